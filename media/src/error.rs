@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Why a file cannot be streamed, and why a stored plan is not used.
+//!
+//! Neither is a fault of the program. A [`Refusal`] is a verdict on a media file: it is shown in
+//! the index and in RTSP's answer 415, so it says what was found and what would help. A
+//! [`PlanFault`] is a verdict on a cached plan, whose cure is always to make the plan again.
+
+/// Why a file cannot be streamed. It can still be downloaded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The file is too small to hold two packets.
+    #[error("transport stream of {bytes} bytes: shorter than two packets of 188 bytes")]
+    TooShort {
+        /// Size of the file.
+        bytes: u64,
+    },
+    /// No regular pattern of sync bytes was found.
+    #[error(
+        "not an MPEG transport stream: no row of sync bytes 0x47 at a distance of 188 or 192 \
+         bytes in the first {searched_bytes} bytes"
+    )]
+    NotTransportStream {
+        /// How far the search went.
+        searched_bytes: u64,
+    },
+    /// The packets have a size that is not served.
+    #[error(
+        "transport stream of packets of {found} bytes: only 188 and 192 are streamed; remux it \
+         (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    PacketBytes {
+        /// Distance of the sync bytes.
+        found: u64,
+    },
+    /// There is no clock to pace by.
+    #[error(
+        "transport stream without a clock to pace by: {pcrs} PCR found, two of one time base \
+         needed (ISO/IEC 13818-1 §2.4.3.5); remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    NoClock {
+        /// Program clock references found in the whole file.
+        pcrs: u64,
+    },
+    /// There are clock references, all of one value.
+    #[error(
+        "transport stream with a clock that stands still: {pcrs} PCR of one value; remux it \
+         (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    StoppedClock {
+        /// Program clock references found.
+        pcrs: u64,
+    },
+    /// The clock adds up to more time than a plan can hold.
+    #[error("transport stream longer than {limit_s} s by its own clock")]
+    TooLong {
+        /// The limit.
+        limit_s: u64,
+    },
+    /// Synchronisation was lost, or the clock broken, too often for a plan of bounded size.
+    #[error("transport stream with more than {limit} {what}: too damaged to stream")]
+    TooDamaged {
+        /// What was counted.
+        what: &'static str,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// The file changed while it was read.
+    #[error("file changed while it was read: {fed_bytes} bytes read, {file_bytes} expected")]
+    Changed {
+        /// Bytes given to the scanner.
+        fed_bytes: u64,
+        /// Bytes the file was said to have.
+        file_bytes: u64,
+    },
+}
+
+/// Why a stored plan is not used; it has to be made again.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanFault {
+    /// The bytes do not begin as a plan does.
+    #[error("stored plan: not a plan of pagewire")]
+    Foreign,
+    /// Made by another version of the program.
+    #[error("stored plan: format {found}, this program writes {expected}")]
+    Version {
+        /// The format's number in the file.
+        found: u32,
+        /// The format's number of this program.
+        expected: u32,
+    },
+    /// It describes another file, or an earlier state of this one.
+    #[error("stored plan: outdated, the file's {which} differs")]
+    Outdated {
+        /// What differs.
+        which: Aspect,
+    },
+    /// The bytes are not those that were written, or contradict each other.
+    #[error("stored plan: damaged at byte {offset}: {what}")]
+    Damaged {
+        /// Where it was noticed.
+        offset: u64,
+        /// What was noticed.
+        what: &'static str,
+    },
+}
+
+/// The part of a [`Key`](crate::Key) that differs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Aspect {
+    /// The path.
+    Path,
+    /// The size.
+    Bytes,
+    /// The time of last modification.
+    Modified,
+    /// The inode number.
+    Inode,
+}
+
+impl std::fmt::Display for Aspect {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Path => "path",
+            Self::Bytes => "size",
+            Self::Modified => "modification time",
+            Self::Inode => "inode",
+        })
+    }
+}

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The plan's arithmetic: packet to place, packet to time and back.
+//!
+//! The pacer asks [`Plan::packets_before`] and [`Plan::timestamps`] for every batch of every
+//! session. A look-up is two binary searches and a division; as clock references come at even
+//! times, the larger search, in the clock's table, starts at a guess. (At random places of a film
+//! of 20 minutes with a clock reference every 20 ms, on one core of an EPYC VM: 27 ns for
+//! `packets_before`, 104 without the guess.) A walk over neighbouring packets divides three times
+//! for each clock point and otherwise adds. All of it is done with whole numbers, so that the ways
+//! there and back agree to the tick:
+//!
+//! Between two points, `x` of `dp` packets and `d` of `dt` ticks apart, packet x is due at
+//! t(x) = ⌊x·dt / dp⌋. The first packet due at d or later is the least x with t(x) ≥ d; as d is
+//! whole, ⌊x·dt / dp⌋ ≥ d is x·dt ≥ d·dp, that is x = ⌈d·dp / dt⌉.
+//!
+//! Packets beyond the last are caller errors: where there is no neutral answer, it is an assert.
+
+use std::iter::FusedIterator;
+use std::ops::Range;
+
+use super::{ClockPoint, Extent, HEADER_BYTES, PACKET_BYTES, Payload, Plan};
+use crate::{RTP_HEADER_BYTES, TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
+
+/// First byte of each header: version 2, no padding, no extension, no contributing sources.
+const RTP_VERSION: u8 = 2 << 6;
+
+/// Payload type of MP2T (RFC 3551 §6).
+const RTP_PAYLOAD_TYPE: u8 = 33;
+
+impl Plan {
+    /// Where the payload of `packet` lies. Panics if there is no such packet.
+    pub fn payload(&self, packet: u64) -> Payload {
+        assert!(packet < self.packets, "packet {packet} of {}", self.packets);
+        let extent = self.extent_of(packet);
+        let skipped = (packet - extent.first_packet) * TS_PACKETS_PER_PAYLOAD;
+        Payload {
+            file_offset: extent.file_offset + skipped * self.stride,
+            ts_packets: TS_PACKETS_PER_PAYLOAD.min(extent.ts_packets - skipped),
+        }
+    }
+
+    /// Bytes of the payloads of `packets`, without headers.
+    pub fn payload_bytes(&self, packets: Range<u64>) -> u64 {
+        let end = packets.end.min(self.packets);
+        let start = packets.start.min(end);
+        self.wire_offset(end) - self.wire_offset(start) - (end - start) * HEADER_BYTES
+    }
+
+    /// How many packets from `packet` on, `limit` at most, lie in one extent: their payloads are
+    /// neighbours in the file and all full, but for the last, which may be shorter.
+    pub fn run(&self, packet: u64, limit: u64) -> u64 {
+        if packet >= self.packets {
+            return 0;
+        }
+        let extent = self.extent_of(packet);
+        limit.min(extent.first_packet + extent.packets() - packet)
+    }
+
+    /// Where `packet` lies in the wire image, headers and payloads one after the other.
+    pub fn wire_offset(&self, packet: u64) -> u64 {
+        let packet = packet.min(self.packets);
+        let extent = self.extent_of(packet);
+        let before = packet - extent.first_packet;
+        let ts_packets = extent.ts_packets.min(before * TS_PACKETS_PER_PAYLOAD);
+        extent.wire_offset + before * HEADER_BYTES + ts_packets * PACKET_BYTES
+    }
+
+    /// Size of the wire image.
+    pub fn wire_bytes(&self) -> u64 {
+        self.wire_offset(self.packets)
+    }
+
+    /// When `packet` is due: when its first transport stream packet is. Never less than for the
+    /// packet before; the duration for packets past the end.
+    pub fn ticks(&self, packet: u64) -> u64 {
+        if packet >= self.packets {
+            return self.duration_ticks();
+        }
+        let ts_packet = self.first_ts_packet(packet);
+        Span::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
+    }
+
+    /// How many packets are due before `ticks`; also the first packet due then or later.
+    pub fn packets_before(&self, ticks: u64) -> u64 {
+        let ts_packet = self.ts_packets_before(ticks);
+        if ts_packet == 0 {
+            return 0;
+        }
+        let after = self.extents.partition_point(|extent| extent.first_ts_packet < ts_packet);
+        let extent = &self.extents[after - 1];
+        let within = ts_packet - extent.first_ts_packet;
+        extent.first_packet + within.div_ceil(TS_PACKETS_PER_PAYLOAD)
+    }
+
+    /// The packet to start with to play from `ticks` on: the one with the last place to start
+    /// whose access unit is due at that time or before. It is itself due then or before.
+    pub fn entry(&self, ticks: u64) -> u64 {
+        let due = self.ts_packets_before(ticks.saturating_add(1));
+        let after = self.entries.partition_point(|entry| entry.access_unit < due);
+        let ts_packet = self.entries[after.max(1) - 1].ts_packet;
+        let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
+        let extent = &self.extents[after - 1];
+        extent.first_packet + (ts_packet - extent.first_ts_packet) / TS_PACKETS_PER_PAYLOAD
+    }
+
+    /// The RTP timestamps of `packets`, those past the end left out.
+    pub fn timestamps(&self, packets: Range<u64>) -> Timestamps<'_> {
+        let end = packets.end.min(self.packets);
+        let next = packets.start.min(end);
+        // For an empty range any place will do.
+        let extent = self.extent_index(next);
+        let ts_packet = self.first_ts_packet(next).min(self.ts_packets - 1);
+        let span = self.span_of(ts_packet);
+        let walk = Walk::new(Span::at(&self.clock, span), ts_packet);
+        Timestamps { plan: self, next, end, extent, ts_packet, span, walk }
+    }
+
+    /// The RTP header of `packet`. Panics if there is no such packet.
+    pub fn header(&self, packet: u64) -> [u8; RTP_HEADER_BYTES] {
+        assert!(packet < self.packets, "packet {packet} of {}", self.packets);
+        self.header_at(packet, self.timestamp(self.ticks(packet)))
+    }
+
+    /// The RTP header of `packet`, whose timestamp is known from [`timestamps`](Self::timestamps).
+    pub fn header_at(&self, packet: u64, timestamp: u32) -> [u8; RTP_HEADER_BYTES] {
+        let sequence = self.identity.first_sequence.wrapping_add(packet as u16);
+        let [s0, s1] = sequence.to_be_bytes();
+        let [t0, t1, t2, t3] = timestamp.to_be_bytes();
+        let [i0, i1, i2, i3] = self.identity.ssrc.to_be_bytes();
+        [RTP_VERSION, RTP_PAYLOAD_TYPE, s0, s1, t0, t1, t2, t3, i0, i1, i2, i3]
+    }
+
+    /// The RTP timestamp of a time.
+    pub fn timestamp(&self, ticks: u64) -> u32 {
+        self.identity.first_timestamp.wrapping_add((ticks / TICKS_PER_TIMESTAMP) as u32)
+    }
+
+    /// The extent in which `packet` lies; the last one for packets past the end.
+    fn extent_of(&self, packet: u64) -> &Extent {
+        &self.extents[self.extent_index(packet)]
+    }
+
+    fn extent_index(&self, packet: u64) -> usize {
+        self.extents.partition_point(|extent| extent.first_packet <= packet) - 1
+    }
+
+    fn first_ts_packet(&self, packet: u64) -> u64 {
+        let extent = self.extent_of(packet);
+        extent.first_ts_packet + (packet - extent.first_packet) * TS_PACKETS_PER_PAYLOAD
+    }
+
+    /// Index of the clock point at or before `ts_packet`, which is not past the end.
+    fn span_of(&self, ts_packet: u64) -> usize {
+        let guess = times_fraction(ts_packet, self.points_per_ts_packet);
+        partition_near(&self.clock, guess, |point| point.ts_packet <= ts_packet) - 1
+    }
+
+    /// How many transport stream packets are due before `ticks`.
+    fn ts_packets_before(&self, ticks: u64) -> u64 {
+        let guess = times_fraction(ticks, self.points_per_tick);
+        let after = partition_near(&self.clock, guess, |point| point.ticks < ticks);
+        match after {
+            0 => 0,
+            _ if after == self.clock.len() => self.ts_packets,
+            _ => Span::at(&self.clock, after - 1).packets_before(ticks),
+        }
+    }
+}
+
+/// A fraction of one as a multiple of 2⁻⁶⁴, for [`times_fraction`].
+pub(super) fn fraction(numerator: u64, denominator: u64) -> u64 {
+    let fraction = (u128::from(numerator) << 64) / u128::from(denominator);
+    u64::try_from(fraction).unwrap_or(u64::MAX)
+}
+
+/// `value` times such a fraction, cut off.
+fn times_fraction(value: u64, fraction: u64) -> usize {
+    let product = u128::from(value) * u128::from(fraction);
+    usize::try_from(product >> 64).unwrap_or(usize::MAX)
+}
+
+/// The same as `partition_point`, for a partition that is likely to be near `guess`: widens a
+/// window around it until the partition lies within.
+fn partition_near<T>(items: &[T], guess: usize, is_before: impl Fn(&T) -> bool) -> usize {
+    let guess = guess.min(items.len());
+    let mut reach = 4;
+    let mut start = guess.saturating_sub(reach);
+    let mut end = items.len().min(guess + reach);
+    while start > 0 && !is_before(&items[start - 1]) {
+        reach *= 4;
+        end = start;
+        start = start.saturating_sub(reach);
+    }
+    while end < items.len() && is_before(&items[end]) {
+        reach *= 4;
+        start = end;
+        end = items.len().min(end + reach);
+    }
+    start + items[start..end].partition_point(is_before)
+}
+
+/// Two neighbouring clock points.
+#[derive(Clone, Copy)]
+struct Span {
+    start: ClockPoint,
+    packets: u64,
+    ticks: u64,
+}
+
+impl Span {
+    fn at(clock: &[ClockPoint], index: usize) -> Self {
+        let (start, end) = (clock[index], clock[index + 1]);
+        Self { start, packets: end.ts_packet - start.ts_packet, ticks: end.ticks - start.ticks }
+    }
+
+    fn ticks(&self, ts_packet: u64) -> u64 {
+        self.start.ticks + scale(ts_packet - self.start.ts_packet, self.ticks, self.packets).0
+    }
+
+    /// The first packet due at `ticks` or later, which is in this span but not its start.
+    fn packets_before(&self, ticks: u64) -> u64 {
+        let (whole, rest) = scale(ticks - self.start.ticks, self.packets, self.ticks);
+        self.start.ts_packet + whole + u64::from(rest > 0)
+    }
+}
+
+/// `value · numerator / denominator` and the remainder. The quotient fits, since `value` is at
+/// most `denominator` wherever this is called, or seven more; the product may not.
+fn scale(value: u64, numerator: u64, denominator: u64) -> (u64, u64) {
+    if let Some(product) = value.checked_mul(numerator) {
+        return (product / denominator, product % denominator);
+    }
+    let product = u128::from(value) * u128::from(numerator);
+    let denominator = u128::from(denominator);
+    ((product / denominator) as u64, (product % denominator) as u64)
+}
+
+/// Due times of transport stream packets seven apart in one span, by addition.
+#[derive(Clone)]
+struct Walk {
+    ticks: u64,
+    rest: u64,
+    step_ticks: u64,
+    step_rest: u64,
+    packets: u64,
+    end: u64,
+}
+
+impl Walk {
+    fn new(span: Span, ts_packet: u64) -> Self {
+        let (ticks, rest) = scale(ts_packet - span.start.ts_packet, span.ticks, span.packets);
+        let step = TS_PACKETS_PER_PAYLOAD;
+        // A span shorter than a step is left before a step is made.
+        let (step_ticks, step_rest) =
+            if span.packets > step { scale(step, span.ticks, span.packets) } else { (0, 0) };
+        Self {
+            ticks: span.start.ticks + ticks,
+            rest,
+            step_ticks,
+            step_rest,
+            packets: span.packets,
+            end: span.start.ts_packet + span.packets,
+        }
+    }
+
+    #[inline]
+    fn step(&mut self) {
+        self.ticks += self.step_ticks;
+        self.rest += self.step_rest;
+        if self.rest >= self.packets {
+            self.rest -= self.packets;
+            self.ticks += 1;
+        }
+    }
+}
+
+/// The RTP timestamps of neighbouring packets, from [`Plan::timestamps`].
+#[derive(Clone)]
+pub struct Timestamps<'a> {
+    plan: &'a Plan,
+    next: u64,
+    end: u64,
+    /// Index of the extent of packet `next`.
+    extent: usize,
+    /// First transport stream packet of packet `next`.
+    ts_packet: u64,
+    /// Index of the clock point before it.
+    span: usize,
+    walk: Walk,
+}
+
+impl Timestamps<'_> {
+    /// Goes to the transport stream packet that starts the next packet.
+    #[inline]
+    fn advance(&mut self) {
+        let extent = &self.plan.extents[self.extent];
+        let next = self.ts_packet + TS_PACKETS_PER_PAYLOAD;
+        if next < (extent.first_ts_packet + extent.ts_packets).min(self.walk.end) {
+            self.ts_packet = next;
+            self.walk.step();
+        } else {
+            self.cross(next);
+        }
+    }
+
+    /// The same where an extent or a span ends.
+    #[cold]
+    fn cross(&mut self, next: u64) {
+        self.ts_packet = next;
+        if let Some(extent) = self.plan.extents.get(self.extent + 1)
+            && next >= extent.first_ts_packet
+        {
+            self.extent += 1;
+            self.ts_packet = extent.first_ts_packet;
+        }
+        let clock = &self.plan.clock;
+        while clock[self.span + 1].ts_packet <= self.ts_packet {
+            self.span += 1;
+        }
+        self.walk = Walk::new(Span::at(clock, self.span), self.ts_packet);
+    }
+}
+
+impl Iterator for Timestamps<'_> {
+    type Item = u32;
+
+    #[inline]
+    fn next(&mut self) -> Option<u32> {
+        if self.next == self.end {
+            return None;
+        }
+        let timestamp = self.plan.timestamp(self.walk.ticks);
+        self.next += 1;
+        if self.next < self.end {
+            self.advance();
+        }
+        Some(timestamp)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from(self.end - self.next).unwrap_or(usize::MAX);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Timestamps<'_> {}
+impl FusedIterator for Timestamps<'_> {}

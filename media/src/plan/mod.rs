@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The packet plan: where in the file each RTP payload lies, when it is due, where play can start.
+//!
+//! For a transport stream it is arithmetic: the file is a row of extents of undisturbed packets,
+//! seven of which make a payload; only an extent's last payload may be shorter. Its clock is a
+//! table of points between which time passes evenly. Nothing is kept per RTP packet: an hour of
+//! film with a clock reference every 40 ms takes 1.4 MB, whatever its bitrate.
+//!
+//! The stream has one identity for everybody who plays it, so the header of packet n depends on
+//! the asset and n alone. That makes the wire image possible, and lets a session change its path
+//! in mid-stream.
+//!
+//! Sources: RFC 2250 §2 (MP2T in RTP), RFC 3550 §5.1 (header).
+
+mod arithmetic;
+mod encode;
+
+pub use arithmetic::Timestamps;
+use arithmetic::fraction;
+pub use encode::{FORMAT, Key};
+
+use crate::ts::{EXTENTS_MAX, LOSSES_MAX, TIMELINE_TICKS_MAX};
+use crate::{RTP_HEADER_BYTES, TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+
+const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
+const HEADER_BYTES: u64 = RTP_HEADER_BYTES as u64;
+
+/// Largest file: what an offset of a file can be (off_t).
+const FILE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Elementary streams of a programme: more do not fit a section of its map.
+const STREAMS_MAX: usize = 256;
+
+/// What an asset's RTP stream begins with, drawn at random when the plan is made
+/// (RFC 3550 §5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Synchronisation source.
+    pub ssrc: u32,
+    /// Sequence number of packet 0.
+    pub first_sequence: u16,
+    /// RTP timestamp of time zero.
+    pub first_timestamp: u32,
+}
+
+/// A stretch of the file in which one packet follows the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Where its first sync byte lies.
+    pub file_offset: u64,
+    /// Its transport stream packets, at least one.
+    pub ts_packets: u64,
+    /// Transport stream packets in the extents before.
+    pub first_ts_packet: u64,
+    /// RTP packets in the extents before.
+    pub first_packet: u64,
+    /// Where its first RTP packet lies in the wire image.
+    pub wire_offset: u64,
+}
+
+impl Extent {
+    /// Its RTP packets.
+    pub fn packets(&self) -> u64 {
+        self.ts_packets.div_ceil(TS_PACKETS_PER_PAYLOAD)
+    }
+}
+
+/// A moment of the timeline, which begins with zero at the first packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockPoint {
+    /// Index of a transport stream packet.
+    pub ts_packet: u64,
+    /// When it is due.
+    pub ticks: u64,
+}
+
+/// A place where play can start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The transport stream packet to start with: the access unit's own, or that of the tables
+    /// before it, so that a decoder knows them in time.
+    pub ts_packet: u64,
+    /// The transport stream packet in which the access unit starts that needs no other.
+    pub access_unit: u64,
+}
+
+/// An elementary stream of the programme.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stream {
+    /// Its packet identifier.
+    pub pid: u16,
+    /// What it carries (ISO/IEC 13818-1 table 2-34).
+    pub stream_type: u8,
+}
+
+/// Bytes of the file that belong to no packet and are not streamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncLoss {
+    /// The first of them.
+    pub offset: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// Where the payload of an RTP packet lies in the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Payload {
+    /// Offset of the first sync byte; the others follow at the plan's stride, and of each 188
+    /// bytes are sent.
+    pub file_offset: u64,
+    /// Transport stream packets: seven, or fewer in the last payload of an extent.
+    pub ts_packets: u64,
+}
+
+/// The packet plan of an asset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    identity: Identity,
+    stride: u64,
+    file_bytes: u64,
+    extents: Vec<Extent>,
+    clock: Vec<ClockPoint>,
+    discontinuities: u64,
+    entries: Vec<Entry>,
+    streams: Vec<Stream>,
+    losses: Vec<SyncLoss>,
+    losses_seen: u64,
+    lost_bytes: u64,
+    tail_bytes: u64,
+    ts_packets: u64,
+    packets: u64,
+    /// By these, fractions of 2⁶⁴, a place in the clock's table is guessed.
+    points_per_ts_packet: u64,
+    points_per_tick: u64,
+}
+
+/// What a plan is made of: a scan's outcome, or what was stored.
+pub(crate) struct Parts {
+    pub(crate) identity: Identity,
+    pub(crate) stride: u64,
+    pub(crate) file_bytes: u64,
+    /// File offset and number of packets of each extent.
+    pub(crate) extents: Vec<(u64, u64)>,
+    pub(crate) clock: Vec<ClockPoint>,
+    pub(crate) discontinuities: u64,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) losses: Vec<SyncLoss>,
+    pub(crate) losses_seen: u64,
+    pub(crate) lost_bytes: u64,
+    pub(crate) tail_bytes: u64,
+}
+
+impl Plan {
+    /// The one way to a plan: checks everything that the arithmetic relies on, and says what is
+    /// wrong.
+    pub(crate) fn assemble(parts: Parts) -> Result<Self, &'static str> {
+        check(parts.file_bytes <= FILE_BYTES_MAX, "file size")?;
+        check(matches!(parts.stride, PACKET_BYTES | 192), "stride")?;
+        let extents = lay_out(&parts.extents, parts.stride, parts.file_bytes)?;
+        let last = extents.last().ok_or("no extents")?;
+        let ts_packets = last.first_ts_packet + last.ts_packets;
+        let packets = last.first_packet + last.packets();
+        check_clock(&parts.clock, ts_packets)?;
+        let entries = entries_from_zero(parts.entries);
+        check_entries(&entries, ts_packets)?;
+        check(parts.streams.len() <= STREAMS_MAX, "number of streams")?;
+        check(parts.losses.len() <= LOSSES_MAX, "number of losses")?;
+        check(parts.losses.len() as u64 <= parts.losses_seen, "losses seen")?;
+        check(parts.tail_bytes < PACKET_BYTES + parts.stride, "tail")?;
+        let spans = parts.clock.len() as u64 - 1;
+        let duration_ticks = parts.clock.last().map_or(0, |point| point.ticks);
+        Ok(Self {
+            points_per_ts_packet: fraction(spans, ts_packets),
+            points_per_tick: fraction(spans, duration_ticks),
+            identity: parts.identity,
+            stride: parts.stride,
+            file_bytes: parts.file_bytes,
+            extents,
+            clock: parts.clock,
+            discontinuities: parts.discontinuities,
+            entries,
+            streams: parts.streams,
+            losses: parts.losses,
+            losses_seen: parts.losses_seen,
+            lost_bytes: parts.lost_bytes,
+            tail_bytes: parts.tail_bytes,
+            ts_packets,
+            packets,
+        })
+    }
+
+    /// What the RTP stream begins with.
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Distance of transport stream packets in the file: 188 or 192 bytes.
+    pub fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    /// Size of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
+    /// The stretches of the file that are streamed, in order; at least one.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// The timeline; its first point is zero, its last the end of the last packet.
+    pub fn clock(&self) -> &[ClockPoint] {
+        &self.clock
+    }
+
+    /// How often the file's clock was set anew. The timeline runs on over these places.
+    pub fn discontinuities(&self) -> u64 {
+        self.discontinuities
+    }
+
+    /// Where play can start, in order; the first is packet 0.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The elementary streams of the programme that is followed; none if no map was found.
+    pub fn streams(&self) -> &[Stream] {
+        &self.streams
+    }
+
+    /// The first 256 losses of synchronisation.
+    pub fn losses(&self) -> &[SyncLoss] {
+        &self.losses
+    }
+
+    /// All losses of synchronisation.
+    pub fn losses_seen(&self) -> u64 {
+        self.losses_seen
+    }
+
+    /// Bytes lost in all of them.
+    pub fn lost_bytes(&self) -> u64 {
+        self.lost_bytes
+    }
+
+    /// Bytes at the end of the file that are less than a packet.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes
+    }
+
+    /// Transport stream packets that are streamed.
+    pub fn ts_packets(&self) -> u64 {
+        self.ts_packets
+    }
+
+    /// RTP packets.
+    pub fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// How long playing takes.
+    pub fn duration_ticks(&self) -> u64 {
+        self.clock.last().map_or(0, |point| point.ticks)
+    }
+
+    /// Average bitrate of the transport stream, at least 1.
+    pub fn bits_per_second(&self) -> u64 {
+        let bits = u128::from(self.ts_packets) * u128::from(PACKET_BYTES * 8);
+        let rate = bits * u128::from(TICKS_PER_SECOND) / u128::from(self.duration_ticks());
+        u64::try_from(rate).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+/// Adds up what comes before each extent.
+fn lay_out(
+    extents: &[(u64, u64)],
+    stride: u64,
+    file_bytes: u64,
+) -> Result<Vec<Extent>, &'static str> {
+    check(extents.len() <= EXTENTS_MAX, "number of extents")?;
+    let mut end = 0;
+    let mut next = Extent {
+        file_offset: 0,
+        ts_packets: 0,
+        first_ts_packet: 0,
+        first_packet: 0,
+        wire_offset: 0,
+    };
+    let mut laid_out = Vec::with_capacity(extents.len());
+    for &(file_offset, ts_packets) in extents {
+        check(ts_packets > 0, "empty extent")?;
+        check(file_offset >= end, "extents overlap")?;
+        end = (ts_packets - 1)
+            .checked_mul(stride)
+            .and_then(|bytes| bytes.checked_add(PACKET_BYTES)?.checked_add(file_offset))
+            .filter(|&end| end <= file_bytes)
+            .ok_or("extent past the end of the file")?;
+        let extent = Extent { file_offset, ts_packets, ..next };
+        laid_out.push(extent);
+        // These fit: they count parts of a file of at most 2^63 bytes, and headers of 12 bytes to
+        // payloads of at least 188.
+        next.first_ts_packet += ts_packets;
+        next.first_packet += extent.packets();
+        next.wire_offset += extent.packets() * HEADER_BYTES + ts_packets * PACKET_BYTES;
+    }
+    Ok(laid_out)
+}
+
+fn check_clock(clock: &[ClockPoint], ts_packets: u64) -> Result<(), &'static str> {
+    let (Some(first), Some(last)) = (clock.first(), clock.last()) else {
+        return Err("no clock");
+    };
+    check(*first == ClockPoint { ts_packet: 0, ticks: 0 }, "clock does not begin with zero")?;
+    check(last.ts_packet == ts_packets, "clock does not end with the last packet")?;
+    check((1..=TIMELINE_TICKS_MAX).contains(&last.ticks), "duration")?;
+    let in_order = clock
+        .windows(2)
+        .all(|pair| pair[0].ts_packet < pair[1].ts_packet && pair[0].ticks <= pair[1].ticks);
+    check(in_order, "clock goes backwards")
+}
+
+/// Puts packet 0 first, and leaves out entries that begin where the one before does.
+fn entries_from_zero(mut entries: Vec<Entry>) -> Vec<Entry> {
+    let zero = Entry { ts_packet: 0, access_unit: 0 };
+    if entries.first() != Some(&zero) {
+        entries.insert(0, zero);
+    }
+    entries.dedup_by_key(|entry| entry.ts_packet);
+    entries
+}
+
+fn check_entries(entries: &[Entry], ts_packets: u64) -> Result<(), &'static str> {
+    let in_order = entries.windows(2).all(|pair| {
+        pair[0].ts_packet < pair[1].ts_packet && pair[0].access_unit < pair[1].access_unit
+    });
+    let in_place = entries
+        .iter()
+        .all(|entry| entry.ts_packet <= entry.access_unit && entry.access_unit < ts_packets);
+    check(in_order && in_place, "entries out of order")
+}
+
+fn check(holds: bool, what: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(what) }
+}

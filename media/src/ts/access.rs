@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds where play can start: the access units of one elementary stream that need no other.
+//!
+//! The multiplexer may say so (random_access_indicator, ISO/IEC 13818-1 §2.4.3.5); where it does
+//! not, the first bytes of each PES packet are searched for a start code that tells: a sequence
+//! header or intra picture of MPEG-1/2 (ISO/IEC 13818-2 §6.2) or MPEG-4 part 2, a sequence
+//! parameter set or IDR slice of H.264 (§7.4.1, table 7-1), an IRAP picture of H.265 (table 7-1).
+//! In a stream without video every PES packet of the sound is a place to start.
+//!
+//! Costs a byte-by-byte walk over the start of each video frame, at most [`PROBE_BYTES_MAX`];
+//! pictures are not decoded and PES packets are taken for access units, as they are in practice.
+
+use super::Packet;
+use super::psi::Map;
+use crate::plan::Entry;
+
+/// How far into a PES packet is looked for a telling start code. Before the first slice there may
+/// be delimiters, parameter sets and captions or metadata (SEI).
+const PROBE_BYTES_MAX: u32 = 4096;
+
+/// Entries kept: 4 MiB. When they are more, every second is given up.
+pub(super) const ENTRIES_MAX: usize = 1 << 18;
+
+/// How a start of an access unit tells whether play can start there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Coding {
+    /// MPEG-1 and MPEG-2 video.
+    Mpeg2,
+    Mpeg4,
+    H264,
+    H265,
+    /// Sound: always.
+    Audio,
+    /// Only the multiplexer's indicator tells.
+    Indicated,
+}
+
+/// The elementary stream whose access units are looked at: the first video of the programme, else
+/// its first sound, else its first stream.
+fn chosen(map: &Map) -> Option<(u16, Coding)> {
+    let coding = |stream_type| match stream_type {
+        0x01 | 0x02 => Coding::Mpeg2,
+        0x10 => Coding::Mpeg4,
+        0x1b => Coding::H264,
+        0x24 => Coding::H265,
+        // MPEG sound; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
+        0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => Coding::Audio,
+        _ => Coding::Indicated,
+    };
+    let is_video = |stream_type| {
+        // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
+        matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
+            || !matches!(coding(stream_type), Coding::Audio | Coding::Indicated)
+    };
+    let streams = || map.streams.iter().map(|&(pid, stream_type)| (pid, stream_type));
+    streams()
+        .find(|&(_, stream_type)| is_video(stream_type))
+        .or_else(|| streams().find(|&(_, stream_type)| coding(stream_type) == Coding::Audio))
+        .or_else(|| streams().next())
+        .map(|(pid, stream_type)| (pid, coding(stream_type)))
+}
+
+/// The search of one access unit for a start code that tells.
+struct Probe {
+    entry: Entry,
+    /// Bytes of the PES header still to come.
+    skip: usize,
+    budget: u32,
+    /// The last bytes, the latest lowest; zeros would look like the start of a start code.
+    window: u64,
+}
+
+/// Where play can start.
+#[derive(Default)]
+pub(super) struct Access {
+    watched: Option<(u16, Coding)>,
+    probe: Option<Probe>,
+    /// The multiplexer announced an entry for the next access unit.
+    is_announced: bool,
+    entries: Vec<Entry>,
+    /// Access unit of the last entry, thinned or not.
+    last: Option<u64>,
+    found: u64,
+    /// One in so many entries is kept.
+    keep_one_in: u64,
+}
+
+impl Access {
+    /// Watches the stream that `map` suggests; the PID of it.
+    pub(super) fn watch(&mut self, map: &Map) -> Option<u16> {
+        let chosen = chosen(map);
+        if chosen != self.watched {
+            self.watched = chosen;
+            self.probe = None;
+            self.is_announced = false;
+        }
+        chosen.map(|(pid, _)| pid)
+    }
+
+    /// Forgets the entries found so far: they were those of another programme.
+    pub(super) fn forget(&mut self) {
+        *self = Self { watched: self.watched, ..Self::default() };
+    }
+
+    /// Whether packets that do not start a unit are wanted.
+    #[inline]
+    pub(super) fn is_probing(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    pub(super) fn into_entries(self) -> Vec<Entry> {
+        self.entries
+    }
+
+    /// Takes a packet of the stream watched. `tables_from` is where a decoder has to begin to
+    /// have its tables in time.
+    pub(super) fn feed(
+        &mut self,
+        index: u64,
+        packet: &Packet<'_>,
+        is_random_access: bool,
+        tables_from: Option<u64>,
+    ) {
+        let Some((_, coding)) = self.watched else { return };
+        self.is_announced |= is_random_access;
+        let mut bytes = packet.payload();
+        if packet.header.starts_unit() && !bytes.is_empty() {
+            self.probe = None;
+            let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
+            let ts_packet = tables_from.filter(after_last).unwrap_or(index);
+            let entry = Entry { ts_packet, access_unit: index };
+            if std::mem::take(&mut self.is_announced) || coding == Coding::Audio {
+                return self.push(entry);
+            }
+            let [0, 0, 1, _, _, _, _, _, header_bytes, ..] = *bytes else { return };
+            if coding == Coding::Indicated || packet.header.is_scrambled() {
+                return;
+            }
+            let skip = 9 + usize::from(header_bytes);
+            self.probe = Some(Probe { entry, skip, budget: PROBE_BYTES_MAX, window: u64::MAX });
+        }
+        let Some(probe) = &mut self.probe else { return };
+        let skipped = probe.skip.min(bytes.len());
+        probe.skip -= skipped;
+        bytes = &bytes[skipped..];
+        match probe.walk(bytes, coding) {
+            Some(true) => {
+                let entry = probe.entry;
+                self.probe = None;
+                self.push(entry);
+            }
+            Some(false) => self.probe = None,
+            None => {}
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.last = Some(entry.access_unit);
+        self.keep_one_in = self.keep_one_in.max(1);
+        let is_kept = self.found.is_multiple_of(self.keep_one_in);
+        self.found += 1;
+        if !is_kept {
+            return;
+        }
+        self.entries.push(entry);
+        if self.entries.len() == ENTRIES_MAX {
+            let mut keep = false;
+            self.entries.retain(|_| {
+                keep = !keep;
+                keep
+            });
+            self.keep_one_in *= 2;
+        }
+    }
+}
+
+impl Probe {
+    /// Walks on; whether play can start here, once that is known.
+    fn walk(&mut self, bytes: &[u8], coding: Coding) -> Option<bool> {
+        for &byte in bytes {
+            self.window = self.window << 8 | u64::from(byte);
+            // Start code prefix 00 00 01, the code, and the two bytes after it.
+            if self.window >> 24 & 0xff_ffff == 1 {
+                let [.., code, first, second] = self.window.to_be_bytes();
+                if let Some(verdict) = tells(coding, code, first, second) {
+                    return Some(verdict);
+                }
+            }
+        }
+        self.budget = self.budget.saturating_sub(bytes.len() as u32);
+        (self.budget == 0).then_some(false)
+    }
+}
+
+/// What a start code and the two bytes after it tell of the picture that they begin.
+fn tells(coding: Coding, code: u8, first: u8, second: u8) -> Option<bool> {
+    match coding {
+        Coding::Mpeg2 => match code {
+            0xb3 => Some(true),
+            // picture_coding_type follows ten bits of temporal_reference; 1 is intra.
+            0x00 => Some(second >> 3 & 7 == 1),
+            _ => None,
+        },
+        Coding::Mpeg4 => match code {
+            0xb0 => Some(true),
+            // vop_coding_type; 0 is intra.
+            0xb6 => Some(first >> 6 == 0),
+            _ => None,
+        },
+        Coding::H264 => match code & 0x1f {
+            5 | 7 => Some(true),
+            1..=4 => Some(false),
+            _ => None,
+        },
+        Coding::H265 => match code >> 1 & 0x3f {
+            16..=21 => Some(true),
+            0..=15 | 22..=31 => Some(false),
+            _ => None,
+        },
+        Coding::Audio | Coding::Indicated => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen_of(streams: &[(u16, u8)]) -> Option<(u16, Coding)> {
+        chosen(&Map { pcr_pid: 1, streams: streams.to_vec() })
+    }
+
+    #[test]
+    fn video_is_watched_before_sound_and_sound_before_data() {
+        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f), (5, 0x1b)]), Some((5, Coding::H264)));
+        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f)]), Some((4, Coding::Audio)));
+        assert_eq!(chosen_of(&[(4, 0x0f), (7, 0xea)]), Some((7, Coding::Indicated)));
+        assert_eq!(chosen_of(&[(6, 0x06)]), Some((6, Coding::Indicated)));
+        assert_eq!(chosen_of(&[]), None);
+    }
+
+    fn walk(coding: Coding, bytes: &[u8]) -> Option<bool> {
+        let entry = Entry { ts_packet: 0, access_unit: 0 };
+        let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
+        // One byte at a time: a start code may straddle packets.
+        bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))
+    }
+
+    #[test]
+    fn start_codes_tell_intra_pictures_from_others() {
+        let delimiter = [0, 0, 0, 1, 9, 0x10];
+        let h264 = |nal: u8| walk(Coding::H264, &[&delimiter[..], &[0, 0, 1, nal, 0, 0]].concat());
+        assert_eq!(
+            [0x65, 0x67, 0x41, 0x01, 0x06].map(h264),
+            [Some(true), Some(true), Some(false), Some(false), None]
+        );
+        let h265 = |nal: u8| walk(Coding::H265, &[0, 0, 1, nal << 1, 1, 0]);
+        assert_eq!([19, 21, 1, 33].map(h265), [Some(true), Some(true), Some(false), None]);
+        let mpeg2 = |kind: u8| walk(Coding::Mpeg2, &[0, 0, 1, 0, 0xff, 0xc0 | kind << 3, 0]);
+        assert_eq!([1, 2, 3].map(mpeg2), [Some(true), Some(false), Some(false)]);
+        assert_eq!(walk(Coding::Mpeg2, &[0, 0, 1, 0xb3, 1, 2]), Some(true));
+        let mpeg4 = |kind: u8| walk(Coding::Mpeg4, &[0, 0, 1, 0xb6, kind << 6, 0]);
+        assert_eq!([0, 1].map(mpeg4), [Some(true), Some(false)]);
+    }
+
+    #[test]
+    fn search_of_an_access_unit_ends() {
+        assert_eq!(walk(Coding::H264, &[0; PROBE_BYTES_MAX as usize - 1]), None);
+        assert_eq!(walk(Coding::H264, &[0; PROBE_BYTES_MAX as usize]), Some(false));
+    }
+}

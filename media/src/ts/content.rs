@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Hands each packet to those that want it: tables, clock, search for entries; or to nobody.
+//!
+//! This is the scanner's inner loop. Most packets carry the middle of a picture: for them one
+//! table look-up by PID and one test of the header word is all. What wants a PID is marked in a
+//! table of a byte a PID (8 KiB, in the first-level cache).
+
+use super::access::Access;
+use super::clock::{Clock, Timeline};
+use super::tables::{News, Tables};
+use super::{Header, PIDS, Packet};
+use crate::plan::{Entry, Stream};
+use crate::{Refusal, TS_PACKET_BYTES};
+
+/// The PID carries tables.
+const TABLES: u8 = 1;
+/// The PID is watched for places to start.
+const WATCHED: u8 = 2;
+
+/// What has been learnt of the packets so far.
+pub(super) struct Content {
+    packets: u64,
+    wanted: Box<[u8; PIDS]>,
+    tables: Tables,
+    clock: Clock,
+    access: Access,
+    /// Streams of the last map, kept when a later table drops the programme.
+    streams: Vec<Stream>,
+}
+
+impl Content {
+    pub(super) fn new() -> Self {
+        let mut content = Self {
+            packets: 0,
+            wanted: Box::new([0; PIDS]),
+            tables: Tables::default(),
+            clock: Clock::default(),
+            access: Access::default(),
+            streams: Vec::new(),
+        };
+        content.mark(None);
+        content
+    }
+
+    /// Packets taken.
+    pub(super) fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    /// Takes the next packet.
+    #[inline]
+    pub(super) fn feed(&mut self, header: Header, bytes: &[u8; TS_PACKET_BYTES]) {
+        let index = self.packets;
+        self.packets += 1;
+        let wanted = self.wanted[usize::from(header.pid())];
+        let is_watched_middle =
+            wanted == WATCHED && !header.starts_unit() && !self.access.is_probing();
+        if header.has_adaptation() || !(wanted == 0 || is_watched_middle) {
+            self.examine(index, wanted, &Packet { header, bytes });
+        }
+    }
+
+    fn examine(&mut self, index: u64, wanted: u8, packet: &Packet<'_>) {
+        if packet.header.is_damaged() {
+            return;
+        }
+        let adaptation = packet.adaptation();
+        if adaptation.pcr.is_some() || adaptation.discontinuity {
+            let pid = packet.header.pid();
+            self.clock.feed(pid, index, adaptation.pcr, adaptation.discontinuity);
+        }
+        if wanted & TABLES != 0 {
+            let news = self.tables.feed(index, packet);
+            if news != News::None {
+                self.learn(news);
+            }
+        }
+        if wanted & WATCHED != 0 {
+            let tables_from = self.tables.complete_from();
+            self.access.feed(index, packet, adaptation.random_access, tables_from);
+        }
+    }
+
+    /// Follows what the tables say from now on.
+    fn learn(&mut self, news: News) {
+        if news == News::Preferred {
+            self.access.forget();
+        }
+        let watched = self.tables.map().and_then(|map| {
+            self.clock.follow(map.pcr_pid, self.tables.is_settled());
+            let stream = |&(pid, stream_type)| Stream { pid, stream_type };
+            self.streams = map.streams.iter().map(stream).collect();
+            self.access.watch(map)
+        });
+        self.mark(watched);
+    }
+
+    fn mark(&mut self, watched: Option<u16>) {
+        self.wanted.fill(0);
+        for pid in self.tables.pids() {
+            self.wanted[usize::from(pid)] |= TABLES;
+        }
+        if let Some(pid) = watched {
+            self.wanted[usize::from(pid)] |= WATCHED;
+        }
+    }
+
+    /// The timeline, the places to start and the streams of the programme followed.
+    pub(super) fn finish(self) -> Result<(Timeline, Vec<Entry>, Vec<Stream>), Refusal> {
+        let timeline = self.clock.timeline(self.packets)?;
+        Ok((timeline, self.access.into_entries(), self.streams))
+    }
+}

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! MPEG transport streams: the fields of a packet, and a scanner that makes a plan of a file.
+//!
+//! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
+//! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
+//! finds where play can start, `content` hands each packet to those that want it, and
+//! `scan` drives all of them.
+//!
+//! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
+//! Payloads are not decoded and scrambled ones are served as they are.
+
+mod access;
+mod clock;
+mod content;
+mod psi;
+mod scan;
+mod sync;
+mod tables;
+
+pub(crate) use clock::TIMELINE_TICKS_MAX;
+pub use scan::Scanner;
+pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
+
+use crate::TS_PACKET_BYTES;
+
+/// First byte of every packet.
+const SYNC_BYTE: u32 = 0x47;
+
+/// PID of stuffing (null) packets.
+const NULL_PID: u16 = 0x1fff;
+
+/// Number of different PIDs.
+const PIDS: usize = 0x2000;
+
+/// The values of a program clock reference: 33 bits of 90 kHz, each of 300 ticks.
+const PCR_MODULUS: u64 = (1 << 33) * 300;
+
+/// Bytes of the header word.
+const HEADER_BYTES: usize = 4;
+
+/// The first four bytes of a packet, as one big-endian word.
+///
+/// | bits | field |
+/// |---|---|
+/// | 31–24 | sync byte |
+/// | 23 | transport error indicator |
+/// | 22 | payload unit start indicator |
+/// | 21 | transport priority |
+/// | 20–8 | PID |
+/// | 7–6 | transport scrambling control |
+/// | 5–4 | adaptation field control |
+/// | 3–0 | continuity counter |
+#[derive(Clone, Copy)]
+struct Header(u32);
+
+impl Header {
+    /// Reads the word; `bytes` has at least four.
+    #[inline]
+    fn read(bytes: &[u8]) -> Self {
+        Self(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    /// Whether a packet can begin so: sync byte and an adaptation field control that is not the
+    /// reserved 00, by which a row of bytes 0x47 is told from packets. Null packets are spared
+    /// the second test: no decoder looks at them, and some multiplexers are careless there.
+    #[inline]
+    fn is_sync(self) -> bool {
+        self.0 >> 24 == SYNC_BYTE && (self.0 & 0x30 != 0 || self.pid() == NULL_PID)
+    }
+
+    #[inline]
+    fn pid(self) -> u16 {
+        (self.0 >> 8) as u16 & 0x1fff
+    }
+
+    fn is_damaged(self) -> bool {
+        self.0 & 0x0080_0000 != 0
+    }
+
+    #[inline]
+    fn starts_unit(self) -> bool {
+        self.0 & 0x0040_0000 != 0
+    }
+
+    fn is_scrambled(self) -> bool {
+        self.0 & 0xc0 != 0
+    }
+
+    #[inline]
+    fn has_adaptation(self) -> bool {
+        self.0 & 0x20 != 0
+    }
+
+    fn has_payload(self) -> bool {
+        self.0 & 0x10 != 0
+    }
+
+    fn continuity(self) -> u8 {
+        self.0 as u8 & 0x0f
+    }
+}
+
+/// The fields of an adaptation field that matter here.
+#[derive(Clone, Copy, Default)]
+struct Adaptation {
+    discontinuity: bool,
+    random_access: bool,
+    /// Program clock reference in ticks, below [`PCR_MODULUS`].
+    pcr: Option<u64>,
+}
+
+/// A whole packet.
+#[derive(Clone, Copy)]
+struct Packet<'a> {
+    header: Header,
+    bytes: &'a [u8; TS_PACKET_BYTES],
+}
+
+impl<'a> Packet<'a> {
+    /// The adaptation field; one without content or of an impossible length counts as empty.
+    fn adaptation(&self) -> Adaptation {
+        let bytes = self.bytes;
+        let length = usize::from(bytes[4]);
+        if !self.header.has_adaptation() || length == 0 || length >= TS_PACKET_BYTES - 4 {
+            return Adaptation::default();
+        }
+        let flags = bytes[5];
+        let pcr = (flags & 0x10 != 0 && length >= 7).then(|| {
+            let base = (u64::from(bytes[6]) << 25)
+                | (u64::from(bytes[7]) << 17)
+                | (u64::from(bytes[8]) << 9)
+                | (u64::from(bytes[9]) << 1)
+                | (u64::from(bytes[10]) >> 7);
+            let extension = (u64::from(bytes[10] & 1) << 8) | u64::from(bytes[11]);
+            (base * 300 + extension) % PCR_MODULUS
+        });
+        Adaptation { discontinuity: flags & 0x80 != 0, random_access: flags & 0x40 != 0, pcr }
+    }
+
+    /// The payload; empty where there is none.
+    fn payload(&self) -> &'a [u8] {
+        let bytes: &'a [u8] = self.bytes;
+        let start = match (self.header.has_payload(), self.header.has_adaptation()) {
+            (false, _) => return &[],
+            (true, false) => HEADER_BYTES,
+            (true, true) => HEADER_BYTES + 1 + usize::from(bytes[4]),
+        };
+        bytes.get(start..).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(start: &[u8]) -> [u8; TS_PACKET_BYTES] {
+        let mut bytes = [0xff; TS_PACKET_BYTES];
+        bytes[..start.len()].copy_from_slice(start);
+        bytes
+    }
+
+    #[test]
+    fn header_fields_are_where_the_standard_puts_them() {
+        let header = Header::read(&[0x47, 0x5f, 0xfe, 0x3a]);
+        assert!(header.is_sync() && header.starts_unit() && !header.is_damaged());
+        assert_eq!((header.pid(), header.continuity()), (0x1ffe, 10));
+        assert!(header.has_adaptation() && header.has_payload() && !header.is_scrambled());
+        assert!(Header::read(&[0x47, 0x80, 0, 0xd0]).is_damaged());
+        assert!(Header::read(&[0x47, 0x80, 0, 0xd0]).is_scrambled());
+    }
+
+    #[test]
+    fn a_row_of_sync_bytes_is_no_packet_but_a_careless_null_packet_is() {
+        assert!(!Header::read(&[0x47; 4]).is_sync());
+        assert!(Header::read(&[0x47, 0x1f, 0xff, 0x00]).is_sync());
+        assert!(!Header::read(&[0x48, 0x1f, 0xff, 0x10]).is_sync());
+    }
+
+    #[test]
+    fn clock_reference_of_all_ones_is_the_last_tick_before_the_wrap() {
+        // Base 2^33 - 1, reserved bits one, extension 299 = 0x12b.
+        let bytes = packet(&[0x47, 1, 0, 0x20, 183, 0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0x2b]);
+        let packet = Packet { header: Header::read(&bytes), bytes: &bytes };
+        assert_eq!(packet.adaptation().pcr, Some(PCR_MODULUS - 1));
+        assert!(packet.payload().is_empty());
+    }
+
+    #[test]
+    fn adaptation_field_longer_than_the_packet_is_not_read() {
+        for length in [0, 184, 255] {
+            let bytes = packet(&[0x47, 1, 0, 0x30, length, 0xff]);
+            let packet = Packet { header: Header::read(&bytes), bytes: &bytes };
+            assert_eq!(packet.adaptation().pcr, None);
+            assert!(!packet.adaptation().random_access);
+            assert_eq!(packet.payload().len(), if length == 0 { 183 } else { 0 });
+        }
+    }
+}

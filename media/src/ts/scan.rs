@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The scanner: takes a file's bytes in pieces of any size, one after the other, and makes its
+//! plan.
+//!
+//! While in step it looks at one header word a packet and copies nothing. A packet is taken when
+//! the next one starts where it should. Where that is not so, a search begins one byte after the
+//! packet's own start: if a row of packets starts within it, the packet was cut short and is left
+//! out; otherwise it is whole, and what follows it is lost until the next row. What was lost is
+//! recorded with its offset.
+//!
+//! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 4 MiB
+//! for entries and 1 MiB for extents. Between two calls it keeps at most [`KEPT_BYTES_MAX`] bytes.
+//!
+//! It reads no file, and refuses files rather than guess a clock for them.
+
+use super::content::Content;
+use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, Search};
+use super::{HEADER_BYTES, Header};
+use crate::plan::{Identity, Parts, Plan, SyncLoss};
+use crate::{Refusal, TS_PACKET_BYTES};
+
+/// Without a packet in so many bytes from the start, a file is no transport stream.
+const SEARCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Stretches of undisturbed packets allowed in a file.
+pub(crate) const EXTENTS_MAX: usize = 1 << 16;
+
+/// Losses of which offset and size are kept; the others are counted.
+pub(crate) const LOSSES_MAX: usize = 256;
+
+/// As long as fewer packets than this were found, their distance may have been a mistake: another
+/// one that fits after a loss of synchronisation is believed instead.
+const STRIDE_TRUST_PACKETS: u64 = 64;
+
+/// Most bytes that have to be seen together: a packet in doubt and what decides about it.
+const KEPT_BYTES_MAX: usize = TS_PACKET_BYTES + LOOKAHEAD_BYTES;
+
+/// Bytes of a new piece put behind those kept, to decide about them; then the piece itself is
+/// walked.
+const JOIN_BYTES: usize = 4 * KEPT_BYTES_MAX;
+
+/// Makes a plan of a file's bytes.
+pub struct Scanner {
+    /// The last bytes fed, about which nothing could be decided yet.
+    kept: Vec<u8>,
+    /// Bytes fed so far.
+    fed: u64,
+    state: State,
+    /// Distance of packets; 0 before the first.
+    stride: usize,
+    /// Offset and number of packets of each stretch.
+    extents: Vec<(u64, u64)>,
+    /// Packets in the extents before the last.
+    packets_before: u64,
+    losses: Vec<SyncLoss>,
+    losses_seen: u64,
+    lost_bytes: u64,
+    tail_bytes: u64,
+    content: Content,
+}
+
+enum State {
+    /// In step: the next byte is a sync byte.
+    InStep,
+    /// Looking for packets; the bytes from `since` on belong to none.
+    Searching {
+        since: u64,
+    },
+    /// The file is over.
+    Ended,
+    Refused(Refusal),
+}
+
+/// What a part of the scanner did with the bytes before it.
+enum Step {
+    /// Went on to here.
+    To(usize),
+    /// Needs more bytes to go on from here.
+    Wait(usize),
+}
+
+impl Default for Scanner {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Scanner {
+    /// A scanner for one file.
+    pub fn new() -> Self {
+        Self {
+            kept: Vec::new(),
+            fed: 0,
+            state: State::Searching { since: 0 },
+            stride: 0,
+            extents: Vec::new(),
+            packets_before: 0,
+            losses: Vec::new(),
+            losses_seen: 0,
+            lost_bytes: 0,
+            tail_bytes: 0,
+            content: Content::new(),
+        }
+    }
+
+    /// Takes the file's next bytes. How a file is cut makes no difference to its plan; pieces of
+    /// 64 KiB to 1 MiB are best.
+    pub fn feed(&mut self, mut bytes: &[u8]) {
+        let base = self.fed - self.kept.len() as u64;
+        self.fed += bytes.len() as u64;
+        let mut base_of_bytes = self.fed - bytes.len() as u64;
+        if !self.kept.is_empty() {
+            let old = self.kept.len();
+            let mut kept = std::mem::take(&mut self.kept);
+            let joined = bytes.len().min(JOIN_BYTES);
+            kept.extend_from_slice(&bytes[..joined]);
+            let walked = self.walk(&kept, base, false);
+            if joined == bytes.len() {
+                kept.drain(..walked);
+                self.kept = kept;
+                return;
+            }
+            assert!(walked >= old, "{JOIN_BYTES} bytes decide about the {old} before them");
+            bytes = &bytes[walked - old..];
+            base_of_bytes += (walked - old) as u64;
+            kept.clear();
+            self.kept = kept;
+        }
+        let walked = self.walk(bytes, base_of_bytes, false);
+        self.kept.extend_from_slice(&bytes[walked..]);
+    }
+
+    /// Whether the file is known to be refused, so that the rest need not be read;
+    /// [`finish`](Self::finish) tells why.
+    pub fn is_refused(&self) -> bool {
+        matches!(self.state, State::Refused(_))
+    }
+
+    /// The plan of the file, which has `file_bytes` bytes, all of them fed.
+    pub fn finish(mut self, file_bytes: u64, identity: Identity) -> Result<Plan, Refusal> {
+        if let State::Refused(refusal) = self.state {
+            return Err(refusal);
+        }
+        if self.fed != file_bytes {
+            return Err(Refusal::Changed { fed_bytes: self.fed, file_bytes });
+        }
+        let kept = std::mem::take(&mut self.kept);
+        let base = self.fed - kept.len() as u64;
+        self.walk(&kept, base, true);
+        if let State::Refused(refusal) = self.state {
+            return Err(refusal);
+        }
+        if file_bytes < 2 * TS_PACKET_BYTES as u64 {
+            return Err(Refusal::TooShort { bytes: file_bytes });
+        }
+        if self.extents.is_empty() {
+            return Err(Refusal::NotTransportStream { searched_bytes: file_bytes });
+        }
+        let (timeline, entries, streams) = self.content.finish()?;
+        let parts = Parts {
+            identity,
+            stride: self.stride as u64,
+            file_bytes,
+            extents: self.extents,
+            clock: timeline.points,
+            discontinuities: timeline.discontinuities,
+            entries,
+            streams,
+            losses: self.losses,
+            losses_seen: self.losses_seen,
+            lost_bytes: self.lost_bytes,
+            tail_bytes: self.tail_bytes,
+        };
+        Ok(Plan::assemble(parts).expect("a scan yields a plan that is consistent"))
+    }
+
+    /// Walks over as much of `window` as can be decided, all of it `at_end`; how much that was.
+    /// The window's first byte is at `base` in the file.
+    fn walk(&mut self, window: &[u8], base: u64, at_end: bool) -> usize {
+        let mut at = 0;
+        loop {
+            let step = match self.state {
+                State::InStep => self.follow(window, at, base, at_end),
+                State::Searching { since } => self.search(window, at, base, since, at_end),
+                State::Ended | State::Refused(_) => Step::Wait(window.len()),
+            };
+            match step {
+                Step::To(next) => at = next,
+                Step::Wait(next) => return next,
+            }
+        }
+    }
+
+    /// Takes packets from `at` on, as long as they are in step.
+    fn follow(&mut self, window: &[u8], mut at: usize, base: u64, at_end: bool) -> Step {
+        let stride = self.stride;
+        let Some(bytes) = window.get(at..at + HEADER_BYTES) else {
+            return self.follow_to_end(window, at, at_end);
+        };
+        let mut header = Header::read(bytes);
+        while let Some(ahead) = window.get(at..at + stride + HEADER_BYTES) {
+            let next = Header::read(&ahead[stride..]);
+            if !next.is_sync() {
+                return self.fall_out(window, at, base, at_end);
+            }
+            let (packet, _) = ahead.split_first_chunk().expect("longer than a packet");
+            self.content.feed(header, packet);
+            header = next;
+            at += stride;
+        }
+        self.follow_to_end(window, at, at_end)
+    }
+
+    /// Takes the file's last packet, the one without a next.
+    fn follow_to_end(&mut self, window: &[u8], at: usize, at_end: bool) -> Step {
+        if !at_end {
+            return Step::Wait(at);
+        }
+        let mut rest = &window[at..];
+        if let Some((packet, after)) = rest.split_first_chunk() {
+            self.content.feed(Header::read(packet), packet);
+            rest = after;
+        }
+        self.tail_bytes = rest.len() as u64;
+        self.close_extent();
+        self.state = State::Ended;
+        Step::Wait(window.len())
+    }
+
+    /// The packet at `at` is not followed by another.
+    fn fall_out(&mut self, window: &[u8], at: usize, base: u64, at_end: bool) -> Step {
+        let end = at + TS_PACKET_BYTES;
+        if !at_end && window.len() < end + LOOKAHEAD_BYTES {
+            return Step::Wait(at);
+        }
+        let start = base + at as u64;
+        match sync::search(window, at + 1..end, self.strides(), at_end) {
+            Search::Found { at, stride } => {
+                self.close_extent();
+                self.lock(base + at as u64, stride, start);
+                Step::To(at)
+            }
+            Search::Unresolved { .. } | Search::Absent => {
+                let (packet, _) = window[at..].split_first_chunk().expect("a packet is there");
+                self.content.feed(Header::read(packet), packet);
+                self.close_extent();
+                self.state = State::Searching { since: start + TS_PACKET_BYTES as u64 };
+                Step::To(end)
+            }
+        }
+    }
+
+    /// Looks for packets from `at` on.
+    fn search(&mut self, window: &[u8], at: usize, base: u64, since: u64, at_end: bool) -> Step {
+        let mut end = window.len();
+        if self.stride == 0 {
+            let left = SEARCH_BYTES_MAX.saturating_sub(base);
+            end = end.min(usize::try_from(left).unwrap_or(usize::MAX));
+        }
+        match sync::search(window, at..end, self.strides(), at_end) {
+            Search::Found { at, stride } => {
+                self.lock(base + at as u64, stride, since);
+                Step::To(at)
+            }
+            Search::Unresolved { at } => Step::Wait(at),
+            Search::Absent if self.stride == 0 && base + end as u64 >= SEARCH_BYTES_MAX => {
+                self.refuse(Refusal::NotTransportStream { searched_bytes: SEARCH_BYTES_MAX });
+                Step::Wait(window.len())
+            }
+            Search::Absent => {
+                if at_end {
+                    self.record_loss(since, base + end as u64 - since);
+                    self.state = State::Ended;
+                }
+                Step::Wait(end)
+            }
+        }
+    }
+
+    /// The distances to look for.
+    fn strides(&self) -> &'static [usize] {
+        match STRIDES.iter().position(|&stride| stride == self.stride) {
+            Some(at) if self.content.packets() >= STRIDE_TRUST_PACKETS => &STRIDES[at..=at],
+            _ => &STRIDES,
+        }
+    }
+
+    /// Packets were found at `offset`; the bytes from `since` to there belong to none.
+    fn lock(&mut self, offset: u64, stride: usize, mut since: u64) {
+        if !matches!(stride, TS_PACKET_BYTES | 192) {
+            return self.refuse(Refusal::PacketBytes { found: stride as u64 });
+        }
+        let is_first = self.stride == 0;
+        if !is_first && self.stride != stride {
+            *self = Self { fed: self.fed, ..Self::new() };
+            since = 0;
+        }
+        self.stride = stride;
+        let arrival_bytes = if stride == TS_PACKET_BYTES { 0 } else { ARRIVAL_BYTES as u64 };
+        let lost = (offset - since).saturating_sub(arrival_bytes);
+        if !is_first || lost > 0 {
+            self.record_loss(since, lost);
+        }
+        if self.extents.len() == EXTENTS_MAX {
+            let limit = EXTENTS_MAX as u64;
+            return self.refuse(Refusal::TooDamaged { what: "losses of sync", limit });
+        }
+        self.packets_before = self.content.packets();
+        self.extents.push((offset, 0));
+        self.state = State::InStep;
+    }
+
+    fn refuse(&mut self, refusal: Refusal) {
+        *self = Self { fed: self.fed, state: State::Refused(refusal), ..Self::new() };
+    }
+
+    fn record_loss(&mut self, offset: u64, bytes: u64) {
+        self.losses_seen += 1;
+        self.lost_bytes += bytes;
+        if self.losses.len() < LOSSES_MAX {
+            self.losses.push(SyncLoss { offset, bytes });
+        }
+    }
+
+    /// Notes how many packets the last extent has; one without any never was.
+    fn close_extent(&mut self) {
+        let packets = self.content.packets() - self.packets_before;
+        match self.extents.last_mut() {
+            Some((_, count)) if packets > 0 => *count = packets,
+            _ => {
+                self.extents.pop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scanner_without_a_file_is_small() {
+        let content = size_of::<Scanner>() + super::super::PIDS;
+        assert!(content < 20 * 1024, "{content}");
+    }
+}

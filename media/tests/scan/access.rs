@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Play starts where a decoder can start, with its tables if they are near.
+
+use media::{Entry, Plan};
+
+use crate::scan;
+use crate::writer::{
+    AAC, AUDIO_PID, Adaptation, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film,
+    pes, pmt_section,
+};
+
+fn access_units(plan: &Plan) -> Vec<u64> {
+    plan.entries().iter().map(|entry| entry.access_unit).collect()
+}
+
+#[test]
+fn idr_pictures_are_entries_that_begin_with_their_tables() {
+    let plan = scan(&film(40).file).unwrap();
+    let group = 10 * FRAME_PACKETS + 2;
+    let entries: Vec<_> = (1..4)
+        .map(|index| Entry { ts_packet: index * group, access_unit: index * group + 2 })
+        .collect();
+    // The first group is packet 0's entry: its tables are the first packets.
+    assert_eq!(plan.entries()[0], Entry { ts_packet: 0, access_unit: 0 });
+    assert_eq!(plan.entries()[1..], entries);
+}
+
+#[test]
+fn entry_begins_with_the_last_association_that_a_map_followed() {
+    let mut writer = film(2);
+    writer.tables();
+    let tables = writer.count() - 2;
+    writer.frame(2 * FRAME_TICKS, 0x41);
+    // An association whose map comes too late.
+    writer.pat(&[(1, PMT_PID)]);
+    let access_unit = writer.count();
+    writer.frame(3 * FRAME_TICKS, 0x65);
+    writer.pmt(VIDEO_PID, &[(VIDEO_PID, H264), (AUDIO_PID, AAC)]);
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(plan.entries()[1], Entry { ts_packet: tables, access_unit });
+}
+
+#[test]
+fn map_that_began_before_the_association_does_not_complete_it() {
+    let mut writer = film(2);
+    let map = pmt_section(1, VIDEO_PID, &[(VIDEO_PID, H264), (AUDIO_PID, AAC)], &[9; 200]);
+    let start = [&[0][..], &map].concat();
+    let rest = writer.packet(PMT_PID, true, None, &start);
+    writer.pat(&[(1, PMT_PID)]);
+    writer.packet(PMT_PID, false, None, rest);
+    let access_unit = writer.count();
+    writer.frame(2 * FRAME_TICKS, 0x65);
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(plan.entries()[1], Entry { ts_packet: access_unit, access_unit });
+}
+
+#[test]
+fn tables_before_the_previous_entry_are_not_gone_back_to() {
+    let mut writer = film(2);
+    let access_unit = writer.count();
+    writer.frame(2 * FRAME_TICKS, 0x65);
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(plan.entries()[1], Entry { ts_packet: access_unit, access_unit });
+}
+
+#[test]
+fn indicator_makes_an_entry_of_any_video() {
+    // VC-1, whose start codes are not looked at.
+    let mut writer = Writer::default();
+    writer.pat(&[(1, PMT_PID)]);
+    writer.pmt(VIDEO_PID, &[(VIDEO_PID, 0xea)]);
+    for frame in 0..10 {
+        let pcr = Some(frame * FRAME_TICKS);
+        let adaptation = Adaptation { pcr, random_access: frame % 4 == 0, ..Default::default() };
+        writer.packet(VIDEO_PID, true, Some(adaptation), &pes(&[0, 0, 1, 0x0d]));
+        (1..10).for_each(|_| writer.middle(VIDEO_PID));
+    }
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(access_units(&plan), [0, 2 + 40, 2 + 80]);
+}
+
+#[test]
+fn indicator_without_a_start_holds_until_the_next() {
+    let mut writer = film(3);
+    let adaptation = Adaptation { random_access: true, ..Adaptation::default() };
+    writer.packet(VIDEO_PID, false, Some(adaptation), &[]);
+    let access_unit = writer.count();
+    writer.frame(3 * FRAME_TICKS, 0x41);
+    writer.frame(4 * FRAME_TICKS, 0x41);
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(access_units(&plan), [0, access_unit]);
+}
+
+#[test]
+fn picture_type_behind_delimiters_in_a_later_packet_is_found() {
+    let mut writer = film(3);
+    let access_unit = writer.count();
+    // A delimiter and 1000 bytes of SEI, with the slice's start code cut by a packet's end.
+    let mut data = pes(&[0, 0, 0, 1, 9, 0xf0, 0, 0, 1, 6]);
+    data.resize(184 * 6 - 2, 0x80);
+    data.extend([0, 0, 1, 0x65, 0x88, 0x84]);
+    let mut rest = &data[..];
+    let mut starts = true;
+    while !rest.is_empty() {
+        rest = writer.packet(VIDEO_PID, starts, None, rest);
+        starts = false;
+        writer.middle(AUDIO_PID);
+    }
+    writer.frame(3 * FRAME_TICKS, 0x41);
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(access_units(&plan), [0, access_unit]);
+}
+
+#[test]
+fn scrambled_pictures_are_not_looked_at() {
+    let mut writer = Writer::default();
+    for frame in 0..20 {
+        if frame % 10 == 0 {
+            writer.tables();
+        }
+        let at = writer.file.len();
+        writer.frame(frame * FRAME_TICKS, 0x65);
+        writer.file[at + 3] |= 0x80;
+    }
+    assert_eq!(access_units(&scan(&writer.file).unwrap()), [0]);
+}
+
+#[test]
+fn sound_alone_can_be_started_at_every_pes_packet() {
+    let mut writer = Writer::default();
+    writer.pat(&[(1, PMT_PID)]);
+    writer.pmt(AUDIO_PID, &[(AUDIO_PID, AAC)]);
+    for unit in 0..6 {
+        let pcr = Some(unit * FRAME_TICKS);
+        let adaptation = Adaptation { pcr, ..Adaptation::default() };
+        writer.packet(AUDIO_PID, true, Some(adaptation), &pes(&[0xff, 0xf1]));
+        (1..4).for_each(|_| writer.middle(AUDIO_PID));
+    }
+    let plan = scan(&writer.file).unwrap();
+    assert_eq!(access_units(&plan), [0, 6, 10, 14, 18, 22]);
+}
+
+#[test]
+fn seeking_finds_the_entry_at_or_before() {
+    let plan = scan(&film(40).file).unwrap();
+    let group = 10 * FRAME_PACKETS + 2;
+    let due = |ts_packet: u64| {
+        let at = plan.clock().partition_point(|point| point.ts_packet <= ts_packet) - 1;
+        let (start, end) = (plan.clock()[at], plan.clock()[at + 1]);
+        let (packets, ticks) = (end.ts_packet - start.ts_packet, end.ticks - start.ticks);
+        start.ticks + (ts_packet - start.ts_packet) * ticks / packets
+    };
+    assert_eq!(plan.entry(0), 0);
+    for index in 1..4 {
+        let access_unit_due = due(index * group + 2);
+        assert_eq!(plan.entry(access_unit_due), index * group / 7);
+        assert_eq!(plan.entry(access_unit_due - 1), (index - 1) * group / 7);
+    }
+    assert_eq!(plan.entry(plan.duration_ticks()), 3 * group / 7);
+    assert_eq!(plan.entry(u64::MAX), 3 * group / 7);
+}
+
+#[test]
+fn entries_beyond_the_limit_are_thinned_evenly() {
+    let mut writer = Writer::default();
+    writer.pat(&[(1, PMT_PID)]);
+    writer.pmt(AUDIO_PID, &[(AUDIO_PID, AAC)]);
+    let units = 300_000;
+    for unit in 0..units {
+        let adaptation = Adaptation { pcr: Some(unit * 9000), ..Adaptation::default() };
+        writer.packet(AUDIO_PID, true, Some(adaptation), &pes(&[0xff, 0xf1]));
+    }
+    let plan = scan(&writer.file).unwrap();
+    assert!(plan.entries().len() > 100_000 && plan.entries().len() < 1 << 18);
+    let gaps = plan.entries()[1..].windows(2).map(|pair| pair[1].ts_packet - pair[0].ts_packet);
+    assert_eq!(gaps.max(), Some(2));
+}
