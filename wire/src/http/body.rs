@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Request content, read to find its end and thrown away.
+//!
+//! No resource here takes content, but a keep-alive connection goes on behind it, so its end has
+//! to be found exactly as every proxy in between finds it. The grammar is taken strictly: CRLF,
+//! never a bare LF; digits only; what is doubtful ends the connection. Each byte is looked at
+//! once, nothing is kept, and a chunked body's framing counts towards the limit, or 1-byte chunks
+//! with long extensions would pass many times the limit through.
+//!
+//! Sources: RFC 9112 §6 (message body), §7.1 (chunked), §11.2 (request smuggling).
+
+use super::malformed::Malformed;
+
+/// How far a request's content has been read.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// So many bytes are still to come.
+    Length(u64),
+    /// Chunked; `bytes_left` of the limit remain for data and framing.
+    Chunked { state: Chunk, bytes_left: u64 },
+}
+
+/// What the next byte of a chunked body belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Chunk {
+    Size { digits: u8, value: u64 },
+    Extension { value: u64 },
+    SizeLf { value: u64 },
+    Data { left: u64 },
+    DataCr,
+    DataLf,
+    TrailerStart,
+    Trailer,
+    TrailerLf,
+    EndLf,
+}
+
+/// The outcome of [`Body::drain`].
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Drained {
+    /// Bytes of the input that belonged to the body.
+    pub(super) bytes: usize,
+    /// The body has ended.
+    pub(super) ended: bool,
+}
+
+impl Body {
+    /// A chunked body of at most `bytes_max`, framing included.
+    pub(super) fn chunked(bytes_max: u64) -> Body {
+        Body::Chunked { state: Chunk::Size { digits: 0, value: 0 }, bytes_left: bytes_max }
+    }
+
+    /// Takes what belongs to the body from the front of `input`; offsets in faults count from
+    /// there.
+    pub(super) fn drain(&mut self, input: &[u8]) -> Result<Drained, Malformed> {
+        match self {
+            Body::Length(left) => {
+                let bytes = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= bytes as u64;
+                Ok(Drained { bytes, ended: *left == 0 })
+            }
+            Body::Chunked { state, bytes_left } => drain_chunked(state, bytes_left, input),
+        }
+    }
+}
+
+fn drain_chunked(
+    state: &mut Chunk,
+    bytes_left: &mut u64,
+    input: &[u8],
+) -> Result<Drained, Malformed> {
+    let mut at = 0;
+    while at < input.len() {
+        let bytes = match *state {
+            Chunk::Data { left } => {
+                let rest = (input.len() - at) as u64;
+                rest.min(left).min((*bytes_left).max(1))
+            }
+            _ => 1,
+        };
+        if bytes > *bytes_left {
+            return Err(Malformed::new(413, at, "chunked content over the limit", TOO_LARGE));
+        }
+        *bytes_left -= bytes;
+        let next = match *state {
+            Chunk::Data { left } if left == bytes => Some(Chunk::DataCr),
+            Chunk::Data { left } => Some(Chunk::Data { left: left - bytes }),
+            framing => step(framing, input[at]).map_err(|what| bad_chunk(at, what))?,
+        };
+        at += bytes as usize;
+        match next {
+            Some(next) => *state = next,
+            None => return Ok(Drained { bytes: at, ended: true }),
+        }
+    }
+    Ok(Drained { bytes: at, ended: false })
+}
+
+/// The state after one byte of framing; none after the last byte of the body.
+fn step(state: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
+    let next = match (state, byte) {
+        (Chunk::Size { digits, value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            if digits == SIZE_DIGITS_MAX {
+                return Err("chunk size of more than 16 digits");
+            }
+            // Sixteen digits are 64 bits: the shift drops none.
+            let digit = (byte as char).to_digit(16).map_or(0, u64::from);
+            Chunk::Size { digits: digits + 1, value: value << 4 | digit }
+        }
+        (Chunk::Size { digits: 0, .. }, _) => return Err("chunk without a size"),
+        (Chunk::Size { value, .. }, b';' | b' ' | b'\t') => Chunk::Extension { value },
+        (Chunk::Size { value, .. } | Chunk::Extension { value }, b'\r') => Chunk::SizeLf { value },
+        (Chunk::Size { .. }, _) => return Err("chunk size that is not hexadecimal"),
+        (Chunk::Extension { value }, byte) if is_field_byte(byte) => Chunk::Extension { value },
+        (Chunk::Extension { .. }, _) => return Err("control character in a chunk extension"),
+        (Chunk::SizeLf { value: 0 }, b'\n') => Chunk::TrailerStart,
+        (Chunk::SizeLf { value }, b'\n') => Chunk::Data { left: value },
+        (Chunk::DataCr, b'\r') => Chunk::DataLf,
+        (Chunk::DataLf, b'\n') => Chunk::Size { digits: 0, value: 0 },
+        // The caller takes data by its length; what follows it has to be CRLF.
+        (Chunk::Data { .. } | Chunk::DataCr | Chunk::DataLf, _) => {
+            return Err("chunk data longer than its size");
+        }
+        (Chunk::TrailerStart, b'\r') => Chunk::EndLf,
+        (Chunk::TrailerStart, b' ' | b'\t') => return Err("trailer line that is folded"),
+        (Chunk::Trailer, b'\r') => Chunk::TrailerLf,
+        (Chunk::TrailerStart | Chunk::Trailer, byte) if is_field_byte(byte) => Chunk::Trailer,
+        (Chunk::TrailerStart | Chunk::Trailer, _) => {
+            return Err("control character in a trailer");
+        }
+        (Chunk::TrailerLf, b'\n') => Chunk::TrailerStart,
+        (Chunk::EndLf, b'\n') => return Ok(None),
+        (Chunk::SizeLf { .. } | Chunk::TrailerLf | Chunk::EndLf, _) => {
+            return Err("CR without LF in chunked content");
+        }
+    };
+    Ok(Some(next))
+}
+
+/// VCHAR, obs-text, SP or HTAB.
+fn is_field_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+fn bad_chunk(at: usize, what: &'static str) -> Malformed {
+    Malformed::new(400, at, what, "RFC 9112 §7.1")
+}
+
+pub(super) const TOO_LARGE: &str = "RFC 9110 §15.5.14";
+const SIZE_DIGITS_MAX: u8 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Drains `input` in pieces of `step` bytes; how much was taken when the body ended.
+    fn drained(input: &[u8], step: usize, bytes_max: u64) -> Result<Option<usize>, Malformed> {
+        let mut body = Body::chunked(bytes_max);
+        let mut at = 0;
+        for piece in input.chunks(step) {
+            let drained = body.drain(piece).map_err(|fault| fault.shifted(at as u64))?;
+            at += drained.bytes;
+            if drained.ended {
+                return Ok(Some(at));
+            }
+            assert_eq!(drained.bytes, piece.len());
+        }
+        Ok(None)
+    }
+
+    #[test]
+    fn end_is_found_however_it_is_cut() {
+        for body in [
+            &b"0\r\n\r\n"[..],
+            b"000\r\n\r\n",
+            b"5\r\nhello\r\n0\r\n\r\n",
+            b"4;name=\"value\"\r\n\r\n\r\n\r\n0;x\r\nTrailer: 1\r\nOther: 2\r\n\r\n",
+            b"A \r\n0123456789\r\na\r\n0\r\n\r\n0\r\n\r\n\r\n0\r\n\r\n",
+        ] {
+            let mut input = body.to_vec();
+            input.extend_from_slice(b"GET / HTTP/1.1\r\n");
+            for step in 1..=input.len() {
+                assert_eq!(drained(&input, step, 1000), Ok(Some(body.len())), "{step}");
+            }
+            for cut in 0..body.len() {
+                assert_eq!(drained(&body[..cut], 1000, 1000), Ok(None), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn doubtful_framing_is_refused_at_its_byte() {
+        for (body, offset) in [
+            (&b"5\nhello\r\n"[..], 1),
+            (b"\r\n", 0),
+            (b"-1\r\n", 0),
+            (b"+5\r\n", 0),
+            (b"0x5\r\n", 1),
+            (b"5g\r\n", 1),
+            (b"5\r\nhelloo\r\n", 8),
+            (b"5\r\nhello\n", 8),
+            (b"5\r\nhello\rx", 9),
+            (b"5;a\nb\r\n", 3),
+            (b"5;a\rb\r\n", 4),
+            (b"0\r\nTrailer: a\nb", 13),
+            (b"0\r\n folded\r\n\r\n", 3),
+            (b"0\r\n\rx", 4),
+            (b"00000000000000005\r\n", 16),
+            (b"fffffffffffffffff\r\n", 16),
+        ] {
+            for step in 1..=body.len() {
+                let fault = drained(body, step, 1000).expect_err("refused");
+                assert_eq!((fault.status, fault.offset), (400, offset), "{body:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn limit_counts_data_and_framing() {
+        let body = b"5;extension\r\nhello\r\n0\r\nTrailer: 1\r\n\r\n";
+        let whole = body.len() as u64;
+        for step in 1..=body.len() {
+            assert_eq!(drained(body, step, whole), Ok(Some(body.len())));
+            for limit in 0..whole {
+                let fault = drained(body, step, limit).expect_err("over the limit");
+                assert_eq!((fault.status, fault.offset), (413, limit));
+            }
+            let huge = b"ffffffffffffffff\r\ndata";
+            let fault = drained(huge, step, 20).expect_err("over the limit");
+            assert_eq!((fault.status, fault.offset), (413, 20));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a peer sent that is not HTTP/1.1, or is more of it than this server reads.
+//!
+//! It says where in the connection's bytes the fault lies, so that it can be found in a capture,
+//! and quotes nothing of what the peer sent, so that it can be logged and answered as it is.
+
+use std::fmt;
+use std::time::SystemTime;
+
+use super::response::{Response, refusal};
+
+/// A request that cannot be read further; the connection ends after its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Malformed {
+    /// Offset of the fault in bytes from the start of the connection.
+    pub offset: u64,
+    /// What was found.
+    pub what: &'static str,
+    /// The document and section it breaks, or that lets it be refused.
+    pub section: &'static str,
+    /// The status code to answer with: 400, 413, 414, 417, 431, 501 or 505.
+    pub status: u16,
+}
+
+impl Malformed {
+    /// A fault at `offset` from whatever the caller counts from; see [`Malformed::shifted`].
+    pub(super) fn new(
+        status: u16,
+        offset: usize,
+        what: &'static str,
+        section: &'static str,
+    ) -> Malformed {
+        Malformed { offset: offset as u64, what, section, status }
+    }
+
+    /// The same fault, counted from `base` bytes earlier.
+    pub(super) fn shifted(mut self, base: u64) -> Malformed {
+        self.offset = self.offset.saturating_add(base);
+        self
+    }
+
+    /// The answer to send before closing.
+    pub fn response(&self, now: SystemTime) -> Response {
+        refusal(self.status, &self.to_string(), now)
+    }
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {}: {} ({})", self.offset, self.what, self.section)
+    }
+}
+
+impl std::error::Error for Malformed {}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! HTTP/1.1, the server's side, for files and generated pages: bytes in, requests and answers out.
+//!
+//! [`Reader`] turns whatever a peer sends, however it is cut up, into [`Request`]s; [`respond`]
+//! decides what a file's answer is (whole, ranges, not modified, refused) and hands it over as a
+//! head and [`Part`]s, so that file bytes never pass through here: the caller sends a
+//! [`Part::File`] inside the kernel. Per request this costs one copy of the head, one allocation
+//! for the answer's head and a few small ones for the fields that are kept; a range set costs at
+//! most one small part per range.
+//!
+//! Everything is a pure function of the bytes fed and the time passed in. A peer that breaks the
+//! protocol gets a [`Malformed`] that names the byte and the section, and its connection is closed:
+//! where message framing is in doubt nothing that follows can be trusted (RFC 9112 §11.2).
+//!
+//! Sources: RFC 9110 (semantics), RFC 9112 (HTTP/1.1), RFC 6585 §5 (431), RFC 3986 (targets).
+//!
+//! Not here: sockets, timers (the caller answers a silent peer with [`refusal`] 408), TLS,
+//! compression, and what a path means in the file system: `.` and `..` are left in it on purpose,
+//! for the layer that opens files to refuse.
+
+mod body;
+mod conditions;
+mod content_type;
+mod escape;
+mod malformed;
+mod multipart;
+mod ranges;
+mod reader;
+mod request;
+mod response;
+mod target;
+
+pub use conditions::Conditions;
+pub use content_type::content_type;
+pub use escape::{escape_html, escape_path};
+pub use malformed::Malformed;
+pub use reader::{Limits, Reader};
+pub use request::{Method, Request, Version};
+pub use response::{
+    Entity, Part, Response, answer_method, error, file_etag, page, refusal, respond,
+};

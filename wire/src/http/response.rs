@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers: a file's (whole, ranges, not modified, refused), generated pages and errors.
+//!
+//! An answer is a head, ready to send, and parts that are bytes or file ranges, so that a download
+//! costs no copy here. Nothing a client sent is ever repeated in one; what the caller puts into a
+//! field of the head cannot end its line. Every answer is framed by Content-Length (or has no
+//! content), hence none depends on closing the connection.
+//!
+//! Sources: RFC 9110 §6.6.1 (Date), §8.6 (Content-Length), §8.8 (validators), §9.3.2 (HEAD),
+//! §9.3.7 (OPTIONS), §14.2 to §14.4 (ranges), §15 (status codes), RFC 9112 §9.3 and §9.6
+//! (Connection); the Fetch standard for `X-Content-Type-Options`.
+//!
+//! Not here: compression (media does not shrink, and ranges would no longer be file ranges).
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use httpdate::HttpDate;
+
+use super::conditions::{LAST_SECOND, Validators, Verdict, whole_seconds};
+use super::multipart;
+use super::ranges::{self, Selection, Span};
+use super::request::{Method, Request, Version};
+
+/// A file as it is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entity<'a> {
+    /// Its size.
+    pub bytes: u64,
+    /// When it was last changed.
+    pub modified: SystemTime,
+    /// A strong entity tag with its quotes, as [`file_etag`] makes it.
+    pub etag: &'a str,
+    /// Its media type.
+    pub content_type: &'a str,
+}
+
+/// An answer, to be sent as `head` and then `parts` in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Response {
+    /// The status code, as it is in the head.
+    pub status: u16,
+    /// Status line and fields, with the empty line.
+    pub head: Vec<u8>,
+    /// The content; none for HEAD.
+    pub parts: Vec<Part>,
+    /// Whether the connection stays open afterwards. Where it does not, close the sending side
+    /// first and read on for a moment, or a reset may overtake the answer (RFC 9112 §9.6).
+    pub keep_alive: bool,
+}
+
+/// A piece of an answer's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// This range of the file; never empty.
+    File {
+        /// Where it begins in the file.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+    },
+}
+
+impl Part {
+    /// Its length.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Part::Bytes(bytes) => bytes.len() as u64,
+            Part::File { bytes, .. } => *bytes,
+        }
+    }
+}
+
+impl Response {
+    /// Head and content together.
+    pub fn bytes_total(&self) -> u64 {
+        self.parts.iter().map(Part::bytes).fold(self.head.len() as u64, u64::saturating_add)
+    }
+
+    /// The same answer with one more field (Retry-After, Location). Control characters in `value`
+    /// become spaces.
+    pub fn with_field(mut self, name: &'static str, value: &str) -> Response {
+        self.head.truncate(self.head.len().saturating_sub(2));
+        let mut head = Head(self.head);
+        head.field(name, value);
+        self.head = head.end();
+        self
+    }
+}
+
+/// The answer for a file that exists. Boundary: random, not to be found in the file; it
+/// is used when several ranges are asked for.
+///
+/// # Panics
+/// If `boundary` is not 1 to 70 letters, digits or `'+_-.`.
+pub fn respond(
+    request: &Request,
+    entity: &Entity<'_>,
+    now: SystemTime,
+    boundary: &str,
+) -> Response {
+    assert!(multipart::is_boundary(boundary), "boundary {boundary:?}: not a token of 1 to 70");
+    if let Some(answer) = answer_method(request, now) {
+        return answer;
+    }
+    let validators = Validators::new(entity.etag, entity.modified, now);
+    let is_get = request.method == Method::Get;
+    let range = match request.conditions.evaluate(is_get, &validators) {
+        Verdict::Failed => {
+            return error(request, 412, "the file is not the one the condition names", now);
+        }
+        Verdict::NotModified => return not_modified(request, &validators, now),
+        Verdict::Send { range } => range,
+    };
+    match range.map_or(Selection::Whole, |field| ranges::select(field, entity.bytes)) {
+        Selection::Whole => whole(request, entity, &validators, now),
+        Selection::Spans(spans) => partial(request, entity, &validators, &spans, now, boundary),
+        Selection::Unsatisfiable => {
+            let unsatisfied = format!("bytes */{}", entity.bytes);
+            error(request, 416, "no byte of the range is in the file", now)
+                .with_field("Content-Range", &unsatisfied)
+        }
+    }
+}
+
+/// The answer to every method but GET and HEAD, which need a look at the resource: what is allowed
+/// for OPTIONS, 405 for methods that exist, 501 for others.
+pub fn answer_method(request: &Request, now: SystemTime) -> Option<Response> {
+    match &request.method {
+        Method::Get | Method::Head => None,
+        Method::Options => {
+            let mut head = Head::new(204, request, now);
+            head.field("Allow", ALLOW);
+            head.field("Accept-Ranges", "bytes");
+            Some(response(204, head, Vec::new(), request))
+        }
+        Method::Other(name) if KNOWN_METHODS.contains(&name.as_str()) => {
+            let answer = error(request, 405, "files are read, not written, here", now);
+            Some(answer.with_field("Allow", ALLOW))
+        }
+        Method::Other(_) => Some(error(request, 501, "no such method here", now)),
+    }
+}
+
+/// A generated page: an index, or an error of the caller's own wording. It is not to be cached.
+pub fn page(
+    request: &Request,
+    status: u16,
+    content_type: &str,
+    body: Vec<u8>,
+    now: SystemTime,
+) -> Response {
+    let head = Head::new(status, request, now);
+    page_from(status, head, content_type, body, request)
+}
+
+/// An error as a line of plain text: `404 Not Found: ` and `what`, which must not hold anything
+/// the client should not see.
+pub fn error(request: &Request, status: u16, what: &str, now: SystemTime) -> Response {
+    page(request, status, "text/plain; charset=utf-8", error_text(status, what), now)
+}
+
+/// An error for a connection without a request to answer: 408 for one that never came, 503 for
+/// one too many. The connection ends with it.
+pub fn refusal(status: u16, what: &str, now: SystemTime) -> Response {
+    let nobody = Framed { version: Version::Http11, keep_alive: false, wants_content: true };
+    let head = Head::new(status, nobody, now);
+    page_from(status, head, "text/plain; charset=utf-8", error_text(status, what), nobody)
+}
+
+/// A strong entity tag for a file, with its quotes.
+///
+/// It is as strong as the file system's clock: a file changed twice within one tick of it (4 ms on
+/// a usual kernel), to the same size, in place, keeps its tag.
+pub fn file_etag(bytes: u64, modified: SystemTime, inode: u64) -> String {
+    let (sign, age) = match modified.duration_since(UNIX_EPOCH) {
+        Ok(after) => ("", after),
+        Err(before) => ("-", before.duration()),
+    };
+    format!("\"{inode:x}-{bytes:x}-{sign}{:x}\"", age.as_nanos())
+}
+
+fn whole(
+    request: &Request,
+    entity: &Entity<'_>,
+    validators: &Validators<'_>,
+    now: SystemTime,
+) -> Response {
+    let mut head = Head::new(200, request, now);
+    head.field("Accept-Ranges", "bytes");
+    head.validators(validators);
+    head.field("Content-Type", entity.content_type);
+    head.field("Content-Length", entity.bytes);
+    let parts = match entity.bytes {
+        0 => Vec::new(),
+        bytes => vec![Part::File { offset: 0, bytes }],
+    };
+    response(200, head, parts, request)
+}
+
+/// 206 for at least one range.
+fn partial(
+    request: &Request,
+    entity: &Entity<'_>,
+    validators: &Validators<'_>,
+    spans: &[Span],
+    now: SystemTime,
+    boundary: &str,
+) -> Response {
+    let mut head = Head::new(206, request, now);
+    head.field("Accept-Ranges", "bytes");
+    head.validators(validators);
+    let parts = if let [span] = spans {
+        let Span { first, last } = *span;
+        head.field("Content-Type", entity.content_type);
+        head.field("Content-Range", format_args!("bytes {first}-{last}/{}", entity.bytes));
+        vec![Part::File { offset: first, bytes: span.bytes() }]
+    } else {
+        head.field("Content-Type", format_args!("multipart/byteranges; boundary={boundary}"));
+        multipart::parts(spans, entity.bytes, entity.content_type, boundary)
+    };
+    // Spans do not overlap and part headers are few: this is far from 64 bits for any real file.
+    let bytes = parts.iter().map(Part::bytes).fold(0, u64::saturating_add);
+    head.field("Content-Length", bytes);
+    response(206, head, parts, request)
+}
+
+/// 304 with the fields a cache needs to freshen what it has (RFC 9110 §15.4.5).
+fn not_modified(request: &Request, validators: &Validators<'_>, now: SystemTime) -> Response {
+    let mut head = Head::new(304, request, now);
+    head.validators(validators);
+    response(304, head, Vec::new(), request)
+}
+
+fn page_from(
+    status: u16,
+    mut head: Head,
+    content_type: &str,
+    body: Vec<u8>,
+    framed: impl Into<Framed>,
+) -> Response {
+    head.field("Cache-Control", "no-cache");
+    head.field("Content-Type", content_type);
+    head.field("Content-Length", body.len());
+    let parts = if body.is_empty() { Vec::new() } else { vec![Part::Bytes(body)] };
+    response(status, head, parts, framed)
+}
+
+fn response(status: u16, head: Head, parts: Vec<Part>, framed: impl Into<Framed>) -> Response {
+    let Framed { keep_alive, wants_content, .. } = framed.into();
+    let parts = if wants_content { parts } else { Vec::new() };
+    Response { status, head: head.end(), parts, keep_alive }
+}
+
+fn error_text(status: u16, what: &str) -> Vec<u8> {
+    format!("{status} {}: {what}\n", reason(status)).into_bytes()
+}
+
+/// What of a request decides how its answer is framed.
+#[derive(Debug, Clone, Copy)]
+struct Framed {
+    version: Version,
+    keep_alive: bool,
+    wants_content: bool,
+}
+
+impl From<&Request> for Framed {
+    fn from(request: &Request) -> Framed {
+        Framed {
+            version: request.version,
+            keep_alive: request.keep_alive,
+            wants_content: request.method != Method::Head,
+        }
+    }
+}
+
+/// A head under construction.
+struct Head(Vec<u8>);
+
+impl Head {
+    fn new(status: u16, framed: impl Into<Framed>, now: SystemTime) -> Head {
+        let framed = framed.into();
+        let mut head = Head(Vec::with_capacity(HEAD_BYTES));
+        head.push(format_args!("HTTP/1.1 {status} {}\r\n", reason(status)));
+        head.field("Server", "pagewire");
+        head.field("Date", date(now));
+        match (framed.version, framed.keep_alive) {
+            (_, false) => head.field("Connection", "close"),
+            (Version::Http10, true) => head.field("Connection", "keep-alive"),
+            (Version::Http11, true) => {}
+        }
+        head.field("X-Content-Type-Options", "nosniff");
+        head
+    }
+
+    fn field(&mut self, name: &str, value: impl Display) {
+        self.push(format_args!("{name}: "));
+        let value_at = self.0.len();
+        self.push(format_args!("{value}"));
+        for byte in &mut self.0[value_at..] {
+            if byte.is_ascii_control() {
+                *byte = b' ';
+            }
+        }
+        self.0.extend_from_slice(b"\r\n");
+    }
+
+    fn validators(&mut self, validators: &Validators<'_>) {
+        self.field("ETag", validators.etag);
+        if let Some(last_modified) = validators.last_modified {
+            self.field("Last-Modified", date(last_modified));
+        }
+    }
+
+    fn end(mut self) -> Vec<u8> {
+        self.0.extend_from_slice(b"\r\n");
+        self.0
+    }
+
+    fn push(&mut self, text: std::fmt::Arguments<'_>) {
+        // Writing to a Vec has no way to fail.
+        let written = self.0.write_fmt(text);
+        debug_assert!(written.is_ok());
+    }
+}
+
+/// `time` as an HTTP-date; a clock before 1970 or after 9999 gives the nearest there is.
+fn date(time: SystemTime) -> HttpDate {
+    let nearest = if time < UNIX_EPOCH { 0 } else { LAST_SECOND };
+    HttpDate::from(whole_seconds(time).unwrap_or(UNIX_EPOCH + Duration::from_secs(nearest)))
+}
+
+/// The reason phrases of RFC 9110 §15 and RFC 6585; a client reads the number.
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        204 => "No Content",
+        206 => "Partial Content",
+        301 => "Moved Permanently",
+        302 => "Found",
+        304 => "Not Modified",
+        307 => "Temporary Redirect",
+        308 => "Permanent Redirect",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        410 => "Gone",
+        412 => "Precondition Failed",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        421 => "Misdirected Request",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        503 => "Service Unavailable",
+        505 => "HTTP Version Not Supported",
+        _ => "Other",
+    }
+}
+
+/// Methods that are known and not allowed (RFC 9110 §9.3, RFC 5789).
+const KNOWN_METHODS: &[&str] = &["POST", "PUT", "DELETE", "CONNECT", "TRACE", "PATCH"];
+const ALLOW: &str = "GET, HEAD, OPTIONS";
+/// A head of a download has about 300 bytes.
+const HEAD_BYTES: usize = 400;

@@ -1,0 +1,553 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTP: the fixed header, and the statistics a receiver keeps.
+//!
+//! The sender's headers are stamped in bulk from the packet plan; [`Header::write`] is the plain
+//! form of the same. The receiving side is for the verifying client: [`Reception`] is RFC 3550 A.1
+//! (sequence numbers), A.3 (loss) and A.8 (jitter), and beyond them tells duplicates from reordered
+//! packets, by one bit for each of the last 4096 sequence numbers, and lists the gaps that were not
+//! filled. Each packet costs O(1) (O(gap) bits cleared after a gap, at most the window), memory is
+//! fixed: 512 bytes of window and at most [`GAPS_MAX`] gaps.
+//!
+//! Departures from A.1: no probation (the client knows its source from SETUP, there is nothing to
+//! guess at) and, after a jump that A.1 calls a restart, the counts so far are kept instead of
+//! cleared.
+//!
+//! Sources: RFC 3550 §5.1, §5.3.1, §6.4.1, A.1, A.3, A.8.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use crate::error::{Fault, Malformed};
+use crate::rtcp::Report;
+
+/// Bytes of a header without contributing sources and extension.
+pub const HEADER_BYTES: usize = 12;
+
+/// The fixed header (RFC 3550 §5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The marker bit.
+    pub marker: bool,
+    /// 7 bits.
+    pub payload_type: u8,
+    /// Counts packets, modulo 2^16.
+    pub sequence: u16,
+    /// In units of the clock rate, modulo 2^32.
+    pub timestamp: u32,
+    /// Who sends.
+    pub ssrc: u32,
+}
+
+impl Header {
+    /// Reads a packet: its header, and where in it the payload lies: behind contributing sources
+    /// and extension, before the padding.
+    ///
+    /// # Errors
+    /// Another version than 2; a packet shorter than it says. The offset is that in the packet.
+    pub fn parse(packet: &[u8]) -> Result<(Header, Range<usize>), Malformed> {
+        let short = || Malformed::new(packet.len() as u64, Fault::RtpTooShort);
+        let (fixed, _) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(short)?;
+        let version = fixed[0] >> 6;
+        if version != 2 {
+            return Err(Malformed::new(0, Fault::RtpVersion { version }));
+        }
+        let (padded, extended) = (fixed[0] & 0x20 != 0, fixed[0] & 0x10 != 0);
+        let mut start = HEADER_BYTES + 4 * usize::from(fixed[0] & 0x0F);
+        if extended {
+            let extension = packet.get(start..start + 4).ok_or_else(short)?;
+            let words = u16::from_be_bytes([extension[2], extension[3]]);
+            start += 4 + 4 * usize::from(words);
+        }
+        let padding = match packet.last() {
+            Some(&padding) if padded => usize::from(padding).max(1),
+            _ => 0,
+        };
+        let end = packet.len().checked_sub(padding).filter(|&end| end >= start);
+        let end = end.ok_or_else(short)?;
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| fixed[at + byte]));
+        let header = Header {
+            marker: fixed[1] & 0x80 != 0,
+            payload_type: fixed[1] & 0x7F,
+            sequence: u16::from_be_bytes([fixed[2], fixed[3]]),
+            timestamp: word(4),
+            ssrc: word(8),
+        };
+        Ok((header, start..end))
+    }
+
+    /// The bytes: version 2, no padding, no extension, no contributing sources.
+    pub fn write(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = 2 << 6;
+        bytes[1] = u8::from(self.marker) << 7 | self.payload_type & 0x7F;
+        bytes[2..4].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes[4..8].copy_from_slice(&self.timestamp.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.ssrc.to_be_bytes());
+        bytes
+    }
+}
+
+/// What a packet turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrival {
+    /// The one that was due.
+    InOrder,
+    /// Ahead of this many that were due before.
+    AfterGap {
+        /// Packets skipped.
+        packets: u16,
+    },
+    /// One that was skipped before and came late.
+    Reordered,
+    /// One that was there already.
+    Duplicate,
+    /// So old that it is not known whether it was there: counted as received, like A.1 does.
+    Old,
+    /// Far from all expected numbers; ignored unless the next follows on it.
+    Stray,
+    /// The second of two that follow each other far from all expected numbers: the source
+    /// restarted.
+    Restarted,
+}
+
+/// Sequence numbers that were skipped and have not come since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first of them, extended (cycles × 2^16 + sequence number).
+    pub first: u64,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Statistics of one source at its receiver.
+#[derive(Debug, Clone)]
+pub struct Reception {
+    clock_rate_hz: u32,
+    begun: bool,
+    /// Extended sequence numbers: the first due, and the highest seen.
+    base: u64,
+    highest: u64,
+    /// Bit n % 4096: extended number n was seen, for the last 4096 up to `highest`.
+    window: Box<[u64; WINDOW_WORDS]>,
+    /// The number after a stray: two that follow each other are a restart (A.1 `bad_seq`).
+    restart_at: Option<u16>,
+    /// Expected before the last restart.
+    expected_before: u64,
+    received: u64,
+    duplicates: u64,
+    reordered: u64,
+    restarts: u64,
+    strays: u64,
+    gaps: Vec<Gap>,
+    gaps_unlisted: u64,
+    transit: Option<u32>,
+    /// Sixteen times the jitter, in units of the clock (A.8).
+    jitter_16: u64,
+    expected_prior: u64,
+    received_prior: u64,
+}
+
+impl Reception {
+    /// Statistics that begin with the first packet that arrives.
+    pub fn new(clock_rate_hz: u32) -> Self {
+        Reception {
+            clock_rate_hz,
+            begun: false,
+            base: 0,
+            highest: 0,
+            window: Box::new([0; WINDOW_WORDS]),
+            restart_at: None,
+            expected_before: 0,
+            received: 0,
+            duplicates: 0,
+            reordered: 0,
+            restarts: 0,
+            strays: 0,
+            gaps: Vec::new(),
+            gaps_unlisted: 0,
+            transit: None,
+            jitter_16: 0,
+            expected_prior: 0,
+            received_prior: 0,
+        }
+    }
+
+    /// Statistics that begin with a sequence number known from RTP-Info (RFC 2326 §12.33), so that
+    /// packets lost at the very start count.
+    pub fn starting_at(clock_rate_hz: u32, sequence: u16) -> Self {
+        let mut reception = Reception::new(clock_rate_hz);
+        reception.begin(sequence);
+        // None seen: the highest is the one before the first.
+        reception.highest = reception.base - 1;
+        reception
+    }
+
+    /// Takes note of a packet. `arrival` is the time on any steady clock.
+    pub fn receive(&mut self, header: &Header, arrival: Duration) -> Arrival {
+        let kind = self.place(header.sequence);
+        match kind {
+            Arrival::Stray => {
+                self.strays += 1;
+                return kind;
+            }
+            Arrival::Duplicate => self.duplicates += 1,
+            Arrival::Reordered => self.reordered += 1,
+            _ => {}
+        }
+        self.received += 1;
+        if kind != Arrival::Duplicate {
+            self.time(header.timestamp, arrival);
+        }
+        kind
+    }
+
+    fn begin(&mut self, sequence: u16) {
+        // One cycle above zero: numbers before the first stay positive.
+        self.base = CYCLE + u64::from(sequence);
+        self.highest = self.base;
+        self.window.fill(0);
+        self.begun = true;
+    }
+
+    /// A.1 update_seq.
+    fn place(&mut self, sequence: u16) -> Arrival {
+        if !self.begun {
+            self.begin(sequence);
+            self.mark(self.highest);
+            return Arrival::InOrder;
+        }
+        let ahead = sequence.wrapping_sub(self.highest as u16);
+        let behind = ahead.wrapping_neg();
+        if (1..DROPOUT_MAX).contains(&ahead) {
+            self.restart_at = None;
+            self.advance(u64::from(ahead));
+            return match ahead - 1 {
+                0 => Arrival::InOrder,
+                packets => Arrival::AfterGap { packets },
+            };
+        }
+        if behind < MISORDER_MAX {
+            // Before the first of all: A.1 counts it as received; there is no gap it could fill.
+            return self.fill(self.highest - u64::from(behind));
+        }
+        if self.restart_at == Some(sequence) {
+            self.expected_before += self.highest + 1 - self.base;
+            self.begin(sequence);
+            self.mark(self.highest);
+            (self.restart_at, self.transit) = (None, None);
+            self.restarts += 1;
+            return Arrival::Restarted;
+        }
+        self.restart_at = Some(sequence.wrapping_add(1));
+        Arrival::Stray
+    }
+
+    fn advance(&mut self, ahead: u64) {
+        let skipped = Gap { first: self.highest + 1, packets: ahead - 1 };
+        for number in skipped.first..skipped.first + skipped.packets {
+            self.window[word(number)] &= !bit(number);
+        }
+        self.highest += ahead;
+        self.mark(self.highest);
+        match skipped.packets {
+            0 => {}
+            _ if self.gaps.len() < GAPS_MAX => self.gaps.push(skipped),
+            _ => self.gaps_unlisted += 1,
+        }
+    }
+
+    fn mark(&mut self, number: u64) {
+        self.window[word(number)] |= bit(number);
+    }
+
+    /// A number at or below the highest.
+    fn fill(&mut self, number: u64) -> Arrival {
+        if number < self.base {
+            return Arrival::Old;
+        }
+        if self.window[word(number)] & bit(number) != 0 {
+            return Arrival::Duplicate;
+        }
+        self.mark(number);
+        // The late packet is most likely of a late gap.
+        let found = self.gaps.iter().rposition(|gap| number >= gap.first);
+        if let Some(index) = found
+            && let gap = self.gaps[index]
+            && number < gap.first + gap.packets
+        {
+            let before = Gap { packets: number - gap.first, ..gap };
+            let after = Gap { first: number + 1, packets: gap.packets - before.packets - 1 };
+            let parts = [before, after].into_iter().filter(|part| part.packets > 0);
+            let surplus = self.gaps.len() == GAPS_MAX && before.packets > 0 && after.packets > 0;
+            self.gaps_unlisted += u64::from(surplus);
+            let parts = parts.take(if surplus { 1 } else { 2 });
+            self.gaps.splice(index..=index, parts);
+        }
+        Arrival::Reordered
+    }
+
+    /// A.8, in integers, scaled by 16.
+    fn time(&mut self, timestamp: u32, arrival: Duration) {
+        let rate = u128::from(self.clock_rate_hz);
+        let units = arrival.as_nanos().saturating_mul(rate) / 1_000_000_000;
+        let transit = (units as u32).wrapping_sub(timestamp);
+        if let Some(last) = self.transit.replace(transit) {
+            let difference = transit.wrapping_sub(last).cast_signed().unsigned_abs();
+            self.jitter_16 += u64::from(difference);
+            self.jitter_16 -= (self.jitter_16 - u64::from(difference) + 8) >> 4;
+        }
+    }
+
+    /// Packets that should have come by now.
+    pub fn expected(&self) -> u64 {
+        let current = if self.begun { self.highest + 1 - self.base } else { 0 };
+        self.expected_before + current
+    }
+
+    /// Packets that came, late ones and duplicates included (§6.4.1).
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Packets that should have come and did not, duplicates not set against them.
+    pub fn lost(&self) -> u64 {
+        self.expected().saturating_sub(self.received - self.duplicates)
+    }
+
+    /// Packets that came once more.
+    pub fn duplicates(&self) -> u64 {
+        self.duplicates
+    }
+
+    /// Packets that came late, after one with a higher number.
+    pub fn reordered(&self) -> u64 {
+        self.reordered
+    }
+
+    /// How often the source went on from quite another number.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// Packets ignored because their number was far from all expected ones.
+    pub fn strays(&self) -> u64 {
+        self.strays
+    }
+
+    /// The gaps not filled, oldest first, [`GAPS_MAX`] at most.
+    pub fn gaps(&self) -> &[Gap] {
+        &self.gaps
+    }
+
+    /// Gaps that found no room in the list.
+    pub fn gaps_unlisted(&self) -> u64 {
+        self.gaps_unlisted
+    }
+
+    /// The highest sequence number with its cycles, as reports carry it (§6.4.1).
+    pub fn highest_sequence(&self) -> u32 {
+        if self.begun { self.highest.wrapping_sub(CYCLE) as u32 } else { 0 }
+    }
+
+    /// Interarrival jitter in units of the clock (§6.4.1).
+    pub fn jitter(&self) -> u32 {
+        u32::try_from(self.jitter_16 >> 4).unwrap_or(u32::MAX)
+    }
+
+    /// Interarrival jitter as a time.
+    pub fn jitter_time(&self) -> Duration {
+        Duration::from_secs(u64::from(self.jitter())) / self.clock_rate_hz.max(1)
+    }
+
+    /// A report block about this source (A.3); the fraction is that since the last call. The caller
+    /// fills in LSR and DLSR.
+    pub fn report(&mut self, ssrc: u32) -> Report {
+        let (expected, received) = (self.expected(), self.received);
+        let lost = i64::try_from(expected).unwrap_or(i64::MAX)
+            - i64::try_from(received).unwrap_or(i64::MAX);
+        let expected_interval = expected - self.expected_prior;
+        let received_interval = received - self.received_prior;
+        (self.expected_prior, self.received_prior) = (expected, received);
+        let lost_interval = expected_interval.saturating_sub(received_interval);
+        let fraction = (lost_interval << 8).checked_div(expected_interval).unwrap_or(0);
+        Report {
+            ssrc,
+            fraction_lost: u8::try_from(fraction).unwrap_or(u8::MAX),
+            lost: lost.clamp(-0x80_0000, 0x7F_FFFF) as i32,
+            highest_sequence: self.highest_sequence(),
+            jitter: self.jitter(),
+            last_sender_report: 0,
+            delay_since_last_sender_report: 0,
+        }
+    }
+}
+
+fn word(number: u64) -> usize {
+    (number / 64) as usize % WINDOW_WORDS
+}
+
+fn bit(number: u64) -> u64 {
+    1 << (number % 64)
+}
+
+/// Gaps that are listed at most.
+pub const GAPS_MAX: usize = 256;
+
+/// A.1: so far ahead is still a gap ("typical value").
+const DROPOUT_MAX: u16 = 3000;
+
+/// So far behind is still late; A.1's typical value is 100, here as much as a gap can be ahead.
+const MISORDER_MAX: u16 = 3000;
+
+const CYCLE: u64 = 1 << 16;
+
+const WINDOW_WORDS: usize = 64;
+
+// Every number that can be called late has a bit of its own.
+const _: () = assert!(MISORDER_MAX as usize <= WINDOW_WORDS * 64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(sequence: u16, timestamp: u32) -> Header {
+        Header { marker: false, payload_type: 33, sequence, timestamp, ssrc: 1 }
+    }
+
+    fn receive(reception: &mut Reception, numbers: &[u16]) -> Vec<Arrival> {
+        let take = |&number: &u16| reception.receive(&packet(number, 0), Duration::ZERO);
+        numbers.iter().map(take).collect()
+    }
+
+    #[test]
+    fn rfc_3550_section_5_1_layout() {
+        let header = Header {
+            marker: true,
+            payload_type: 33,
+            sequence: 0x1234,
+            timestamp: 0x5678_9ABC,
+            ssrc: 0xDEF0_1234,
+        };
+        let bytes = header.write();
+        assert_eq!(bytes, [0x80, 0xA1, 0x12, 0x34, 0x56, 0x78, 0x9A, 0xBC, 0xDE, 0xF0, 0x12, 0x34]);
+        assert_eq!(Header::parse(&bytes), Ok((header, 12..12)));
+    }
+
+    #[test]
+    fn sources_extension_and_padding_are_stepped_over() {
+        let header = packet(1, 2);
+        let mut bytes = header.write().to_vec();
+        bytes[0] |= 0x20 | 0x10 | 2;
+        bytes.extend_from_slice(&[0; 8]);
+        bytes.extend_from_slice(&[0xBE, 0xDE, 0, 1, 9, 9, 9, 9]);
+        bytes.extend_from_slice(b"payload\0\0\x03");
+        assert_eq!(Header::parse(&bytes), Ok((header, 28..35)));
+        for length in 0..28 {
+            assert_eq!(Header::parse(&bytes[..length]).unwrap_err().fault, Fault::RtpTooShort);
+        }
+        let version = Header::parse(&[0x40; 12]).unwrap_err().fault;
+        assert_eq!(version, Fault::RtpVersion { version: 1 });
+        let mut padding = packet(1, 2).write();
+        padding[0] |= 0x20;
+        padding[11] = 200;
+        assert_eq!(Header::parse(&padding).unwrap_err().fault, Fault::RtpTooShort);
+    }
+
+    #[test]
+    fn loss_reordering_and_duplicates_are_told_apart_across_the_wrap() {
+        let mut reception = Reception::new(90_000);
+        let arrivals = receive(&mut reception, &[65533, 65534, 2, 65535, 0, 0, 3, 65534]);
+        let expected = [
+            Arrival::InOrder,
+            Arrival::InOrder,
+            Arrival::AfterGap { packets: 3 },
+            Arrival::Reordered,
+            Arrival::Reordered,
+            Arrival::Duplicate,
+            Arrival::InOrder,
+            Arrival::Duplicate,
+        ];
+        assert_eq!(arrivals, expected);
+        assert_eq!((reception.expected(), reception.received(), reception.lost()), (7, 8, 1));
+        assert_eq!((reception.duplicates(), reception.reordered()), (2, 2));
+        assert_eq!(reception.highest_sequence(), 65536 + 3);
+        let one = Gap { first: 2 * CYCLE + 1, packets: 1 };
+        assert_eq!(reception.gaps(), [one]);
+    }
+
+    #[test]
+    fn packets_lost_at_the_start_count_when_the_start_is_known() {
+        let mut reception = Reception::starting_at(90_000, 0);
+        assert_eq!(reception.expected(), 0);
+        let arrivals = receive(&mut reception, &[2, 65535]);
+        assert_eq!(arrivals, [Arrival::AfterGap { packets: 2 }, Arrival::Old]);
+        let mut reception = Reception::starting_at(90_000, 10);
+        assert_eq!(receive(&mut reception, &[10]), [Arrival::InOrder]);
+        assert_eq!((reception.expected(), reception.lost()), (1, 0));
+    }
+
+    #[test]
+    fn a_restart_takes_two_packets_and_keeps_the_counts() {
+        let mut reception = Reception::new(90_000);
+        receive(&mut reception, &[100, 101]);
+        let arrivals = receive(&mut reception, &[30_000, 102, 40_000, 40_001, 40_002]);
+        let expected = [
+            Arrival::Stray,
+            Arrival::InOrder,
+            Arrival::Stray,
+            Arrival::Restarted,
+            Arrival::InOrder,
+        ];
+        assert_eq!(arrivals, expected);
+        assert_eq!((reception.expected(), reception.lost()), (5, 0));
+        assert_eq!((reception.restarts(), reception.strays()), (1, 2));
+        // Before the first packet that was due, too.
+        let mut reception = Reception::starting_at(90_000, 28_243);
+        assert_eq!(receive(&mut reception, &[10, 11]), [Arrival::Stray, Arrival::Restarted]);
+        assert_eq!((reception.expected(), reception.lost()), (1, 0));
+    }
+
+    #[test]
+    fn gaps_are_split_and_their_list_is_bounded() {
+        let mut reception = Reception::new(90_000);
+        receive(&mut reception, &[0, 10, 5]);
+        let gap = |first, packets| Gap { first: CYCLE + first, packets };
+        assert_eq!(reception.gaps(), [gap(1, 4), gap(6, 4)]);
+        receive(&mut reception, &[1, 2, 3, 4, 9]);
+        assert_eq!(reception.gaps(), [gap(6, 3)]);
+        let odd: Vec<u16> = (0..1000).map(|n| 11 + 2 * n).collect();
+        receive(&mut reception, &odd);
+        assert_eq!(reception.gaps().len(), GAPS_MAX);
+        assert_eq!(reception.gaps_unlisted() + GAPS_MAX as u64, 1000);
+        assert_eq!(reception.lost(), 3 + 999);
+    }
+
+    // A.8 by hand: 90 kHz, packets due every 900 units, the second 90 late, the third on time
+    // again.
+    #[test]
+    fn rfc_3550_a_8_jitter() {
+        let mut reception = Reception::new(90_000);
+        for (number, arrival_us) in [(0, 0), (1, 11_000), (2, 20_000)] {
+            let arrival = Duration::from_micros(arrival_us);
+            reception.receive(&packet(number, u32::from(number) * 900), arrival);
+        }
+        // |D| = 90, 90: J = 90/16 = 5.625, then 5.625 + (90 - 5.625)/16 = 10.9.
+        assert_eq!(reception.jitter(), 10);
+        assert_eq!(reception.jitter_time(), Duration::from_secs(10) / 90_000);
+    }
+
+    #[test]
+    fn rfc_3550_a_3_fraction_is_that_of_the_interval() {
+        let mut reception = Reception::new(90_000);
+        receive(&mut reception, &[0, 1, 2, 4]);
+        let report = reception.report(7);
+        assert_eq!((report.fraction_lost, report.lost), (51, 1)); // 256 / 5
+        receive(&mut reception, &[5, 6]);
+        let report = reception.report(7);
+        assert_eq!((report.fraction_lost, report.lost), (0, 1));
+        receive(&mut reception, &[6, 6]);
+        let report = reception.report(7);
+        assert_eq!((report.fraction_lost, report.lost), (0, -1)); // §6.4.1: may be negative
+        assert_eq!(report.highest_sequence, 6);
+    }
+}

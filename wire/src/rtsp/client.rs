@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client's side of RTSP: requests out, replies in, for `pagewire play` and the tests.
+//!
+//! A client that checks the server, not one that copes with any server: it plays one MPEG transport
+//! stream over RTP/AVP on UDP and asks for nothing it does not need. A reply that lacks what RFC
+//! 2326 requires is a fault, named with its section. One request at a time is in flight; the caller
+//! matches [`Reply::cseq`] if it wants more. Requests that the server sends are dropped.
+//!
+//! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use rtsp_types::{HeaderName, Url};
+
+use super::frame::{Due, Framer, Limits};
+use super::range::{self, NptRange};
+use super::transport::{self, Ports};
+use crate::error::{Fault, Malformed};
+use crate::sdp;
+
+/// The requests of one session and what the replies to them say.
+#[derive(Debug, Clone)]
+pub struct Client {
+    url: String,
+    host: String,
+    port: u16,
+    /// The URL of the stream; that of the presentation until DESCRIBE was answered.
+    stream_url: String,
+    session: Option<String>,
+    cseq: u32,
+}
+
+/// What DESCRIBE told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Described {
+    /// The stream in the description.
+    pub offer: sdp::Offer,
+    /// The URL that SETUP goes to.
+    pub stream_url: String,
+}
+
+/// What SETUP told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetUp {
+    /// The ports that media comes from and that receiver reports go to.
+    pub server: Option<Ports>,
+    /// The address they are at, where it is not that of the RTSP connection.
+    pub source: Option<String>,
+    /// Whose packets to expect.
+    pub ssrc: Option<u32>,
+    /// How long the session lives unheard: 60 s where nothing is said (§12.37).
+    pub timeout: Duration,
+}
+
+/// What PLAY told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Started {
+    /// What is played.
+    pub range: Option<NptRange>,
+    /// The sequence number of the first packet.
+    pub sequence: Option<u16>,
+    /// The RTP timestamp of the start of the range.
+    pub timestamp: Option<u32>,
+}
+
+impl Client {
+    /// A client of the asset at an `rtsp:` URL. User and password are not sent.
+    ///
+    /// # Errors
+    /// [`Fault::Url`].
+    pub fn new(url: &str) -> Result<Self, Malformed> {
+        let fault = || Malformed::new(0, Fault::Url);
+        let mut parsed = Url::parse(url).map_err(|_| fault())?;
+        let host = parsed.host_str().unwrap_or_default().to_owned();
+        if parsed.scheme() != "rtsp" || host.is_empty() {
+            return Err(fault());
+        }
+        parsed.set_username("").and_then(|()| parsed.set_password(None)).map_err(|()| fault())?;
+        parsed.set_fragment(None);
+        let port = parsed.port().unwrap_or(DEFAULT_PORT);
+        let host = host.trim_matches(['[', ']']).to_owned();
+        let url = String::from(parsed);
+        Ok(Client { stream_url: url.clone(), url, host, port, session: None, cseq: 0 })
+    }
+
+    /// Name or address of the server; an IPv6 address without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// TCP port of the server: 554 where the URL has none (§9.2).
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The number of the last request made.
+    pub fn cseq(&self) -> u32 {
+        self.cseq
+    }
+
+    /// OPTIONS of the asset.
+    pub fn options(&mut self) -> Vec<u8> {
+        self.request("OPTIONS", false, "")
+    }
+
+    /// DESCRIBE of the asset.
+    pub fn describe(&mut self) -> Vec<u8> {
+        self.request("DESCRIBE", false, "Accept: application/sdp\r\n")
+    }
+
+    /// SETUP of the stream, to be received at these ports.
+    pub fn setup(&mut self, ports: Ports) -> Vec<u8> {
+        let Ports { rtp, rtcp } = ports;
+        let header = format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}\r\n");
+        self.request("SETUP", true, &header)
+    }
+
+    /// PLAY: from the start, on from a pause, or a range.
+    pub fn play(&mut self, range: Option<NptRange>) -> Vec<u8> {
+        let header = range.map(|range| format!("Range: {range}\r\n")).unwrap_or_default();
+        self.request("PLAY", false, &header)
+    }
+
+    /// PAUSE.
+    pub fn pause(&mut self) -> Vec<u8> {
+        self.request("PAUSE", false, "")
+    }
+
+    /// GET_PARAMETER: a sign of life (§10.8).
+    pub fn get_parameter(&mut self) -> Vec<u8> {
+        self.request("GET_PARAMETER", false, "")
+    }
+
+    /// TEARDOWN; the session is not named in later requests.
+    pub fn teardown(&mut self) -> Vec<u8> {
+        let bytes = self.request("TEARDOWN", false, "");
+        self.session = None;
+        bytes
+    }
+
+    fn request(&mut self, method: &str, of_stream: bool, header: &str) -> Vec<u8> {
+        self.cseq = self.cseq.wrapping_add(1);
+        let url = if of_stream { &self.stream_url } else { &self.url };
+        let mut text = format!("{method} {url} RTSP/1.0\r\nCSeq: {}\r\n", self.cseq);
+        text.push_str("User-Agent: pagewire\r\n");
+        if let Some(session) = &self.session {
+            let _ = write!(text, "Session: {session}\r\n");
+        }
+        text.push_str(header);
+        text.push_str("\r\n");
+        text.into_bytes()
+    }
+
+    /// Takes the reply to DESCRIBE; `setup` then goes to the URL of the stream.
+    ///
+    /// # Errors
+    /// A status other than 200, and a description without an MPEG transport stream.
+    pub fn described(&mut self, reply: &Reply) -> Result<Described, Malformed> {
+        reply.expect_ok()?;
+        let offer = sdp::parse(&reply.body)?;
+        // C.1.1: relative to Content-Base, Content-Location, the URL of the request, in this order.
+        let base = reply.header("Content-Base").or(reply.header("Content-Location"));
+        let base = base.unwrap_or(&self.url);
+        self.stream_url = resolve(base, offer.stream_control.as_deref());
+        Ok(Described { offer, stream_url: self.stream_url.clone() })
+    }
+
+    /// Takes the reply to SETUP; later requests name its session.
+    ///
+    /// # Errors
+    /// A status other than 200, no Session, no usable Transport.
+    pub fn set_up(&mut self, reply: &Reply) -> Result<SetUp, Malformed> {
+        reply.expect_ok()?;
+        let session = reply.required("Session")?;
+        let (id, parameters) = session.split_once(';').unwrap_or((session, ""));
+        if id.trim().is_empty() {
+            return Err(reply.fault(Fault::ReplyHeader { name: "Session" }));
+        }
+        let timeout = transport::parameter(parameters);
+        let timeout_s = match timeout {
+            (name, seconds) if name.eq_ignore_ascii_case("timeout") => seconds.parse().ok(),
+            _ => None,
+        };
+        let mut set_up = SetUp {
+            server: None,
+            source: None,
+            ssrc: None,
+            timeout: Duration::from_secs(timeout_s.unwrap_or(TIMEOUT_S_DEFAULT)),
+        };
+        let granted = reply.required("Transport")?;
+        let mut parts = transport::split_unquoted(granted, ';').map(str::trim);
+        let protocol = parts.next().unwrap_or_default();
+        if !transport::is_rtp_over_udp(protocol) {
+            return Err(reply.fault(Fault::ReplyHeader { name: "Transport" }));
+        }
+        for part in parts {
+            let (name, value) = transport::parameter(part);
+            match name.to_ascii_lowercase().as_str() {
+                "server_port" => set_up.server = transport::port_pair(value),
+                "source" => set_up.source = Some(value.to_owned()),
+                "ssrc" => set_up.ssrc = u32::from_str_radix(value, 16).ok(),
+                _ => {}
+            }
+        }
+        self.session = Some(id.trim().to_owned());
+        Ok(set_up)
+    }
+
+    /// Takes the reply to PLAY.
+    ///
+    /// # Errors
+    /// A status other than 200; an RTP-Info or Range that cannot be read. Both may be absent
+    /// (§12.33).
+    pub fn started(&self, reply: &Reply) -> Result<Started, Malformed> {
+        reply.expect_ok()?;
+        let range = reply.header("Range").map(range::parse).transpose();
+        let range = range.map_err(|_| reply.fault(Fault::ReplyHeader { name: "Range" }))?;
+        let mut started = Started { range, sequence: None, timestamp: None };
+        // One stream was set up, so one is told of: what follows a comma would be another's.
+        let info = reply.header("RTP-Info").unwrap_or_default();
+        let fault = || reply.fault(Fault::ReplyHeader { name: "RTP-Info" });
+        for part in info.split(',').next().unwrap_or_default().split(';') {
+            match transport::parameter(part) {
+                ("seq", value) => started.sequence = Some(value.parse().map_err(|_| fault())?),
+                ("rtptime", value) => {
+                    started.timestamp = Some(value.parse().map_err(|_| fault())?);
+                }
+                _ => {}
+            }
+        }
+        Ok(started)
+    }
+}
+
+/// C.1.1: absolute, `*` or nothing for the base itself, else behind the base. All clients at hand
+/// put a slash between where RFC 1808 would cut the last segment off; so does this one.
+fn resolve(base: &str, control: Option<&str>) -> String {
+    match control {
+        None | Some("*" | "") => base.to_owned(),
+        Some(absolute) if absolute.contains("://") => absolute.to_owned(),
+        Some(relative) if base.ends_with('/') => format!("{base}{relative}"),
+        Some(relative) => format!("{base}/{relative}"),
+    }
+}
+
+/// A reply that was read.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    offset: u64,
+    message: rtsp_types::Response<rtsp_types::Empty>,
+    /// The body; empty where there was none.
+    pub body: Vec<u8>,
+}
+
+impl Reply {
+    /// The status code.
+    pub fn status(&self) -> u16 {
+        self.message.status().into()
+    }
+
+    /// The words behind the status code.
+    pub fn reason(&self) -> &str {
+        self.message.reason_phrase()
+    }
+
+    /// The number of the request it answers.
+    pub fn cseq(&self) -> Option<u32> {
+        self.header("CSeq")?.parse().ok()
+    }
+
+    /// The value of a header; several of one name are joined by commas.
+    pub fn header(&self, name: &'static str) -> Option<&str> {
+        let name = HeaderName::from_static_str(name).ok()?;
+        self.message.header(&name).map(|value| value.as_str().trim())
+    }
+
+    fn required(&self, name: &'static str) -> Result<&str, Malformed> {
+        self.header(name).ok_or_else(|| self.fault(Fault::ReplyHeader { name }))
+    }
+
+    fn expect_ok(&self) -> Result<(), Malformed> {
+        match self.status() {
+            200 => Ok(()),
+            code => Err(self.fault(Fault::Status { code })),
+        }
+    }
+
+    fn fault(&self, fault: Fault) -> Malformed {
+        Malformed::new(self.offset, fault)
+    }
+}
+
+/// Turns the bytes of one connection into replies.
+#[derive(Debug)]
+pub struct ReplyReader {
+    framer: Framer,
+}
+
+impl ReplyReader {
+    /// A reader for a new connection.
+    pub fn new(limits: Limits) -> Self {
+        ReplyReader { framer: Framer::new(limits, Due::Replies) }
+    }
+
+    /// Takes bytes as they were received; call [`next`](Self::next) until it has no more before the
+    /// next `feed`.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.framer.feed(bytes);
+    }
+
+    /// The next complete reply; none when more bytes are needed.
+    ///
+    /// # Errors
+    /// What cannot be read past. The connection is to be closed; the error repeats.
+    // Not an Iterator: an error ends it, and "none" only means "not yet".
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Reply>, Malformed> {
+        while let Some(frame) = self.framer.next()? {
+            match rtsp_types::Message::<Vec<u8>>::parse(&frame.head) {
+                Ok((rtsp_types::Message::Response(message), _)) => {
+                    let message = message.map_body(|_| rtsp_types::Empty);
+                    return Ok(Some(Reply { offset: frame.offset, message, body: frame.body }));
+                }
+                Ok(_) => {}
+                Err(_) => return Err(Malformed::new(frame.offset, Fault::StartLine)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether nothing is begun: the bytes so far are whole messages, all taken.
+    pub fn is_empty(&self) -> bool {
+        self.framer.is_empty()
+    }
+}
+
+/// §9.2.
+const DEFAULT_PORT: u16 = 554;
+
+/// §12.37.
+const TIMEOUT_S_DEFAULT: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(text: &str) -> Reply {
+        let mut reader = ReplyReader::new(Limits::default());
+        reader.feed(text.as_bytes());
+        reader.next().unwrap().unwrap()
+    }
+
+    #[test]
+    fn control_urls_are_resolved() {
+        for (base, control, expected) in [
+            ("rtsp://h/a.ts/", Some("stream"), "rtsp://h/a.ts/stream"),
+            ("rtsp://h/a.ts", Some("stream"), "rtsp://h/a.ts/stream"),
+            ("rtsp://h/a.ts", Some("rtsp://i/b"), "rtsp://i/b"),
+            ("rtsp://h/a.ts/", Some("*"), "rtsp://h/a.ts/"),
+            ("rtsp://h/a.ts/", None, "rtsp://h/a.ts/"),
+        ] {
+            assert_eq!(resolve(base, control), expected);
+        }
+    }
+
+    #[test]
+    fn urls_give_host_and_port_and_keep_the_password_back() {
+        let mut client = Client::new("rtsp://user:secret@[::1]:8554/a%20b.ts").unwrap();
+        assert_eq!((client.host(), client.port()), ("::1", 8554));
+        let text = String::from_utf8(client.describe()).unwrap();
+        assert!(text.starts_with("DESCRIBE rtsp://[::1]:8554/a%20b.ts RTSP/1.0\r\nCSeq: 1\r\n"));
+        assert_eq!(Client::new("rtsp://h/a.ts").unwrap().port(), 554);
+        for wrong in ["http://h/a.ts", "rtsp:a.ts", "a.ts", "rtsp:///a.ts", ""] {
+            assert_eq!(Client::new(wrong).unwrap_err().fault, Fault::Url, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn rfc_2326_section_10_4_setup_reply() {
+        let mut client = Client::new("rtsp://example.com/foo/bar/baz.rm").unwrap();
+        let text = "RTSP/1.0 200 OK\r\nCSeq: 302\r\nDate: 23 Jan 1997 15:35:06 GMT\r\n\
+            Session: 47112344\r\nTransport: RTP/AVP;unicast;\r\n  \
+            client_port=4588-4589;server_port=6256-6257\r\n\r\n";
+        let set_up = client.set_up(&reply(text)).unwrap();
+        assert_eq!(set_up.server, Some(Ports { rtp: 6256, rtcp: 6257 }));
+        assert_eq!(set_up.timeout, Duration::from_secs(60));
+        let pause = String::from_utf8(client.pause()).unwrap();
+        assert!(pause.contains("\r\nSession: 47112344\r\n"), "{pause}");
+    }
+
+    #[test]
+    fn rfc_2326_section_10_12_play_reply_with_interleaved_frames_behind() {
+        let client = Client::new("rtsp://foo.com/bar.file").unwrap();
+        let text = "RTSP/1.0 200 OK\r\nCSeq: 3\r\nSession: 12345678\r\n\
+            Date: 05 Jun 1997 18:59:15 GMT\r\nRTP-Info: url=rtsp://foo.com/bar.file;\r\n  \
+            seq=232433;rtptime=972948234\r\n\r\n$\x01\x00\x02ab";
+        // The RFC's own sequence number does not fit into 16 bits; what does, is read.
+        let wrong = reply(text);
+        assert_eq!(wrong.cseq(), Some(3));
+        let fault = client.started(&wrong).unwrap_err().fault;
+        assert_eq!(fault, Fault::ReplyHeader { name: "RTP-Info" });
+        let started = client.started(&reply(&text.replace("232433", "23243"))).unwrap();
+        assert_eq!((started.sequence, started.timestamp), (Some(23243), Some(972_948_234)));
+    }
+
+    #[test]
+    fn what_a_reply_must_have_is_asked_for() {
+        let mut client = Client::new("rtsp://h/a.ts").unwrap();
+        let fault =
+            |client: &mut Client, text: &str| client.set_up(&reply(text)).unwrap_err().fault;
+        assert_eq!(
+            fault(&mut client, "RTSP/1.0 454 Session Not Found\r\nCSeq: 1\r\n\r\n"),
+            Fault::Status { code: 454 }
+        );
+        assert_eq!(
+            fault(&mut client, "RTSP/1.0 200\r\nCSeq: 1\r\n\r\n"),
+            Fault::ReplyHeader { name: "Session" }
+        );
+        assert_eq!(
+            fault(&mut client, "RTSP/1.0 200 OK\r\nSession: 1;timeout=30\r\n\r\n"),
+            Fault::ReplyHeader { name: "Transport" }
+        );
+        let tcp = "RTSP/1.0 200 OK\r\nSession: 1\r\nTransport: RTP/AVP/TCP;interleaved=0-1\r\n\r\n";
+        assert_eq!(fault(&mut client, tcp), Fault::ReplyHeader { name: "Transport" });
+    }
+
+    #[test]
+    fn requests_of_the_server_are_dropped_and_bodies_kept() {
+        let mut reader = ReplyReader::new(Limits::default());
+        reader.feed(b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\nRTSP/1.0 200 OK\r\nCSeq: 9\r\n");
+        assert_eq!(reader.next(), Ok(None));
+        reader.feed(b"Content-Length: 4\r\n\r\nv=");
+        assert_eq!(reader.next(), Ok(None));
+        assert!(!reader.is_empty());
+        reader.feed(b"0\n");
+        let reply = reader.next().unwrap().unwrap();
+        assert_eq!((reply.cseq(), &reply.body[..]), (Some(9), &b"v=0\n"[..]));
+        assert!(reader.is_empty());
+    }
+}

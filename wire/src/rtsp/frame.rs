@@ -1,0 +1,578 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes of a connection cut into RTSP messages, with a limit on everything.
+//!
+//! This layer stands before the message parser (`rtsp-types`), which wants a whole message in one
+//! piece, starts over when it has not got one, and holds no limits. So: the head is taken line by
+//! line as it arrives, checked and copied once into a clean form (CRLF, no folded lines, URL in
+//! printable ASCII, no Content-Length), and only a complete head goes on. Each byte is looked at
+//! once and moved at most twice, however it is dripped; what is held never exceeds one head, one
+//! body and what the caller fed last.
+//!
+//! What it does with what is not a message: blank lines between messages are skipped (RFC 2068
+//! §4.1), interleaved frames (`$`, RFC 2326 §10.12) are skipped without being stored, a bare CR or
+//! LF ends a line like CRLF (§4). Bytes that cannot begin a message (a TLS greeting, say) are
+//! refused at the first one. After a fault nothing more is read: the place where the next message
+//! begins is not known.
+//!
+//! Sources: RFC 2326 §4, §6.1, §10.12, §12.14, §15.1; RFC 2068 §4.1.
+
+use crate::error::{Fault, Malformed};
+
+/// What a peer may send at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Start line and headers with their line ends, in bytes.
+    pub head_bytes_max: usize,
+    /// The body, in bytes.
+    pub body_bytes_max: usize,
+    /// Header lines.
+    pub headers_max: usize,
+}
+
+impl Default for Limits {
+    /// Ten times what any client is known to send; a paused session then costs nothing, and a
+    /// hostile connection 16 KiB (the server does not store bodies).
+    fn default() -> Self {
+        Limits { head_bytes_max: 16 << 10, body_bytes_max: 64 << 10, headers_max: 64 }
+    }
+}
+
+/// Which messages are due on this side of the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Requests from a client. Their bodies are looked at, not kept.
+    Requests,
+    /// Replies (and requests, which the reader drops) from a server. Bodies are kept.
+    Replies,
+}
+
+/// One message, its head in clean form.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Frame {
+    /// Where its first byte lay in the connection.
+    pub(super) offset: u64,
+    /// Start line, headers and the empty line, each ended by CRLF.
+    pub(super) head: Vec<u8>,
+    /// The body, where bodies are kept.
+    pub(super) body: Vec<u8>,
+    /// Whether the body had nothing but white space in it.
+    pub(super) body_is_blank: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Framer {
+    limits: Limits,
+    due: Due,
+    /// Fed and not yet taken; taken up to `taken`, searched for a line end up to `searched`.
+    buffer: Vec<u8>,
+    taken: usize,
+    searched: usize,
+    /// Offset in the connection of `buffer[0]`.
+    base: u64,
+    state: State,
+    /// The last line ended in CR: a LF that follows belongs to it.
+    after_cr: bool,
+    message: Message,
+}
+
+#[derive(Debug)]
+enum State {
+    Between,
+    Head,
+    Body {
+        left: usize,
+    },
+    /// In an interleaved frame.
+    Interleaved {
+        left: usize,
+    },
+    Faulty(Malformed),
+}
+
+/// The message that is being taken.
+#[derive(Debug, Default)]
+struct Message {
+    offset: u64,
+    /// Bytes of the head so far, as they came.
+    head_bytes: usize,
+    headers: usize,
+    head: Vec<u8>,
+    /// What the last header line was: where a folded line goes on.
+    last: Line,
+    content_length: Option<usize>,
+    body: Vec<u8>,
+    body_has_content: bool,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Line {
+    #[default]
+    Start,
+    Header,
+    Length,
+}
+
+impl Framer {
+    pub(super) fn new(limits: Limits, due: Due) -> Self {
+        Framer {
+            limits,
+            due,
+            buffer: Vec::new(),
+            taken: 0,
+            searched: 0,
+            base: 0,
+            state: State::Between,
+            after_cr: false,
+            message: Message::default(),
+        }
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
+        if matches!(self.state, State::Faulty(_)) {
+            return;
+        }
+        // Move what is left to the front only when at least as much was taken: linear in all.
+        if self.taken >= self.buffer.len() - self.taken {
+            self.buffer.drain(..self.taken);
+            self.base += self.taken as u64;
+            self.searched -= self.taken;
+            self.taken = 0;
+        }
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
+        loop {
+            let step = match self.state {
+                State::Between => self.between(),
+                State::Head => self.line(),
+                State::Body { left } => return Ok(self.body(left)),
+                State::Interleaved { left } => self.interleaved(left),
+                State::Faulty(ref malformed) => return Err(malformed.clone()),
+            };
+            match step {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.release();
+                    return Ok(None);
+                }
+                Err(malformed) => {
+                    self.state = State::Faulty(malformed.clone());
+                    (self.buffer, self.message) = (Vec::new(), Message::default());
+                    (self.taken, self.searched) = (0, 0);
+                    return Err(malformed);
+                }
+            }
+        }
+    }
+
+    /// Whether the connection stands between two messages with nothing begun.
+    pub(super) fn is_empty(&self) -> bool {
+        matches!(self.state, State::Between) && self.taken == self.buffer.len()
+    }
+
+    /// Offset of the next byte to be taken.
+    pub(super) fn byte_offset(&self) -> u64 {
+        match &self.state {
+            State::Faulty(malformed) => malformed.offset,
+            _ => self.base + self.taken as u64,
+        }
+    }
+
+    /// Offset of the message (or interleaved frame) that is being taken.
+    pub(super) fn message_offset(&self) -> u64 {
+        match self.state {
+            State::Head | State::Body { .. } => self.message.offset,
+            _ => self.byte_offset(),
+        }
+    }
+
+    /// Bytes of memory held.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.buffer.capacity() + self.message.head.capacity() + self.message.body.capacity()
+    }
+
+    /// Steps over what lies between messages. False: more bytes are needed.
+    fn between(&mut self) -> Result<bool, Malformed> {
+        let rest = &self.buffer[self.taken..];
+        let blank = rest.iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
+        let rest = &rest[blank..];
+        self.taken += blank;
+        self.searched = self.taken;
+        match rest {
+            [] => Ok(false),
+            [b'$', _, high, low, ..] => {
+                self.taken += 4;
+                self.searched = self.taken;
+                let left = usize::from(u16::from_be_bytes([*high, *low]));
+                self.state = State::Interleaved { left };
+                Ok(true)
+            }
+            [b'$', ..] => Ok(false),
+            [first, ..] if is_token(*first) => {
+                let offset = self.byte_offset();
+                self.message = Message { offset, ..Message::default() };
+                self.state = State::Head;
+                self.after_cr = false;
+                Ok(true)
+            }
+            _ => Err(Malformed::new(self.byte_offset(), Fault::StartLine)),
+        }
+    }
+
+    /// Takes one line of the head. False: more bytes are needed.
+    fn line(&mut self) -> Result<bool, Malformed> {
+        if self.after_cr && self.taken < self.buffer.len() {
+            self.after_cr = false;
+            if self.buffer[self.taken] == b'\n' {
+                self.taken += 1;
+                self.message.head_bytes += 1;
+                self.searched = self.searched.max(self.taken);
+            }
+        }
+        let unsearched = &self.buffer[self.searched..];
+        let found = unsearched.iter().position(|b| matches!(b, b'\r' | b'\n'));
+        let end = self.searched + found.unwrap_or(unsearched.len());
+        let offset = self.byte_offset();
+        let (line, head_bytes) = (self.taken..end, self.message.head_bytes + end - self.taken + 1);
+        if head_bytes > self.limits.head_bytes_max {
+            let limit = self.limits.head_bytes_max;
+            return Err(match self.message.last {
+                Line::Start if self.message.head.is_empty() => {
+                    Malformed::new(self.message.offset, Fault::StartLineTooLong { limit })
+                }
+                _ => Malformed::new(offset, Fault::HeadTooLong { limit }),
+            });
+        }
+        self.searched = end;
+        if found.is_none() {
+            return Ok(false);
+        }
+        self.after_cr = self.buffer[end] == b'\r';
+        (self.taken, self.searched) = (end + 1, end + 1);
+        self.message.head_bytes = head_bytes;
+        let line = &self.buffer[line];
+        if line.is_empty() {
+            return self.message.end_of_head(&self.limits, offset).map(|left| {
+                self.state = State::Body { left };
+                true
+            });
+        }
+        let fault = self.message.take_line(line, self.due, &self.limits);
+        fault.map(|()| true).map_err(|fault| Malformed::new(offset, fault))
+    }
+
+    /// Takes what there is of the body; the frame when it is complete.
+    fn body(&mut self, left: usize) -> Option<Frame> {
+        // The LF of the empty line is not the body's. When no body is due and the LF is still on
+        // its way, it is left for `between`, which skips it.
+        if self.after_cr && self.taken < self.buffer.len() {
+            self.after_cr = false;
+            self.taken += usize::from(self.buffer[self.taken] == b'\n');
+        }
+        let bytes = left.min(self.buffer.len() - self.taken);
+        let part = &self.buffer[self.taken..self.taken + bytes];
+        self.message.body_has_content |= !part.iter().all(u8::is_ascii_whitespace);
+        if self.due == Due::Replies {
+            self.message.body.extend_from_slice(part);
+        }
+        self.taken += bytes;
+        self.searched = self.taken;
+        if bytes < left {
+            self.state = State::Body { left: left - bytes };
+            self.release();
+            return None;
+        }
+        self.state = State::Between;
+        let message = std::mem::take(&mut self.message);
+        Some(Frame {
+            offset: message.offset,
+            head: message.head,
+            body: message.body,
+            body_is_blank: !message.body_has_content,
+        })
+    }
+
+    fn interleaved(&mut self, left: usize) -> Result<bool, Malformed> {
+        let bytes = left.min(self.buffer.len() - self.taken);
+        self.taken += bytes;
+        self.searched = self.taken;
+        let left = left - bytes;
+        self.state = if left == 0 { State::Between } else { State::Interleaved { left } };
+        Ok(left == 0)
+    }
+
+    /// Gives a large buffer back once all of it is taken: idle connections hold next to nothing.
+    fn release(&mut self) {
+        if self.taken == self.buffer.len() && self.buffer.capacity() > KEPT_BYTES_MAX {
+            self.base += self.taken as u64;
+            (self.taken, self.searched) = (0, 0);
+            self.buffer = Vec::new();
+        }
+    }
+}
+
+impl Message {
+    fn take_line(&mut self, line: &[u8], due: Due, limits: &Limits) -> Result<(), Fault> {
+        if line.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
+            return Err(Fault::ControlCharacter);
+        }
+        if self.head.is_empty() {
+            self.head = start_line(line, due)?;
+            return Ok(());
+        }
+        self.headers += 1;
+        if self.headers > limits.headers_max {
+            return Err(Fault::TooManyHeaders { limit: limits.headers_max });
+        }
+        if matches!(line[0], b' ' | b'\t') {
+            return self.continue_line(line);
+        }
+        let colon = line.iter().position(|&b| b == b':').ok_or(Fault::HeaderLine)?;
+        let name = line[..colon].trim_ascii_end();
+        let value = String::from_utf8_lossy(line[colon + 1..].trim_ascii());
+        if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
+            return Err(Fault::HeaderLine);
+        }
+        if name.eq_ignore_ascii_case(b"Content-Length") {
+            self.last = Line::Length;
+            return self.take_length(&value);
+        }
+        if name.eq_ignore_ascii_case(b"Transfer-Encoding") {
+            return Err(Fault::TransferEncoding);
+        }
+        self.last = Line::Header;
+        for piece in [b"\r\n", name, b": ", value.as_bytes()] {
+            self.head.extend_from_slice(piece);
+        }
+        Ok(())
+    }
+
+    /// A folded line: one space instead of the line end and the white space (RFC 2068 §2.2).
+    fn continue_line(&mut self, line: &[u8]) -> Result<(), Fault> {
+        match self.last {
+            Line::Start => Err(Fault::HeaderLine),
+            Line::Length if line.trim_ascii().is_empty() => Ok(()),
+            Line::Length => Err(Fault::ContentLength),
+            Line::Header => {
+                self.head.push(b' ');
+                let value = String::from_utf8_lossy(line.trim_ascii());
+                self.head.extend_from_slice(value.as_bytes());
+                Ok(())
+            }
+        }
+    }
+
+    /// Content-Length, once or again with the same value. Too long for usize is too long.
+    fn take_length(&mut self, value: &str) -> Result<(), Fault> {
+        if value.is_empty() || !value.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(Fault::ContentLength);
+        }
+        let length = value.parse().unwrap_or(usize::MAX);
+        match self.content_length.replace(length) {
+            Some(before) if before != length => Err(Fault::ContentLength),
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the head; the length of the body.
+    fn end_of_head(&mut self, limits: &Limits, offset: u64) -> Result<usize, Malformed> {
+        self.head.extend_from_slice(b"\r\n\r\n");
+        let length = self.content_length.unwrap_or(0);
+        if length > limits.body_bytes_max {
+            let limit = limits.body_bytes_max;
+            return Err(Malformed::new(offset, Fault::BodyTooLong { limit }));
+        }
+        Ok(length)
+    }
+}
+
+/// The start line in the form the parser takes.
+///
+/// The URL is everything between the first and the last space, its spaces and its bytes outside of
+/// printable ASCII written as escapes: ffmpeg and VLC send a URL as the user typed it.
+fn start_line(line: &[u8], due: Due) -> Result<Vec<u8>, Fault> {
+    let line = line.trim_ascii_end();
+    if due == Due::Replies && line.starts_with(b"RTSP/") {
+        return status_line(line);
+    }
+    let first = line.iter().position(|&b| b == b' ').ok_or(Fault::StartLine)?;
+    let last = line.iter().rposition(|&b| b == b' ').ok_or(Fault::StartLine)?;
+    let (method, version) = (&line[..first], &line[last + 1..]);
+    let url = line[first..last.max(first)].trim_ascii();
+    if !method.iter().all(|&b| is_token(b)) || !version.starts_with(b"RTSP/") || url.is_empty() {
+        return Err(Fault::StartLine);
+    }
+    if version != b"RTSP/1.0" {
+        return Err(Fault::Version);
+    }
+    let mut clean = Vec::with_capacity(line.len() + HEADERS_BYTES_USUAL);
+    clean.extend_from_slice(method);
+    clean.push(b' ');
+    for &byte in url {
+        if byte.is_ascii_graphic() {
+            clean.push(byte);
+        } else {
+            let hex = |digit: u8| HEX_DIGITS[usize::from(digit)];
+            clean.extend_from_slice(&[b'%', hex(byte >> 4), hex(byte & 15)]);
+        }
+    }
+    clean.extend_from_slice(b" RTSP/1.0");
+    Ok(clean)
+}
+
+/// `RTSP/1.0 200 OK`; the parser wants the second space even where there is no reason.
+fn status_line(line: &[u8]) -> Result<Vec<u8>, Fault> {
+    let rest = line.strip_prefix(b"RTSP/1.0").ok_or(Fault::Version)?;
+    let rest = rest.trim_ascii_start();
+    let (code, reason) = rest.split_at_checked(3).ok_or(Fault::StartLine)?;
+    if !code.iter().all(u8::is_ascii_digit) || !(reason.is_empty() || reason[0] == b' ') {
+        return Err(Fault::StartLine);
+    }
+    let reason = String::from_utf8_lossy(reason.trim_ascii());
+    Ok([b"RTSP/1.0 ", code, b" ", reason.as_bytes()].concat())
+}
+
+/// §15.1: token.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#%&'*+-.^_`|~".contains(&byte)
+}
+
+const HEX_DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+
+/// Room for the headers of a usual request.
+const HEADERS_BYTES_USUAL: usize = 256;
+
+/// An empty buffer of up to this size is kept between requests.
+const KEPT_BYTES_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn framer() -> Framer {
+        Framer::new(Limits::default(), Due::Requests)
+    }
+
+    fn heads(framer: &mut Framer) -> Result<Vec<String>, Fault> {
+        let mut heads = Vec::new();
+        loop {
+            match framer.next() {
+                Ok(Some(frame)) => heads.push(String::from_utf8(frame.head).unwrap()),
+                Ok(None) => return Ok(heads),
+                Err(malformed) => return Err(malformed.fault),
+            }
+        }
+    }
+
+    fn fault(bytes: &[u8]) -> Option<Fault> {
+        let mut framer = framer();
+        framer.feed(bytes);
+        heads(&mut framer).err()
+    }
+
+    const CLEAN: &str = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: a b\r\n\r\n";
+
+    #[test]
+    fn all_line_ends_and_folded_lines_give_the_same_head() {
+        for raw in [
+            "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: a b\r\n\r\n",
+            "OPTIONS * RTSP/1.0\nCSeq: 1\nX: a b\n\n",
+            "OPTIONS * RTSP/1.0\rCSeq: 1\rX: a b\r\r",
+            "\r\n\r\n\nOPTIONS  *  RTSP/1.0 \r\nCSeq:1\r\nX :a\r\n\t b \r\n\r\n",
+            "OPTIONS * RTSP/1.0\r\nContent-Length: 2\r\nCSeq: 1\r\nX: a\r\n b\r\n\r\n\r\n",
+        ] {
+            let mut framer = framer();
+            framer.feed(raw.as_bytes());
+            assert_eq!(heads(&mut framer), Ok(vec![CLEAN.to_owned()]), "{raw:?}");
+            assert!(framer.is_empty());
+            assert_eq!(framer.byte_offset(), raw.len() as u64);
+        }
+    }
+
+    #[test]
+    fn bodies_and_interleaved_frames_are_stepped_over() {
+        let one = "GET_PARAMETER * RTSP/1.0\r\nContent-Length: 12\r\ncontent-length: 12\r\n\r\n";
+        let mut bytes = one.as_bytes().to_vec();
+        bytes.extend_from_slice(
+            b"\npackets\r\n$ $\x00\x00\x06jitter$\x01\x00\x04OPTI$\x00\x00\x00\r\n",
+        );
+        bytes.extend_from_slice(CLEAN.as_bytes());
+        let expected = ["GET_PARAMETER * RTSP/1.0\r\n\r\n".to_owned(), CLEAN.to_owned()];
+        for step in 1..bytes.len() {
+            let (mut framer, mut found) = (framer(), Vec::new());
+            for part in bytes.chunks(step) {
+                framer.feed(part);
+                found.extend(heads(&mut framer).unwrap());
+            }
+            assert_eq!(found, expected, "in parts of {step}");
+        }
+    }
+
+    #[test]
+    fn urls_are_escaped_not_refused() {
+        let mut framer = framer();
+        framer.feed("DESCRIBE rtsp://h/Füße 1.ts RTSP/1.0\r\n\r\n".as_bytes());
+        let expected = "DESCRIBE rtsp://h/F%C3%BC%C3%9Fe%201.ts RTSP/1.0\r\n\r\n".to_owned();
+        assert_eq!(heads(&mut framer), Ok(vec![expected]));
+    }
+
+    #[test]
+    fn faults_are_named() {
+        let line = "OPTIONS * RTSP/1.0\r\n";
+        let with = |headers: &str| fault(format!("{line}{headers}\r\n\r\n").as_bytes());
+        assert_eq!(fault(b"\x16\x03\x01"), Some(Fault::StartLine));
+        assert_eq!(fault(b"GET / HTTP/1.1\r\n"), Some(Fault::StartLine));
+        assert_eq!(fault(b"OPTIONS RTSP/1.0\r\n"), Some(Fault::StartLine));
+        assert_eq!(fault(b"RTSP/1.0 200 OK\r\n"), Some(Fault::StartLine));
+        assert_eq!(fault(b"OPTIONS * RTSP/2.0\r\n"), Some(Fault::Version));
+        assert_eq!(with("no colon"), Some(Fault::HeaderLine));
+        assert_eq!(with(": no name"), Some(Fault::HeaderLine));
+        assert_eq!(with("two words: x"), Some(Fault::HeaderLine));
+        assert_eq!(with(" folded under nothing"), Some(Fault::HeaderLine));
+        assert_eq!(with("X: a\0b"), Some(Fault::ControlCharacter));
+        assert_eq!(with("Content-Length: -1"), Some(Fault::ContentLength));
+        assert_eq!(with("Content-Length: 1\r\nContent-Length: 2"), Some(Fault::ContentLength));
+        assert_eq!(with("Content-Length: 1\r\n 2"), Some(Fault::ContentLength));
+        assert_eq!(with("Content-Length: 65537"), Some(Fault::BodyTooLong { limit: 65536 }));
+        let huge = "Content-Length: 99999999999999999999999";
+        assert_eq!(with(huge), Some(Fault::BodyTooLong { limit: 65536 }));
+        assert_eq!(with("Transfer-Encoding: chunked"), Some(Fault::TransferEncoding));
+    }
+
+    #[test]
+    fn an_endless_line_and_a_flood_of_headers_end_at_their_limit() {
+        let limit = Limits::default().head_bytes_max;
+        let mut framer = framer();
+        let mut fed = 0;
+        let malformed = loop {
+            framer.feed(b"aaaaaaaaaaaaaaaa");
+            fed += 16;
+            if let Err(malformed) = framer.next() {
+                break malformed;
+            }
+            assert!(framer.held_bytes() <= 2 * limit);
+        };
+        assert_eq!(malformed, Malformed::new(0, Fault::StartLineTooLong { limit }));
+        assert!(fed <= limit + 16);
+        assert_eq!(framer.held_bytes(), 0);
+        framer.feed(b"OPTIONS * RTSP/1.0\r\n\r\n");
+        assert_eq!(framer.next(), Err(malformed));
+
+        let mut flood = b"OPTIONS * RTSP/1.0\r\n".to_vec();
+        flood.extend_from_slice(&b"X: y\r\n".repeat(65));
+        assert_eq!(fault(&flood), Some(Fault::TooManyHeaders { limit: 64 }));
+        let mut long = b"OPTIONS * RTSP/1.0\r\nX: ".to_vec();
+        long.resize(limit + 1, b'y');
+        assert_eq!(fault(&long), Some(Fault::HeadTooLong { limit }));
+    }
+
+    #[test]
+    fn an_idle_connection_holds_little() {
+        let mut framer = framer();
+        framer.feed(CLEAN.repeat(100).as_bytes());
+        assert_eq!(heads(&mut framer).map(|heads| heads.len()), Ok(100));
+        assert!(framer.held_bytes() <= KEPT_BYTES_MAX);
+        assert_eq!(framer.byte_offset(), 100 * CLEAN.len() as u64);
+    }
+}

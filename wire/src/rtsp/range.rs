@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The Range header: normal play time, where to start and where to stop.
+//!
+//! Which wrong range gets which answer:
+//!
+//! | range | answer | why |
+//! |---|---|---|
+//! | `smpte=`, `clock=`, any other unit | 501 | "time format that is not understood" (§12.29) |
+//! | not of the grammar | 400 | §3.6 |
+//! | `npt=-10`, `npt=20-10`, several ranges, absurd figures | 457 | no start, or nothing to play |
+//!
+//! `npt=-10` is of the grammar, but §3.6 does not say from where; guessing would play something the
+//! client did not ask for. `time=` (when to begin, §12.29) is understood and not obeyed when it
+//! asks for the future: playback starts at once, as for a time that is past. A range beyond the end
+//! is for the server to refuse, which knows the end.
+//!
+//! `rtsp-types` has this header too; it reads `npt=+1-`, minutes of 75 and no `5.`, hence this.
+//!
+//! Sources: RFC 2326 §3.6, §12.29.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::status::Status;
+
+/// Where play starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NptStart {
+    /// `now`: for stored media, the place where the session stands.
+    Now,
+    /// At a time since the start of the asset.
+    At(Duration),
+}
+
+/// A range of normal play time: from `start`, up to and not including `end` (§12.29).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NptRange {
+    /// The first instant.
+    pub start: NptStart,
+    /// The first instant not played; none is the end of the asset. Always after a start of `At`.
+    pub end: Option<Duration>,
+}
+
+/// Writes a time as normal play time in seconds with as many decimals as it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Npt(pub Duration);
+
+impl fmt::Display for Npt {
+    /// Three decimals at least: GStreamer and live555 print as many, and old parsers expect a
+    /// point.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanoseconds = self.0.subsec_nanos();
+        write!(f, "{}.", self.0.as_secs())?;
+        if nanoseconds.is_multiple_of(1_000_000) {
+            write!(f, "{:03}", nanoseconds / 1_000_000)
+        } else {
+            write!(f, "{:06}", nanoseconds / 1_000)
+        }
+    }
+}
+
+impl fmt::Display for NptRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.start {
+            NptStart::Now => f.write_str("npt=now-")?,
+            NptStart::At(start) => write!(f, "npt={}-", Npt(start))?,
+        }
+        self.end.map_or(Ok(()), |end| write!(f, "{}", Npt(end)))
+    }
+}
+
+/// Reads a Range header, or says with which status it is refused.
+pub(super) fn parse(header: &str) -> Result<NptRange, Status> {
+    let ranges = header.split(';').next().unwrap_or_default();
+    let mut list = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
+    let range = list.next().ok_or(Status::BadRequest)?;
+    let (unit, times) = range.split_once('=').ok_or(Status::BadRequest)?;
+    if !unit.trim().eq_ignore_ascii_case("npt") {
+        return Err(Status::NotImplemented);
+    }
+    if list.next().is_some() {
+        return Err(Status::InvalidRange);
+    }
+    let (start, end) = times.split_once('-').ok_or(Status::BadRequest)?;
+    let (start, end) = (start.trim(), end.trim());
+    let end = if end.is_empty() { None } else { Some(time(end)?) };
+    let start = match start {
+        "" if end.is_some() => return Err(Status::InvalidRange),
+        "" => return Err(Status::BadRequest),
+        now if now.eq_ignore_ascii_case("now") => NptStart::Now,
+        at => NptStart::At(time(at)?),
+    };
+    match (start, end) {
+        (NptStart::At(start), Some(end)) if end <= start => Err(Status::InvalidRange),
+        _ => Ok(NptRange { start, end }),
+    }
+}
+
+/// The end of a range of normal play time, as `a=range` has it (C.1.5).
+pub(crate) fn end(range: &str) -> Option<Duration> {
+    parse(range).ok()?.end
+}
+
+/// `npt-sec` or `npt-hhmmss`.
+fn time(text: &str) -> Result<Duration, Status> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut fields = whole.split(':');
+    let (first, minutes, seconds) = (fields.next(), fields.next(), fields.next());
+    if fields.next().is_some() {
+        return Err(Status::BadRequest);
+    }
+    let first = digits(first.unwrap_or_default())?;
+    let seconds = match (minutes, seconds) {
+        (None, _) => first,
+        (Some(minutes), Some(seconds)) => {
+            let (minutes, seconds) = (sexagesimal(minutes)?, sexagesimal(seconds)?);
+            first.saturating_mul(3600).saturating_add(minutes * 60 + seconds)
+        }
+        (Some(_), None) => return Err(Status::BadRequest),
+    };
+    if seconds > NPT_SECONDS_MAX {
+        return Err(Status::InvalidRange);
+    }
+    Ok(Duration::new(seconds, nanoseconds(fraction)?))
+}
+
+/// One or more digits, saturating: what is too large is refused as a time, not as a number.
+fn digits(text: &str) -> Result<u64, Status> {
+    if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Status::BadRequest);
+    }
+    let digit = |sum: u64, b: u8| sum.saturating_mul(10).saturating_add(u64::from(b - b'0'));
+    Ok(text.bytes().fold(0, digit))
+}
+
+/// One or two digits, 0 to 59.
+fn sexagesimal(text: &str) -> Result<u64, Status> {
+    match digits(text)? {
+        value if value < 60 && text.len() <= 2 => Ok(value),
+        _ => Err(Status::BadRequest),
+    }
+}
+
+/// Decimals of a second, any number of them; those past the ninth are cut off.
+fn nanoseconds(decimals: &str) -> Result<u32, Status> {
+    if !decimals.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Status::BadRequest);
+    }
+    let nine = decimals.bytes().chain(std::iter::repeat(b'0')).take(9);
+    Ok(nine.fold(0, |sum, b| sum * 10 + u32::from(b - b'0')))
+}
+
+/// A thousand years: far past any asset, and far from any overflow in ticks or nanoseconds.
+const NPT_SECONDS_MAX: u64 = 1000 * 366 * 24 * 3600;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(start: Duration, end: Option<Duration>) -> Result<NptRange, Status> {
+        Ok(NptRange { start: NptStart::At(start), end })
+    }
+
+    #[test]
+    fn rfc_2326_section_3_6_examples() {
+        let ms = Duration::from_millis;
+        assert_eq!(parse("npt=123.45-125"), at(ms(123_450), Some(ms(125_000))));
+        assert_eq!(parse("npt=12:05:35.3-"), at(ms(43_535_300), None));
+        assert_eq!(parse("npt=now-"), Ok(NptRange { start: NptStart::Now, end: None }));
+    }
+
+    #[test]
+    fn rfc_2326_section_12_29_other_formats_are_not_implemented() {
+        assert_eq!(
+            parse("clock=19960213T143205Z-;time=19970123T143720Z"),
+            Err(Status::NotImplemented)
+        );
+        assert_eq!(parse("smpte=0:10:20-;time=19970123T153600Z"), Err(Status::NotImplemented));
+        assert_eq!(parse("bytes=0-"), Err(Status::NotImplemented));
+    }
+
+    #[test]
+    fn what_clients_send() {
+        assert_eq!(parse("npt=0.000-"), at(Duration::ZERO, None)); // live555, ffmpeg
+        assert_eq!(parse("npt=0-"), at(Duration::ZERO, None)); // GStreamer
+        assert_eq!(parse("npt = 5. - 7"), at(Duration::from_secs(5), Some(Duration::from_secs(7))));
+        let nine = Duration::new(1, 123_456_789);
+        assert_eq!(parse("npt=1.1234567899999-"), at(nine, None));
+        assert_eq!(parse("npt=10-;time=19970123T143720Z"), at(Duration::from_secs(10), None));
+    }
+
+    #[test]
+    fn wrong_ranges() {
+        for (range, status) in [
+            ("npt=-10", Status::InvalidRange),
+            ("npt=20-10", Status::InvalidRange),
+            ("npt=10-10", Status::InvalidRange),
+            ("npt=0-10,20-30", Status::InvalidRange),
+            ("npt=99999999999999999999999999-", Status::InvalidRange),
+            ("npt=99999999999999999999:00:00-", Status::InvalidRange),
+            ("", Status::BadRequest),
+            ("npt", Status::BadRequest),
+            ("npt=", Status::BadRequest),
+            ("npt=-", Status::BadRequest),
+            ("npt=10", Status::BadRequest),
+            ("npt=+10-", Status::BadRequest),
+            ("npt=1e3-", Status::BadRequest),
+            ("npt=NaN-", Status::BadRequest),
+            ("npt=5:30-", Status::BadRequest),
+            ("npt=1:75:00-", Status::BadRequest),
+            ("npt=1:000:00-", Status::BadRequest),
+            ("npt=1:2:3:4-", Status::BadRequest),
+            ("npt=.5-", Status::BadRequest),
+            ("npt=1.5x-", Status::BadRequest),
+            ("npt=0-now", Status::BadRequest),
+        ] {
+            assert_eq!(parse(range), Err(status), "{range}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        for (seconds, nanos) in [(0, 0), (30, 0), (59, 999_999_000), (7, 40_000_000), (1, 1_000)] {
+            let start = Duration::new(seconds, nanos);
+            let range = NptRange { start: NptStart::At(start), end: Some(start * 2 + start) };
+            if start.is_zero() {
+                assert_eq!(NptRange { end: None, ..range }.to_string(), "npt=0.000-");
+            } else {
+                assert_eq!(parse(&range.to_string()), Ok(range));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server's end of an RTSP connection: bytes in, requests out.
+//!
+//! Feed what was received, then take requests until there are none: pipelined requests (RFC 2326
+//! §9.1) come out in order. Limits on memory are in the layer below (`frame`). The limit on time is
+//! here, as a question the caller asks after each round: a request that was begun has to be
+//! complete [`REQUEST_TIME_MAX`] later, however slowly it drips. How long a connection may say
+//! nothing at all is the caller's business; `is_empty` tells the two apart.
+//!
+//! A request that is well framed but wrong in itself is still a [`Request`] and the connection goes
+//! on; [`Malformed`] means that what follows cannot be trusted: send [`Malformed::response`] and
+//! close.
+
+use std::time::Duration;
+
+use super::frame::{Due, Framer, Limits};
+use super::request::{Request, interpret};
+use super::response::{Echo, Response};
+use super::status::Status;
+use crate::error::{Fault, Malformed};
+
+/// How long a request may take from its first byte to its last.
+pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Turns the bytes of one connection into requests.
+#[derive(Debug)]
+pub struct Reader {
+    framer: Framer,
+    /// The message that is incomplete, by offset, and when that was first noticed.
+    begun: Option<(u64, Duration)>,
+}
+
+impl Reader {
+    /// A reader for a new connection.
+    pub fn new(limits: Limits) -> Self {
+        Reader { framer: Framer::new(limits, Due::Requests), begun: None }
+    }
+
+    /// Takes bytes as they were received. Call [`next`](Self::next) until it has no more before the
+    /// next `feed`: what is held is then one incomplete request at most.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.framer.feed(bytes);
+    }
+
+    /// The next complete request; none when more bytes are needed.
+    ///
+    /// # Errors
+    /// What cannot be read past. The connection is to be closed; the error repeats.
+    // Not an Iterator: an error ends it, and "none" only means "not yet".
+    #[allow(clippy::should_implement_trait)]
+    pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
+        let Some(frame) = self.framer.next()? else { return Ok(None) };
+        interpret(&frame).map(Some)
+    }
+
+    /// Whether nothing is begun: the bytes so far are whole requests, all taken.
+    pub fn is_empty(&self) -> bool {
+        self.framer.is_empty()
+    }
+
+    /// How many bytes of the connection were taken; after an error, where it was found.
+    pub fn byte_offset(&self) -> u64 {
+        self.framer.byte_offset()
+    }
+
+    /// Bytes of memory this reader holds.
+    pub fn held_bytes(&self) -> usize {
+        self.framer.held_bytes()
+    }
+
+    /// When the request now incomplete must be complete; none when none is begun. To be asked after
+    /// each round of `next`: the time runs from the first time it is asked for that request.
+    pub fn expires_at(&mut self, now: Duration) -> Option<Duration> {
+        if self.is_empty() {
+            self.begun = None;
+            return None;
+        }
+        let offset = self.framer.message_offset();
+        let begun = match self.begun {
+            Some((at, since)) if at == offset => since,
+            _ => now,
+        };
+        self.begun = Some((offset, begun));
+        Some(begun.saturating_add(REQUEST_TIME_MAX))
+    }
+
+    /// The error for a request that was not complete when `expires_at` came.
+    pub fn overdue(&self) -> Malformed {
+        Malformed::new(self.byte_offset(), Fault::Overdue)
+    }
+}
+
+impl Malformed {
+    /// The status that says so to an RTSP client.
+    pub fn status(&self) -> Status {
+        match self.fault {
+            Fault::StartLineTooLong { .. } => Status::RequestUriTooLarge,
+            Fault::BodyTooLong { .. } => Status::RequestEntityTooLarge,
+            Fault::Version => Status::VersionNotSupported,
+            Fault::Overdue => Status::RequestTimeOut,
+            _ => Status::BadRequest,
+        }
+    }
+
+    /// The bytes to answer an RTSP client with before the connection is closed (RFC 2326 §7.1.1).
+    /// Without CSeq: the request it would belong to was not understood.
+    pub fn response(&self) -> Vec<u8> {
+        let response = Response::echoing(self.status(), Echo::default());
+        response.header("Connection", "close").encode()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dripping_request_expires_and_a_silent_connection_does_not() {
+        let second = Duration::from_secs(1);
+        let mut reader = Reader::new(Limits::default());
+        assert_eq!(reader.expires_at(second), None);
+        for (tick, byte) in (2..).zip(b"OPTIONS * RTSP/1.0\r\nCSe") {
+            reader.feed(std::slice::from_ref(byte));
+            assert_eq!(reader.next(), Ok(None));
+            assert_eq!(reader.expires_at(second * tick), Some(second * 2 + REQUEST_TIME_MAX));
+        }
+        let refusal = reader.overdue().response();
+        assert!(refusal.starts_with(b"RTSP/1.0 408 "));
+        // Complete: no time runs. Another is begun: its own time runs.
+        reader.feed(b"q: 1\r\n\r\n");
+        assert!(reader.next().unwrap().is_some());
+        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.expires_at(second * 90), None);
+        reader.feed(b"O");
+        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.expires_at(second * 100), Some(second * 100 + REQUEST_TIME_MAX));
+    }
+
+    #[test]
+    fn each_fault_has_its_answer() {
+        for (bytes, expected) in [
+            (&b"OPTIONS * RTSP/2.0\r\n"[..], "RTSP/1.0 505 "),
+            (b"GET / HTTP/1.1\r\n", "RTSP/1.0 400 "),
+            (b"PLAY * RTSP/1.0\r\nContent-Length: 9999999\r\n\r\n", "RTSP/1.0 413 "),
+            (&[b'A'; 20_000], "RTSP/1.0 414 "),
+            (b"PLAY http://h/ RTSP/1.0\r\n\r\n", "RTSP/1.0 400 "),
+        ] {
+            let mut reader = Reader::new(Limits::default());
+            reader.feed(bytes);
+            let response = String::from_utf8(reader.next().unwrap_err().response()).unwrap();
+            assert!(response.starts_with(expected), "{response}");
+            assert!(response.ends_with("\r\nConnection: close\r\n\r\n"), "{response}");
+        }
+    }
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A request as the server understands it: a command to carry out, or the answer that refuses it.
+//!
+//! What only the protocol can decide is decided here and comes out as a finished refusal; whether
+//! the asset, the session or the range exists is for the server. Decided here, with the rule (RFC
+//! 2326):
+//!
+//! | request | answer | rule |
+//! |---|---|---|
+//! | no CSeq, or one that is no number | 400 | §12.17 |
+//! | Require or Proxy-Require | 551 and Unsupported | §12.32, §12.27; no feature is defined |
+//! | RECORD, ANNOUNCE, REDIRECT, SET_PARAMETER | 405 and Allow | §11.3.1; nothing to set here |
+//! | any other method | 501 | §10 |
+//! | DESCRIBE that accepts no application/sdp | 406 | §12.1 |
+//! | SETUP without Transport; without an acceptable one | 400; 461 | §12.39 |
+//! | PLAY, PAUSE, TEARDOWN without Session | 454 | §11.3.5 ("missing") |
+//! | PLAY with a Range that cannot be | 400, 457, 501 | see `range` |
+//! | PLAY with a Scale or Speed that is no number; Speed 0 | 400 | §12.34, §12.35 |
+//! | PAUSE with Range | 456 | §11.3.7; a pause point in the future (§10.6) is not kept |
+//! | GET_PARAMETER with parameters | 451 | §10.8, §11.3.2; there are none |
+//!
+//! A Scale or Speed other than 1 is no error: §12.34 has the server answer with the value it chose,
+//! which is always 1 (`Response::play`). Speed is optional (§12.35) and treated alike, since a
+//! client that sends it (GStreamer at other rates) reads it back.
+//!
+//! GET_PARAMETER with a blank body is the sign of life of §10.8. A SET_PARAMETER as a sign of life
+//! is refused, and the session lives on all the same: any request heard in it counts.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+use rtsp_types::{HeaderName, Method, headers};
+
+use super::frame::Frame;
+use super::range::{self, NptRange};
+use super::response::{Echo, METHODS, Response};
+use super::status::Status;
+use super::transport::{self, Ports};
+use crate::error::{Fault, Malformed};
+
+/// A request that was read.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Request {
+    /// The number of the request; 0 when it had none (then `command` is a refusal).
+    pub cseq: u32,
+    /// The method as it was sent.
+    pub method_name: String,
+    /// The path of the URL, percent-decoded, beginning with a slash; `*` for the server as a whole.
+    /// Dot segments are resolved (RFC 3986 §5.2.4); the query is cut off.
+    pub path: String,
+    /// The URL as it was sent (without dot segments, query and user), to be built upon in answers.
+    pub url: String,
+    /// Host and port of the URL, as the client knows the server; none for `*`.
+    pub authority: Option<String>,
+    /// The session identifier, without parameters.
+    pub session: Option<String>,
+    /// The client by its own account.
+    pub user_agent: Option<String>,
+    /// Whether the client wants the connection closed after the answer (§12.10).
+    pub close: bool,
+    /// What to do, or what to answer.
+    pub command: Result<Command, Response>,
+    pub(super) echo: Echo,
+}
+
+/// What the client wants done.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum Command {
+    /// The methods there are.
+    Options,
+    /// The description of `path`.
+    Describe,
+    /// A session (or a place in the one of `Request::session`) that streams to these ports.
+    Setup {
+        /// Where RTP and RTCP are wanted.
+        ports: Ports,
+        /// The address the client gave, if it did: refuse one that is not its own (§12.39).
+        destination: Option<String>,
+    },
+    /// Start, resume or seek. `Request::session` is there.
+    Play(Play),
+    /// Stop at once and keep the place. `Request::session` is there.
+    Pause,
+    /// End the session. `Request::session` is there.
+    Teardown,
+    /// A sign of life.
+    GetParameter,
+}
+
+/// What to play and how.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Play {
+    /// From where to where; none is from the pause point, or from the beginning (§10.5).
+    pub range: Option<NptRange>,
+    /// The viewing rate asked for; what is played is 1, and `Response::play` says so.
+    pub scale: Option<f64>,
+    /// The delivery rate asked for; likewise.
+    pub speed: Option<f64>,
+}
+
+type Message = rtsp_types::Request<Vec<u8>>;
+
+/// Reads a framed request.
+pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
+    let faulty = |fault| Malformed::new(frame.offset, fault);
+    let message = match rtsp_types::Message::<Vec<u8>>::parse(&frame.head) {
+        Ok((rtsp_types::Message::Request(message), _)) => message,
+        // The framer let a clean request line and clean headers through: what is left is the URL.
+        _ => return Err(faulty(Fault::Url)),
+    };
+    let place = place(&message).ok_or_else(|| faulty(Fault::Url))?;
+    let cseq = value(&message, &headers::CSEQ).and_then(|cseq| cseq.parse().ok());
+    let echo = Echo { cseq, timestamp: value(&message, &headers::TIMESTAMP).map(str::to_owned) };
+    let session = value(&message, &headers::SESSION)
+        .and_then(|v| v.split(';').next())
+        .map(|id| id.trim().to_owned())
+        .filter(|id| !id.is_empty());
+    let asked = Asked {
+        message: &message,
+        echo: &echo,
+        in_session: session.is_some(),
+        has_parameters: !frame.body_is_blank,
+    };
+    let command = asked.command();
+    Ok(Request {
+        cseq: cseq.unwrap_or(0),
+        method_name: <&str>::from(message.method()).to_owned(),
+        path: place.path,
+        url: place.url,
+        authority: place.authority,
+        session,
+        user_agent: value(&message, &headers::USER_AGENT).map(str::to_owned),
+        close: value(&message, &headers::CONNECTION)
+            .is_some_and(|v| v.split(',').any(|o| o.trim().eq_ignore_ascii_case("close"))),
+        command,
+        echo,
+    })
+}
+
+struct Place {
+    path: String,
+    url: String,
+    authority: Option<String>,
+}
+
+fn place(message: &Message) -> Option<Place> {
+    let Some(url) = message.request_uri() else {
+        return Some(Place { path: "*".into(), url: "*".into(), authority: None });
+    };
+    let host = url.host_str().filter(|host| !host.is_empty())?;
+    if !matches!(url.scheme(), "rtsp" | "rtspu") {
+        return None;
+    }
+    let authority = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    let raw = if url.path().is_empty() { "/" } else { url.path() };
+    let path = percent_decode_str(raw).decode_utf8().ok()?.into_owned();
+    if path.contains('\0') {
+        return None;
+    }
+    let url = format!("{}://{authority}{raw}", url.scheme());
+    Some(Place { path, url, authority: Some(authority) })
+}
+
+fn value<'m>(message: &'m Message, name: &HeaderName) -> Option<&'m str> {
+    message.header(name).map(|value| value.as_str().trim())
+}
+
+/// A request on its way to a command.
+struct Asked<'m> {
+    message: &'m Message,
+    echo: &'m Echo,
+    in_session: bool,
+    has_parameters: bool,
+}
+
+impl Asked<'_> {
+    fn command(&self) -> Result<Command, Response> {
+        if self.echo.cseq.is_none() {
+            return Err(self.refuse(Status::BadRequest));
+        }
+        if let Some(features) = self.required() {
+            let refusal = self.refuse(Status::OptionNotSupported);
+            return Err(refusal.header("Unsupported", features));
+        }
+        match self.message.method() {
+            Method::Options => Ok(Command::Options),
+            Method::Describe => self.describe(),
+            Method::Setup => self.setup(),
+            Method::Play => self.in_session().and_then(|()| self.play()),
+            Method::Pause => self.in_session().and_then(|()| self.pause()),
+            Method::Teardown => self.in_session().map(|()| Command::Teardown),
+            Method::GetParameter if self.has_parameters => {
+                Err(self.refuse(Status::ParameterNotUnderstood))
+            }
+            Method::GetParameter => Ok(Command::GetParameter),
+            Method::Announce | Method::Record | Method::Redirect | Method::SetParameter => {
+                Err(self.refuse(Status::MethodNotAllowed).header("Allow", METHODS))
+            }
+            _ => Err(self.refuse(Status::NotImplemented).header("Public", METHODS)),
+        }
+    }
+
+    fn refuse(&self, status: Status) -> Response {
+        Response::echoing(status, self.echo.clone())
+    }
+
+    /// All features that the client requires; none is known here, so all of them are Unsupported.
+    fn required(&self) -> Option<String> {
+        let tags = [headers::REQUIRE, headers::PROXY_REQUIRE];
+        let tags: Vec<&str> = tags
+            .iter()
+            .filter_map(|name| value(self.message, name))
+            .flat_map(|list| list.split(',').map(str::trim))
+            .filter(|tag| !tag.is_empty())
+            .collect();
+        (!tags.is_empty()).then(|| tags.join(", "))
+    }
+
+    fn in_session(&self) -> Result<(), Response> {
+        if self.in_session { Ok(()) } else { Err(self.refuse(Status::SessionNotFound)) }
+    }
+
+    fn describe(&self) -> Result<Command, Response> {
+        match value(self.message, &headers::ACCEPT) {
+            Some(accept) if !accepts_sdp(accept) => Err(self.refuse(Status::NotAcceptable)),
+            _ => Ok(Command::Describe),
+        }
+    }
+
+    fn setup(&self) -> Result<Command, Response> {
+        let header = value(self.message, &headers::TRANSPORT)
+            .ok_or_else(|| self.refuse(Status::BadRequest))?;
+        let offer =
+            transport::choose(header).ok_or_else(|| self.refuse(Status::UnsupportedTransport))?;
+        Ok(Command::Setup { ports: offer.ports, destination: offer.destination })
+    }
+
+    fn play(&self) -> Result<Command, Response> {
+        let range = value(self.message, &headers::RANGE)
+            .map(range::parse)
+            .transpose()
+            .map_err(|status| self.refuse(status))?;
+        let scale = self.rate(&headers::SCALE)?;
+        let speed = self.rate(&headers::SPEED)?;
+        if speed.is_some_and(|speed| speed <= 0.0) {
+            return Err(self.refuse(Status::BadRequest));
+        }
+        Ok(Command::Play(Play { range, scale, speed }))
+    }
+
+    fn pause(&self) -> Result<Command, Response> {
+        match value(self.message, &headers::RANGE) {
+            Some(_) => Err(self.refuse(Status::HeaderFieldNotValidForResource)),
+            None => Ok(Command::Pause),
+        }
+    }
+
+    /// `["-"] 1*DIGIT ["." *DIGIT]` (§12.34); the sign is for the caller to judge.
+    fn rate(&self, name: &HeaderName) -> Result<Option<f64>, Response> {
+        let Some(text) = value(self.message, name) else { return Ok(None) };
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let plain = digits.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+            && digits.starts_with(|c: char| c.is_ascii_digit());
+        let number = text.parse().ok().filter(|_| plain);
+        number.map(Some).ok_or_else(|| self.refuse(Status::BadRequest))
+    }
+}
+
+/// Whether a list of media ranges has room for application/sdp, `q=0` minded (RFC 2068 §14.1).
+fn accepts_sdp(accept: &str) -> bool {
+    accept.split(',').any(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let kind = parts.next().unwrap_or_default();
+        let fits = ["application/sdp", "application/*", "*/*"];
+        let refused = |part: &str| {
+            let zero = |q: &str| q.trim().parse::<f32>() == Ok(0.0);
+            part.split_once('=').is_some_and(|(n, q)| n.trim().eq_ignore_ascii_case("q") && zero(q))
+        };
+        fits.iter().any(|fit| kind.eq_ignore_ascii_case(fit)) && !parts.any(refused)
+    })
+}
+
+/// The path of the asset that a request path names: without the slash that aggregate URLs end in,
+/// and without the name of the stream (`CONTROL`).
+///
+/// `/its/path.ts`, `/its/path.ts/`, `/its/path.ts/stream` and `/its/path.ts/stream/` are one asset:
+/// clients build the last three from Content-Base and `a=control` (RFC 2326 C.1.1), each in its own
+/// way. A path that names an asset as it stands is that asset: try it before this one.
+pub fn asset_path(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
+    match path.strip_suffix(crate::sdp::CONTROL) {
+        Some(parent) if parent.ends_with('/') => parent.trim_end_matches('/'),
+        _ => path,
+    }
+}
+
+/// The URL to build upon: that of the asset with one slash at its end (Content-Base, C.1.1).
+pub fn content_base(url: &str) -> String {
+    format!("{}/", asset_path(url))
+}
+
+/// A path as it stands in a URL: the inverse of `Request::path`.
+pub fn escape_path(path: &str) -> Cow<'_, str> {
+    percent_encoding::utf8_percent_encode(path, ESCAPED).into()
+}
+
+/// RFC 3986 §3.3: everything but unreserved characters, the slash, and what a segment may have and
+/// no client trips over.
+const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'+')
+    .remove(b'=')
+    .remove(b'@');
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_of_an_asset_url_is_the_asset() {
+        for path in
+            ["/its/path.ts", "/its/path.ts/", "/its/path.ts/stream", "/its/path.ts//stream/"]
+        {
+            assert_eq!(asset_path(path), "/its/path.ts", "{path}");
+        }
+        assert_eq!(asset_path("/its/mainstream"), "/its/mainstream");
+        assert_eq!(asset_path("/stream"), "");
+        assert_eq!(asset_path("/"), "");
+        assert_eq!(content_base("rtsp://h:8554/a.ts"), "rtsp://h:8554/a.ts/");
+        assert_eq!(content_base("rtsp://h:8554/a.ts/"), "rtsp://h:8554/a.ts/");
+    }
+
+    #[test]
+    fn escaping_is_undone_by_reading() {
+        for path in ["/a b/ü?#%41.ts", "/plain/path-1_2.ts", "/[x];y=z,&.ts"] {
+            let escaped = escape_path(path);
+            assert!(escaped.bytes().all(|b| b.is_ascii_graphic()), "{escaped}");
+            let line = format!("DESCRIBE rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
+            let mut reader = super::super::Reader::new(super::super::Limits::default());
+            reader.feed(line.as_bytes());
+            let request = reader.next().unwrap().unwrap();
+            assert_eq!(request.path, path);
+            assert_eq!(request.url, format!("rtsp://h{escaped}"));
+        }
+    }
+
+    #[test]
+    fn accept_lists() {
+        for yes in [
+            "application/sdp",
+            "application/sdp, application/rtsl, application/mheg", // RFC 2326 §10.2
+            "text/plain;q=0.5, Application/SDP;level=2;q=0.1",
+            "*/*",
+        ] {
+            assert!(accepts_sdp(yes), "{yes}");
+        }
+        for no in ["application/rtsl", "text/*", "application/sdp;q=0", "*/*; q=0.000", ""] {
+            assert!(!accepts_sdp(no), "{no}");
+        }
+    }
+}

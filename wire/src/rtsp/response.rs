@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Answers of the server: status, headers, body, and the bytes of them.
+//!
+//! One constructor for each good answer, [`Response::new`] for the rest. Every answer is made from
+//! the request it answers, because CSeq (RFC 2326 §12.17) and Timestamp (§12.38) must come back as
+//! they came. Values that were taken from the peer or from a file name cannot break out of their
+//! line: CR, LF and NUL become spaces when the answer is encoded. One allocation for the bytes.
+//!
+//! Date and Server are left to the caller (`header`): both are optional (§12.18, §12.36), and the
+//! time is not ours to read.
+//!
+//! Sources: RFC 2326 §7, §10, §12; Appendix C for Content-Base.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::range::Npt;
+use super::request::{Play, Request};
+use super::status::Status;
+use super::transport::Granted;
+
+/// The methods that are served, as Public (§12.28) and Allow (§12.4) list them.
+pub const METHODS: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER";
+
+/// What of a request comes back in its answer.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Echo {
+    /// The number of the request; none when it had none that could be read.
+    pub cseq: Option<u32>,
+    /// The Timestamp header, word for word.
+    pub timestamp: Option<String>,
+}
+
+/// An answer in the making.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Response {
+    status: Status,
+    echo: Echo,
+    headers: Vec<(&'static str, String)>,
+    body: Vec<u8>,
+}
+
+/// Where a stream is picked up after PLAY: the RTP-Info of the answer (§12.33).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RtpInfo<'a> {
+    /// The URL of the stream, as the client asked for it or as the description gives it.
+    pub url: &'a str,
+    /// Sequence number of the first packet that is sent.
+    pub sequence: u16,
+    /// RTP timestamp of the start of the range in the answer.
+    pub timestamp: u32,
+}
+
+impl Response {
+    /// An answer with a status and nothing else yet.
+    pub fn new(status: Status, request: &Request) -> Self {
+        Response::echoing(status, request.echo.clone())
+    }
+
+    pub(super) fn echoing(status: Status, echo: Echo) -> Self {
+        Response { status, echo, headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// 200 to OPTIONS: the methods there are (§10.1).
+    pub fn options(request: &Request) -> Self {
+        Response::new(Status::Ok, request).header("Public", METHODS)
+    }
+
+    /// 200 to DESCRIBE: the description, and the URL its control attributes are relative to (§10.2,
+    /// C.1.1). `content_base` ends in a slash, or the last segment of the path is lost on the way.
+    pub fn describe(request: &Request, content_base: &str, sdp: impl Into<Vec<u8>>) -> Self {
+        Response::new(Status::Ok, request)
+            .header("Content-Base", content_base)
+            .body("application/sdp", sdp)
+    }
+
+    /// 200 to SETUP: the session, how long it lives unheard, and the transport chosen (§10.4).
+    pub fn setup(request: &Request, session: &str, timeout: Duration, granted: &Granted) -> Self {
+        Response::new(Status::Ok, request)
+            .header("Session", format!("{session};timeout={}", timeout.as_secs()))
+            .header("Transport", granted.to_string())
+    }
+
+    /// 200 to PLAY: the range that is really played (§12.29) and the RTP packet it begins with.
+    ///
+    /// Scale or Speed, where the request had one, are answered with 1, the only rate there is:
+    /// §12.34 wants the value chosen in the answer, not a refusal.
+    pub fn play(
+        request: &Request,
+        session: &str,
+        play: &Play,
+        start: Duration,
+        end: Option<Duration>,
+        info: RtpInfo<'_>,
+    ) -> Self {
+        let mut range = format!("npt={}-", Npt(start));
+        if let Some(end) = end {
+            let _ = write!(range, "{}", Npt(end));
+        }
+        let rtp_info = format!("url={};seq={};rtptime={}", info.url, info.sequence, info.timestamp);
+        let mut response = Response::in_session(request, session).header("Range", range);
+        if play.scale.is_some() {
+            response = response.header("Scale", "1.0");
+        }
+        if play.speed.is_some() {
+            response = response.header("Speed", "1.0");
+        }
+        response.header("RTP-Info", rtp_info)
+    }
+
+    /// 200 with the Session header and nothing more: PAUSE, TEARDOWN, and GET_PARAMETER as a sign
+    /// of life (§10.6 to §10.8).
+    pub fn in_session(request: &Request, session: &str) -> Self {
+        Response::new(Status::Ok, request).header("Session", session)
+    }
+
+    /// 455 with the methods that are valid in this state (§11.3.6).
+    pub fn not_in_this_state(request: &Request, allow: &str) -> Self {
+        Response::new(Status::MethodNotValidInThisState, request).header("Allow", allow)
+    }
+
+    /// With one more header.
+    pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
+        self.headers.push((name, value.into()));
+        self
+    }
+
+    /// With a body; Content-Type and Content-Length go with it.
+    pub fn body(mut self, content_type: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        self.body = bytes.into();
+        self.header("Content-Type", content_type)
+    }
+
+    /// The status.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// The value of a header that was added.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(have, _)| have.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+
+    /// The bytes to send.
+    pub fn encode(&self) -> Vec<u8> {
+        let values: usize = self.headers.iter().map(|(n, v)| n.len() + v.len() + 4).sum();
+        let mut head = String::with_capacity(HEAD_BYTES_USUAL + values + self.body.len());
+        let _ = write!(head, "RTSP/1.0 {} {}\r\n", self.status.code(), self.status.reason());
+        if let Some(cseq) = self.echo.cseq {
+            let _ = write!(head, "CSeq: {cseq}\r\n");
+        }
+        if let Some(timestamp) = &self.echo.timestamp {
+            push_header(&mut head, "Timestamp", timestamp);
+        }
+        for (name, value) in &self.headers {
+            push_header(&mut head, name, value);
+        }
+        if !self.body.is_empty() {
+            let _ = write!(head, "Content-Length: {}\r\n", self.body.len());
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+fn push_header(head: &mut String, name: &str, value: &str) {
+    head.push_str(name);
+    head.push_str(": ");
+    head.extend(value.chars().map(|c| if c.is_control() && c != '\t' { ' ' } else { c }));
+    head.push_str("\r\n");
+}
+
+/// Room for the status line, CSeq and Content-Length.
+const HEAD_BYTES_USUAL: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_cannot_start_a_new_line() {
+        let echo = Echo { cseq: Some(7), timestamp: Some("1\r\nSession: stolen".into()) };
+        let response = Response::echoing(Status::OptionNotSupported, echo)
+            .header("Unsupported", "a\r\n\r\nRTSP/1.0 200 OK");
+        let bytes = response.encode();
+        assert_eq!(
+            bytes,
+            b"RTSP/1.0 551 Option Not Supported\r\nCSeq: 7\r\nTimestamp: 1  Session: stolen\r\n\
+              Unsupported: a    RTSP/1.0 200 OK\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn a_body_brings_its_type_and_length() {
+        let response = Response::echoing(Status::Ok, Echo { cseq: Some(1), timestamp: None })
+            .body("text/parameters", &b"barparam"[..]);
+        assert_eq!(
+            response.encode(),
+            b"RTSP/1.0 200 OK\r\nCSeq: 1\r\nContent-Type: text/parameters\r\n\
+              Content-Length: 8\r\n\r\nbarparam"
+        );
+    }
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A session from SETUP to its end: what is allowed in which state, and for how long it lives
+//! unheard.
+//!
+//! The state machine of RFC 2326 A.2 without Init (a session that is not set up does not exist) and
+//! without Recording:
+//!
+//! | state | request | next | |
+//! |---|---|---|---|
+//! | Ready | SETUP | Ready | other ports |
+//! | Ready | PLAY | Playing | |
+//! | Ready, played before | PAUSE | Ready | departure: it may cross the end on its way |
+//! | Ready, never played | PAUSE | - | 455 |
+//! | Playing | SETUP | - | 455: transport is not changed in mid-stream (§10.4) |
+//! | Playing | PLAY | Playing | no Range: a sign of life (§10.5); with Range: a seek |
+//! | Playing | PAUSE, end of range | Ready | §10.5: "automatically paused" |
+//! | any | TEARDOWN | gone | always; the caller drops the session |
+//!
+//! Life: the session expires when nothing was heard for the timeout announced in SETUP, RTSP
+//! requests and RTCP reports alike (A.2, "wellness"). A session is not bound to its connection
+//! (§12.37), but a client whose connection closes without TEARDOWN has most likely died: from then
+//! on each RTCP report buys only [`CONTROL_GRACE`], until an RTSP request (on a new connection)
+//! restores the timeout.
+//!
+//! Time is the caller's monotonic clock; going backwards does no harm.
+
+use std::time::Duration;
+
+/// How long a session outlives its connection, and each RTCP report after that: one report interval
+/// (at most 6.2 s, RFC 3550 §6.3.1) and slack.
+pub const CONTROL_GRACE: Duration = Duration::from_secs(10);
+
+/// Where a session stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Set up, paused or played to its end.
+    Ready,
+    /// Media is being sent.
+    Playing,
+}
+
+/// Through which channel a client was heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Voice {
+    /// A request in the session.
+    Rtsp,
+    /// A receiver report about its stream.
+    Rtcp,
+}
+
+/// The state machine of one session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    state: State,
+    played: bool,
+    timeout: Duration,
+    control_open: bool,
+    expires_at: Duration,
+}
+
+/// A request that the state does not allow: answer 455 with these methods in Allow (§11.3.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotInThisState {
+    /// The methods that are valid now.
+    pub allow: &'static str,
+}
+
+impl Session {
+    /// A session that was just set up.
+    pub fn new(now: Duration, timeout: Duration) -> Self {
+        Session {
+            state: State::Ready,
+            played: false,
+            timeout,
+            control_open: true,
+            expires_at: now.saturating_add(timeout),
+        }
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// SETUP again, to change the transport.
+    ///
+    /// # Errors
+    /// While playing.
+    pub fn setup(&mut self, now: Duration) -> Result<(), NotInThisState> {
+        self.heard(now, Voice::Rtsp);
+        match self.state {
+            State::Ready => Ok(()),
+            State::Playing => Err(self.refusal()),
+        }
+    }
+
+    /// PLAY, valid in both states: the one before, so that the caller knows a start from a seek or
+    /// a sign of life.
+    pub fn play(&mut self, now: Duration) -> State {
+        self.heard(now, Voice::Rtsp);
+        self.played = true;
+        std::mem::replace(&mut self.state, State::Playing)
+    }
+
+    /// PAUSE: the state before.
+    ///
+    /// # Errors
+    /// When it never played.
+    pub fn pause(&mut self, now: Duration) -> Result<State, NotInThisState> {
+        self.heard(now, Voice::Rtsp);
+        if !self.played {
+            return Err(self.refusal());
+        }
+        Ok(std::mem::replace(&mut self.state, State::Ready))
+    }
+
+    /// The range was played to its end: as if paused (§10.5). The life goes on from the last word.
+    pub fn ended(&mut self) {
+        self.state = State::Ready;
+    }
+
+    /// The client was heard. A request that was refused counts too.
+    pub fn heard(&mut self, now: Duration, voice: Voice) {
+        self.control_open |= voice == Voice::Rtsp;
+        let life = if self.control_open { self.timeout } else { self.grace() };
+        self.expires_at = self.expires_at.max(now.saturating_add(life));
+    }
+
+    /// The connection that carried the session closed without TEARDOWN.
+    pub fn control_closed(&mut self, now: Duration) {
+        self.control_open = false;
+        self.expires_at = self.expires_at.min(now.saturating_add(self.grace()));
+    }
+
+    /// When it is over, unless something is heard before.
+    pub fn expires_at(&self) -> Duration {
+        self.expires_at
+    }
+
+    fn grace(&self) -> Duration {
+        self.timeout.min(CONTROL_GRACE)
+    }
+
+    fn refusal(&self) -> NotInThisState {
+        let allow = match (self.state, self.played) {
+            (State::Playing, _) => "OPTIONS, DESCRIBE, PLAY, PAUSE, TEARDOWN, GET_PARAMETER",
+            (State::Ready, true) => super::METHODS,
+            (State::Ready, false) => "OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN, GET_PARAMETER",
+        };
+        NotInThisState { allow }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn states_follow_the_table() {
+        let mut session = Session::new(at(0), TIMEOUT);
+        assert_eq!(session.setup(at(1)), Ok(()));
+        let refusal = session.pause(at(1)).unwrap_err();
+        assert!(!refusal.allow.contains("PAUSE") && refusal.allow.contains("PLAY"));
+        assert_eq!(session.play(at(2)), State::Ready);
+        assert_eq!(session.play(at(3)), State::Playing);
+        let refusal = session.setup(at(3)).unwrap_err();
+        assert!(!refusal.allow.contains("SETUP") && refusal.allow.contains("PAUSE"));
+        assert_eq!(session.pause(at(4)), Ok(State::Playing));
+        assert_eq!((session.state(), session.setup(at(5))), (State::Ready, Ok(())));
+        assert_eq!(session.play(at(6)), State::Ready);
+        session.ended();
+        assert_eq!(session.pause(at(7)), Ok(State::Ready));
+    }
+
+    #[test]
+    fn every_word_extends_the_life_and_silence_ends_it() {
+        let mut session = Session::new(at(100), TIMEOUT);
+        assert_eq!(session.expires_at(), at(160));
+        session.heard(at(130), Voice::Rtcp);
+        assert_eq!(session.expires_at(), at(190));
+        assert!(session.setup(at(140)).is_ok());
+        assert_eq!(session.expires_at(), at(200));
+        // Time that runs backwards shortens nothing.
+        session.heard(at(90), Voice::Rtsp);
+        assert_eq!(session.expires_at(), at(200));
+        session.heard(Duration::MAX, Voice::Rtsp);
+        assert_eq!(session.expires_at(), Duration::MAX);
+    }
+
+    #[test]
+    fn a_closed_connection_leaves_a_grace() {
+        let mut session = Session::new(at(0), TIMEOUT);
+        assert_eq!(session.play(at(1)), State::Ready);
+        session.control_closed(at(5));
+        assert_eq!(session.expires_at(), at(15));
+        session.heard(at(8), Voice::Rtcp);
+        assert_eq!(session.expires_at(), at(18));
+        session.heard(at(12), Voice::Rtsp);
+        assert_eq!(session.expires_at(), at(72));
+        // A grace never lengthens the life.
+        let mut session = Session::new(at(0), TIMEOUT);
+        session.control_closed(at(55));
+        assert_eq!(session.expires_at(), at(60));
+    }
+}

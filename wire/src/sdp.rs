@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The session description of an asset: one MPEG transport stream over RTP/AVP, written and read.
+//!
+//! The description says what SETUP needs (control URLs), what a player needs before the first
+//! packet (payload type 33, clock rate 90 kHz, bandwidth) and how long the asset is; what is inside
+//! the transport stream it says itself, in its PMT.
+//!
+//! Choices: `m=video` also for audio alone (RFC 3551 §6 lists MP2T as AV; live555 and GStreamer do
+//! the same); port 0 and the unspecified address in `c=`, for both are agreed in SETUP (RFC 2326
+//! C.1.2, C.1.7); `t=0 0`, since an asset is there for good; `b=AS` counts RTP, UDP and IP headers
+//! (RFC 3550 §6.2) and is rounded up; control URLs are relative to Content-Base (C.1.1).
+//!
+//! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6. Text is written and
+//! read by `sdp-types`.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use sdp_types::{
+    Attribute, Bandwidth, BandwidthType, Connection, Media, MediaType, Origin, Session, Time,
+    TransportProto,
+};
+
+use crate::error::{Fault, Malformed};
+use crate::rtsp::Npt;
+
+/// The control name of the one stream: its URL is Content-Base with this behind it.
+pub const CONTROL: &str = "stream";
+
+/// RTP payload type of an MPEG transport stream (RFC 3551 §6).
+pub const PAYLOAD_TYPE: u8 = 33;
+
+/// RTP clock rate of an MPEG transport stream, in hertz (RFC 2250 §2).
+pub const CLOCK_RATE_HZ: u32 = 90_000;
+
+/// What a description is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Description<'a> {
+    /// What to call it: the name of the file, say. Control characters become spaces.
+    pub name: &'a str,
+    /// The server's address, as the client reached it.
+    pub origin: IpAddr,
+    /// Identifies the asset among those of this origin (RFC 8866 §5.2).
+    pub id: u64,
+    /// Grows when the asset changes: its modification time, say.
+    pub version: u64,
+    /// How long it plays.
+    pub duration: Duration,
+    /// Bits of transport stream per second of play, without any headers.
+    pub bits_per_second: u64,
+}
+
+/// Writes the description of an MPEG transport stream asset.
+pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
+    let any: IpAddr = match description.origin {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let origin = Origin::with_ip_addr(description.id, description.version, description.origin);
+    let mut session = Session::new(origin, one_line(description.name));
+    session.set_connection(Connection::from_ip_addr(any));
+    session.add_time(Time::new(0, 0));
+    session.add_attribute(Attribute::with_value("control", "*"));
+    let range = format!("npt=0-{}", Npt(description.duration));
+    session.add_attribute(Attribute::with_value("range", range));
+
+    let mut media =
+        Media::new(MediaType::Video, 0, TransportProto::RtpAvp, PAYLOAD_TYPE.to_string());
+    let kilobits = session_kilobits_per_second(description.bits_per_second);
+    media.add_bandwidth(Bandwidth::new(BandwidthType::As, kilobits));
+    let rtpmap = format!("{PAYLOAD_TYPE} MP2T/{CLOCK_RATE_HZ}");
+    media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
+    media.add_attribute(Attribute::with_value("control", CONTROL));
+    session.add_media(media);
+
+    let mut text = Vec::with_capacity(DESCRIPTION_BYTES_USUAL);
+    // Writing to memory has no error to report.
+    let _ = session.write(&mut text);
+    text
+}
+
+/// With the 40 bytes of RTP, UDP and IPv4 header on each 1316 of transport stream, rounded up.
+fn session_kilobits_per_second(bits_per_second: u64) -> u64 {
+    let bits = u128::from(bits_per_second) * (PAYLOAD_BYTES + HEADER_BYTES) / PAYLOAD_BYTES;
+    u64::try_from(bits.div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+/// A session name has one line and at least one character (RFC 8866 §5.3).
+fn one_line(name: &str) -> String {
+    let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if name.trim().is_empty() { "-".to_owned() } else { name }
+}
+
+/// What a client learns from a description of an MPEG transport stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Offer {
+    /// The name of the session.
+    pub name: String,
+    /// `a=control` of the session, as it stands.
+    pub session_control: Option<String>,
+    /// `a=control` of the stream, as it stands.
+    pub stream_control: Option<String>,
+    /// The RTP payload type of the stream.
+    pub payload_type: u8,
+    /// How long it plays, if that is said.
+    pub duration: Option<Duration>,
+}
+
+/// Reads a description and finds the first MPEG transport stream over RTP/AVP in it.
+///
+/// # Errors
+/// Text that is no SDP, and a description without such a stream.
+pub fn parse(text: &[u8]) -> Result<Offer, Malformed> {
+    let session = Session::parse(text).map_err(|_| Malformed::new(0, Fault::Description))?;
+    let (media, payload_type) = session
+        .medias
+        .iter()
+        .find_map(|media| Some((media, transport_stream(media)?)))
+        .ok_or_else(|| Malformed::new(0, Fault::NoTransportStream))?;
+    let range = value(&session.attributes, "range").or(value(&media.attributes, "range"));
+    Ok(Offer {
+        name: session.session_name.clone(),
+        session_control: value(&session.attributes, "control").map(str::to_owned),
+        stream_control: value(&media.attributes, "control").map(str::to_owned),
+        payload_type,
+        duration: range.and_then(crate::rtsp::range_end),
+    })
+}
+
+/// The payload type of a transport stream in a media section: 33, or one that rtpmap calls MP2T.
+fn transport_stream(media: &Media) -> Option<u8> {
+    if !media.proto.eq_ignore_ascii_case("RTP/AVP") {
+        return None;
+    }
+    media.fmt.split_ascii_whitespace().find_map(|format| {
+        let payload_type: u8 = format.parse().ok()?;
+        let named = media.attributes.iter().any(|attribute| {
+            let map = attribute.value.as_deref().and_then(|v| v.split_once(' '));
+            attribute.attribute == "rtpmap"
+                && map.is_some_and(|(number, encoding)| {
+                    number == format && encoding.trim().eq_ignore_ascii_case("MP2T/90000")
+                })
+        });
+        (payload_type == PAYLOAD_TYPE || named).then_some(payload_type)
+    })
+}
+
+fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
+    attributes.iter().find(|a| a.attribute == name).and_then(|a| a.value.as_deref())
+}
+
+/// 7 × 188.
+const PAYLOAD_BYTES: u128 = 1316;
+
+/// RTP 12, UDP 8, IPv4 20.
+const HEADER_BYTES: u128 = 40;
+
+/// Room for a description with a name of usual length.
+const DESCRIPTION_BYTES_USUAL: usize = 320;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clip() -> Description<'static> {
+        Description {
+            name: "clip.ts",
+            origin: Ipv4Addr::new(192, 0, 2, 1).into(),
+            id: 7,
+            version: 1_800_000_000,
+            duration: Duration::from_millis(60_040),
+            bits_per_second: 5_000_000,
+        }
+    }
+
+    #[test]
+    fn the_description_is_this() {
+        let expected = "v=0\r\n\
+            o=- 7 1800000000 IN IP4 192.0.2.1\r\n\
+            s=clip.ts\r\n\
+            c=IN IP4 0.0.0.0\r\n\
+            t=0 0\r\n\
+            a=control:*\r\n\
+            a=range:npt=0-60.040\r\n\
+            m=video 0 RTP/AVP 33\r\n\
+            b=AS:5152\r\n\
+            a=rtpmap:33 MP2T/90000\r\n\
+            a=control:stream\r\n";
+        assert_eq!(String::from_utf8(mp2t(&clip())).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_name_cannot_add_a_line() {
+        let hostile = Description { name: "a\r\nm=audio 1 RTP/AVP 0\n", ..clip() };
+        let text = String::from_utf8(mp2t(&hostile)).unwrap();
+        assert_eq!(text.matches("\r\nm=").count(), 1);
+        let nameless = Description { name: "\u{7f} ", ..clip() };
+        assert!(String::from_utf8(mp2t(&nameless)).unwrap().contains("\r\ns=-\r\n"));
+    }
+
+    #[test]
+    fn ipv6_and_extreme_figures_are_written() {
+        let extreme = Description {
+            origin: Ipv6Addr::LOCALHOST.into(),
+            id: u64::MAX,
+            version: u64::MAX,
+            duration: Duration::MAX,
+            bits_per_second: u64::MAX,
+            ..clip()
+        };
+        let text = String::from_utf8(mp2t(&extreme)).unwrap();
+        assert!(text.contains("IN IP6 ::1\r\n") && text.contains("c=IN IP6 ::\r\n"), "{text}");
+        assert!(parse(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let offer = parse(&mp2t(&clip())).unwrap();
+        assert_eq!(offer.name, "clip.ts");
+        assert_eq!(offer.session_control.as_deref(), Some("*"));
+        assert_eq!(offer.stream_control.as_deref(), Some(CONTROL));
+        assert_eq!(offer.payload_type, PAYLOAD_TYPE);
+        assert_eq!(offer.duration, Some(Duration::from_millis(60_040)));
+    }
+
+    #[test]
+    fn the_transport_stream_is_found_among_others() {
+        let text = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
+            m=audio 0 RTP/AVP 0\r\nm=video 0 RTP/AVP 31 96\r\na=rtpmap:96 MP2T/90000\r\n\
+            a=control:rtsp://h/x/track2\r\n";
+        let offer = parse(text.as_bytes()).unwrap();
+        assert_eq!(offer.payload_type, 96);
+        assert_eq!(offer.stream_control.as_deref(), Some("rtsp://h/x/track2"));
+        // RFC 2326 §10.2 describes audio, video and a whiteboard, and no transport stream.
+        let seminar = "v=0\r\no=mhandley 2890844526 2890842807 IN IP4 126.16.64.4\r\n\
+            s=SDP Seminar\r\nc=IN IP4 224.2.17.12/127\r\nt=2873397496 2873404696\r\na=recvonly\r\n\
+            m=audio 3456 RTP/AVP 0\r\nm=video 2232 RTP/AVP 31\r\nm=whiteboard 32416 UDP WB\r\n";
+        assert_eq!(parse(seminar.as_bytes()).unwrap_err().fault, Fault::NoTransportStream);
+        assert_eq!(parse(b"<html>").unwrap_err().fault, Fault::Description);
+    }
+}
