@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What to send in one go: a run of datagrams of one asset to one destination.
+//!
+//! A batch borrows all it names, so making one allocates nothing. In *gathered* form a datagram is
+//! a header from memory and a payload from the file; in *image* form the file is laid out as it
+//! goes on the wire and the batch is one range of it. All datagrams have `segment_bytes` but the
+//! last, which may be shorter: that is what UDP segmentation can express, and a plan's run keeps to
+//! it.
+//!
+//! Sources: `udp(7)`, `UDP_SEGMENT`.
+//!
+//! What it does not do: it does not know what is in a header; 12 bytes of RTP are as good as any.
+
+use crate::media::Media;
+
+/// The most payload a UDP datagram over IPv4 can have: 65,535 less the IP and UDP headers.
+pub(crate) const DATAGRAM_BYTES_MAX: u32 = 65_507;
+
+/// A range of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it begins, in bytes from the file's start.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// Datagrams to send. Fields are open to read; [`Batch::gathered`] and [`Batch::image`] make one.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    /// How many datagrams; 0 is an empty batch.
+    pub packets: u32,
+    /// Bytes of each datagram, header included; the last may be shorter.
+    pub segment_bytes: u32,
+    /// Bytes of all datagrams.
+    pub bytes: u64,
+    /// Where the bytes are.
+    pub form: Form<'a>,
+}
+
+/// Where a batch's bytes are.
+#[derive(Clone, Copy, Debug)]
+pub enum Form<'a> {
+    /// Headers in memory, payloads in the file.
+    Gathered {
+        /// The file with the payloads.
+        media: &'a Media,
+        /// The headers, one after the other, all of one size.
+        heads: &'a [u8],
+        /// The payloads, one after the other: each packet takes its share where the one before
+        /// ended, so one piece may serve many packets and a packet may need several.
+        pieces: &'a [Piece],
+    },
+    /// Datagrams one after the other in the file, headers and all.
+    Image {
+        /// The wire image.
+        media: &'a Media,
+        /// Where the first datagram begins in it.
+        offset: u64,
+    },
+}
+
+impl<'a> Batch<'a> {
+    /// A batch of `packets` datagrams from `heads` (equal shares) and `pieces`.
+    ///
+    /// # Panics
+    /// When the shares do not come out even, or the bytes do not fill `packets` datagrams.
+    pub fn gathered(
+        media: &'a Media,
+        packets: u32,
+        segment_bytes: u32,
+        heads: &'a [u8],
+        pieces: &'a [Piece],
+    ) -> Self {
+        let payload_bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.bytes));
+        let bytes = payload_bytes.saturating_add(heads.len() as u64);
+        let form = Form::Gathered { media, heads, pieces };
+        let batch = Self { packets, segment_bytes, bytes, form };
+        batch.assert_sound();
+        batch
+    }
+
+    /// A batch of `packets` datagrams that lie in `media` from `offset` on, `bytes` in all.
+    ///
+    /// # Panics
+    /// When `bytes` do not fill `packets` datagrams.
+    pub fn image(
+        media: &'a Media,
+        packets: u32,
+        segment_bytes: u32,
+        offset: u64,
+        bytes: u64,
+    ) -> Self {
+        let batch = Self { packets, segment_bytes, bytes, form: Form::Image { media, offset } };
+        batch.assert_sound();
+        batch
+    }
+
+    /// Bytes of `packets` datagrams from number `first` on.
+    pub(crate) fn run_bytes(&self, first: u32, packets: u32) -> u64 {
+        let start = u64::from(first) * u64::from(self.segment_bytes);
+        let end = (start + u64::from(packets) * u64::from(self.segment_bytes)).min(self.bytes);
+        end.saturating_sub(start)
+    }
+
+    /// That the numbers belong together; every later step relies on it.
+    pub(crate) fn assert_sound(&self) {
+        let segment_bytes = u64::from(self.segment_bytes);
+        if self.packets == 0 {
+            assert!(self.bytes == 0, "an empty batch has no bytes");
+            return;
+        }
+        assert!(
+            (1..=DATAGRAM_BYTES_MAX).contains(&self.segment_bytes),
+            "a datagram has 1 to {DATAGRAM_BYTES_MAX} bytes"
+        );
+        let full = u64::from(self.packets - 1) * segment_bytes;
+        assert!(full < self.bytes, "the last datagram is not empty");
+        assert!(self.bytes <= full + segment_bytes, "the last datagram is no longer than the rest");
+        if let Form::Gathered { heads, .. } = self.form {
+            let packets = self.packets as usize;
+            assert!(heads.len().is_multiple_of(packets), "headers are of one size");
+            let head_bytes = (heads.len() / packets) as u64;
+            assert!(head_bytes <= self.bytes - full, "the last header fits its datagram");
+        }
+    }
+}
+
+/// Where in a batch's pieces the next payload begins. Small and `Copy`: a call that has to be made
+/// again begins again from the copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    pieces: &'a [Piece],
+    /// Bytes of the first piece that are used up.
+    used: u64,
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) fn new(pieces: &'a [Piece]) -> Self {
+        Self { pieces, used: 0 }
+    }
+
+    /// The next piece of at most `bytes` bytes; never empty.
+    ///
+    /// # Panics
+    /// When the pieces are used up: the batch was not sound.
+    pub(crate) fn next(&mut self, bytes: u64) -> Piece {
+        loop {
+            let (piece, rest) = self.pieces.split_first().expect("pieces hold every payload");
+            let left = piece.bytes - self.used;
+            if left == 0 {
+                *self = Self::new(rest);
+                continue;
+            }
+            let taken = left.min(bytes);
+            let offset = piece.offset.saturating_add(self.used);
+            self.used += taken;
+            return Piece { offset, bytes: taken };
+        }
+    }
+
+    /// Calls `each` with the ranges of the next `bytes` bytes.
+    pub(crate) fn take(&mut self, bytes: u64, mut each: impl FnMut(Piece)) {
+        let mut left = bytes;
+        while left > 0 {
+            let piece = self.next(left);
+            left -= piece.bytes;
+            each(piece);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(list: &[(u64, u64)]) -> Vec<Piece> {
+        list.iter().map(|&(offset, bytes)| Piece { offset, bytes }).collect()
+    }
+
+    #[test]
+    fn a_cursor_cuts_and_joins_pieces() {
+        let list = pieces(&[(10, 4), (50, 0), (100, 3), (7, 1)]);
+        let mut cursor = Cursor::new(&list);
+        let mut seen = Vec::new();
+        for bytes in [2, 4, 0, 2] {
+            cursor.take(bytes, |piece| seen.push((piece.offset, piece.bytes)));
+        }
+        assert_eq!(seen, [(10, 2), (12, 2), (100, 2), (102, 1), (7, 1)]);
+    }
+
+    #[test]
+    #[should_panic(expected = "pieces hold every payload")]
+    fn a_cursor_past_its_pieces_is_our_own_mistake() {
+        Cursor::new(&[]).take(1, |_| ());
+    }
+}

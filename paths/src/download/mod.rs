@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths for downloads: a range of a file to a TCP socket, one step at a time, one file per path.
+//!
+//! A step makes its calls once and does not wait for the peer, so the caller decides how sockets
+//! take turns. It may wait for the *file*: ask [`crate::Media::is_resident`] first.
+//!
+//! What they share is here: what a refusal by a TCP socket means.
+//!
+//! Sources: `sendfile(2)`, `send(2)`, `tcp(7)`.
+//!
+//! What it does not do: wait until a socket is writable, or keep what was read for the next step.
+
+pub(crate) mod read_write;
+pub(crate) mod sendfile;
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Errno, SendError};
+use crate::media::Media;
+use crate::tally::Tally;
+
+/// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
+pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
+
+/// One way to send a file's range over TCP; belongs to one thread and serves all its connections.
+pub trait DownloadPath: Send {
+    /// Sends what the socket takes now of `bytes` bytes from `offset` on; returns how many bytes
+    /// that was, at least one unless `bytes` is 0. The socket is non-blocking.
+    ///
+    /// [`SendError::Blocked`] means none was, and to come back when the socket is writable.
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError>;
+}
+
+/// What it means that `call` was refused while sending `media`.
+fn refusal(call: &'static str, errno: Errno, media: &Media, tally: &mut Tally) -> SendError {
+    match errno.code() {
+        libc::EAGAIN | libc::ENOBUFS => {
+            tally.refused += 1;
+            SendError::Blocked
+        }
+        libc::EPIPE
+        | libc::ECONNRESET
+        | libc::ECONNABORTED
+        | libc::ECONNREFUSED
+        | libc::ENOTCONN
+        | libc::ESHUTDOWN
+        | libc::ETIMEDOUT
+        | libc::EHOSTDOWN
+        | libc::EHOSTUNREACH
+        | libc::ENETDOWN
+        | libc::ENETUNREACH => SendError::Gone { errno },
+        _ => media.host(call, errno),
+    }
+}
+
+/// Nothing more is to be had from byte `at` on: the file ends there, or before.
+fn ended(media: &Media, at: u64, tally: &mut Tally) -> SendError {
+    match media.size_now(tally) {
+        Ok(size) => SendError::Shrunk { at: size.min(at) },
+        Err(errno) => refusal("statx", errno, media, tally),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_by_kind() {
+        let media = Media::open(tempfile::tempfile().unwrap(), "a.mp4").unwrap();
+        let mut tally = Tally::default();
+        let mut say = |errno| refusal("send", Errno::new(errno), &media, &mut tally);
+        assert_eq!(say(libc::EAGAIN), SendError::Blocked);
+        let reset = Errno::new(libc::ECONNRESET);
+        assert_eq!(say(libc::ECONNRESET), SendError::Gone { errno: reset });
+        assert_eq!(say(libc::EIO).to_string(), "send on a.mp4: EIO");
+        assert_eq!(tally, Tally { refused: 1, ..Tally::default() });
+    }
+}

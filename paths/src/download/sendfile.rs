@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `sendfile`: page cache to socket inside the kernel, no user buffer.
+//!
+//! Costs no copy and one call per step of at most 1 MiB or what the socket's buffer takes. The
+//! socket refers to the page cache until the peer has acknowledged: a file overwritten in place
+//! meanwhile is sent, and sent again, as it then is.
+//!
+//! A peer that has closed gives `EPIPE` and SIGPIPE; `sendfile` has no flag against the signal.
+//! Rust's runtime ignores SIGPIPE from the start, so a program with a Rust `main` gets the error
+//! alone.
+//!
+//! Sources: `sendfile(2)`, `std::process` on SIGPIPE (rust-lang/rust#62569).
+//!
+//! What it does not do: wait for the socket, which has to be non-blocking itself; there is no flag
+//! for that either.
+
+use std::os::fd::BorrowedFd;
+
+use crate::download::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
+use crate::error::SendError;
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec};
+use crate::sys;
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "sendfile",
+    summary: "page cache to socket inside the kernel; no user buffer",
+    copies_per_byte: 0,
+    crossings: Crossings::PerStep(1),
+    sources: &["sendfile(2)"],
+    probe: |host| host.needs_kernel(2, 6),
+    open: Open::Download(|| Ok(Box::new(Sendfile))),
+};
+
+struct Sendfile;
+
+impl DownloadPath for Sendfile {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let bytes = bytes.min(STEP_BYTES_MAX);
+        loop {
+            match sys::sendfile(socket, media.file(), offset, bytes, tally) {
+                Ok(0) => return Err(ended(media, offset, tally)),
+                Ok(sent) => {
+                    tally.bytes += sent as u64;
+                    return Ok(sent as u64);
+                }
+                Err(errno) if errno.code() == libc::EINTR => {}
+                Err(errno) => return Err(refusal("sendfile", errno, media, tally)),
+            }
+        }
+    }
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong, by kind: a fact about the host, a call that failed, a send that did not
+//! happen.
+//!
+//! [`Unavailable`] is no error but a fact with what is needed and what was found. [`Error`] is for
+//! opening things, [`SendError`] for sending; they are two because a refused send is an everyday
+//! event on a data path, is matched on at every batch and must not allocate.
+//!
+//! Sources: `errno(3)`, `send(2)`, `sendfile(2)`.
+//!
+//! What it does not do: log. The caller counts what repeats and logs once.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// The number of a system call's error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Errno(i32);
+
+/// Names of the numbers that sending, mapping and reading can give; others print as `errno 123`.
+const NAMES: &[(i32, &str)] = &[
+    (libc::E2BIG, "E2BIG"),
+    (libc::EACCES, "EACCES"),
+    (libc::EAGAIN, "EAGAIN"),
+    (libc::EBADF, "EBADF"),
+    (libc::ECONNABORTED, "ECONNABORTED"),
+    (libc::ECONNREFUSED, "ECONNREFUSED"),
+    (libc::ECONNRESET, "ECONNRESET"),
+    (libc::EDESTADDRREQ, "EDESTADDRREQ"),
+    (libc::EFAULT, "EFAULT"),
+    (libc::EHOSTDOWN, "EHOSTDOWN"),
+    (libc::EHOSTUNREACH, "EHOSTUNREACH"),
+    (libc::EINTR, "EINTR"),
+    (libc::EINVAL, "EINVAL"),
+    (libc::EIO, "EIO"),
+    (libc::EISDIR, "EISDIR"),
+    (libc::EMFILE, "EMFILE"),
+    (libc::EMSGSIZE, "EMSGSIZE"),
+    (libc::ENETDOWN, "ENETDOWN"),
+    (libc::ENETUNREACH, "ENETUNREACH"),
+    (libc::ENFILE, "ENFILE"),
+    (libc::ENOBUFS, "ENOBUFS"),
+    (libc::ENODEV, "ENODEV"),
+    (libc::ENOENT, "ENOENT"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::ENOPROTOOPT, "ENOPROTOOPT"),
+    (libc::ENOSYS, "ENOSYS"),
+    (libc::ENOTCONN, "ENOTCONN"),
+    (libc::ENOTSOCK, "ENOTSOCK"),
+    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    (libc::EOVERFLOW, "EOVERFLOW"),
+    (libc::EPERM, "EPERM"),
+    (libc::EPIPE, "EPIPE"),
+    (libc::ESHUTDOWN, "ESHUTDOWN"),
+    (libc::ESTALE, "ESTALE"),
+    (libc::ETIMEDOUT, "ETIMEDOUT"),
+];
+
+impl Errno {
+    /// The error with this number.
+    pub const fn new(code: i32) -> Self {
+        Self(code)
+    }
+
+    /// The number, as in `errno(3)`.
+    pub const fn code(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match NAMES.iter().find(|(code, _)| *code == self.0) {
+            Some((_, name)) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
+    }
+}
+
+impl From<io::Error> for Errno {
+    /// An error that is not the system's own (none comes from a plain call) counts as `EIO`.
+    fn from(error: io::Error) -> Self {
+        Self(error.raw_os_error().unwrap_or(libc::EIO))
+    }
+}
+
+/// Why a path cannot be used on this host: not an error, a fact.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("needs {need}, found {found}")]
+pub struct Unavailable {
+    /// What the path needs, such as `kernel 6.5`.
+    pub need: String,
+    /// What is there, such as `kernel 5.15.0`.
+    pub found: String,
+}
+
+/// What kept something from being opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A system call failed.
+    #[error("{call} on {object}: {errno}")]
+    Host {
+        /// The call, such as `mmap`.
+        call: &'static str,
+        /// What it was made on: a file's or a destination's name.
+        object: Arc<str>,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// Media can be sent from regular files alone.
+    #[error("opening {object} to send from: not a regular file")]
+    NotFile {
+        /// The file's name.
+        object: Arc<str>,
+    },
+}
+
+/// Why a send stopped.
+///
+/// After [`SendError::Blocked`] the same packets are sent again later. The others end the stream:
+/// packets of the batch may have left before, and the [`crate::Tally`] has them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The socket takes nothing now (`EAGAIN`, `ENOBUFS`). Nothing was sent.
+    #[error("the socket takes no more now")]
+    Blocked,
+    /// The peer or the way to it is no longer there.
+    #[error("the peer is gone: {errno}")]
+    Gone {
+        /// `ECONNREFUSED`, `EPIPE`, `ECONNRESET` and their like.
+        errno: Errno,
+    },
+    /// The file ends before what was to be sent.
+    #[error("the file now ends at byte {at}, before what was to be sent")]
+    Shrunk {
+        /// Where the file ends, in bytes.
+        at: u64,
+    },
+    /// A system call failed in a way that waiting does not mend.
+    #[error("{call} on {object}: {errno}")]
+    Host {
+        /// The call, such as `sendfile`.
+        call: &'static str,
+        /// What it was made on: a file's or a destination's name.
+        object: Arc<str>,
+        /// What the kernel answered.
+        errno: Errno,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_call_object_and_name() {
+        let error = SendError::Host {
+            call: "sendfile",
+            object: "10.0.0.7:5004".into(),
+            errno: Errno::new(libc::EIO),
+        };
+        assert_eq!(error.to_string(), "sendfile on 10.0.0.7:5004: EIO");
+        assert_eq!(Errno::new(4095).to_string(), "errno 4095");
+        assert_eq!(Errno::from(io::Error::other("x")).code(), libc::EIO);
+    }
+
+    #[test]
+    fn names_are_in_order_and_single() {
+        assert!(NAMES.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+}

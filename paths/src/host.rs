@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Facts about the host that decide which paths can be used here.
+//!
+//! Read once at start and handed to each path's probe, so that a test can ask what a path would say
+//! on another host. Costs one system call.
+//!
+//! Sources: `uname(2)`.
+//!
+//! What it does not do: it asks the kernel's release, not its abilities. What varies with the
+//! device (UDP segmentation) is found out by sending and is a number that may fall
+//! ([`crate::Destination`]).
+
+use crate::error::Unavailable;
+use crate::sys;
+
+/// Facts about the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// The kernel's release as it calls itself, such as `6.18.44-1-amd64`.
+    pub kernel_release: String,
+}
+
+impl Host {
+    /// The host this program runs on.
+    pub fn here() -> Self {
+        Self { kernel_release: sys::kernel_release() }
+    }
+
+    /// Major and minor number of the kernel; 0.0 when the release does not begin with numbers.
+    pub fn kernel(&self) -> (u32, u32) {
+        let mut numbers = self
+            .kernel_release
+            .split(|c: char| !c.is_ascii_digit())
+            .map_while(|digits| digits.parse::<u32>().ok())
+            .fuse();
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    }
+
+    /// Says that a kernel older than `major.minor` will not do.
+    pub fn needs_kernel(&self, major: u32, minor: u32) -> Result<(), Unavailable> {
+        if self.kernel() >= (major, minor) {
+            return Ok(());
+        }
+        Err(Unavailable {
+            need: format!("kernel {major}.{minor}"),
+            found: format!("kernel {}", self.kernel_release),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(release: &str) -> Host {
+        Host { kernel_release: release.to_string() }
+    }
+
+    #[test]
+    fn releases_of_all_kinds_are_compared_as_numbers() {
+        assert_eq!(host("6.18.44-fc").kernel(), (6, 18));
+        assert_eq!(host("5.4-rc1").kernel(), (5, 4));
+        assert_eq!(host("7").kernel(), (7, 0));
+        assert_eq!(host("99999999999.1").kernel(), (0, 0));
+        assert_eq!(host("").kernel(), (0, 0));
+        assert!(host("6.18.44").needs_kernel(6, 5).is_ok());
+        assert!(host("10.0").needs_kernel(6, 5).is_ok());
+        let refusal = host("6.1.0-21-amd64").needs_kernel(6, 5).unwrap_err();
+        assert_eq!(refusal.to_string(), "needs kernel 6.5, found kernel 6.1.0-21-amd64");
+    }
+
+    #[test]
+    fn this_host_has_a_kernel() {
+        assert!(Host::here().kernel() > (2, 0), "{:?}", Host::here());
+    }
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every way from a file to a socket, in one list ([`PATHS`]), with what each costs.
+//!
+//! A content server spends its processor on moving bytes. This crate holds the ways to move them as
+//! members of one list, so that the server, the laboratory, the contract tests and `--help` all see
+//! the same set, and each member says what it claims to cost: copies per byte and system calls per
+//! packet, run or step. The claims are compared with what was counted ([`Tally`]) in
+//! `tests/contract`.
+//!
+//! How the pieces fit: a [`Media`] is an open file; a [`Batch`] says which packets to send from it;
+//! a [`Destination`] is where they go and the only thing a session has to own; a path object
+//! ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
+//! buffers, so a session costs no buffer and a batch no allocation.
+//!
+//! Sources: `sendfile(2)`, `writev(2)`, `udp(7)` (`UDP_SEGMENT`), `madvise(2)`
+//! (`MADV_POPULATE_READ`), `preadv2(2)` (`RWF_NOWAIT`); Linux `fs/splice.c`, `net/ipv4/udp.c`.
+//!
+//! What it does not do: it knows nothing of RTP, of plans or of time (`wire`, `media`, `serve`),
+//! and it starts no thread. `unsafe` is in `sys` alone.
+
+#![deny(unsafe_code)]
+
+mod batch;
+mod destination;
+mod download;
+mod error;
+mod host;
+mod media;
+mod spec;
+mod stream;
+#[allow(unsafe_code)]
+mod sys;
+mod tally;
+
+pub use batch::{Batch, Form, Piece};
+pub use destination::{Destination, Fall, SEGMENTS_MAX};
+pub use download::DownloadPath;
+pub use error::{Errno, Error, SendError, Unavailable};
+pub use host::Host;
+pub use media::Media;
+pub use spec::{Crossings, Feed, Open, PATHS, Spec, find};
+pub use stream::StreamPath;
+pub use tally::Tally;

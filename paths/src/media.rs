@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An open file to send from, shared by all who send it.
+//!
+//! It holds what the file was when it was opened, the map of it once a path wants one, and the two
+//! questions that keep a cold file from stalling a sending thread: [`Media::is_resident`], cheap,
+//! and [`Media::make_resident`], which waits and so belongs on a reader thread.
+//!
+//! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
+//! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
+//! end to the end of its page the kernel reads zeroes, so a datagram there may carry some until
+//! `make_resident`, which asks for the size each time, notices.
+//!
+//! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14).
+//!
+//! What it does not do: read ahead by itself, or pin pages. What is resident may be reclaimed.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::{Errno, Error, SendError};
+use crate::sys::{self, Map};
+use crate::tally::Tally;
+
+/// Distance of the bytes that [`Media::is_resident`] looks at.
+const PROBE_STEP_BYTES: u64 = 64 * 1024;
+
+/// Buffer of [`Media::make_resident`] where the kernel cannot populate a map.
+const READ_BYTES: usize = 128 * 1024;
+
+/// An open file to send from.
+#[derive(Debug)]
+pub struct Media {
+    file: File,
+    name: Arc<str>,
+    bytes: u64,
+    map: OnceLock<Result<Map, Errno>>,
+}
+
+impl Media {
+    /// Takes a regular file; `name` is what log lines call it.
+    pub fn open(file: File, name: impl Into<Arc<str>>) -> Result<Self, Error> {
+        let name = name.into();
+        let facts = file.metadata().map_err(|error| Error::Host {
+            call: "statx",
+            object: name.clone(),
+            errno: error.into(),
+        })?;
+        if !facts.is_file() {
+            return Err(Error::NotFile { object: name });
+        }
+        Ok(Self { file, name, bytes: facts.len(), map: OnceLock::new() })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What log lines call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its size in bytes when it was opened.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Maps the file now rather than at the first send that needs it. Costs address space for the
+    /// whole file and, as pages are used, their page tables.
+    pub fn map(&self) -> Result<(), Error> {
+        self.mapped().map(|_| ()).map_err(|errno| Error::Host {
+            call: "mmap",
+            object: self.name.clone(),
+            errno,
+        })
+    }
+
+    /// The map, made when first asked for; a refusal is kept as well.
+    pub(crate) fn mapped(&self) -> Result<&Map, Errno> {
+        let made = self.map.get_or_init(|| Map::new(&self.file, self.bytes));
+        made.as_ref().map_err(|errno| *errno)
+    }
+
+    /// The size at this moment; one call, counted.
+    pub(crate) fn size_now(&self, tally: &mut Tally) -> Result<u64, Errno> {
+        sys::size_now(&self.file, tally)
+    }
+
+    /// Waits until `range` is in the page cache. What lies there is made resident even when the
+    /// file ends before the range does, which is then [`SendError::Shrunk`].
+    pub fn make_resident(&self, range: Range<u64>) -> Result<(), SendError> {
+        let size = self.size_now(&mut Tally::default()).map_err(|e| self.host("statx", e))?;
+        let there = range.start..range.end.min(size);
+        if !there.is_empty() {
+            match self.populate(there.clone()) {
+                Ok(()) => {}
+                // Gone between the question and the answer, or a page that cannot be read.
+                Err(errno) if errno.code() == libc::EFAULT => {
+                    let size = self.size_now(&mut Tally::default());
+                    match size.map_err(|e| self.host("statx", e))? {
+                        size if size < there.end => return Err(SendError::Shrunk { at: size }),
+                        _ => return Err(self.host("madvise MADV_POPULATE_READ", errno)),
+                    }
+                }
+                Err(_) => self.read(there)?,
+            }
+        }
+        if range.end > size { Err(SendError::Shrunk { at: size }) } else { Ok(()) }
+    }
+
+    /// By the map, so that no byte is copied.
+    fn populate(&self, range: Range<u64>) -> Result<(), Errno> {
+        // A file that grew is longer than its map.
+        if range.end > self.bytes {
+            return Err(Errno::new(libc::EINVAL));
+        }
+        loop {
+            match self.mapped()?.populate(range.clone()) {
+                Err(errno) if errno.code() == libc::EINTR => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// By reading, for kernels before 5.14 and files that cannot be mapped: a copy of every byte.
+    fn read(&self, range: Range<u64>) -> Result<(), SendError> {
+        let mut buffer = vec![0; READ_BYTES];
+        let mut offset = range.start;
+        while offset < range.end {
+            let wanted = (range.end - offset).min(READ_BYTES as u64) as usize;
+            match sys::read_at(&self.file, &mut buffer[..wanted], offset, &mut Tally::default()) {
+                Ok(0) => return Err(SendError::Shrunk { at: offset }),
+                Ok(bytes) => offset += bytes as u64,
+                Err(errno) if errno.code() == libc::EINTR => {}
+                Err(errno) => return Err(self.host("pread", errno)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `range` is probably in the page cache. Looks at its first byte, its last and one
+    /// every 64 KiB between, a call each: a hole smaller than that goes unseen, and on a file
+    /// system that does not know `RWF_NOWAIT` (tmpfs, some network ones) the answer is always no. A
+    /// page that is missing may be read ahead by the kernel because of the question.
+    pub fn is_resident(&self, range: Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let step = PROBE_STEP_BYTES as usize;
+        range.clone().step_by(step).all(|offset| sys::is_cached(&self.file, offset))
+            && sys::is_cached(&self.file, range.end - 1)
+    }
+
+    /// A call on this file failed.
+    pub(crate) fn host(&self, call: &'static str, errno: Errno) -> SendError {
+        SendError::Host { call, object: self.name.clone(), errno }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    fn media(bytes: usize) -> Media {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&vec![5; bytes], 0).unwrap();
+        Media::open(file, "test.ts").unwrap()
+    }
+
+    #[test]
+    fn a_folder_is_refused() {
+        let refusal = Media::open(File::open("/").unwrap(), "/").unwrap_err();
+        assert_eq!(refusal.to_string(), "opening / to send from: not a regular file");
+    }
+
+    #[test]
+    fn residence_of_a_file_that_shrinks_and_grows() {
+        let media = media(300_000);
+        assert_eq!(media.bytes(), 300_000);
+        assert_eq!(media.make_resident(0..300_000), Ok(()));
+        assert_eq!(media.make_resident(5..5), Ok(()));
+        assert_eq!(media.make_resident(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
+        media.file().set_len(100_001).unwrap();
+        assert_eq!(media.make_resident(0..100_001), Ok(()));
+        assert_eq!(media.make_resident(0..200_000), Err(SendError::Shrunk { at: 100_001 }));
+        assert_eq!(media.make_resident(200_000..250_000), Err(SendError::Shrunk { at: 100_001 }));
+        media.file().set_len(400_000).unwrap();
+        assert_eq!(media.make_resident(0..400_000), Ok(()));
+    }
+
+    #[test]
+    fn reading_makes_resident_where_populating_cannot() {
+        let media = media(300_000);
+        assert_eq!(media.read(1..300_000), Ok(()));
+        assert_eq!(media.read(1..300_001), Err(SendError::Shrunk { at: 300_000 }));
+    }
+
+    #[test]
+    fn an_empty_file_has_nothing_to_wait_for() {
+        let media = media(0);
+        assert_eq!(media.map(), Ok(()));
+        assert_eq!(media.make_resident(0..0), Ok(()));
+        assert_eq!(media.make_resident(0..1), Err(SendError::Shrunk { at: 0 }));
+        assert!(media.is_resident(0..0));
+    }
+
+    #[test]
+    fn a_file_dropped_from_the_cache_is_missed_and_brought_back() {
+        const BYTES: usize = 4 << 20;
+        let media = media(BYTES);
+        if !media.is_resident(0..1) {
+            eprintln!("skip: the temporary folder's file system does not know RWF_NOWAIT");
+            return;
+        }
+        media.file().sync_all().unwrap();
+        let drop_all = rustix::fs::Advice::DontNeed;
+        rustix::fs::fadvise(media.file(), 0, None, drop_all).unwrap();
+        assert!(!media.is_resident(0..BYTES as u64));
+        assert_eq!(media.make_resident(0..BYTES as u64), Ok(()));
+        assert!(media.is_resident(0..BYTES as u64));
+        assert!(media.is_resident(BYTES as u64 - 1..BYTES as u64 + 1), "nothing to wait for there");
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths for streams: datagrams of a batch to a UDP destination, one file per path.
+//!
+//! What they share is here: the loop that cuts a batch into runs, lets a path make one call for
+//! each and settles what a refusal means. A path is then only its call.
+//!
+//! What comes out is the same for all: packets leave in order and whole, none is sent twice, and
+//! the number returned says how many the kernel took. When the file has shrunk, the packets that
+//! lie before the cut are sent first.
+//!
+//! Sources: `udp(7)`; ARCHITECTURE.md, "a streamed byte's journey".
+//!
+//! What it does not do: wait, or decide how much is due.
+
+pub(crate) mod mmap_gso;
+pub(crate) mod mmap_writev;
+pub(crate) mod read_writev;
+pub(crate) mod wire_sendfile;
+
+mod gathered;
+
+use crate::batch::Batch;
+use crate::destination::{Destination, Verdict};
+use crate::error::{Errno, SendError};
+use crate::media::Media;
+use crate::sys;
+use crate::tally::Tally;
+
+/// One way to send a batch; belongs to one sending thread and serves all its sessions.
+pub trait StreamPath: Send {
+    /// Sends the batch, or as much of it as the socket takes now; returns how many packets that
+    /// was.
+    ///
+    /// Fewer than all were taken when the socket became full on the way; the rest is sent later, as
+    /// a batch of its own. [`SendError::Blocked`] means none was. Other errors end the stream;
+    /// packets that left before are in the tally. An empty batch is 0 packets and no call.
+    ///
+    /// # Panics
+    /// When the batch is of the form the path does not take ([`crate::Open::Stream`]), or unsound.
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError>;
+}
+
+/// Packets of a batch that one call carries.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    first: u32,
+    packets: u32,
+}
+
+/// Why a call did not send its run.
+#[derive(Debug)]
+enum Setback {
+    /// The kernel refused it.
+    Refused { call: &'static str, errno: Errno },
+    /// The kernel took it in pieces and dropped them.
+    InPieces,
+    /// The file ends at byte `at`; the first `whole` packets of the run lie before that and have
+    /// not been sent.
+    Cut { at: u64, whole: u32 },
+}
+
+/// Where a batch stops because the file does.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    at: u64,
+    /// The packet not to be sent any more.
+    packet: u32,
+}
+
+/// Sends `batch` run by run. `together` says whether a run is more than one packet; `attempt` makes
+/// the call for a run and returns how many of its packets it carried, at least one.
+fn send_runs(
+    batch: &Batch<'_>,
+    together: bool,
+    to: &mut Destination,
+    tally: &mut Tally,
+    mut attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
+) -> Result<u32, SendError> {
+    batch.assert_sound();
+    if batch.packets == 0 {
+        return Ok(0);
+    }
+    to.begin();
+    let mut taken = 0;
+    let mut cut: Option<Cut> = None;
+    while taken < batch.packets {
+        let end = match cut {
+            Some(cut) if cut.packet <= taken => return Err(SendError::Shrunk { at: cut.at }),
+            Some(cut) => cut.packet,
+            None => batch.packets,
+        };
+        let packets = to.ready(batch.segment_bytes, together, tally)?.min(end - taken);
+        let run = Run { first: taken, packets };
+        let verdict = match attempt(run, to, tally) {
+            Ok(packets) => {
+                debug_assert!((1..=run.packets).contains(&packets), "{packets} of {run:?}");
+                to.accepted();
+                tally.packets += u64::from(packets);
+                tally.bytes += batch.run_bytes(taken, packets);
+                taken += packets;
+                continue;
+            }
+            Err(Setback::Cut { at, whole }) => {
+                cut = Some(Cut { at, packet: taken + whole });
+                continue;
+            }
+            Err(Setback::InPieces) => to.judge_in_pieces(packets, tally),
+            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets, tally),
+        };
+        match verdict {
+            Verdict::Repeat => {}
+            Verdict::Stop(SendError::Blocked) if taken > 0 => return Ok(taken),
+            Verdict::Stop(error) => return Err(error),
+        }
+    }
+    Ok(taken)
+}
+
+/// Fills `buffer` with the file's bytes from `offset` on.
+fn fill(media: &Media, buffer: &mut [u8], offset: u64, tally: &mut Tally) -> Result<(), Setback> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let at = offset.saturating_add(filled as u64);
+        match sys::read_at(media.file(), &mut buffer[filled..], at, tally) {
+            Ok(0) => return Err(cut(media, at, tally)),
+            Ok(bytes) => filled += bytes,
+            Err(errno) if errno.code() == libc::EINTR => {}
+            Err(errno) => return Err(Setback::Refused { call: "pread", errno }),
+        }
+    }
+    Ok(())
+}
+
+/// Nothing could be read at `at`: the file ends there or before.
+fn cut(media: &Media, at: u64, tally: &mut Tally) -> Setback {
+    let size = media.size_now(tally).unwrap_or(at);
+    Setback::Cut { at: size.min(at), whole: 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::FileExt;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Fall, Feed, Host, Open, PATHS, Piece, SEGMENTS_MAX};
+
+    const SEGMENT_BYTES: usize = 1328;
+    const PACKETS: usize = 20;
+
+    /// The kernel refuses segmentation for a socket without checksums, so every path has to find
+    /// its way down to one packet a call by itself, and lose none.
+    #[test]
+    fn a_socket_that_refuses_segmentation_gets_every_packet_and_one_fall() {
+        let bytes: Vec<u8> = (0..PACKETS * SEGMENT_BYTES).map(|n| (n * 7 / 5) as u8).collect();
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
+        let media = Media::open(file, "test.wire").unwrap();
+        let whole = [Piece { offset: 0, bytes: bytes.len() as u64 }];
+        for spec in PATHS {
+            let Open::Stream { feed, open } = spec.open else { continue };
+            if let Err(reason) = (spec.probe)(&Host::here()) {
+                eprintln!("skip: {}: {reason}", spec.name);
+                continue;
+            }
+            let (packets, segment_bytes) = (PACKETS as u32, SEGMENT_BYTES as u32);
+            let batch = match feed {
+                Feed::Gathered => Batch::gathered(&media, packets, segment_bytes, &[], &whole),
+                Feed::Image => Batch::image(&media, packets, segment_bytes, 0, whole[0].bytes),
+            };
+            let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+            receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+            sender.connect(receiver.local_addr().unwrap()).unwrap();
+            let mut to = Destination::new(sender, spec.name).unwrap();
+            sys::set_no_checksums(to.as_fd()).unwrap();
+            let mut tally = Tally::default();
+            assert_eq!(open().unwrap().send(&batch, &mut to, &mut tally), Ok(packets));
+            assert_eq!((tally.packets, tally.bytes), (u64::from(packets), batch.bytes));
+            let mut buffer = [0; 65_536];
+            for expected in bytes.chunks(SEGMENT_BYTES) {
+                let bytes = receiver.recv(&mut buffer).unwrap();
+                assert_eq!(&buffer[..bytes], expected, "{}", spec.name);
+            }
+            let expected = spec.name.ends_with("_gso") || feed == Feed::Image;
+            let refusal = Some(Errno::new(libc::EINVAL));
+            let fall = Fall { from: SEGMENTS_MAX, to: 1, errno: refusal };
+            assert_eq!(to.take_fall(), expected.then_some(fall), "{}", spec.name);
+            assert_eq!(to.take_fall(), None);
+        }
+    }
+}

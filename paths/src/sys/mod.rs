@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! System calls behind safe functions: the only place of this crate with `unsafe`.
+//!
+//! Each function makes one call and adds it to the [`Tally`] it is given, so a call that is not
+//! counted cannot be made by a path. Refusals come back as [`Errno`], uninterpreted: what they mean
+//! is decided where the destination is known.
+//!
+//! Sources: section 2 of the manual, one page a function.
+//!
+//! What it does not do: retry, allocate or interpret.
+
+mod file;
+mod map;
+mod option;
+mod send;
+
+use std::ffi::CStr;
+
+use crate::error::Errno;
+
+pub(crate) use file::{is_cached, read_at, size_now};
+pub(crate) use map::Map;
+#[cfg(test)]
+pub(crate) use option::set_no_checksums;
+pub(crate) use option::set_udp_segment;
+pub(crate) use send::{Scratch, discard_corked, send, sendfile};
+
+#[cfg(doc)]
+use crate::tally::Tally;
+
+/// The error of the call just made.
+fn last_errno() -> Errno {
+    std::io::Error::last_os_error().into()
+}
+
+/// The count a call returned, or its error.
+fn counted(returned: libc::ssize_t) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| last_errno())
+}
+
+/// The kernel's release; empty when it does not say.
+pub(crate) fn kernel_release() -> String {
+    // SAFETY: utsname is plain arrays of characters, for which all zeroes is a value.
+    let mut names: libc::utsname = unsafe { std::mem::zeroed() };
+    // SAFETY: `names` is a live utsname to be written to.
+    if unsafe { libc::uname(&raw mut names) } != 0 {
+        return String::new();
+    }
+    // SAFETY: uname succeeded, so `release` is terminated by a zero within its array; it lives on
+    // to the end of this function.
+    let release = unsafe { CStr::from_ptr(names.release.as_ptr()) };
+    release.to_string_lossy().into_owned()
+}
+
+/// Bytes of a page of memory.
+pub(crate) fn page_bytes() -> u64 {
+    // SAFETY: sysconf takes no pointer.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a path really did, counted where it was done.
+//!
+//! Every system call made on behalf of a send adds to a tally in the same function that makes it,
+//! so a claim ("one call a run, no copy") can be compared with a count. Costs five additions a
+//! call.
+//!
+//! Sources: the project's words *tally* and *bill* (ARCHITECTURE.md).
+//!
+//! What it does not do: it reads no clock. The processor time for a bill comes from the caller. It
+//! counts what the sender asks of the kernel; whether a device dropped a packet later it cannot
+//! know.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// Counters of what was sent and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Datagrams the kernel accepted. Downloads have none.
+    pub packets: u64,
+    /// Bytes the kernel accepted, headers of ours included, UDP and IP headers not.
+    pub bytes: u64,
+    /// System calls made, those that failed included.
+    pub calls: u64,
+    /// Bytes copied between kernel and user memory, in either direction. What the kernel copies
+    /// within itself (software segmentation, a checksum) is not seen here.
+    pub copied_bytes: u64,
+    /// Sends refused for the moment (`EAGAIN`, `ENOBUFS`).
+    pub refused: u64,
+}
+
+impl Tally {
+    /// The bill: seconds of `processor` time per 10⁹ bytes sent; `None` before the first byte.
+    pub fn bill(&self, processor: Duration) -> Option<f64> {
+        (self.bytes > 0).then(|| processor.as_secs_f64() * 1e9 / self.bytes as f64)
+    }
+
+    /// System calls per packet; `None` before the first packet.
+    pub fn calls_per_packet(&self) -> Option<f64> {
+        (self.packets > 0).then(|| self.calls as f64 / self.packets as f64)
+    }
+
+    /// Copies per byte sent; `None` before the first byte.
+    pub fn copies_per_byte(&self) -> Option<f64> {
+        (self.bytes > 0).then(|| self.copied_bytes as f64 / self.bytes as f64)
+    }
+}
+
+impl AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.calls += other.calls;
+        self.copied_bytes += other.copied_bytes;
+        self.refused += other.refused;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bill_is_seconds_per_gigabyte() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.bill(Duration::from_secs(1)), None);
+        tally += Tally { bytes: 500_000_000, packets: 4, calls: 2, ..Tally::default() };
+        tally += Tally { copied_bytes: 1_000_000_000, ..Tally::default() };
+        assert_eq!(tally.bill(Duration::from_secs(1)), Some(2.0));
+        assert_eq!(tally.calls_per_packet(), Some(0.5));
+        assert_eq!(tally.copies_per_byte(), Some(2.0));
+    }
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An asset of any shape: as file with headers apart, as wire image, and as the datagrams expected.
+
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+use paths::{Batch, Feed, Media, Piece};
+
+pub(crate) const HEAD_BYTES: usize = 12;
+/// 12 bytes of RTP and 7 packets of transport stream.
+pub(crate) const SEGMENT_BYTES: usize = 1328;
+
+/// What an asset looks like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) packets: usize,
+    pub(crate) segment_bytes: usize,
+    pub(crate) last_bytes: usize,
+    /// Where the first payload begins in the file, and the first datagram in the wire image.
+    pub(crate) offset: usize,
+    /// Bytes of the file between one 188 bytes of payload and the next.
+    pub(crate) gap_bytes: usize,
+}
+
+impl Shape {
+    /// `packets` full packets of the usual size.
+    pub(crate) const fn full(packets: usize) -> Self {
+        let segment_bytes = SEGMENT_BYTES;
+        Self { packets, segment_bytes, last_bytes: segment_bytes, offset: 0, gap_bytes: 0 }
+    }
+}
+
+/// Files and expectations of one shape.
+pub(crate) struct Asset {
+    pub(crate) shape: Shape,
+    pub(crate) media: Media,
+    pub(crate) image: Media,
+    pub(crate) heads: Vec<u8>,
+    pub(crate) datagrams: Vec<Vec<u8>>,
+    /// Each packet's ranges of the file.
+    ranges: Vec<Vec<Piece>>,
+}
+
+/// Bytes without a pattern a mistake could repeat, the same in every run.
+fn noise(bytes: usize, mut state: u64) -> Vec<u8> {
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn file_of(bytes: &[u8], name: &str) -> Media {
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    Media::open(file, name).unwrap()
+}
+
+impl Asset {
+    pub(crate) fn new(shape: Shape) -> Self {
+        let heads = noise(shape.packets * HEAD_BYTES, 0x1234_5678_9abc_def1);
+        let mut ranges = Vec::new();
+        let mut at = shape.offset;
+        for packet in 0..shape.packets {
+            let last = packet + 1 == shape.packets;
+            let mut left = if last { shape.last_bytes } else { shape.segment_bytes } - HEAD_BYTES;
+            let mut of_packet = Vec::new();
+            while left > 0 {
+                let bytes = if shape.gap_bytes == 0 { left } else { left.min(188) };
+                of_packet.push(Piece { offset: at as u64, bytes: bytes as u64 });
+                at += bytes + shape.gap_bytes;
+                left -= bytes;
+            }
+            ranges.push(of_packet);
+        }
+        let content = noise(at, 0xfeed_0000_0000_0001);
+        let datagrams: Vec<Vec<u8>> = ranges
+            .iter()
+            .zip(heads.chunks(HEAD_BYTES))
+            .map(|(of_packet, head)| {
+                let mut datagram = head.to_vec();
+                for piece in of_packet {
+                    let start = piece.offset as usize;
+                    datagram.extend_from_slice(&content[start..start + piece.bytes as usize]);
+                }
+                datagram
+            })
+            .collect();
+        let wire = [noise(shape.offset, 9), datagrams.concat()].concat();
+        let media = file_of(&content, "asset.ts");
+        let image = file_of(&wire, "asset.wire");
+        Self { shape, media, image, heads, datagrams, ranges }
+    }
+
+    pub(crate) fn packets(&self) -> u32 {
+        self.shape.packets as u32
+    }
+
+    /// The ranges of some packets, joined where one follows the other.
+    pub(crate) fn pieces(&self, packets: Range<u32>) -> Vec<Piece> {
+        let mut joined: Vec<Piece> = Vec::new();
+        for piece in self.ranges[packets.start as usize..packets.end as usize].iter().flatten() {
+            match joined.last_mut() {
+                Some(last) if last.offset + last.bytes == piece.offset => last.bytes += piece.bytes,
+                _ => joined.push(*piece),
+            }
+        }
+        joined
+    }
+
+    /// A batch of some packets; `pieces` are theirs.
+    pub(crate) fn batch<'a>(
+        &'a self,
+        feed: Feed,
+        packets: Range<u32>,
+        pieces: &'a [Piece],
+    ) -> Batch<'a> {
+        let (first, end) = (packets.start as usize, packets.end as usize);
+        let (count, segment_bytes) = (packets.end - packets.start, self.shape.segment_bytes as u32);
+        match feed {
+            Feed::Gathered => {
+                let heads = &self.heads[first * HEAD_BYTES..end * HEAD_BYTES];
+                Batch::gathered(&self.media, count, segment_bytes, heads, pieces)
+            }
+            Feed::Image => {
+                let bytes: usize = self.datagrams[first..end].iter().map(Vec::len).sum();
+                let offset = self.image_offset(packets.start);
+                Batch::image(&self.image, count, segment_bytes, offset, bytes as u64)
+            }
+        }
+    }
+
+    /// The file a path of that feed sends from.
+    pub(crate) fn source(&self, feed: Feed) -> &Media {
+        match feed {
+            Feed::Gathered => &self.media,
+            Feed::Image => &self.image,
+        }
+    }
+
+    /// Where a packet's bytes begin in the file of that feed.
+    pub(crate) fn offset_of(&self, feed: Feed, packet: u32) -> u64 {
+        match feed {
+            Feed::Gathered => self.ranges[packet as usize][0].offset,
+            Feed::Image => self.image_offset(packet),
+        }
+    }
+
+    fn image_offset(&self, packet: u32) -> u64 {
+        (self.shape.offset + packet as usize * self.shape.segment_bytes) as u64
+    }
+}

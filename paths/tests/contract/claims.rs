@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a path claims to cost is what was counted.
+
+use paths::{Crossings, SEGMENTS_MAX, Tally};
+
+use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
+use crate::peer::Peer;
+use crate::{send_from, stream_paths};
+
+const PACKETS: u64 = 460;
+
+/// Packets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB less
+/// headers, and no more than the destination's segments.
+fn run_packets(segments_max: u32) -> (u64, u64) {
+    let at_least = (65_536 - 4_095) / SEGMENT_BYTES as u64;
+    let at_most = 65_507 / SEGMENT_BYTES as u64;
+    (at_least.min(segments_max.into()), at_most.min(segments_max.into()))
+}
+
+#[test]
+fn streams_cost_the_calls_and_copies_they_claim() {
+    // Even, as those of transport stream are: a lone packet over an odd page border is copied.
+    let asset = Asset::new(Shape { offset: 78, ..Shape::full(PACKETS as usize) });
+    let pieces = asset.pieces(0..PACKETS as u32);
+    let bytes: u64 = asset.datagrams.iter().map(|datagram| datagram.len() as u64).sum();
+    let head_bytes = PACKETS * HEAD_BYTES as u64;
+    for segments_max in [SEGMENTS_MAX, 48, 7, 1] {
+        for (spec, feed, mut path) in stream_paths() {
+            let what = format!("{} segments {segments_max}", spec.name);
+            let peer = Peer::on_loopback();
+            let mut to = peer.destination();
+            let batch = asset.batch(feed, 0..PACKETS as u32, &pieces);
+            to.limit_segments(segments_max);
+            // The first batch sets the segment size; what is claimed is what each one costs then.
+            let mut first = Tally::default();
+            let mut tally = Tally::default();
+            for tally in [&mut first, &mut tally] {
+                assert_eq!(path.send(&batch, &mut to, tally), Ok(PACKETS as u32), "{what}");
+            }
+            assert_eq!((tally.packets, tally.bytes, tally.refused), (PACKETS, bytes, 0), "{what}");
+            assert!(first.calls - tally.calls <= 1, "{what}: {} calls first", first.calls);
+
+            let (fewest, most) = match spec.crossings {
+                Crossings::PerPacket(calls) => {
+                    (u64::from(calls) * PACKETS, u64::from(calls) * PACKETS)
+                }
+                Crossings::PerRun(calls) => {
+                    let (at_least, at_most) = run_packets(segments_max);
+                    let runs = |packets| u64::from(calls) * PACKETS.div_ceil(packets);
+                    (runs(at_most), runs(at_least))
+                }
+                Crossings::PerStep(_) => panic!("{what}: a stream has no steps"),
+            };
+            let calls = tally.calls;
+            assert!((fewest..=most).contains(&calls), "{what}: {calls}, claimed {fewest}..={most}");
+
+            let copies = u64::from(spec.copies_per_byte);
+            let copied_heads = if copies > 0 { head_bytes } else { 0 };
+            let claimed = copies * (bytes - head_bytes) + copied_heads;
+            assert_eq!(tally.copied_bytes, claimed, "{what}: copied bytes");
+        }
+    }
+}
+
+/// At full length the claim has no slack: both bounds above are the same number.
+#[test]
+fn the_claimed_number_of_calls_is_one_number() {
+    let (at_least, at_most) = run_packets(SEGMENTS_MAX);
+    assert_eq!(PACKETS.div_ceil(at_least), PACKETS.div_ceil(at_most));
+}
+
+#[test]
+fn an_empty_batch_costs_nothing() {
+    let asset = Asset::new(Shape { last_bytes: 0, ..Shape::full(0) });
+    for (spec, feed, mut path) in stream_paths() {
+        let mut peer = Peer::on_loopback();
+        let mut tally = Tally::default();
+        let mut to = peer.destination();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_eq!(tally, Tally::default(), "{}", spec.name);
+        assert_eq!(peer.all(0).len(), 0, "{}", spec.name);
+    }
+}

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Downloads: every path, every shape, every fault, over TCP on loopback.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use paths::{Crossings, DownloadPath, Host, Media, Open, PATHS, SendError, Spec, Tally};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
+    let mut usable = Vec::new();
+    for spec in PATHS {
+        let Open::Download(open) = spec.open else { continue };
+        match (spec.probe)(&Host::here()) {
+            Ok(()) => usable.push((*spec, open().unwrap())),
+            Err(reason) => eprintln!("skip: {}: {reason}", spec.name),
+        }
+    }
+    usable
+}
+
+/// A file of `bytes` bytes that does not repeat where a mistake would.
+fn file_of(bytes: usize) -> (Media, Vec<u8>) {
+    let content: Vec<u8> =
+        (0..bytes as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8).collect();
+    let file = tempfile::tempfile().unwrap();
+    file.write_all_at(&content, 0).unwrap();
+    (Media::open(file, "asset.mp4").unwrap(), content)
+}
+
+/// A connection: the server's end, non-blocking, and the client's.
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (server, client)
+}
+
+/// Reads to the end in a thread of its own.
+fn reader(mut client: TcpStream) -> thread::JoinHandle<Vec<u8>> {
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        client.read_to_end(&mut all).unwrap();
+        all
+    })
+}
+
+/// Steps until `bytes` bytes are sent or something ends it; also counts the steps.
+fn download(
+    path: &mut dyn DownloadPath,
+    media: &Media,
+    (offset, bytes): (u64, u64),
+    socket: &TcpStream,
+    tally: &mut Tally,
+) -> (u64, Result<(), SendError>) {
+    let (mut sent, mut steps) = (0, 0);
+    let start = Instant::now();
+    while sent < bytes {
+        assert!(start.elapsed() < PATIENCE, "{sent} of {bytes} after {PATIENCE:?}");
+        steps += 1;
+        match path.send(media, offset + sent, bytes - sent, socket.as_fd(), tally) {
+            Ok(0) => panic!("a step of 0 bytes"),
+            Ok(more) => sent += more,
+            Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
+            Err(error) => return (steps, Err(error)),
+        }
+    }
+    (steps, Ok(()))
+}
+
+#[test]
+fn every_range_arrives_and_costs_the_calls_claimed() {
+    let (media, content) = file_of(3 << 20);
+    let sizes = [
+        1,
+        1315,
+        1316,
+        1317,
+        4095,
+        4096,
+        4097,
+        131_071,
+        131_072,
+        131_073,
+        1_048_575,
+        1_048_577,
+        2 << 20,
+    ];
+    for (spec, mut path) in download_paths() {
+        for offset in [0, 1, 4095, 4097, 1_000_003] {
+            for bytes in sizes {
+                let what = format!("{} {offset}+{bytes}", spec.name);
+                let (server, client) = connection();
+                let arrived = reader(client);
+                let mut tally = Tally::default();
+                let range = (offset as u64, bytes as u64);
+                let (steps, end) = download(&mut *path, &media, range, &server, &mut tally);
+                assert_eq!(end, Ok(()), "{what}");
+                drop(server);
+                assert!(arrived.join().unwrap() == content[offset..offset + bytes], "{what}");
+                assert_eq!((tally.bytes, tally.packets), (bytes as u64, 0), "{what}");
+                let Crossings::PerStep(calls) = spec.crossings else {
+                    panic!("{what}: a download has steps");
+                };
+                assert_eq!(tally.calls, u64::from(calls) * steps, "{what}: calls in {steps} steps");
+            }
+        }
+    }
+}
+
+/// In a socket that takes a whole step, nothing is read twice.
+#[test]
+fn downloads_copy_what_they_claim() {
+    let (media, _) = file_of(32_768);
+    for (spec, mut path) in download_paths() {
+        let (server, _client) = connection();
+        let mut tally = Tally::default();
+        let (steps, end) = download(&mut *path, &media, (0, 32_768), &server, &mut tally);
+        assert_eq!((steps, end), (1, Ok(())), "{}", spec.name);
+        assert_eq!(tally.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{}", spec.name);
+    }
+}
+
+#[test]
+fn nothing_to_send_is_no_call() {
+    let (media, _) = file_of(10);
+    for (spec, mut path) in download_paths() {
+        let (server, _client) = connection();
+        let mut tally = Tally::default();
+        let sent = path.send(&media, 10, 0, server.as_fd(), &mut tally);
+        assert_eq!((sent, tally), (Ok(0), Tally::default()), "{}", spec.name);
+    }
+}
+
+#[test]
+fn a_peer_that_stops_reading_blocks_and_then_goes_on() {
+    let (media, content) = file_of(16 << 20);
+    for (spec, mut path) in download_paths() {
+        let (server, client) = connection();
+        let mut tally = Tally::default();
+        let mut sent = 0;
+        let blocked = loop {
+            let left = media.bytes() - sent;
+            assert!(left > 0, "{}: all of it fits the socket", spec.name);
+            match path.send(&media, sent, left, server.as_fd(), &mut tally) {
+                Ok(more) => sent += more,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((blocked, tally.refused), (SendError::Blocked, 1), "{}", spec.name);
+        let arrived = reader(client);
+        let range = (sent, media.bytes() - sent);
+        let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
+        assert_eq!(end, Ok(()), "{}", spec.name);
+        drop(server);
+        assert!(arrived.join().unwrap() == content, "{}", spec.name);
+        assert_eq!(tally.bytes, media.bytes(), "{}", spec.name);
+    }
+}
+
+#[test]
+fn a_peer_that_closes_is_gone_and_kills_nobody() {
+    let (media, _) = file_of(16 << 20);
+    for (spec, mut path) in download_paths() {
+        let (server, client) = connection();
+        drop(client);
+        let mut tally = Tally::default();
+        let range = (0, media.bytes());
+        let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
+        assert!(matches!(end, Err(SendError::Gone { .. })), "{}: {end:?}", spec.name);
+    }
+}
+
+#[test]
+fn a_file_shorter_than_promised_is_sent_to_its_end() {
+    for (spec, mut path) in download_paths() {
+        for cut in [0_u64, 1, 4096, 100_001] {
+            let (media, content) = file_of(200_000);
+            media.file().set_len(cut).unwrap();
+            let (server, client) = connection();
+            let arrived = reader(client);
+            let mut tally = Tally::default();
+            let (_, end) = download(&mut *path, &media, (0, 200_000), &server, &mut tally);
+            assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{} {cut}", spec.name);
+            drop(server);
+            assert!(arrived.join().unwrap() == content[..cut as usize], "{} {cut}", spec.name);
+            assert_eq!(tally.bytes, cut, "{} {cut}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_grows_is_sent_as_promised() {
+    let (media, content) = file_of(300_000);
+    for (spec, mut path) in download_paths() {
+        let (server, client) = connection();
+        let arrived = reader(client);
+        let mut tally = Tally::default();
+        let half = download(&mut *path, &media, (0, 150_000), &server, &mut tally);
+        media.file().write_all_at(&[0xee; 50_000], 300_000).unwrap();
+        let rest = download(&mut *path, &media, (150_000, 150_000), &server, &mut tally);
+        assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{}", spec.name);
+        drop(server);
+        assert!(arrived.join().unwrap() == content, "{}", spec.name);
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files that change while they are sent, and peers that do not do their part.
+
+use std::net::UdpSocket;
+use std::os::unix::fs::FileExt;
+
+use rustix::process::Resource;
+
+use paths::{Destination, Feed, SEGMENTS_MAX, SendError, Tally};
+
+use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
+use crate::peer::{Peer, assert_received};
+use crate::{namespace, send_from, stream_paths};
+
+const PAGE_BYTES: u64 = 4096;
+
+/// Of a file cut at byte `cut`, all packets before that arrive; then the send says where the file
+/// ends. What else arrives lies in the page of the cut: right up to it, and zeroes or nothing
+/// behind.
+fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segments_max: u32) {
+    for (spec, feed, mut path) in stream_paths() {
+        let asset = Asset::new(Shape { offset: 100, ..Shape::full(200) });
+        let cut = cut_of(&asset, feed);
+        let what = format!("{} cut at {cut} after {sent_before} packets", spec.name);
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        to.limit_segments(segments_max);
+        let mut tally = Tally::default();
+        if sent_before > 0 {
+            let pieces = asset.pieces(0..sent_before);
+            let batch = asset.batch(feed, 0..sent_before, &pieces);
+            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(sent_before), "{what}");
+        }
+        asset.source(feed).file().set_len(cut).unwrap();
+        let mut send_on = |first, peer: &mut Peer, tally: &mut Tally| {
+            send_from(first, &asset, (feed, &mut *path), &mut to, peer, tally)
+        };
+        let end = send_on(sent_before, &mut peer, &mut tally);
+        assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{what}");
+
+        let end_of = |packet: &u32| {
+            let bytes = SEGMENT_BYTES - if feed == Feed::Gathered { HEAD_BYTES } else { 0 };
+            asset.offset_of(feed, *packet) + bytes as u64
+        };
+        let whole = (0..asset.packets()).take_while(|packet| end_of(packet) <= cut).count();
+        let received = peer.all(whole.max(sent_before as usize));
+        assert!(received.len() >= whole, "{what}: {} of {whole} arrived", received.len());
+        assert_eq!(tally.packets, received.len() as u64, "{what}: tally");
+        let intact = whole.max(sent_before as usize);
+        assert_received(&received[..intact], &asset.datagrams[..intact], &what);
+
+        let reach = cut.next_multiple_of(PAGE_BYTES);
+        for (number, got) in received.iter().enumerate().skip(intact) {
+            let packet = number as u32;
+            let start = asset.offset_of(feed, packet);
+            let head_bytes = if feed == Feed::Gathered { HEAD_BYTES } else { 0 };
+            let right = head_bytes + cut.saturating_sub(start) as usize;
+            let right = right.min(got.len());
+            assert!(got[..right] == asset.datagrams[number][..right], "{what}: {number} is cut");
+            assert!(got[right..].iter().all(|byte| *byte == 0), "{what}: {number} has bytes");
+            let end = start + (got.len() - head_bytes) as u64;
+            assert!(end <= reach, "{what}: {number} reaches beyond the page of the cut");
+            assert!(spec.name != "read_writev", "{what}: {number} was read");
+        }
+        // The stream is over, and says so again without sending.
+        let mut tally = Tally::default();
+        let again = send_on(whole as u32 + 8, &mut peer, &mut tally);
+        assert_eq!(again, Err(SendError::Shrunk { at: cut }), "{what}: again");
+        assert_eq!(tally.packets, 0, "{what}: again");
+        assert_eq!(peer.all(0).len(), 0, "{what}: again");
+    }
+}
+
+#[test]
+fn a_file_cut_while_it_is_sent_is_sent_up_to_the_cut() {
+    for segments_max in [SEGMENTS_MAX, 7, 1] {
+        for sent_before in [0, 20] {
+            // In the middle of a packet, and on the border between two.
+            cut_while_sent(sent_before, |a, feed| a.offset_of(feed, 60) + 700, segments_max);
+            cut_while_sent(sent_before, |a, feed| a.offset_of(feed, 61), segments_max);
+            // On the border between two pages.
+            cut_while_sent(sent_before, |_, _| 15 * PAGE_BYTES, segments_max);
+            cut_while_sent(sent_before, |_, _| 0, segments_max);
+        }
+    }
+}
+
+/// What was sent of a cut file does not get in front of the next asset's packets.
+#[test]
+fn a_cut_file_leaves_nothing_behind_in_the_socket() {
+    for (spec, feed, mut path) in stream_paths() {
+        let asset = Asset::new(Shape::full(60));
+        let other = Asset::new(Shape { segment_bytes: 700, last_bytes: 700, ..Shape::full(60) });
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        asset.source(feed).file().set_len(asset.offset_of(feed, 30) + 5).unwrap();
+        let end = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally);
+        assert!(matches!(end, Err(SendError::Shrunk { .. })), "{}: {end:?}", spec.name);
+        peer.all(30);
+        send_from(0, &other, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_received(&peer.all(60), &other.datagrams, spec.name);
+    }
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_sent_is_sent_as_planned() {
+    for (spec, feed, mut path) in stream_paths() {
+        let asset = Asset::new(Shape::full(200));
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        let pieces = asset.pieces(0..20);
+        let batch = asset.batch(feed, 0..20, &pieces);
+        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(20), "{}", spec.name);
+        let source = asset.source(feed);
+        source.file().write_all_at(&[0xee; 100_000], source.bytes()).unwrap();
+        send_from(20, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_received(&peer.all(200), &asset.datagrams, spec.name);
+    }
+}
+
+#[test]
+fn a_peer_that_stops_reading_holds_nobody_up() {
+    let asset = Asset::new(Shape::full(400));
+    for (spec, feed, mut path) in stream_paths() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(socket.local_addr().unwrap()).unwrap();
+        let mut to = Destination::new(sender, "a deaf peer").unwrap();
+        let mut tally = Tally::default();
+        let pieces = asset.pieces(0..400);
+        let batch = asset.batch(feed, 0..400, &pieces);
+        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(400), "{}", spec.name);
+        assert_eq!(tally.packets, 400, "{}", spec.name);
+    }
+}
+
+#[test]
+fn a_peer_that_closes_is_gone_after_a_few_batches() {
+    let asset = Asset::new(Shape::full(5));
+    for (spec, feed, mut path) in stream_paths() {
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        drop(peer);
+        let pieces = asset.pieces(0..5);
+        let batch = asset.batch(feed, 0..5, &pieces);
+        let gone = (0..10).find_map(|_| path.send(&batch, &mut to, &mut tally).err());
+        assert!(matches!(gone, Some(SendError::Gone { .. })), "{}: {gone:?}", spec.name);
+        assert_eq!(tally.refused, 0, "{}", spec.name);
+    }
+}
+
+/// The kernel reports a closed port on the next send, which sends nothing: a peer that has opened
+/// its port meanwhile still gets every packet.
+#[test]
+fn a_report_from_before_the_peer_was_there_loses_no_packet() {
+    for (spec, feed, mut path) in stream_paths() {
+        let asset = Asset::new(Shape::full(60));
+        let closed = Peer::on_loopback();
+        let address = closed.address();
+        let mut to = closed.destination();
+        drop(closed);
+        to.socket().send(b"to a closed port").unwrap();
+        let mut peer = Peer::at(&address.to_string()).unwrap();
+        let mut tally = Tally::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_received(&peer.all(60), &asset.datagrams, spec.name);
+    }
+}
+
+/// A device whose MTU is less than a packet refuses segmentation; the packets then go one by one,
+/// in fragments.
+#[test]
+fn a_packet_larger_than_the_mtu_makes_segments_fall_once() {
+    namespace::run("ip link set lo up mtu 1000", "faults::inside_a_small_mtu");
+}
+
+#[test]
+#[ignore = "run by a_packet_larger_than_the_mtu_makes_segments_fall_once"]
+fn inside_a_small_mtu() {
+    let asset = Asset::new(Shape::full(60));
+    for (spec, feed, mut path) in stream_paths() {
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_received(&peer.all(60), &asset.datagrams, spec.name);
+        let together = to.segments() == 1;
+        let fall = to.take_fall().map(|fall| (fall.from, fall.to));
+        assert_eq!(fall, together.then_some((SEGMENTS_MAX, 1)), "{}", spec.name);
+        let per_packet = matches!(spec.crossings, paths::Crossings::PerPacket(_));
+        assert_eq!(together, !per_packet, "{}", spec.name);
+        assert_eq!(to.take_fall(), None, "{}", spec.name);
+    }
+}
+
+/// Packets to a neighbour that does not answer wait in the kernel and fill the sender's buffer.
+#[test]
+fn a_full_socket_blocks_and_goes_on_when_it_has_room() {
+    let setup = "ip link add left type veth peer name right && ip link set right up \
+                 && ip addr add 10.99.0.1/24 dev left && ip link set left up";
+    namespace::run(setup, "faults::inside_a_silent_network");
+}
+
+#[test]
+#[ignore = "run by a_full_socket_blocks_and_goes_on_when_it_has_room"]
+fn inside_a_silent_network() {
+    let asset = Asset::new(Shape::full(300));
+    for (number, (spec, feed, mut path)) in stream_paths().into_iter().enumerate() {
+        let address = format!("10.99.0.{}", number + 2);
+        let socket = UdpSocket::bind("10.99.0.1:0").unwrap();
+        socket.connect((address.as_str(), 5004)).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&socket, 8192).unwrap();
+        let mut to = Destination::new(socket, address.as_str()).unwrap();
+        let mut tally = Tally::default();
+        let pieces = asset.pieces(0..300);
+        let batch = asset.batch(feed, 0..300, &pieces);
+        let taken = path.send(&batch, &mut to, &mut tally).unwrap();
+        assert!((1..300).contains(&taken), "{}: {taken} taken", spec.name);
+        let counted = (u64::from(taken), u64::from(taken) * SEGMENT_BYTES as u64);
+        assert_eq!((tally.packets, tally.bytes), counted, "{}", spec.name);
+        assert_eq!(tally.refused, 1, "{}", spec.name);
+        let blocked = path.send(&batch, &mut to, &mut tally);
+        assert_eq!(blocked, Err(SendError::Blocked), "{}", spec.name);
+        assert_eq!((tally.packets, tally.refused), (counted.0, 2), "{}", spec.name);
+
+        namespace::sh(&format!(
+            "ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"
+        ));
+        let mut next = taken;
+        while next < 300 {
+            let pieces = asset.pieces(next..300);
+            match path.send(&asset.batch(feed, next..300, &pieces), &mut to, &mut tally) {
+                Ok(taken) => next += taken,
+                Err(SendError::Blocked) => std::thread::yield_now(),
+                Err(error) => panic!("{}: {error}", spec.name),
+            }
+        }
+        assert_eq!((tally.packets, to.take_fall()), (300, None), "{}", spec.name);
+    }
+}
+
+/// An unprivileged user with many pipes open gets a short one for `sendfile`, which then takes a
+/// run in steps. A refusal at the last of them must not leave the first corked, nor send it twice.
+#[test]
+fn a_short_pipe_and_a_refusal_lose_nothing_and_double_nothing() {
+    namespace::run("ip link set lo up mtu 1000", "faults::inside_a_short_pipe");
+    namespace::run("ip link set lo up", "faults::inside_a_short_pipe");
+}
+
+#[test]
+#[ignore = "run by a_short_pipe_and_a_refusal_lose_nothing_and_double_nothing"]
+fn inside_a_short_pipe() {
+    let soft_pages = std::fs::read_to_string("/proc/sys/fs/pipe-user-pages-soft").unwrap();
+    let pipes = soft_pages.trim().parse::<u64>().unwrap() / 16 + 8;
+    let mut limit = rustix::process::getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
+    let wanted = 2 * pipes + 100;
+    if limit.current.is_some_and(|files| files < wanted) || pipes > 100_000 {
+        eprintln!("skip: {pipes} pipes do not fit the limit of open files, {:?}", limit.current);
+        return;
+    }
+    let held: Vec<_> = (0..pipes).map(|_| std::io::pipe().unwrap()).collect();
+    let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
+    for (spec, feed, mut path) in stream_paths() {
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        assert_received(&peer.all(300), &asset.datagrams, spec.name);
+        assert_eq!((tally.packets, tally.refused), (300, 0), "{}", spec.name);
+        let fall = to.take_fall().map(|fall| fall.to);
+        assert_eq!(fall.unwrap_or(SEGMENTS_MAX), to.segments(), "{}", spec.name);
+    }
+    drop(held);
+}

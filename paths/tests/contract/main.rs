@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contract of the list of paths: every member, every shape, every fault.
+//!
+//! Each test walks `paths::PATHS`, so a new member is tested by being on the list. Datagrams are
+//! compared one by one with what was to be sent, and what was counted with what is claimed.
+//!
+//! What it does not do: measure time. Bills are the laboratory's.
+
+#![forbid(unsafe_code)]
+
+mod asset;
+mod claims;
+mod counted;
+mod downloads;
+mod faults;
+mod namespace;
+mod peer;
+mod shapes;
+
+use paths::{Destination, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally};
+
+use asset::Asset;
+use peer::Peer;
+
+/// Every stream path that this host can use, opened; the rest is named as skipped.
+fn stream_paths() -> Vec<(&'static Spec, Feed, Box<dyn StreamPath>)> {
+    let mut usable = Vec::new();
+    for spec in PATHS {
+        let Open::Stream { feed, open } = spec.open else { continue };
+        match (spec.probe)(&Host::here()) {
+            Ok(()) => usable.push((*spec, feed, open().unwrap())),
+            Err(reason) => eprintln!("skip: {}: {reason}", spec.name),
+        }
+    }
+    usable
+}
+
+/// Sends all packets of `asset` from number `first` on, in as many batches as it takes (one, where
+/// the host grants the peer a large receive buffer), taking in what arrives after each.
+fn send_from(
+    first: u32,
+    asset: &Asset,
+    (feed, path): (Feed, &mut dyn StreamPath),
+    to: &mut Destination,
+    peer: &mut Peer,
+    tally: &mut Tally,
+) -> Result<(), SendError> {
+    let mut next = first;
+    loop {
+        let end = asset.packets().min(next + peer.room_packets(asset.shape.segment_bytes));
+        let pieces = asset.pieces(next..end);
+        let batch = asset.batch(feed, next..end, &pieces);
+        let taken = path.send(&batch, to, tally);
+        peer.take_in();
+        next += taken?;
+        if next == asset.packets() {
+            return Ok(());
+        }
+    }
+}
