@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Assets: a file that can be streamed, its plan, and the open files that sessions share.
+//!
+//! A plan is a few megabytes for hours of media, so it lives as long as somebody streams it and is read
+//! again from the cache afterwards. All sessions of one asset share one [`Source`]: one descriptor, one
+//! map, one wire image, so a session costs a socket and little else.
+//!
+//! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::image`]).
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use media::plan::{Key, Plan};
+use paths::Media;
+
+use crate::image::Image;
+
+/// A file with a plan.
+pub(crate) struct Asset {
+    /// Name below the served folder, `/`-separated, no leading slash.
+    pub(crate) name: String,
+    pub(crate) key: Key,
+    pub(crate) plan: Plan,
+    source: Mutex<Weak<Source>>,
+}
+
+/// The open files of an asset.
+pub(crate) struct Source {
+    pub(crate) asset: Arc<Asset>,
+    pub(crate) media: Media,
+    /// Set once, when the wire image is there; sessions then go over to it in mid-stream.
+    pub(crate) image: OnceLock<Image>,
+    /// True from the first request for an image on, so that it is asked for once.
+    pub(crate) image_asked: AtomicBool,
+}
+
+impl Asset {
+    pub(crate) fn new(name: String, key: Key, plan: Plan) -> Asset {
+        Asset { name, key, plan, source: Mutex::new(Weak::new()) }
+    }
+
+    /// The shared open files, opened by `open` if no session holds them.
+    pub(crate) fn source<E>(
+        self: &Arc<Asset>,
+        open: impl FnOnce() -> Result<Media, E>,
+    ) -> Result<Arc<Source>, E> {
+        let mut slot = self.source.lock().unwrap();
+        if let Some(source) = slot.upgrade() {
+            return Ok(source);
+        }
+        let source = Arc::new(Source {
+            asset: self.clone(),
+            media: open()?,
+            image: OnceLock::new(),
+            image_asked: AtomicBool::new(false),
+        });
+        *slot = Arc::downgrade(&source);
+        Ok(source)
+    }
+}
+
+impl Source {
+    /// True the first time it is called.
+    pub(crate) fn ask_image(&self) -> bool {
+        !self.image_asked.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// What identifies the content of an open file: an equal key means the plan still holds.
+pub(crate) fn key(path: &std::path::Path, file: &File) -> std::io::Result<Key> {
+    use std::os::unix::ffi::OsStrExt;
+    let metadata = file.metadata()?;
+    Ok(Key {
+        path: path.as_os_str().as_bytes().to_vec(),
+        bytes: metadata.len(),
+        modified_ns: i128::from(metadata.mtime()) * 1_000_000_000
+            + i128::from(metadata.mtime_nsec()),
+        inode: metadata.ino(),
+    })
+}

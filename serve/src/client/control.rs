@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The RTSP connection of the client: a request, its answer, and what to make of a refusal.
+//!
+//! Whoever reads the message has only the message: it names the server, the request, the status and
+//! what the server said in the body, and what to do where that is known.
+//!
+//! Sources: RFC 2326 §7, §11.
+//! Does not do: redirections (3xx are refusals), authentication, more than one request at a time.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use wire::rtsp::client::{Client, Reply, ReplyReader};
+use wire::rtsp::{Limits, Malformed};
+
+use super::{one_line, wrong_url};
+use crate::error::Error;
+
+/// A connection to an RTSP server.
+pub(super) struct Control {
+    pub(super) client: Client,
+    stream: TcpStream,
+    reader: ReplyReader,
+    buffer: Vec<u8>,
+    pub(super) local: SocketAddr,
+    pub(super) remote: IpAddr,
+    peer: String,
+}
+
+impl Control {
+    /// Connects to the server of a URL.
+    pub(super) async fn connect(url: &str) -> Result<Control, Error> {
+        let client = Client::new(url).map_err(|_| wrong_url(url))?;
+        let stream = connect(client.host(), client.port()).await?;
+        let peer = format!("rtsp {}", authority(client.host(), client.port()));
+        let name = |source| Error::Host { call: "getsockname", object: peer.clone(), source };
+        let (local, remote) =
+            (stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?);
+        let reader = ReplyReader::new(Limits::default());
+        let buffer = vec![0; READ_BYTES];
+        Ok(Control { client, stream, reader, buffer, local, remote: remote.ip(), peer })
+    }
+
+    /// Sends a request and waits for its answer: any but 200 is an error.
+    pub(super) async fn ask(
+        &mut self,
+        what: &'static str,
+        request: impl FnOnce(&mut Client) -> Vec<u8>,
+    ) -> Result<Reply, Error> {
+        let request = request(&mut self.client);
+        let reply = match timeout(ANSWER_WAIT, self.exchange(&request)).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(found)) => return Err(self.fault(what, found)),
+            Err(_) => {
+                return Err(self.fault(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
+            }
+        };
+        match reply.status() {
+            200 => Ok(reply),
+            _ => Err(self.fault(what, refusal(&reply))),
+        }
+    }
+
+    /// What was wrong with an answer, or with the lack of one.
+    pub(super) fn fault(&self, what: &str, found: impl std::fmt::Display) -> Error {
+        Error::Peer { peer: self.peer.clone(), found: format!("{what}: {found}") }
+    }
+
+    /// Comes back when the server has closed the connection. What it sends unasked is dropped.
+    pub(super) async fn closed(&mut self) -> String {
+        loop {
+            match self.stream.read(&mut self.buffer).await {
+                Ok(0) => return "the server closed the connection".to_owned(),
+                Ok(bytes) => {
+                    self.reader.feed(&self.buffer[..bytes]);
+                    loop {
+                        match self.reader.next() {
+                            Ok(Some(_)) => {}
+                            Ok(None) => break,
+                            Err(malformed) => return malformed.to_string(),
+                        }
+                    }
+                }
+                Err(error) => return format!("the connection broke: {error}"),
+            }
+        }
+    }
+
+    async fn exchange(&mut self, request: &[u8]) -> Result<Reply, String> {
+        let broke = |error: io::Error| format!("the connection broke: {error}");
+        self.stream.write_all(request).await.map_err(broke)?;
+        loop {
+            match self.reader.next().map_err(|malformed: Malformed| malformed.to_string())? {
+                // Some servers leave it out; there is only one request it can belong to.
+                Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
+                    return Ok(reply);
+                }
+                Some(_) => continue,
+                None => {}
+            }
+            match self.stream.read(&mut self.buffer).await.map_err(broke)? {
+                0 => return Err("the server closed the connection instead of answering".to_owned()),
+                bytes => self.reader.feed(&self.buffer[..bytes]),
+            }
+        }
+    }
+}
+
+/// Opens a TCP connection, to the first address of a name that takes it.
+pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Error> {
+    let object = authority(host, port);
+    let failed = |source| Error::Host { call: "connect", object: object.clone(), source };
+    let late = || {
+        let waited =
+            format!("no answer in {} s; is it on, and no firewall between?", CONNECT_WAIT_S);
+        io::Error::new(io::ErrorKind::TimedOut, waited)
+    };
+    let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), TcpStream::connect((host, port)));
+    let stream = connecting.await.unwrap_or_else(|_| Err(late())).map_err(failed)?;
+    // Requests are small and waited for.
+    stream.set_nodelay(true).map_err(failed)?;
+    Ok(stream)
+}
+
+pub(super) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// A status that is not 200, in words.
+fn refusal(reply: &Reply) -> String {
+    let mut text = format!("{} {}", reply.status(), one_line(reply.reason(), WORDS_CHARS_MAX));
+    let body = one_line(&String::from_utf8_lossy(&reply.body), WORDS_CHARS_MAX);
+    if !body.is_empty() {
+        text = format!("{text}: {body}");
+    }
+    match cure(reply.status()) {
+        "" => text,
+        cure => format!("{text}; {cure}"),
+    }
+}
+
+fn cure(status: u16) -> &'static str {
+    match status {
+        300..=399 => "give the address it moved to",
+        401 | 407 => "it wants a password, which this client cannot give",
+        404 => "the index of the server lists what is there",
+        415 => "it can be downloaded over HTTP",
+        453 | 503 => "the server is full; try again later",
+        454 => "the server has ended the session, or was restarted",
+        457 => "start before the end of the asset",
+        461 => "it does not send RTP over UDP to this address",
+        _ => "",
+    }
+}
+
+const CONNECT_WAIT_S: u64 = 5;
+/// A cold disk may have to be read before DESCRIBE is answered.
+const ANSWER_WAIT: Duration = Duration::from_secs(20);
+const READ_BYTES: usize = 4096;
+const WORDS_CHARS_MAX: usize = 300;

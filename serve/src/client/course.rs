@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The course of a play: PLAY, keep-alives, a pause, the end however it comes, the verdict.
+//!
+//! One task waits for five things at once: BYE, the end of the RTSP connection, the caller's stop,
+//! the clock, and RTCP. Packets are received by a thread of their own; here only its books are
+//! looked at.
+//!
+//! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive), Appendix B (a pause leaves no gap); RFC 3550
+//! §6.6.
+//! Does not do: begin again after a loss of the connection.
+
+use std::future::pending;
+use std::time::{Duration, Instant};
+
+use tokio::time::{sleep, sleep_until, timeout};
+use wire::rtp::Reception;
+use wire::rtsp::client::SetUp;
+use wire::rtsp::{NptRange, NptStart};
+use wire::sdp::CLOCK_RATE_HZ;
+
+use super::control::Control;
+use super::lateness::LATE;
+use super::play::{Play, Progress};
+use super::receive::{Books, Ended, Order, Receiving};
+use super::reports::Reporter;
+use super::verdict::{Announced, End, LatenessMs, Missing, Recorded, SHORT_S_MAX, Verdict};
+use crate::error::Error;
+
+/// What receives and reports.
+pub(super) struct Equipment {
+    pub(super) receiving: Receiving,
+    pub(super) reporter: Reporter,
+    pub(super) rtp_port: u16,
+    pub(super) buffer_bytes: usize,
+}
+
+/// A session being played.
+pub(super) struct Course {
+    options: Play,
+    control: Control,
+    rtp_port: u16,
+    receive_buffer_bytes: usize,
+    session_timeout: Duration,
+    announced: Announced,
+    /// Media in the announced range.
+    media_total: Option<Duration>,
+    /// The RTP timestamp at the end of the announced range.
+    end_timestamp: Option<u32>,
+    stage: Stage,
+    pauses: u32,
+    /// When the first PLAY was answered, and the last.
+    began: Instant,
+    resumed: Instant,
+    keep_alive_at: Instant,
+    /// When enough was played.
+    leave_at: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    Playing { pause_at: Option<Instant> },
+    Paused { since: Instant, until: Instant },
+}
+
+impl Course {
+    pub(super) fn new(options: Play, control: Control, set_up: &SetUp) -> Course {
+        let now = Instant::now();
+        let session_timeout_s = set_up.timeout.as_secs();
+        Course {
+            options,
+            control,
+            rtp_port: 0,
+            receive_buffer_bytes: 0,
+            session_timeout: set_up.timeout,
+            announced: Announced { session_timeout_s, ..Announced::default() },
+            media_total: None,
+            end_timestamp: None,
+            stage: Stage::Playing { pause_at: None },
+            pauses: 0,
+            began: now,
+            resumed: now,
+            keep_alive_at: now,
+            leave_at: None,
+        }
+    }
+
+    /// Plays, and leaves nothing behind.
+    pub(super) async fn conduct(
+        mut self,
+        range: NptRange,
+        equipment: Equipment,
+        mut progress: impl FnMut(&Progress),
+    ) -> Result<Verdict, Error> {
+        let Equipment { receiving, reporter, rtp_port, buffer_bytes } = equipment;
+        (self.rtp_port, self.receive_buffer_bytes) = (rtp_port, buffer_bytes);
+        let end = tokio::select! {
+            end = self.run(range, &receiving, &reporter, &mut progress) => end,
+            never = reporter.exchange() => match never {},
+        };
+        tokio::select! {
+            () = self.leave(&reporter, &receiving) => {}
+            never = reporter.exchange() => match never {},
+        }
+        let books = receiving.shared();
+        let ended = receiving.stop().await;
+        let (end, ended) = (end?, ended?);
+        let books = super::receive::open(&books);
+        Ok(self.verdict(end, &books, &ended, reporter.sent()))
+    }
+
+    /// Takes leave. A server that does not answer will forget the session by itself.
+    async fn leave(&mut self, reporter: &Reporter, receiving: &Receiving) {
+        let farewell = async {
+            reporter.leave().await;
+            self.control.ask("TEARDOWN", |client| client.teardown()).await
+        };
+        let is_answered = matches!(timeout(FAREWELL_WAIT, farewell).await, Ok(Ok(_)));
+        let said_bye = receiving.books().rtcp.said_bye;
+        if is_answered && !said_bye {
+            // Its BYE says how many packets there were; those under way are still taken.
+            let _ = timeout(SETTLE, reporter.bye.notified()).await;
+            settle(receiving).await;
+        }
+    }
+
+    async fn run(
+        &mut self,
+        range: NptRange,
+        receiving: &Receiving,
+        reporter: &Reporter,
+        progress: &mut impl FnMut(&Progress),
+    ) -> Result<End, Error> {
+        let mut stop = self.options.stop.take().unwrap_or_else(|| Box::pin(pending()));
+        self.begin(range, receiving).await?;
+        let mut look_at = Instant::now();
+        loop {
+            let due = self.due(look_at);
+            tokio::select! {
+                () = &mut stop => return Ok(End::Stopped),
+                () = reporter.bye.notified() => {
+                    settle(receiving).await;
+                    return Ok(End::Bye);
+                }
+                found = self.control.closed() => {
+                    return Ok(last_word(reporter, receiving, found).await);
+                }
+                () = sleep_until(due.into()) => {}
+            }
+            let now = Instant::now();
+            if now >= look_at {
+                look_at = now + LOOK_EVERY;
+                progress(&self.progress(&receiving.books(), now));
+                if let Some(end) = self.look(&receiving.books(), now)? {
+                    return Ok(end);
+                }
+            }
+            match self.act(now, receiving).await {
+                Ok(()) => {}
+                Err(_) if receiving.books().rtcp.said_bye => return Ok(End::Bye),
+                Err(error) => {
+                    return Ok(last_word(reporter, receiving, error.to_string()).await);
+                }
+            }
+        }
+    }
+
+    /// The first PLAY.
+    async fn begin(&mut self, range: NptRange, receiving: &Receiving) -> Result<(), Error> {
+        self.play(Some(range), receiving).await?;
+        self.began = self.resumed;
+        self.keep_alive_at = self.began + self.keep_alive_every();
+        let at = self.options.pause.map(|(at, _)| self.began + at);
+        self.stage = Stage::Playing { pause_at: at };
+        if let Some(length) = self.options.length {
+            // A server that keeps to the range ends by itself; it may begin earlier than asked for.
+            let total = self.media_total.filter(|total| *total <= length + EARLIER_MAX);
+            self.leave_at = Some(self.began + total.map_or(length, |total| total + LENGTH_GRACE));
+        }
+        Ok(())
+    }
+
+    /// PLAY; what comes is on a new clock.
+    async fn play(&mut self, range: Option<NptRange>, receiving: &Receiving) -> Result<(), Error> {
+        receiving.order(Order::Hold);
+        let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
+        self.resumed = Instant::now();
+        let started = self.control.client.started(&reply);
+        let started = started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
+        receiving.order(Order::Begin { sequence: started.sequence });
+        if self.pauses == 0 {
+            self.announced.sequence = started.sequence;
+            self.announced.timestamp = started.timestamp;
+        }
+        let Some(range) = started.range else { return Ok(()) };
+        self.announced.range = Some(range.to_string());
+        let NptStart::At(from) = range.start else { return Ok(()) };
+        let length = range.end.map(|end| end.saturating_sub(from));
+        if self.pauses == 0 {
+            self.media_total = length;
+        }
+        self.end_timestamp = started.timestamp.zip(length).map(|(timestamp, length)| {
+            let stamps = length.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
+            // Modulo 2^32, as timestamps are.
+            timestamp.wrapping_add(stamps as u32)
+        });
+        Ok(())
+    }
+
+    /// When to look again.
+    fn due(&self, look_at: Instant) -> Instant {
+        let turn = match self.stage {
+            Stage::Playing { pause_at } => pause_at,
+            Stage::Paused { until, .. } => Some(until),
+        };
+        let due = look_at.min(self.keep_alive_at);
+        turn.map_or(due, |turn| turn.min(due))
+    }
+
+    /// Asks for what is due.
+    async fn act(&mut self, now: Instant, receiving: &Receiving) -> Result<(), Error> {
+        match self.stage {
+            Stage::Playing { pause_at: Some(at) } if now >= at => {
+                self.control.ask("PAUSE", |client| client.pause()).await?;
+                receiving.order(Order::Pause);
+                let since = Instant::now();
+                let rest = self.options.pause.map_or(Duration::ZERO, |(_, rest)| rest);
+                self.stage = Stage::Paused { since, until: since + rest };
+                self.pauses += 1;
+            }
+            Stage::Paused { since, until } if now >= until => {
+                self.play(None, receiving).await?;
+                let rested = self.resumed - since;
+                self.leave_at = self.leave_at.map(|at| at + rested);
+                self.stage = Stage::Playing { pause_at: None };
+            }
+            _ => {}
+        }
+        if now >= self.keep_alive_at {
+            self.keep_alive_at = now + self.keep_alive_every();
+            self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await?;
+        }
+        Ok(())
+    }
+
+    fn keep_alive_every(&self) -> Duration {
+        (self.session_timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
+    }
+
+    /// Whether it is over for a reason that nobody says.
+    fn look(&self, books: &Books, now: Instant) -> Result<Option<End>, Error> {
+        if books.is_output_broken || !books.is_receiving {
+            // The thread says why when it is stopped.
+            return Ok(Some(End::Stopped));
+        }
+        if matches!(self.stage, Stage::Paused { .. }) {
+            return Ok(None);
+        }
+        if self.leave_at.is_some_and(|at| now >= at) {
+            return Ok(Some(End::Length));
+        }
+        let last = books.last.map_or(self.resumed, |last| last.max(self.resumed));
+        let quiet = now.saturating_duration_since(last);
+        let is_complete = self.short_s(books).is_some_and(|short| short <= SHORT_S_MAX);
+        if quiet >= QUIET && is_complete {
+            return Ok(Some(End::Quiet));
+        }
+        if quiet < SILENCE {
+            return Ok(None);
+        }
+        match books.last {
+            Some(_) => Ok(Some(End::Silent { seconds: quiet.as_secs() })),
+            None => Err(self.nothing_came(books)),
+        }
+    }
+
+    fn nothing_came(&self, books: &Books) -> Error {
+        let (port, waited) = (self.rtp_port, SILENCE.as_secs());
+        let mut found = format!("no packet came to UDP port {port} in {waited} s");
+        match books.foreign_from {
+            Some(from) => found.push_str(&format!(
+                ", but {} datagrams from {from}, where nobody was to send from",
+                books.foreign
+            )),
+            None if books.foreign + books.malformed > 0 => found.push_str(&format!(
+                ", but {} datagrams that were not of the stream",
+                books.foreign + books.malformed
+            )),
+            None => found.push_str("; is a firewall between?"),
+        }
+        self.control.fault("PLAY was granted", found)
+    }
+
+    /// How much of what was announced has not come.
+    fn short_s(&self, books: &Books) -> Option<f64> {
+        books.last?;
+        let end = self.end_timestamp?;
+        let stamps = end.wrapping_sub(books.last_timestamp).cast_signed();
+        Some(f64::from(stamps) / f64::from(CLOCK_RATE_HZ))
+    }
+
+    fn progress(&self, books: &Books, now: Instant) -> Progress {
+        Progress {
+            packets: books.reception.received(),
+            payload_bytes: books.payload_bytes,
+            lost: lost(&books.reception),
+            media: media(books),
+            media_total: self.media_total,
+            wall: now.saturating_duration_since(self.began),
+            lateness: books.lateness.last(),
+            is_paused: matches!(self.stage, Stage::Paused { .. }),
+        }
+    }
+
+    fn verdict(mut self, end: End, books: &Books, ended: &Ended, reports_sent: u64) -> Verdict {
+        let reception = &books.reception;
+        let wall = books.last.map(|last| last.saturating_duration_since(self.began));
+        self.announced.first_instead = books.first_instead;
+        let gaps = reception.gaps().iter();
+        let ended_by_itself = matches!(end, End::Bye | End::Quiet | End::Silent { .. });
+        Verdict {
+            packets: reception.received(),
+            payload_bytes: books.payload_bytes,
+            lost: lost(reception),
+            lost_at_ends: lost_at_ends(books),
+            gaps: gaps.map(|g| Missing { sequence: g.first as u16, packets: g.packets }).collect(),
+            gaps_unlisted: reception.gaps_unlisted(),
+            duplicates: reception.duplicates(),
+            reordered: reception.reordered(),
+            restarts: reception.restarts(),
+            strays: reception.strays(),
+            foreign: books.foreign,
+            malformed: books.malformed + books.rtcp.malformed,
+            misshapen: books.misshapen,
+            while_paused: books.while_paused,
+            kernel_drops: ended.kernel_drops,
+            receive_buffer_bytes: self.receive_buffer_bytes,
+            jitter_ms: ms(reception.jitter_time()),
+            lateness: lateness(books),
+            sender_reports: books.rtcp.sender_reports,
+            reports_sent,
+            bye: books.rtcp.said_bye,
+            pauses: self.pauses,
+            wall_s: wall.unwrap_or_default().as_secs_f64(),
+            media_s: media(books).as_secs_f64(),
+            short_s: self.short_s(books).filter(|_| ended_by_itself),
+            announced: self.announced,
+            output: self.options.output.zip(ended.written).map(|(path, written)| Recorded {
+                path,
+                bytes: written.bytes,
+                missing: ended.file_missing,
+                left_out_bytes: written.left_out_bytes,
+            }),
+            url: self.options.url,
+            end,
+        }
+    }
+}
+
+/// A packet from before the announced first counts as received (A.1) and must not hide a gap.
+fn lost(reception: &Reception) -> u64 {
+    let in_gaps: u64 = reception.gaps().iter().map(|gap| gap.packets).sum();
+    reception.lost().max(in_gaps + reception.gaps_unlisted())
+}
+
+/// Packets that the sender says it has sent and that no gap shows.
+fn lost_at_ends(books: &Books) -> u64 {
+    let Some((sender, _)) = books.rtcp.last_sender else { return 0 };
+    // Both count modulo 2^32. A sender that has counted before this session (a relay) differs by
+    // more than any stream loses at its ends.
+    let beyond = sender.packets.wrapping_sub(books.reception.expected() as u32);
+    if books.reception.restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
+        u64::from(beyond)
+    } else {
+        0
+    }
+}
+
+fn lateness(books: &Books) -> LatenessMs {
+    let figures = books.lateness.figures();
+    LatenessMs {
+        p50: ms(figures.p50),
+        p90: ms(figures.p90),
+        p99: ms(figures.p99),
+        p999: ms(figures.p999),
+        max: ms(figures.max),
+        late_share: figures.late as f64 / figures.packets.max(1) as f64,
+        bound: ms(LATE),
+        drift_ppm: books.lateness.drift_ppm(),
+    }
+}
+
+fn media(books: &Books) -> Duration {
+    Duration::from_secs(books.lateness.media_stamps().max(0).unsigned_abs()) / CLOCK_RATE_HZ
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+/// The sender is done: waits until nothing is under way any more.
+async fn settle(receiving: &Receiving) {
+    let until = Instant::now() + SETTLE_MAX;
+    loop {
+        sleep(SETTLE / 2).await;
+        let last = receiving.books().last;
+        if Instant::now() >= until || last.is_none_or(|last| last.elapsed() >= SETTLE) {
+            return;
+        }
+    }
+}
+
+/// Control is lost. A server that stops says BYE before; it may be under way.
+async fn last_word(reporter: &Reporter, receiving: &Receiving, found: String) -> End {
+    let bye = timeout(LAST_WORD_WAIT, reporter.bye.notified()).await;
+    settle(receiving).await;
+    if bye.is_ok() { End::Bye } else { End::Closed { found } }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Something is wrong when a stream says nothing for so long.
+const SILENCE: Duration = Duration::from_secs(5);
+/// All of it has come and BYE has not: it was lost.
+const QUIET: Duration = Duration::from_secs(2);
+const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_MAX: Duration = Duration::from_secs(1);
+const LAST_WORD_WAIT: Duration = Duration::from_millis(500);
+const FAREWELL_WAIT: Duration = Duration::from_secs(2);
+/// A time-out of nothing must not make this client a flood.
+const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
+/// A group of pictures: play may begin so much earlier than asked for.
+const EARLIER_MAX: Duration = Duration::from_secs(30);
+/// So long the server is given to end a range by itself.
+const LENGTH_GRACE: Duration = Duration::from_secs(2);
+const LOST_AT_ENDS_MAX: u32 = 1 << 16;

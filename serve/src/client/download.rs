@@ -1,0 +1,477 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Downloading a file to check it: one GET, counted against its Content-Length.
+//!
+//! For the demo, the tests and a person who wants to know how fast a server delivers; so it holds
+//! no copy of the file and can hand the bytes to whoever compares them. Costs one copy out of the
+//! socket.
+//!
+//! Sources: RFC 9112 §3.2, §4, §6.3 (framing); RFC 9110 §15.
+//! Does not do: ranges, redirections, chunked bodies, TLS; curl does.
+
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::control::{authority, connect};
+use super::{one_line, wrong_url};
+use crate::error::Error;
+
+/// Where the bytes of a download go.
+#[non_exhaustive]
+pub enum Target<'a> {
+    /// Nowhere: they are counted.
+    Nowhere,
+    /// Into a file; one that is there is replaced.
+    File(&'a Path),
+    /// To somebody who looks at them, in order, in pieces of any size.
+    Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
+}
+
+/// How a download is going.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Fetched {
+    /// Bytes that came.
+    pub bytes: u64,
+    /// Bytes that are to come in all, if the server said.
+    pub bytes_total: Option<u64>,
+    /// Since the request.
+    pub elapsed: Duration,
+}
+
+/// A download that is complete.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Download {
+    /// What was downloaded.
+    pub url: String,
+    /// The status: 200.
+    pub status: u16,
+    /// The type, if the server said.
+    pub content_type: Option<String>,
+    /// Bytes of the body.
+    pub bytes: u64,
+    /// From the request to the first byte of the answer, in seconds.
+    pub first_byte_s: f64,
+    /// From the request to the last byte, in seconds.
+    pub wall_s: f64,
+}
+
+impl std::fmt::Display for Download {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let rate = self.bytes as f64 / 1e6 / self.wall_s.max(1e-9);
+        write!(f, "{}: {} bytes in {:.3} s, {rate:.1} MB/s", self.url, self.bytes, self.wall_s)
+    }
+}
+
+/// Downloads a file from an `http:` URL. `progress` is called ten times a second at most.
+///
+/// # Errors A server that cannot be reached, any status but 200 (with what the body says), a body
+/// shorter than announced, a file that cannot be written.
+pub async fn download(
+    url: &str,
+    target: Target<'_>,
+    mut progress: impl FnMut(&Fetched),
+) -> Result<Download, Error> {
+    let place = Place::parse(url).ok_or_else(|| wrong_url(url))?;
+    let stream = connect(&place.host, place.port).await?;
+    let mut fetch = Fetch {
+        peer: format!("http {}", authority(&place.host, place.port)),
+        path: one_line(&place.path, PATH_CHARS_SHOWN),
+        stream,
+        buffer: vec![0; READ_BYTES],
+        filled: 0,
+    };
+    let began = Instant::now();
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pagewire\r\nAccept: */*\r\n\
+         Connection: close\r\n\r\n",
+        place.path,
+        authority(&place.host, place.port)
+    );
+    let sent = fetch.stream.write_all(request.as_bytes()).await;
+    sent.map_err(|error| fetch.fault(format!("the connection broke: {error}")))?;
+    let head = fetch.head().await?;
+    let first_byte_s = began.elapsed().as_secs_f64();
+    if head.status != 200 {
+        return Err(fetch.refusal(&head).await);
+    }
+    let mut sink = Open::new(target).await?;
+    let bytes = fetch.body(&head, &mut sink, began, &mut progress).await?;
+    sink.close().await?;
+    Ok(Download {
+        url: url.to_owned(),
+        status: head.status,
+        content_type: head.content_type,
+        bytes,
+        first_byte_s,
+        wall_s: began.elapsed().as_secs_f64(),
+    })
+}
+
+/// What an `http:` URL names.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    host: String,
+    port: u16,
+    path: String,
+}
+
+impl Place {
+    fn parse(url: &str) -> Option<Place> {
+        let (scheme, rest) = url.split_once("://")?;
+        let rest = rest.split('#').next()?;
+        let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(six) => six.split_once(']')?,
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        let port = match port.strip_prefix(':') {
+            Some(port) => port.parse().ok()?,
+            None if port.is_empty() => DEFAULT_PORT,
+            None => return None,
+        };
+        let is_host = |c: char| c.is_ascii_alphanumeric() || ".-_:%".contains(c);
+        let known = scheme.eq_ignore_ascii_case("http");
+        if !known || host.is_empty() || !host.chars().all(is_host) {
+            return None;
+        }
+        let slash = if path.starts_with('/') { "" } else { "/" };
+        let path = format!("{slash}{}", utf8_percent_encode(path, UNFIT));
+        Some(Place { host: host.to_owned(), port, path })
+    }
+}
+
+/// One exchange.
+struct Fetch {
+    peer: String,
+    path: String,
+    stream: TcpStream,
+    buffer: Vec<u8>,
+    /// Bytes of the body that came with the head, at the front of the buffer.
+    filled: usize,
+}
+
+/// What is needed of the head of an answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    reason: String,
+    content_bytes: Option<u64>,
+    content_type: Option<String>,
+}
+
+impl Fetch {
+    fn fault(&self, found: impl std::fmt::Display) -> Error {
+        Error::Peer { peer: self.peer.clone(), found: format!("GET {}: {found}", self.path) }
+    }
+
+    /// Reads what is there behind `from` in the buffer; 0 at the end of the connection.
+    async fn read(&mut self, from: usize) -> Result<usize, Error> {
+        match timeout(READ_WAIT, self.stream.read(&mut self.buffer[from..])).await {
+            Ok(Ok(bytes)) => Ok(bytes),
+            Ok(Err(error)) => Err(self.fault(format!("the connection broke: {error}"))),
+            Err(_) => Err(self.fault(format!("no byte came in {} s", READ_WAIT.as_secs()))),
+        }
+    }
+
+    async fn head(&mut self) -> Result<Head, Error> {
+        loop {
+            let received = &self.buffer[..self.filled];
+            if let Some(end) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                let head = Head::parse(&received[..end]).map_err(|found| self.fault(found))?;
+                self.buffer.copy_within(end + 4..self.filled, 0);
+                self.filled -= end + 4;
+                return Ok(head);
+            }
+            if self.filled >= HEAD_BYTES_MAX {
+                return Err(self.fault(format!("head of more than {HEAD_BYTES_MAX} bytes")));
+            }
+            match self.read(self.filled).await? {
+                0 => {
+                    return Err(self.fault("the server closed the connection instead of answering"));
+                }
+                bytes => self.filled += bytes,
+            }
+        }
+    }
+
+    async fn refusal(&mut self, head: &Head) -> Error {
+        // As much as one read brings: it is for one line.
+        let room = self.filled;
+        let more = if room < self.buffer.len() { self.read(room).await.unwrap_or(0) } else { 0 };
+        let body = &self.buffer[..(room + more).min(BODY_BYTES_SHOWN)];
+        let is_text = head.content_type.as_deref().is_some_and(|t| t.starts_with("text/plain"));
+        let body = if is_text { String::from_utf8_lossy(body) } else { "".into() };
+        let status = format!("{} {}", head.status, head.reason);
+        let body = one_line(&body, WORDS_CHARS_MAX);
+        // Many bodies begin by saying the status again.
+        let body = body.strip_prefix(&status).unwrap_or(&body).trim_start_matches([':', ' ']);
+        let colon = if body.is_empty() { "" } else { ": " };
+        self.fault(format!("{status}{colon}{body}"))
+    }
+
+    async fn body(
+        &mut self,
+        head: &Head,
+        sink: &mut Open<'_>,
+        began: Instant,
+        progress: &mut impl FnMut(&Fetched),
+    ) -> Result<u64, Error> {
+        let total = head.content_bytes;
+        let mut bytes = 0_u64;
+        let mut told = began;
+        let mut filled = std::mem::take(&mut self.filled);
+        loop {
+            let due = total.map_or(u64::MAX, |total| total - bytes);
+            let count = u64::try_from(filled).unwrap_or(u64::MAX).min(due);
+            sink.take(&self.buffer[..count as usize]).await?;
+            bytes += count;
+            let now = Instant::now();
+            let is_done = total == Some(bytes);
+            if is_done || now >= told + PROGRESS_EVERY {
+                told = now;
+                progress(&Fetched { bytes, bytes_total: total, elapsed: now - began });
+            }
+            if is_done {
+                return Ok(bytes);
+            }
+            filled = self.read(0).await?;
+            if filled == 0 {
+                return match total {
+                    None => Ok(bytes),
+                    Some(total) => {
+                        Err(self.fault(format!("the connection ended at byte {bytes} of {total}")))
+                    }
+                };
+            }
+        }
+    }
+}
+
+impl Head {
+    /// The head without its last line ends.
+    fn parse(bytes: &[u8]) -> Result<Head, String> {
+        let text = str::from_utf8(bytes).map_err(|_| "head that is not text (RFC 9112 §5)")?;
+        let mut lines = text.split("\r\n");
+        let status_line = lines.next().unwrap_or_default();
+        let no_status = || "no HTTP/1 status line (RFC 9112 §4)".to_owned();
+        let words = status_line.strip_prefix("HTTP/1.").ok_or_else(no_status)?;
+        let mut words = words.splitn(3, ' ');
+        let status = words.nth(1).and_then(|word| word.parse().ok()).ok_or_else(no_status)?;
+        let reason = one_line(words.next().unwrap_or_default(), WORDS_CHARS_MAX);
+        let mut head = Head { status, reason, ..Head::default() };
+        for (name, value) in lines.filter_map(|line| line.split_once(':')) {
+            let value = value.trim();
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => {
+                    let wrong =
+                        |_| format!("Content-Length {value:.20}: no number (RFC 9112 §6.3)");
+                    head.content_bytes = Some(value.parse().map_err(wrong)?);
+                }
+                "transfer-encoding" => {
+                    return Err(format!("Transfer-Encoding {value:.20}, which is not read here"));
+                }
+                "content-type" => head.content_type = Some(one_line(value, WORDS_CHARS_MAX)),
+                _ => {}
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// A target, opened.
+enum Open<'a> {
+    Nowhere,
+    File(&'a Path, tokio::fs::File),
+    Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
+}
+
+impl<'a> Open<'a> {
+    async fn new(target: Target<'a>) -> Result<Open<'a>, Error> {
+        Ok(match target {
+            Target::Nowhere => Open::Nowhere,
+            Target::Sink(sink) => Open::Sink(sink),
+            Target::File(path) => {
+                let file = tokio::fs::File::create(path).await;
+                Open::File(path, file.map_err(|source| failed("open", path, source))?)
+            }
+        })
+    }
+
+    async fn take(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match self {
+            Open::Nowhere => Ok(()),
+            Open::Sink(sink) => {
+                sink(bytes);
+                Ok(())
+            }
+            Open::File(path, file) => {
+                file.write_all(bytes).await.map_err(|source| failed("write", path, source))
+            }
+        }
+    }
+
+    async fn close(self) -> Result<(), Error> {
+        match self {
+            Open::File(path, mut file) => {
+                file.flush().await.map_err(|source| failed("write", path, source))
+            }
+            Open::Nowhere | Open::Sink(_) => Ok(()),
+        }
+    }
+}
+
+fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
+    Error::Host { call, object: path.display().to_string(), source }
+}
+
+/// What cannot stand in a request target; what is escaped already stays so.
+const UNFIT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
+const DEFAULT_PORT: u16 = 80;
+const READ_BYTES: usize = 256 << 10;
+const HEAD_BYTES_MAX: usize = 16 << 10;
+const BODY_BYTES_SHOWN: usize = 1024;
+const WORDS_CHARS_MAX: usize = 300;
+const PATH_CHARS_SHOWN: usize = 200;
+const READ_WAIT: Duration = Duration::from_secs(20);
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let place = |url: &str| Place::parse(url).map(|p| (p.host, p.port, p.path));
+        let some = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
+        assert_eq!(place("http://h/a.ts"), some("h", 80, "/a.ts"));
+        assert_eq!(place("HTTP://127.0.0.1:8080"), some("127.0.0.1", 8080, "/"));
+        assert_eq!(place("http://[::1]:80/a b%20ü?q#f"), some("::1", 80, "/a%20b%20%C3%BC?q"));
+        assert_eq!(place("http://h?q"), some("h", 80, "/?q"));
+        assert_eq!(place("http://h/a\r\nX: y"), some("h", 80, "/a%0D%0AX:%20y"));
+        for wrong in
+            ["http:///a", "http://h:x/", "http://h:99999/", "https://h/", "h/a", "http://u@h/"]
+        {
+            assert_eq!(place(wrong), None, "{wrong}");
+        }
+        assert_eq!(place("http://[::1"), None);
+        assert_eq!(place("http://[::1]x/"), None);
+    }
+
+    #[test]
+    fn heads_are_read_or_refused() {
+        let head =
+            Head::parse(b"HTTP/1.1 200 OK\r\ncontent-LENGTH: 12\r\nContent-Type: video/mp2t");
+        let head = head.unwrap();
+        assert_eq!((head.status, head.content_bytes), (200, Some(12)));
+        assert_eq!(head.content_type.as_deref(), Some("video/mp2t"));
+        assert_eq!(Head::parse(b"HTTP/1.0 404").unwrap().status, 404);
+        for wrong in [
+            &b"HTTP/2 200 OK"[..],
+            b"RTSP/1.0 200 OK",
+            b"HTTP/1.1 OK",
+            b"",
+            b"\xff",
+            b"HTTP/1.1 200 OK\r\nContent-Length: -1",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked",
+        ] {
+            assert!(Head::parse(wrong).is_err(), "{}", String::from_utf8_lossy(wrong));
+        }
+    }
+
+    /// Answers one GET with these bytes and closes.
+    async fn serve(answer: Vec<u8>) -> (String, tokio::task::JoinHandle<String>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let url = format!("http://{}/a.ts", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+            }
+            stream.write_all(&answer).await.unwrap();
+            stream.shutdown().await.unwrap();
+            String::from_utf8(request).unwrap()
+        });
+        (url, served)
+    }
+
+    fn answer(status: &str, length: usize, body: &[u8]) -> Vec<u8> {
+        let head = format!("HTTP/1.1 {status}\r\nContent-Type: text/plain\r\n");
+        let head = format!("{head}Content-Length: {length}\r\n\r\n");
+        [head.as_bytes(), body].concat()
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_arrives_in_the_sink_and_in_the_file() {
+        let body: Vec<u8> = (0..READ_BYTES * 2 + 77).map(|n| (n % 251) as u8).collect();
+        let (url, served) = serve(answer("200 OK", body.len(), &body)).await;
+        let mut seen = Vec::new();
+        let mut last = None;
+        let mut sink = |bytes: &[u8]| seen.extend_from_slice(bytes);
+        let done = download(&url, Target::Sink(&mut sink), |now| last = Some(*now)).await.unwrap();
+        assert!(seen == body);
+        assert_eq!((done.status, done.bytes), (200, body.len() as u64));
+        assert_eq!(
+            last.map(|now| (now.bytes, now.bytes_total)),
+            Some((done.bytes, Some(done.bytes)))
+        );
+        assert!(served.await.unwrap().starts_with("GET /a.ts HTTP/1.1\r\nHost: 127.0.0.1:"));
+
+        let (url, _) = serve(answer("200 OK", body.len(), &body)).await;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ts");
+        download(&url, Target::File(&path), |_| {}).await.unwrap();
+        assert!(std::fs::read(&path).unwrap() == body);
+    }
+
+    #[tokio::test]
+    async fn an_empty_file_is_a_file() {
+        let (url, _) = serve(answer("200 OK", 0, b"")).await;
+        assert_eq!(download(&url, Target::Nowhere, |_| {}).await.unwrap().bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn refusals_and_early_ends_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kept");
+        std::fs::write(&path, b"kept").unwrap();
+        for (bytes, found) in [
+            (answer("404 Not Found", 8, b"no such\n"), "GET /a.ts: 404 Not Found: no such"),
+            (answer("404 Not Found", 13, b"404 Not Found"), "GET /a.ts: 404 Not Found"),
+            (answer("404 Not Found", 19, b"404 Not Found: gone"), "/a.ts: 404 Not Found: gone"),
+            (answer("200 OK", 10, b"12345"), "GET /a.ts: the connection ended at byte 5 of 10"),
+            (Vec::new(), "the server closed the connection instead of answering"),
+            (vec![b'x'; HEAD_BYTES_MAX + 1], "head of more than 16384 bytes"),
+            (b"SSH-2.0-x\r\n\r\n".to_vec(), "no HTTP/1 status line (RFC 9112 §4)"),
+        ] {
+            let is_begun = bytes.starts_with(b"HTTP/1.1 200");
+            let (url, _served) = serve(bytes).await;
+            let target = if is_begun { Target::Nowhere } else { Target::File(&path) };
+            let error = download(&url, target, |_| {}).await.unwrap_err().to_string();
+            assert!(error.ends_with(found), "{error}");
+        }
+        assert_eq!(std::fs::read(&path).unwrap(), b"kept");
+    }
+
+    #[tokio::test]
+    async fn nobody_there() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let error = download(&format!("http://{address}/"), Target::Nowhere, |_| {}).await;
+        let error = error.unwrap_err().to_string();
+        assert!(error.starts_with(&format!("connect {address}: Connection refused")), "{error}");
+    }
+}

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A small RTSP server for the tests of the client, that does wrong exactly what it is told to.
+//!
+//! It reads requests by hand and shares nothing with `wire`'s server side, so that a mistake there
+//! does not hide one here. It sends packet n with sequence number first + n and timestamp n ×
+//! interval.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep_until;
+use wire::rtcp::{self, Seen, Sender};
+use wire::rtp::Header;
+
+/// What to send, and what to do wrong.
+#[derive(Debug, Clone)]
+pub(super) struct Script {
+    pub(super) packets: u16,
+    pub(super) interval: Duration,
+    pub(super) first_sequence: u16,
+    /// Packets that are counted as sent and are not.
+    pub(super) lose: Vec<u16>,
+    /// Packets that are sent twice.
+    pub(super) repeat: Vec<u16>,
+    /// Packets that are sent after the next one.
+    pub(super) delay: Vec<u16>,
+    /// Sent before the first packet, from the right port.
+    pub(super) noise: Vec<Vec<u8>>,
+    /// The sequence number in RTP-Info, where not the right one.
+    pub(super) announced: Option<u16>,
+    /// Whether answers to PLAY carry Range and RTP-Info.
+    pub(super) says_info: bool,
+    pub(super) says_bye: bool,
+    /// Close the connection before this packet.
+    pub(super) close_at: Option<u16>,
+    /// Answer this method with this status line, headers and body.
+    pub(super) refuse: Option<(&'static str, &'static str)>,
+    pub(super) session_timeout_s: u64,
+}
+
+impl Default for Script {
+    fn default() -> Script {
+        Script {
+            packets: 200,
+            interval: Duration::from_millis(2),
+            first_sequence: 65_450,
+            lose: Vec::new(),
+            repeat: Vec::new(),
+            delay: Vec::new(),
+            noise: Vec::new(),
+            announced: None,
+            says_info: true,
+            says_bye: true,
+            close_at: None,
+            refuse: None,
+            session_timeout_s: 60,
+        }
+    }
+}
+
+/// What the server has seen.
+#[derive(Debug, Default)]
+pub(super) struct Seeing {
+    /// Methods, in order.
+    pub(super) methods: Vec<String>,
+    /// The Range headers of PLAY.
+    pub(super) ranges: Vec<Option<String>>,
+    pub(super) rtcp: Vec<Seen>,
+}
+
+/// A server for one client.
+pub(super) struct Fake {
+    pub(super) address: SocketAddr,
+    pub(super) url: String,
+    seeing: Arc<Mutex<Seeing>>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+pub(super) const SSRC: u32 = 0xFACE_0001;
+
+/// The payload of packet n: seven TS packets.
+pub(super) fn payload(n: u16) -> Vec<u8> {
+    (0..7 * 188).map(|at| if at % 188 == 0 { 0x47 } else { (at as u16 ^ n) as u8 }).collect()
+}
+
+/// The payloads of packets, one after the other.
+pub(super) fn asset(packets: impl Iterator<Item = u16>) -> Vec<u8> {
+    packets.flat_map(payload).collect()
+}
+
+impl Fake {
+    pub(super) async fn start(script: Script) -> Fake {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seeing = Arc::new(Mutex::new(Seeing::default()));
+        let seen = seeing.clone();
+        let task = tokio::spawn(async move {
+            let (stream, peer) = listener.accept().await.unwrap();
+            Conversation::new(script, peer, seen).run(stream).await;
+        });
+        Fake { address, url: format!("rtsp://{address}/clip.ts"), seeing, task }
+    }
+
+    /// Waits until the client has left and tells what it did.
+    pub(super) async fn end(self) -> Seeing {
+        self.task.await.unwrap();
+        std::mem::take(&mut *self.seeing.lock().unwrap())
+    }
+}
+
+struct Conversation {
+    script: Script,
+    peer: SocketAddr,
+    seeing: Arc<Mutex<Seeing>>,
+    rtp: UdpSocket,
+    rtcp: UdpSocket,
+    ports: (u16, u16),
+    next: u16,
+    /// When the next packet is due; not while paused.
+    due: Option<Instant>,
+    is_closed: bool,
+}
+
+impl Conversation {
+    fn new(script: Script, peer: SocketAddr, seeing: Arc<Mutex<Seeing>>) -> Conversation {
+        let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        rtcp.set_nonblocking(true).unwrap();
+        let (ports, due) = ((0, 0), None);
+        Conversation { script, peer, seeing, rtp, rtcp, ports, next: 0, due, is_closed: false }
+    }
+
+    async fn run(mut self, mut stream: TcpStream) {
+        let mut bytes = Vec::new();
+        while !self.is_closed {
+            let due = self.due.unwrap_or_else(|| Instant::now() + Duration::from_secs(3600));
+            tokio::select! {
+                read = stream.read_buf(&mut bytes) => if read.unwrap_or(0) == 0 { break },
+                () = sleep_until(due.into()) => self.send(),
+            }
+            while let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {
+                let request: Vec<u8> = bytes.drain(..end + 4).collect();
+                let answer = self.answer(std::str::from_utf8(&request).unwrap());
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        }
+        let mut datagram = [0; 2048];
+        while let Ok(count) = self.rtcp.recv(&mut datagram) {
+            let seen = rtcp::parse(&datagram[..count]).unwrap();
+            self.seeing.lock().unwrap().rtcp.extend(seen);
+        }
+    }
+
+    fn answer(&mut self, request: &str) -> String {
+        let header = |name: &str| {
+            let found = request.lines().find_map(|line| line.strip_prefix(name));
+            found.map(|value| value.trim_start_matches(':').trim().to_owned())
+        };
+        let method = request.split(' ').next().unwrap().to_owned();
+        let cseq = header("CSeq").unwrap();
+        self.seeing.lock().unwrap().methods.push(method.clone());
+        if let Some((refused, answer)) = self.script.refuse
+            && refused == method
+        {
+            return answer.replacen("\r\n", &format!("\r\nCSeq: {cseq}\r\n"), 1);
+        }
+        let rest = match method.as_str() {
+            "DESCRIBE" => self.describe(),
+            "SETUP" => self.setup(&header("Transport").unwrap()),
+            "PLAY" => {
+                self.seeing.lock().unwrap().ranges.push(header("Range"));
+                self.play()
+            }
+            "PAUSE" => {
+                self.due = None;
+                "\r\n".to_owned()
+            }
+            "TEARDOWN" => {
+                if self.due.take().is_some() && self.script.says_bye {
+                    self.bye();
+                }
+                "\r\n".to_owned()
+            }
+            _ => "\r\n".to_owned(),
+        };
+        format!("RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n{rest}")
+    }
+
+    fn describe(&self) -> String {
+        let sdp = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=clip.ts\r\nt=0 0\r\na=control:*\r\n\
+            m=video 0 RTP/AVP 33\r\na=control:stream\r\n";
+        let base = "Content-Type: application/sdp\r\nContent-Base: rtsp://fake/clip.ts/";
+        format!("{base}\r\nContent-Length: {}\r\n\r\n{sdp}", sdp.len())
+    }
+
+    fn setup(&mut self, transport: &str) -> String {
+        let ports = transport.split(';').find_map(|part| part.strip_prefix("client_port="));
+        let (rtp, rtcp) = ports.unwrap().split_once('-').unwrap();
+        self.ports = (rtp.parse().unwrap(), rtcp.parse().unwrap());
+        let rtp = self.rtp.local_addr().unwrap().port();
+        let rtcp = self.rtcp.local_addr().unwrap().port();
+        format!(
+            "Session: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
+             ssrc={SSRC:08X}\r\n\r\n",
+            self.script.session_timeout_s
+        )
+    }
+
+    fn play(&mut self) -> String {
+        let script = &self.script;
+        self.due = Some(Instant::now());
+        if !script.says_info {
+            return "\r\n".to_owned();
+        }
+        let from = script.interval.as_secs_f64() * f64::from(self.next);
+        let to = script.interval.as_secs_f64() * f64::from(script.packets);
+        let sequence = script.announced.unwrap_or(script.first_sequence.wrapping_add(self.next));
+        let timestamp = self.timestamp(self.next);
+        format!(
+            "Range: npt={from:.3}-{to:.3}\r\nRTP-Info: url=rtsp://fake/clip.ts/stream;\
+             seq={sequence};rtptime={timestamp}\r\n\r\n"
+        )
+    }
+
+    /// Wraps in mid-stream.
+    fn timestamp(&self, n: u16) -> u32 {
+        let interval = self.script.interval.as_millis() as u32 * 90;
+        (u32::MAX - 100 * interval).wrapping_add(u32::from(n) * interval)
+    }
+
+    fn send(&mut self) {
+        let n = self.next;
+        if self.script.close_at == Some(n) {
+            if self.script.says_bye {
+                self.bye();
+            }
+            self.is_closed = true;
+            return;
+        }
+        if n == 0 {
+            for datagram in std::mem::take(&mut self.script.noise) {
+                self.to_rtp(&datagram);
+            }
+            let report = rtcp::sender_report(&self.sender(), "fake");
+            self.to_rtcp(&report);
+        }
+        if n == self.script.packets {
+            self.due = None;
+            if self.script.says_bye {
+                self.bye();
+            }
+            return;
+        }
+        if !self.script.delay.contains(&n) {
+            self.packet(n);
+        }
+        if n > 0 && self.script.delay.contains(&(n - 1)) {
+            self.packet(n - 1);
+        }
+        self.next += 1;
+        self.due = self.due.map(|due| due + self.script.interval);
+    }
+
+    fn packet(&self, n: u16) {
+        let sequence = self.script.first_sequence.wrapping_add(n);
+        let (timestamp, payload_type) = (self.timestamp(n), 33);
+        let header = Header { marker: false, payload_type, sequence, timestamp, ssrc: SSRC };
+        let datagram = [&header.write()[..], &payload(n)].concat();
+        if !self.script.lose.contains(&n) {
+            self.to_rtp(&datagram);
+        }
+        if self.script.repeat.contains(&n) {
+            self.to_rtp(&datagram);
+        }
+    }
+
+    fn bye(&self) {
+        self.to_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));
+    }
+
+    fn sender(&self) -> Sender {
+        let (ntp, rtp_timestamp) = (1 << 32, self.timestamp(self.next));
+        let packets = u32::from(self.next);
+        Sender { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets * 1316 }
+    }
+
+    fn to_rtp(&self, datagram: &[u8]) {
+        self.rtp.send_to(datagram, (self.peer.ip(), self.ports.0)).unwrap();
+    }
+
+    fn to_rtcp(&self, datagram: &[u8]) {
+        self.rtcp.send_to(datagram, (self.peer.ip(), self.ports.1)).unwrap();
+    }
+}

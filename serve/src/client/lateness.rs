@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How late packets are against the RTP clock.
+//!
+//! A packet's transit is its arrival minus its RTP timestamp, both in nanoseconds since the first
+//! packet. The packet with the least transit of all is the one a jitter buffer would set its clock
+//! by; every other packet's lateness is its transit beyond that. So a sender that sends ahead of
+//! time is not rewarded: one packet 20 ms early makes all punctual ones 20 ms late. That is the
+//! strictest reading, and what a player's buffer has to hold.
+//!
+//! The least transit is known only at the end, so transits are kept in bins of 50 µs and shifted
+//! then. A PLAY after a pause starts a clock of its own: the pause is not lateness. What the two
+//! machines' clocks drift apart is in the figures; [`Lateness::drift_ppm`] says how much that is.
+//! Costs a few hundred nanoseconds a packet; memory is one entry a bin in use.
+//!
+//! Sources: RFC 3550 §5.1 (timestamp), §6.4.1 (transit).
+//! Does not do: take the receiving thread's own delay out; what is reported is an upper bound.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// The lateness of all packets of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    /// Packets by lateness in bins, of the clocks that ended.
+    ended: BTreeMap<i64, u64>,
+    max_ns_ended: i64,
+    media_stamps_ended: i64,
+    clock: Option<Clock>,
+    drift_ppm: Option<f64>,
+}
+
+/// One clock: from a PLAY to the next pause.
+#[derive(Debug)]
+struct Clock {
+    began: Instant,
+    stamps: Unwrapped,
+    /// Packets by transit in bins.
+    bins: BTreeMap<i64, u64>,
+    min_ns: i64,
+    max_ns: i64,
+    last_ns: i64,
+    drift: Drift,
+}
+
+/// RTP timestamps without their wrap, counted from the first.
+#[derive(Debug)]
+struct Unwrapped {
+    last: u32,
+    at: i64,
+    min: i64,
+    max: i64,
+}
+
+/// The least transits of the first and of the last whole slice of time.
+#[derive(Debug, Default)]
+struct Drift {
+    first: Option<i64>,
+    slice: u64,
+    least: Option<i64>,
+    ppm: Option<f64>,
+}
+
+/// Lateness in figures.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Figures {
+    pub(super) packets: u64,
+    pub(super) p50: Duration,
+    pub(super) p90: Duration,
+    pub(super) p99: Duration,
+    pub(super) p999: Duration,
+    pub(super) max: Duration,
+    /// Packets later than [`LATE`].
+    pub(super) late: u64,
+}
+
+impl Lateness {
+    /// A packet arrived for the first time.
+    pub(super) fn arrived(&mut self, timestamp: u32, arrival: Instant) {
+        let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
+        clock.arrived(timestamp, arrival);
+    }
+
+    /// Closes the clock: the next packet starts another.
+    pub(super) fn renew(&mut self) {
+        let Some(clock) = self.clock.take() else { return };
+        self.drift_ppm = clock.drift.ppm.or(self.drift_ppm);
+        self.max_ns_ended = self.max_ns_ended.max(clock.max_ns - clock.min_ns);
+        self.media_stamps_ended += clock.stamps.max - clock.stamps.min;
+        let least = clock.least_bin();
+        for (bin, packets) in clock.bins {
+            *self.ended.entry(bin - least).or_default() += packets;
+        }
+    }
+
+    /// How late the last packet was, as far as can be known by now.
+    pub(super) fn last(&self) -> Duration {
+        self.clock
+            .as_ref()
+            .map_or(Duration::ZERO, |clock| nanoseconds(clock.last_ns - clock.min_ns))
+    }
+
+    /// From the first to the last timestamp of each clock, added up, in units of the RTP clock.
+    pub(super) fn media_stamps(&self) -> i64 {
+        let running = self.clock.as_ref().map_or(0, |clock| clock.stamps.max - clock.stamps.min);
+        self.media_stamps_ended + running
+    }
+
+    /// How much faster this machine's clock runs than the sender's; positive makes packets seem
+    /// ever later. Known after a minute of one clock.
+    pub(super) fn drift_ppm(&self) -> Option<f64> {
+        self.clock.as_ref().and_then(|clock| clock.drift.ppm).or(self.drift_ppm)
+    }
+
+    /// The figures by now.
+    pub(super) fn figures(&self) -> Figures {
+        let mut bins = self.ended.clone();
+        let mut max_ns = self.max_ns_ended;
+        if let Some(clock) = &self.clock {
+            let least = clock.least_bin();
+            for (bin, packets) in &clock.bins {
+                *bins.entry(bin - least).or_default() += packets;
+            }
+            max_ns = max_ns.max(clock.max_ns - clock.min_ns);
+        }
+        let total: u64 = bins.values().sum();
+        let quantile = |per_mille: u64| {
+            // Nearest rank: the least lateness that so many packets do not exceed.
+            let rank = total.saturating_mul(per_mille).div_ceil(1000).max(1);
+            let mut passed = 0;
+            let found = bins.iter().find(|(_, packets)| {
+                passed += **packets;
+                passed >= rank
+            });
+            nanoseconds(found.map_or(0, |(bin, _)| bin.saturating_mul(BIN_NS)).min(max_ns))
+        };
+        let late_bins = LATE.as_nanos() as i64 / BIN_NS;
+        Figures {
+            packets: total,
+            p50: quantile(500),
+            p90: quantile(900),
+            p99: quantile(990),
+            p999: quantile(999),
+            max: nanoseconds(max_ns),
+            late: bins.range(late_bins + 1..).map(|(_, packets)| packets).sum(),
+        }
+    }
+}
+
+impl Clock {
+    fn new(timestamp: u32, arrival: Instant) -> Clock {
+        Clock {
+            began: arrival,
+            stamps: Unwrapped { last: timestamp, at: 0, min: 0, max: 0 },
+            bins: BTreeMap::new(),
+            min_ns: i64::MAX,
+            max_ns: i64::MIN,
+            last_ns: 0,
+            drift: Drift::default(),
+        }
+    }
+
+    fn arrived(&mut self, timestamp: u32, arrival: Instant) {
+        let stamp = self.stamps.unwrap(timestamp);
+        let passed = arrival.saturating_duration_since(self.began);
+        let passed_ns = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
+        let transit_ns = passed_ns.saturating_sub(stamp.saturating_mul(NS_PER_9_STAMPS) / 9);
+        self.min_ns = self.min_ns.min(transit_ns);
+        self.max_ns = self.max_ns.max(transit_ns);
+        self.last_ns = transit_ns;
+        *self.bins.entry(bin(transit_ns)).or_default() += 1;
+        self.drift.note(passed, transit_ns);
+    }
+
+    fn least_bin(&self) -> i64 {
+        self.bins.first_key_value().map_or(0, |(bin, _)| *bin)
+    }
+}
+
+impl Unwrapped {
+    fn unwrap(&mut self, timestamp: u32) -> i64 {
+        let step = timestamp.wrapping_sub(self.last).cast_signed();
+        self.last = timestamp;
+        self.at = self.at.saturating_add(i64::from(step));
+        self.min = self.min.min(self.at);
+        self.max = self.max.max(self.at);
+        self.at
+    }
+}
+
+impl Drift {
+    fn note(&mut self, passed: Duration, transit_ns: i64) {
+        let slice = passed.as_secs() / DRIFT_SLICE_S;
+        if slice != self.slice {
+            if let Some(least) = self.least.take() {
+                let first = *self.first.get_or_insert(least);
+                let elapsed_s = self.slice * DRIFT_SLICE_S;
+                if elapsed_s >= DRIFT_AFTER_S {
+                    self.ppm = Some((least - first) as f64 / 1e3 / elapsed_s as f64);
+                }
+            }
+            self.slice = slice;
+        }
+        self.least = Some(self.least.map_or(transit_ns, |least| least.min(transit_ns)));
+    }
+}
+
+/// Far transits share the outermost bins, which bounds the memory a hostile sender can take.
+fn bin(transit_ns: i64) -> i64 {
+    transit_ns.div_euclid(BIN_NS).clamp(-BINS_MAX, BINS_MAX)
+}
+
+fn nanoseconds(ns: i64) -> Duration {
+    Duration::from_nanos(ns.max(0).unsigned_abs())
+}
+
+/// Later than this counts as late: the bound that the server's pacing is held to.
+pub(super) const LATE: Duration = Duration::from_millis(25);
+
+/// The RTP clock of MP2T runs at 90 kHz (RFC 2250 §2): nine of its units are 100 µs.
+const NS_PER_9_STAMPS: i64 = 100_000;
+const BIN_NS: i64 = 50_000;
+/// 20 s to either side of the first packet.
+const BINS_MAX: i64 = 400_000;
+const DRIFT_SLICE_S: u64 = 10;
+/// Before this a scheduling delay would pass for drift.
+const DRIFT_AFTER_S: u64 = 60;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Packets at their due times (10 ms apart) plus these delays.
+    fn play(lateness: &mut Lateness, from: Instant, first: u32, delays_ms: &[u64]) {
+        for (n, delay) in delays_ms.iter().enumerate() {
+            let timestamp = first.wrapping_add(n as u32 * 900);
+            lateness.arrived(timestamp, from + ms(n as u64 * 10 + delay));
+        }
+    }
+
+    #[test]
+    fn measured_from_the_earliest_packet_even_when_it_comes_last() {
+        let mut lateness = Lateness::default();
+        play(&mut lateness, Instant::now(), 0, &[30, 30, 30, 50, 0]);
+        let figures = lateness.figures();
+        assert_eq!((figures.p50, figures.max, figures.late), (ms(30), ms(50), 4));
+        assert_eq!(figures.packets, 5);
+        assert_eq!(lateness.last(), ms(0));
+    }
+
+    #[test]
+    fn the_clock_wraps_and_packets_change_places() {
+        let mut lateness = Lateness::default();
+        let from = Instant::now();
+        for (n, order) in [0_u32, 1, 3, 2, 4].into_iter().enumerate() {
+            let timestamp = (u32::MAX - 1000).wrapping_add(order * 900);
+            lateness.arrived(timestamp, from + ms(n as u64 * 10));
+        }
+        let figures = lateness.figures();
+        // The third came 10 ms early and so makes the punctual ones 10 ms late.
+        assert_eq!((figures.p50, figures.max), (ms(10), ms(20)));
+        assert_eq!(lateness.media_stamps(), 4 * 900);
+    }
+
+    #[test]
+    fn a_pause_is_not_lateness_and_each_clock_has_its_own_earliest() {
+        let mut lateness = Lateness::default();
+        let from = Instant::now();
+        play(&mut lateness, from, 7, &[0, 5, 0]);
+        lateness.renew();
+        play(&mut lateness, from + ms(3000), 7 + 2700, &[8, 0, 0]);
+        let figures = lateness.figures();
+        assert_eq!((figures.packets, figures.max, figures.late), (6, ms(8), 0));
+        assert_eq!(lateness.media_stamps(), 2 * 1800);
+    }
+
+    #[test]
+    fn the_bound_itself_is_not_late() {
+        let mut lateness = Lateness::default();
+        play(&mut lateness, Instant::now(), 0, &[0, 25, 26]);
+        assert_eq!(lateness.figures().late, 1);
+    }
+
+    #[test]
+    fn drift_is_told() {
+        let mut lateness = Lateness::default();
+        let from = Instant::now();
+        for second in 0..100_u64 {
+            // This machine's clock gains 50 µs a second.
+            let arrival = from + Duration::from_micros(second * 1_000_050);
+            lateness.arrived(second as u32 * 90_000, arrival);
+        }
+        let ppm = lateness.drift_ppm().unwrap();
+        assert!((49.0..51.0).contains(&ppm), "{ppm}");
+        let mut short = Lateness::default();
+        play(&mut short, from, 0, &[0; 50]);
+        assert_eq!(short.drift_ppm(), None);
+    }
+
+    #[test]
+    fn absurd_timestamps_are_bounded() {
+        let mut lateness = Lateness::default();
+        let from = Instant::now();
+        for n in 0..1000_u32 {
+            lateness.arrived(n.wrapping_mul(0x7FFF_FFFF), from + ms(u64::from(n)));
+        }
+        let clock = lateness.clock.as_ref().unwrap();
+        assert!(clock.bins.keys().all(|bin| bin.abs() <= BINS_MAX));
+        assert_eq!(lateness.figures().packets, 1000);
+    }
+}

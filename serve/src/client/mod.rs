@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client that checks: plays or downloads an asset and says what was wrong with it.
+//!
+//! It stands beside the server because the demo, the tests and an operator at night want to know
+//! the same thing: did every packet come, once, in order and in time. [`play`] goes the way of a
+//! player (DESCRIBE, SETUP, PLAY, receiver reports, TEARDOWN) and keeps books instead of showing
+//! pictures; [`download`] is a GET that counts.
+//!
+//! The way of a packet: kernel → `receive` (a thread of its own, one system call a packet) → books
+//! (`wire::rtp::Reception`, `lateness`) and, where a file is wanted, `reorder` → `output` (another
+//! thread). `control` speaks RTSP, `reports` RTCP, `course` conducts, `verdict` tells.
+//!
+//! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
+//! Does not do: decode, play more than one stream, RTP over TCP, TLS, proxies, cookies,
+//! redirections.
+
+mod control;
+mod course;
+mod download;
+mod lateness;
+mod output;
+mod play;
+mod receive;
+mod reorder;
+mod reports;
+mod sockets;
+mod verdict;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod trials;
+
+use crate::error::Error;
+
+pub use download::{Download, Fetched, Target, download};
+pub use play::{Play, Progress, play};
+pub use verdict::{Announced, End, LatenessMs, Missing, Recorded, Verdict};
+
+/// What a URL asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scheme {
+    /// `rtsp:`: a stream, for [`play`].
+    Rtsp,
+    /// `http:`: a file, for [`download`].
+    Http,
+}
+
+impl Scheme {
+    /// Which of the two a URL is.
+    ///
+    /// # Errors
+    /// Caller: neither, with what to write.
+    pub fn of(url: &str) -> Result<Scheme, Error> {
+        let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if scheme.eq_ignore_ascii_case("rtsp") {
+            Ok(Scheme::Rtsp)
+        } else if scheme.eq_ignore_ascii_case("http") {
+            Ok(Scheme::Http)
+        } else {
+            Err(wrong_url(url))
+        }
+    }
+}
+
+fn wrong_url(url: &str) -> Error {
+    Error::Option {
+        option: "URL",
+        found: one_line(url, URL_CHARS_SHOWN),
+        cure: "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH".to_owned(),
+    }
+}
+
+/// Foreign text made fit for one line of a message.
+fn one_line(text: &str, chars_max: usize) -> String {
+    let mut line = String::new();
+    for (n, word) in text.split(|c: char| c.is_whitespace() || c.is_control()).enumerate() {
+        if n > 0 && !line.is_empty() && !line.ends_with(' ') {
+            line.push(' ');
+        }
+        line.push_str(word);
+        if line.chars().count() > chars_max {
+            let kept: String = line.chars().take(chars_max).collect();
+            return format!("{}…", kept.trim_end());
+        }
+    }
+    line.trim_end().to_owned()
+}
+
+const URL_CHARS_SHOWN: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_told_apart() {
+        assert_eq!(Scheme::of("rtsp://h/a.ts").unwrap(), Scheme::Rtsp);
+        assert_eq!(Scheme::of("RTSP://h/a.ts").unwrap(), Scheme::Rtsp);
+        assert_eq!(Scheme::of("http://h/a.ts").unwrap(), Scheme::Http);
+        for wrong in ["https://h/a", "/a.ts", "", "rtspx://h/a", "rtsp:/h"] {
+            let error = Scheme::of(wrong).unwrap_err();
+            assert!(error.is_caller(), "{wrong}");
+            assert!(error.to_string().contains("write rtsp://HOST:PORT/PATH"), "{error}");
+        }
+    }
+
+    #[test]
+    fn foreign_text_is_one_short_line() {
+        assert_eq!(one_line("no PCR\r\n in  it\x1b[2J\n", 80), "no PCR in it [2J");
+        assert_eq!(one_line("ab cdef", 4), "ab c…");
+        assert_eq!(one_line("", 4), "");
+    }
+}

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file that a played stream is written to.
+//!
+//! The receiving thread must never wait for a disk: it gathers payloads in blocks and hands full
+//! ones to a thread that writes. When that thread is a whole queue behind, blocks are left out and
+//! the bytes counted, so that the verdict can say the file is not whole; nothing is lost in
+//! silence. Costs one copy a byte, one write call a block, and at most the queue's 32 MiB.
+//!
+//! Does not do: wait until the bytes are on the disk (fsync).
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use crate::error::Error;
+
+/// A file being written.
+pub(super) struct Output {
+    path: PathBuf,
+    block: Vec<u8>,
+    blocks: SyncSender<Vec<u8>>,
+    thread: JoinHandle<io::Result<()>>,
+    taken_bytes: u64,
+    left_out_bytes: u64,
+    /// The thread has given up; why is known at the end.
+    is_broken: bool,
+}
+
+/// What became of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Written {
+    pub(super) bytes: u64,
+    /// Bytes that came while the disk was a whole queue behind.
+    pub(super) left_out_bytes: u64,
+}
+
+impl Output {
+    /// Makes the file, or empties the one that is there.
+    pub(super) fn create(path: &Path) -> Result<Output, Error> {
+        let file = File::create(path).map_err(|source| failed("open", path, source))?;
+        Output::to(path, file)
+    }
+
+    fn to(path: &Path, file: impl Write + Send + 'static) -> Result<Output, Error> {
+        let (blocks, queue) = sync_channel(QUEUE_BLOCKS);
+        let thread = std::thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(move || write(file, &queue))
+            .map_err(|source| failed("clone", Path::new("thread output"), source))?;
+        Ok(Output {
+            path: path.to_owned(),
+            block: Vec::with_capacity(BLOCK_BYTES),
+            blocks,
+            thread,
+            taken_bytes: 0,
+            left_out_bytes: 0,
+            is_broken: false,
+        })
+    }
+
+    /// Takes bytes for the end of the file. Never waits.
+    pub(super) fn push(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = BLOCK_BYTES - self.block.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == BLOCK_BYTES {
+                self.hand_over();
+            }
+        }
+    }
+
+    /// Whether writing has failed: there is no use in going on.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Writes what is left and closes the file. Waits for the disk.
+    pub(super) fn finish(mut self) -> Result<Written, Error> {
+        let bytes = self.block.len() as u64;
+        // Refused only when the thread has given up, and then it says why.
+        if bytes > 0 && self.blocks.send(std::mem::take(&mut self.block)).is_ok() {
+            self.taken_bytes += bytes;
+        }
+        drop(self.blocks);
+        let ended = self.thread.join();
+        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")));
+        ended.map_err(|source| failed("write", &self.path, source))?;
+        Ok(Written { bytes: self.taken_bytes, left_out_bytes: self.left_out_bytes })
+    }
+
+    fn hand_over(&mut self) {
+        let block = std::mem::replace(&mut self.block, Vec::with_capacity(BLOCK_BYTES));
+        let bytes = block.len() as u64;
+        match self.blocks.try_send(block) {
+            Ok(()) => self.taken_bytes += bytes,
+            Err(TrySendError::Full(_)) => self.left_out_bytes += bytes,
+            Err(TrySendError::Disconnected(_)) => self.is_broken = true,
+        }
+    }
+}
+
+fn write(mut file: impl Write, queue: &Receiver<Vec<u8>>) -> io::Result<()> {
+    for block in queue {
+        file.write_all(&block)?;
+    }
+    file.flush()
+}
+
+fn failed(call: &'static str, object: &Path, source: io::Error) -> Error {
+    Error::Host { call, object: object.display().to_string(), source }
+}
+
+const BLOCK_BYTES: usize = 256 << 10;
+/// 32 MiB: a disk may be away for ten seconds of a 25 Mb/s stream.
+const QUEUE_BLOCKS: usize = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_is_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.ts");
+        let bytes: Vec<u8> = (0..BLOCK_BYTES * 2 + 1316).map(|n| (n * 31 % 251) as u8).collect();
+        let mut output = Output::create(&path).unwrap();
+        for payload in bytes.chunks(1316) {
+            output.push(payload);
+        }
+        let written = output.finish().unwrap();
+        assert_eq!(written, Written { bytes: bytes.len() as u64, left_out_bytes: 0 });
+        assert!(std::fs::read(&path).unwrap() == bytes);
+    }
+
+    /// A disk that stands still until the test lets it go.
+    struct Stuck(Receiver<()>);
+
+    impl Write for Stuck {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // An error means that the test has let go for good.
+            let _ = self.0.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_disk_that_stands_still_costs_counted_bytes_and_no_wait() {
+        let (go, gate) = sync_channel(0);
+        let mut output = Output::to(Path::new("stuck"), Stuck(gate)).unwrap();
+        let block = vec![0; BLOCK_BYTES];
+        let blocks = QUEUE_BLOCKS + 10;
+        for _ in 0..blocks {
+            output.push(&block);
+        }
+        drop(go);
+        let written = output.finish().unwrap();
+        assert_eq!(written.bytes + written.left_out_bytes, (blocks * BLOCK_BYTES) as u64);
+        // One may be in the writer's hands beside those in the queue.
+        assert!(written.left_out_bytes >= 9 * BLOCK_BYTES as u64, "{written:?}");
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_its_file() {
+        let path = Path::new("/dev/full");
+        if !path.exists() {
+            eprintln!("skip: there is no /dev/full");
+            return;
+        }
+        let mut output = Output::create(path).unwrap();
+        output.push(&[0; 1316]);
+        let error = output.finish().unwrap_err().to_string();
+        assert!(error.starts_with("write /dev/full: No space left on device"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told() {
+        let error = Output::create(Path::new("/nowhere/out.ts")).map(|_| ()).unwrap_err();
+        assert!(error.to_string().starts_with("open /nowhere/out.ts: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTCP of the receiving side: sender reports and BYE in, receiver reports out.
+//!
+//! Costs one datagram of about 60 bytes each way in five seconds.
+//!
+//! Sources: RFC 3550 §6.2, §6.3.1 (when), §6.4.2 (receiver report), §6.6 (BYE).
+//! Does not do: adapt the interval to a crowd; there is one sender and one receiver.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+use wire::rtcp::{self, Seen};
+
+use super::receive::{Books, open};
+use crate::error::Error;
+
+/// This receiver, as the sender sees it.
+pub(super) struct Reporter {
+    socket: UdpSocket,
+    host: IpAddr,
+    /// Where reports go: as SETUP said, else where the first sender report comes from.
+    to: Mutex<Option<SocketAddr>>,
+    ssrc: u32,
+    cname: String,
+    books: Arc<Mutex<Books>>,
+    sent: AtomicU64,
+    /// Told once when the sender says BYE.
+    pub(super) bye: Notify,
+}
+
+impl Reporter {
+    pub(super) fn start(
+        socket: std::net::UdpSocket,
+        host: IpAddr,
+        to: Option<SocketAddr>,
+        books: Arc<Mutex<Books>>,
+    ) -> Result<Reporter, Error> {
+        let failed =
+            |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
+        socket.set_nonblocking(true).map_err(failed("fcntl"))?;
+        let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
+        let ssrc = random();
+        Ok(Reporter {
+            socket,
+            host,
+            to: Mutex::new(to),
+            ssrc,
+            cname: format!("play-{ssrc:08x}"),
+            books,
+            sent: AtomicU64::new(0),
+            bye: Notify::new(),
+        })
+    }
+
+    /// Reports sent so far.
+    pub(super) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// Listens and reports until it is dropped.
+    pub(super) async fn exchange(&self) -> Infallible {
+        let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
+        let mut next = tokio::time::Instant::now() + rtcp::report_interval(true, random());
+        loop {
+            tokio::select! {
+                received = self.socket.recv_from(&mut datagram) => match received {
+                    Ok((bytes, from)) => self.hear(&datagram[..bytes], from),
+                    // What an ICMP message left behind, or memory that is short: RTCP can wait.
+                    Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
+                },
+                () = tokio::time::sleep_until(next) => {
+                    self.report().await;
+                    next = tokio::time::Instant::now() + rtcp::report_interval(false, random());
+                }
+            }
+        }
+    }
+
+    /// A last report, and BYE.
+    pub(super) async fn leave(&self) {
+        self.report().await;
+        self.send(&rtcp::receiver_bye(self.ssrc, &self.cname, "")).await;
+    }
+
+    fn hear(&self, datagram: &[u8], from: SocketAddr) {
+        if from.ip().to_canonical() != self.host.to_canonical() {
+            return;
+        }
+        let arrival = Instant::now();
+        let mut books = open(&self.books);
+        let Ok(seen) = rtcp::parse(datagram) else {
+            books.rtcp.malformed += 1;
+            return;
+        };
+        for item in seen {
+            match item {
+                Seen::Sender(sender) if books.ssrc.is_none_or(|ssrc| ssrc == sender.ssrc) => {
+                    books.rtcp.sender_reports += 1;
+                    books.rtcp.last_sender = Some((sender, arrival));
+                    self.to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
+                }
+                Seen::Bye { ssrc } if books.ssrc.is_none_or(|source| source == ssrc) => {
+                    books.rtcp.said_bye = true;
+                    self.bye.notify_one();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    async fn report(&self) {
+        let reports = {
+            let mut books = open(&self.books);
+            let sender = books.rtcp.last_sender;
+            let source = books.ssrc.filter(|_| books.reception.received() > 0);
+            source.map(|ssrc| {
+                let mut report = books.reception.report(ssrc);
+                if let Some((sender, arrival)) = sender {
+                    report.last_sender_report = rtcp::ntp_middle(sender.ntp);
+                    report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
+                }
+                report
+            })
+        };
+        self.send(&rtcp::receiver_report(self.ssrc, reports.as_slice(), &self.cname)).await;
+    }
+
+    async fn send(&self, datagram: &[u8]) {
+        let to = *self.to.lock().unwrap_or_else(|e| e.into_inner());
+        // A report that does not get out is made up for by the next.
+        if let Some(to) = to
+            && self.socket.send_to(datagram, to).await.is_ok()
+        {
+            self.sent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Any number: it need not be secret, only unlike others'.
+fn random() -> u32 {
+    getrandom::u32().unwrap_or_else(|_| std::process::id().wrapping_mul(0x9E37_79B9))
+}
+
+const DATAGRAM_BYTES_MAX: usize = 2048;
+const PAUSE_AFTER_ERROR: std::time::Duration = std::time::Duration::from_millis(100);

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pair of UDP sockets that a stream is received on, and what the kernel dropped on one.
+//!
+//! RTP goes to an even port and RTCP to the next (RFC 3550 §11). A free pair is found by binding:
+//! an even port of the kernel's choice, and its neighbour; a taken neighbour means another try. The
+//! RTP socket gets a receive buffer for some seconds of media, past the system's limit where that
+//! is allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine loses time and not packets.
+//!
+//! Sources: RFC 3550 §11; socket(7) SO_RCVBUF, SO_RCVBUFFORCE; proc(5) /proc/net/udp.
+//! Does not do: hold ports open in a firewall.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::error::Error;
+
+/// Two neighbouring ports.
+pub(super) struct Pair {
+    pub(super) rtp: UdpSocket,
+    pub(super) rtcp: UdpSocket,
+    pub(super) ports: wire::rtsp::Ports,
+    /// The receive buffer the kernel granted for RTP, its own overhead included.
+    pub(super) buffer_bytes: usize,
+}
+
+impl Pair {
+    /// Binds a pair on the address that `local` has; its port does not matter.
+    pub(super) fn bind(local: SocketAddr) -> Result<Pair, Error> {
+        let mut last = io::ErrorKind::AddrInUse.into();
+        for _ in 0..PAIRS_TRIED_MAX {
+            match pair(local) {
+                Ok(pair) => return Ok(pair),
+                Err(error) => last = error,
+            }
+        }
+        let object = format!("a pair of UDP ports on {}", local.ip());
+        Err(Error::Host { call: "bind", object, source: last })
+    }
+}
+
+fn pair(local: SocketAddr) -> io::Result<Pair> {
+    let at = |port: u16| SocketAddr::new(local.ip(), port);
+    let picked = bound(with_scope(local, at(0)))?;
+    let even = picked.local_addr()?.port() & !1;
+    // The odd one that was picked is let go: its pair may be free all the same.
+    let picked = (picked.local_addr()?.port() == even).then_some(picked);
+    let rtp = match picked {
+        Some(socket) => socket,
+        None => bound(with_scope(local, at(even)))?,
+    };
+    let rtcp = bound(with_scope(local, at(even + 1)))?;
+    let buffer_bytes = enlarge(&rtp)?;
+    Ok(Pair { rtp, rtcp, ports: wire::rtsp::Ports { rtp: even, rtcp: even + 1 }, buffer_bytes })
+}
+
+/// A link-local IPv6 address is none without its interface.
+fn with_scope(local: SocketAddr, mut at: SocketAddr) -> SocketAddr {
+    if let (SocketAddr::V6(local), SocketAddr::V6(at)) = (local, &mut at) {
+        at.set_scope_id(local.scope_id());
+    }
+    at
+}
+
+fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
+    use rustix::net::sockopt;
+    if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
+        // Not privileged: the kernel grants what net.core.rmem_max allows.
+        sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
+    }
+    Ok(sockopt::socket_recv_buffer_size(socket)?)
+}
+
+/// Datagrams the kernel dropped because this socket's buffer was full; none where it does not say.
+pub(super) fn kernel_drops(socket: &UdpSocket) -> Option<u64> {
+    let inode = rustix::fs::fstat(socket.as_fd()).ok()?.st_ino;
+    let table = match socket.local_addr().ok()? {
+        SocketAddr::V4(_) => "/proc/net/udp",
+        SocketAddr::V6(_) => "/proc/net/udp6",
+    };
+    drops_of(&std::fs::read_to_string(table).ok()?, inode)
+}
+
+fn drops_of(table: &str, inode: u64) -> Option<u64> {
+    table.lines().skip(1).find_map(|line| {
+        let mut columns = line.split_ascii_whitespace().skip(INODE_COLUMN);
+        (columns.next()?.parse() == Ok(inode)).then(|| columns.last()?.parse().ok())?
+    })
+}
+
+/// Four seconds of a 64 Mb/s stream.
+const BUFFER_BYTES: usize = 32 << 20;
+const PAIRS_TRIED_MAX: u32 = 64;
+/// `sl local rem st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops`.
+const INODE_COLUMN: usize = 9;
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    #[test]
+    fn the_pair_is_even_and_odd_and_one_apart() {
+        let mut hosts = vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))];
+        if UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+            hosts.push((Ipv6Addr::LOCALHOST, 0).into());
+        } else {
+            eprintln!("skip: no IPv6 on this machine's loopback");
+        }
+        for local in hosts {
+            let pair = Pair::bind(local).unwrap();
+            assert_eq!(pair.ports.rtp % 2, 0);
+            assert_eq!(pair.rtp.local_addr().unwrap().port(), pair.ports.rtp);
+            assert_eq!(pair.rtcp.local_addr().unwrap().port(), pair.ports.rtp + 1);
+            assert!(pair.buffer_bytes >= 4096, "{}", pair.buffer_bytes);
+        }
+    }
+
+    #[test]
+    fn the_kernels_table_is_read() {
+        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+            retrnsmt   uid  timeout inode ref pointer drops\n\
+            \x20 364: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
+            0        0 4711 2 0000000000000000 0\n\
+            \x20 366: 0100007F:1F92 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
+            1000        0 4712 2 0000000000000000 17\n";
+        assert_eq!(drops_of(table, 4712), Some(17));
+        assert_eq!(drops_of(table, 4711), Some(0));
+        assert_eq!(drops_of(table, 1), None);
+        assert_eq!(drops_of("", 1), None);
+    }
+
+    #[test]
+    fn what_a_full_buffer_costs_is_seen() {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        if kernel_drops(&receiver).is_none() {
+            eprintln!("skip: this kernel does not list its UDP sockets in /proc/net/udp");
+            return;
+        }
+        assert_eq!(kernel_drops(&receiver), Some(0));
+        rustix::net::sockopt::set_socket_recv_buffer_size(&receiver, 4096).unwrap();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        for _ in 0..100 {
+            sender.send_to(&[0; 1328], receiver.local_addr().unwrap()).unwrap();
+        }
+        receiver.set_nonblocking(true).unwrap();
+        let mut buffer = [0; 2048];
+        let received = std::iter::from_fn(|| receiver.recv(&mut buffer).ok()).count() as u64;
+        assert_eq!(kernel_drops(&receiver), Some(100 - received));
+    }
+}

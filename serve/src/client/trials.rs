@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The client against a server that does wrong what it is told to: the verdict must name exactly
+//! that.
+
+use std::time::Duration;
+
+use wire::rtcp::Seen;
+
+use super::fake::{Fake, SSRC, Script, Seeing, asset};
+use super::verdict::{End, Missing, Verdict};
+use super::{Play, play};
+use crate::error::Error;
+
+/// Plays with these options; the verdict, what the server saw, and the file.
+async fn trial(script: Script, options: impl FnOnce(&mut Play)) -> (Verdict, Seeing, Vec<u8>) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.ts");
+    let fake = Fake::start(script).await;
+    let mut asked = Play::new(&fake.url);
+    asked.output = Some(path.clone());
+    options(&mut asked);
+    let verdict = play(asked, |_| {}).await.unwrap();
+    (verdict, fake.end().await, std::fs::read(path).unwrap())
+}
+
+async fn refused(script: Script) -> Error {
+    let fake = Fake::start(script).await;
+    play(Play::new(&fake.url), |_| {}).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
+    let mut seen_wall = Duration::ZERO;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.ts");
+    let fake = Fake::start(Script::default()).await;
+    let mut asked = Play::new(&fake.url);
+    asked.output = Some(path.clone());
+    let verdict = play(asked, |progress| seen_wall = progress.wall).await.unwrap();
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!((verdict.packets, verdict.end.clone(), verdict.bye), (200, End::Bye, true));
+    assert_eq!((verdict.lost, verdict.lost_at_ends, verdict.duplicates), (0, 0, 0));
+    assert_eq!(verdict.sender_reports, 2);
+    assert_eq!(verdict.announced.sequence, Some(65_450));
+    assert!((0.39..0.4).contains(&verdict.media_s), "{}", verdict.media_s);
+    assert!(verdict.wall_s > 0.0, "{}", verdict.wall_s);
+    assert!(seen_wall > Duration::ZERO);
+    assert!(std::fs::read(path).unwrap() == asset(0..200));
+
+    let seeing = fake.end().await;
+    assert_eq!(seeing.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+    assert_eq!(seeing.ranges, [Some("npt=0.000-".to_owned())]);
+    let report = seeing.rtcp.iter().find_map(|seen| match seen {
+        Seen::Report { report, .. } => Some(*report),
+        _ => None,
+    });
+    let report = report.unwrap();
+    assert_eq!((report.ssrc, report.lost, report.fraction_lost), (SSRC, 0, 0));
+    assert_eq!(report.highest_sequence, 65_450 + 199);
+    assert_eq!(report.last_sender_report, 1 << 16);
+    assert!(matches!(seeing.rtcp.last(), Some(Seen::Bye { .. })), "{:?}", seeing.rtcp);
+}
+
+#[tokio::test]
+async fn loss_duplicates_and_reordering_are_named_exactly() {
+    let script = Script {
+        lose: vec![10, 11, 12, 90],
+        repeat: vec![20, 150],
+        delay: vec![30, 85, 160],
+        ..Script::default()
+    };
+    let (verdict, _, file) = trial(script, |_| {}).await;
+    assert_eq!((verdict.packets, verdict.lost, verdict.lost_at_ends), (200 - 4 + 2, 4, 0));
+    assert_eq!((verdict.duplicates, verdict.reordered), (2, 3));
+    let missing = |sequence, packets| Missing { sequence, packets };
+    assert_eq!(verdict.gaps, [missing(65_460, 3), missing(4, 1)]);
+    assert!(!verdict.is_whole());
+    assert!(file == asset((0..200).filter(|n| ![10, 11, 12, 90].contains(n))));
+    let written = verdict.output.as_ref().unwrap();
+    assert_eq!((written.missing, written.bytes), (4, 196 * 1316));
+    let text = verdict.to_string();
+    assert!(
+        text.contains("NOT whole") && text.contains("4 lost, 2 duplicates, 3 reordered"),
+        "{text}"
+    );
+    assert!(text.contains("65460 (+2), 4\n"), "{text}");
+    assert!(text.contains("4 packets missing"), "{text}");
+}
+
+#[tokio::test]
+async fn duplicates_and_reordering_alone_do_no_harm() {
+    let script = Script { repeat: vec![0, 199], delay: vec![0, 40, 41], ..Script::default() };
+    let (verdict, _, file) = trial(script, |_| {}).await;
+    assert!(verdict.is_whole(), "{verdict}");
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
+async fn losses_before_the_first_and_after_the_last_packet_are_known() {
+    let script = Script { lose: vec![0, 1, 197, 198, 199], ..Script::default() };
+    let (verdict, _, file) = trial(script, |_| {}).await;
+    assert_eq!((verdict.lost, verdict.lost_at_ends), (2, 3));
+    assert_eq!(verdict.gaps, [Missing { sequence: 65_450, packets: 2 }]);
+    assert!(!verdict.is_whole());
+    assert!(file == asset(2..197));
+}
+
+#[tokio::test]
+async fn a_pause_loses_nothing_and_is_not_lateness() {
+    let script = Script { session_timeout_s: 3, ..Script::default() };
+    let pause = (Duration::from_millis(200), Duration::from_millis(1500));
+    let (verdict, seeing, file) = trial(script, |asked| asked.pause = Some(pause)).await;
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (200, 1, 0));
+    assert!(file == asset(0..200));
+    // Half of the packets came 1.5 s after the others: no fewer than that would be late.
+    assert!(verdict.lateness.p90 < 750.0 && verdict.jitter_ms < 75.0, "{verdict}");
+    assert!(verdict.wall_s >= 1.5, "{verdict}");
+    // A third of the time-out is a second.
+    let methods = ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "GET_PARAMETER", "PLAY", "TEARDOWN"];
+    assert_eq!(seeing.methods, methods);
+    assert_eq!(seeing.ranges, [Some("npt=0.000-".to_owned()), None]);
+}
+
+#[tokio::test]
+async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
+    let script = Script { packets: 60_000, says_info: false, ..Script::default() };
+    let (verdict, seeing, file) = trial(script, |asked| {
+        asked.start = Some(Duration::from_secs(30));
+        asked.length = Some(Duration::from_millis(300));
+    })
+    .await;
+    assert_eq!(verdict.end, End::Length);
+    assert_eq!(seeing.ranges, [Some("npt=30.000-30.300".to_owned())]);
+    assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
+    assert!(file == asset(0..verdict.packets as u16));
+}
+
+#[tokio::test]
+async fn stopped_from_here() {
+    let script = Script { packets: 60_000, ..Script::default() };
+    let stop = tokio::time::sleep(Duration::from_millis(300));
+    let (verdict, seeing, file) = trial(script, |asked| asked.stop = Some(Box::pin(stop))).await;
+    // BYE is the answer to TEARDOWN.
+    assert_eq!((verdict.end.clone(), verdict.bye), (End::Stopped, true));
+    assert!(verdict.is_whole(), "{verdict}");
+    assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
+    assert!(file == asset(0..verdict.packets as u16));
+}
+
+#[tokio::test]
+async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_heard() {
+    let script = Script { close_at: Some(100), says_bye: false, ..Script::default() };
+    let (verdict, _, file) = trial(script.clone(), |_| {}).await;
+    let found = "the server closed the connection".to_owned();
+    assert_eq!((verdict.end.clone(), verdict.packets), (End::Closed { found }, 100));
+    assert!(!verdict.is_whole());
+    assert!(file == asset(0..100));
+
+    let script = Script { says_bye: true, interval: Duration::from_millis(10), ..script };
+    let (verdict, ..) = trial(script, |_| {}).await;
+    assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (End::Bye, 0, 0));
+    // Nothing of what was sent is lost, but a second of what was announced was not sent.
+    assert!(!verdict.is_whole());
+    assert!(verdict.to_string().contains("1.0 s of it did not come"), "{verdict}");
+}
+
+#[tokio::test]
+async fn an_end_without_bye_is_noticed() {
+    let script = Script { says_bye: false, ..Script::default() };
+    let (verdict, ..) = trial(script, |_| {}).await;
+    assert_eq!((verdict.end.clone(), verdict.bye), (End::Quiet, false));
+    assert!(verdict.is_whole(), "{verdict}");
+}
+
+#[tokio::test]
+async fn what_is_not_of_the_stream_is_counted_and_left_out() {
+    let mut other = vec![0x80, 33, 0, 1, 0, 0, 0, 0, 1, 2, 3, 4];
+    other.extend([0x47; 188]);
+    let noise = vec![b"no RTP at all".to_vec(), other, Vec::new()];
+    let (verdict, _, file) = trial(Script { noise, ..Script::default() }, |_| {}).await;
+    assert_eq!((verdict.malformed, verdict.foreign, verdict.packets), (2, 1, 200));
+    assert!(verdict.is_whole(), "{verdict}");
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
+async fn a_wrong_rtp_info_is_told_and_the_stream_still_taken() {
+    let script = Script { announced: Some(30_000), ..Script::default() };
+    let (verdict, _, file) = trial(script, |_| {}).await;
+    assert_eq!((verdict.announced.first_instead, verdict.lost), (Some(65_450), 0));
+    assert!(
+        verdict.to_string().contains("RTP-Info named sequence 30000, and 65450 came"),
+        "{verdict}"
+    );
+    assert!(file == asset(0..200));
+}
+
+#[tokio::test]
+async fn a_verdict_is_written_as_json() {
+    let (verdict, ..) = trial(Script { lose: vec![3], ..Script::default() }, |_| {}).await;
+    let json: serde_json::Value = serde_json::to_value(&verdict).unwrap();
+    assert_eq!(json["gaps"][0]["sequence"], 65_453);
+    assert_eq!((&json["end"], &json["lost"]), (&"bye".into(), &1.into()));
+    assert!(json["lateness"]["p99"].is_number());
+}
+
+#[tokio::test]
+async fn refusals_say_what_the_server_said_and_what_to_do() {
+    for (method, answer, found) in [
+        (
+            "DESCRIBE",
+            "RTSP/1.0 404 Not Found\r\n\r\n",
+            "DESCRIBE: 404 Not Found; the index of the server lists what is there",
+        ),
+        (
+            "DESCRIBE",
+            "RTSP/1.0 415 Unsupported Media Type\r\nContent-Type: text/plain\r\n\
+             Content-Length: 17\r\n\r\nit has no clock\r\n",
+            "415 Unsupported Media Type: it has no clock; it can be downloaded over HTTP",
+        ),
+        (
+            "SETUP",
+            "RTSP/1.0 461 Unsupported Transport\r\n\r\n",
+            "SETUP: 461 Unsupported Transport; it does not send RTP over UDP to this address",
+        ),
+        ("DESCRIBE", "RTSP/1.0 200 OK\r\n\r\n", "session description that is not SDP"),
+        ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no Session header"),
+        ("PLAY", "RTSP/1.0 457 Invalid Range\r\n\r\n", "start before the end of the asset"),
+        ("PLAY", "SSH-2.0-x\r\n\r\n", "start line that is not RTSP (RFC 2326 §6.1)"),
+    ] {
+        let error = refused(Script { refuse: Some((method, answer)), ..Script::default() }).await;
+        let text = error.to_string();
+        assert!(text.contains(found), "{text}");
+        assert!(text.starts_with("rtsp 127.0.0.1:"), "{text}");
+        assert!(!error.is_caller());
+    }
+}
+
+#[tokio::test]
+async fn nothing_comes_and_the_firewall_is_suspected() {
+    let script = Script { packets: 0, says_info: false, says_bye: false, ..Script::default() };
+    let fake = Fake::start(script).await;
+    let error = play(Play::new(&fake.url), |_| {}).await.unwrap_err().to_string();
+    assert!(error.contains("no packet came to UDP port"), "{error}");
+    assert!(error.ends_with("in 5 s; is a firewall between?"), "{error}");
+    assert_eq!(fake.end().await.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+}
+
+#[tokio::test]
+async fn nobody_there_and_wrong_options() {
+    let fake = Fake::start(Script::default()).await;
+    let address = fake.address;
+    // Aborted: the port is free again, and nobody listens.
+    drop(fake);
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = free.local_addr().unwrap();
+    drop(free);
+    assert_ne!(address, nobody);
+    let error = play(Play::new(format!("rtsp://{nobody}/a.ts")), |_| {}).await.unwrap_err();
+    let expected = format!("connect {nobody}: Connection refused");
+    assert!(error.to_string().starts_with(&expected), "{error}");
+
+    let wrong = play(Play::new("a.ts"), |_| {}).await.unwrap_err();
+    assert!(wrong.is_caller() && wrong.to_string().contains("write rtsp://"), "{wrong}");
+    let mut asked = Play::new(format!("rtsp://{nobody}/a.ts"));
+    asked.length = Some(Duration::ZERO);
+    let wrong = play(asked, |_| {}).await.unwrap_err();
+    assert!(wrong.is_caller() && wrong.to_string().starts_with("--length: 0 s"), "{wrong}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_ends_the_play() {
+    let fake = Fake::start(Script::default()).await;
+    let mut asked = Play::new(&fake.url);
+    asked.output = Some("/nowhere/out.ts".into());
+    let error = play(asked, |_| {}).await.unwrap_err().to_string();
+    assert!(error.starts_with("open /nowhere/out.ts: No such file"), "{error}");
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong when a server is started, in the four kinds of the house: a host's refusal, a
+//! caller's wrong option. Peers' mistakes are answered on the wire and never become an [`Error`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why the server did not start, or a client did not finish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Caller: the folder to serve.
+    #[error("serve {}: {source}; name a folder that exists and is readable", path.display())]
+    Folder {
+        /// What was asked for.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Caller: an option that cannot be taken.
+    #[error("{option}: {found}; {cure}")]
+    Option {
+        /// The option as written on the command line.
+        option: &'static str,
+        /// What was found.
+        found: String,
+        /// What to write.
+        cure: String,
+    },
+    /// Host: a listening socket or the media ports.
+    #[error("{what} {address}: {source}; {cure}")]
+    Listen {
+        /// Which listener.
+        what: &'static str,
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+        /// What to do.
+        cure: &'static str,
+    },
+    /// Host: a system call failed.
+    #[error("{call} {object}: {source}")]
+    Host {
+        /// The call.
+        call: &'static str,
+        /// On what.
+        object: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Host: a path cannot be used on this machine.
+    #[error(transparent)]
+    Path(#[from] paths::Error),
+    /// Peer: a server answered something a client cannot go on with.
+    #[error("{peer}: {found}")]
+    Peer {
+        /// Who.
+        peer: String,
+        /// What was found, and where.
+        found: String,
+    },
+}
+
+impl Error {
+    /// True when the command line is at fault (exit status 2).
+    pub fn is_caller(&self) -> bool {
+        matches!(self, Error::Folder { .. } | Error::Option { .. })
+    }
+}

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! HTTP: one connection's requests, answered from the folder or the index.
+//!
+//! A body goes from page cache to socket by the download path ([`paths`]), a step of at most
+//! [`STEP_BYTES`] at a time, so that many downloads share the threads of the runtime; whether the coming
+//! step is in memory is asked first (two cheap system calls), and if it is not, a thread that may wait
+//! fetches it. Costs, with `sendfile`: no copy, about three system calls a mebibyte.
+//!
+//! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`].
+//! Does not do: TLS (put a proxy before it), compression, uploads.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use paths::{DownloadPath, Media, Open, SendError, Tally};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use wire::http::{
+    Entity, Limits, Part, Reader, Request, Response, answer_method, error, file_etag, refusal,
+};
+
+use crate::access::Denied;
+use crate::config::Patience;
+use crate::listen::{close, read, write};
+use crate::meter::Meters;
+use crate::page;
+use crate::site::Site;
+
+/// What a newcomer is told when no descriptor is left.
+pub(crate) const REFUSAL: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+
+/// Serves one connection to its end.
+pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
+    let mut reader = Reader::new(Limits::default());
+    let mut buffer = vec![0; READ_BYTES];
+    let patience = site.config.patience;
+    let mut began: Option<Instant> = None;
+    let mut requests = 0_u64;
+    loop {
+        match reader.next() {
+            Ok(Some(request)) => {
+                (began, requests) = (None, requests + 1);
+                if !answer(&mut stream, &request, &site).await {
+                    return close(stream).await;
+                }
+            }
+            Ok(None) => {
+                let wait = if reader.is_empty() {
+                    if requests == 0 { patience.first_request } else { patience.idle_http }
+                } else {
+                    let first = *began.get_or_insert_with(Instant::now);
+                    patience.request.saturating_sub(first.elapsed())
+                };
+                match read(&mut stream, &mut buffer, wait).await {
+                    Ok(Some(count)) => reader.feed(&buffer[..count]),
+                    Ok(None) => return,
+                    Err(_) if reader.is_empty() => return,
+                    Err(_) => {
+                        Meters::count(&site.meters.requests_malformed);
+                        let what = "the request was not whole in time";
+                        refuse(&mut stream, &refusal(408, what, SystemTime::now()), patience).await;
+                        return close(stream).await;
+                    }
+                }
+            }
+            Err(malformed) => {
+                Meters::count(&site.meters.requests_malformed);
+                tracing::debug!("http {peer}: {malformed}");
+                refuse(&mut stream, &malformed.response(SystemTime::now()), patience).await;
+                return close(stream).await;
+            }
+        }
+    }
+}
+
+/// Sends an answer that has no file in it.
+async fn refuse(stream: &mut TcpStream, response: &Response, patience: Patience) {
+    let mut bytes = response.head.clone();
+    for part in &response.parts {
+        if let Part::Bytes(text) = part {
+            bytes.extend_from_slice(text);
+        }
+    }
+    // The connection ends in any case.
+    write(stream, &bytes, patience.write).await;
+}
+
+/// Answers one request; false when the connection is to be closed.
+async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> bool {
+    let now = SystemTime::now();
+    let path = request.path.as_str();
+    let (response, media) = match answer_method(request, now) {
+        Some(answer) => (answer, None),
+        None if matches!(path, "/" | "/index.json") => (index(stream, request, site, now), None),
+        None => file(path, request, site, now).await,
+    };
+    let patience = site.config.patience.write;
+    if !write(stream, &response.head, patience).await {
+        return false;
+    }
+    let mut path = None;
+    for part in &response.parts {
+        let sent = match (part, &media) {
+            (Part::Bytes(bytes), _) => write(stream, bytes, patience).await,
+            (Part::File { offset, bytes }, Some(media)) => {
+                let path = match &mut path {
+                    Some(path) => path,
+                    None => match open_path(site) {
+                        Some(opened) => path.insert(opened),
+                        None => return false,
+                    },
+                };
+                send_file(stream, media, *offset, *bytes, path, site).await
+            }
+            (Part::File { .. }, None) => unreachable!("file parts come from an open file"),
+        };
+        if !sent {
+            return false;
+        }
+    }
+    response.keep_alive
+}
+
+fn index(stream: &TcpStream, request: &Request, site: &Site, now: SystemTime) -> Response {
+    let local = stream.local_addr().unwrap_or(site.config.http);
+    let http = request.host.clone().filter(|host| is_authority(host));
+    let http = http.unwrap_or_else(|| local.to_string());
+    let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
+        if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
+    });
+    let rtsp = format!("{host}:{}", site.rtsp.port());
+    let report = site.report();
+    if request.path == "/" {
+        let body = page::html(&site.library, &report, &http, &rtsp);
+        wire::http::page(request, 200, "text/html; charset=utf-8", body, now)
+    } else {
+        let body = page::json(&site.library, &report, &http, &rtsp);
+        wire::http::page(request, 200, "application/json", body, now)
+    }
+}
+
+/// A Host header that may stand in an address: RFC 3986 §3.2.2 without what nobody uses.
+fn is_authority(host: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
+    !host.is_empty() && host.len() <= 255 && host.bytes().all(plain)
+}
+
+async fn file(
+    path: &str,
+    request: &Request,
+    site: &Arc<Site>,
+    now: SystemTime,
+) -> (Response, Option<Arc<Media>>) {
+    let plain = |status, text: &str| (error(request, status, text, now), None);
+    let (folder, name) = (site.library.folder.clone(), path.to_owned());
+    let opened = tokio::task::spawn_blocking(move || folder.file(&name)).await;
+    let (file, metadata) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(denied)) => {
+            let status = match denied {
+                Denied::Outside | Denied::Unreadable => 403,
+                Denied::DescriptorsSpent => 503,
+                Denied::Host(_) => 500,
+                Denied::Missing | Denied::NotAFile => 404,
+            };
+            if status >= 500 {
+                tracing::warn!("http {path}: {denied}");
+            }
+            return plain(status, &denied.to_string());
+        }
+        Err(panic) => {
+            tracing::error!("http {path}: {panic}");
+            return plain(500, "internal error");
+        }
+    };
+    let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+    let etag = file_etag(metadata.len(), modified, metadata.ino());
+    let entity = Entity {
+        bytes: metadata.len(),
+        modified,
+        etag: &etag,
+        content_type: wire::http::content_type(path),
+    };
+    let boundary = crate::session::random_id();
+    let response = wire::http::respond(request, &entity, now, &boundary);
+    match Media::open(file, path) {
+        Ok(media) => (response, Some(Arc::new(media))),
+        Err(error) => plain(500, &error.to_string()),
+    }
+}
+
+fn open_path(site: &Site) -> Option<Box<dyn DownloadPath>> {
+    let Open::Download(open) = site.download.open else { return None };
+    open().inspect_err(|error| tracing::error!("{}: {error}", site.download.name)).ok()
+}
+
+/// Sends a range of the file; false when the peer left or the file lost what was promised.
+async fn send_file(
+    stream: &TcpStream,
+    media: &Arc<Media>,
+    offset: u64,
+    bytes: u64,
+    path: &mut Box<dyn DownloadPath>,
+    site: &Site,
+) -> bool {
+    let mut tally = Tally::default();
+    let (mut at, end) = (offset, offset + bytes);
+    let mut resident = at;
+    let whole = loop {
+        if at == end {
+            break true;
+        }
+        if at >= resident {
+            resident = (at + STEP_BYTES).min(end);
+            fetch(media, at..resident).await;
+        }
+        let step = |tally: &mut Tally, path: &mut Box<dyn DownloadPath>| {
+            stream.try_io(Interest::WRITABLE, || {
+                path.send(media, at, resident - at, stream.as_fd(), tally).map_err(as_io)
+            })
+        };
+        match step(&mut tally, path) {
+            Ok(sent) => at += sent,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                let ready = timeout(site.config.patience.write, stream.writable()).await;
+                if !matches!(ready, Ok(Ok(()))) {
+                    break false;
+                }
+            }
+            Err(error) => {
+                tracing::debug!("http download, byte {at}: {error}");
+                break false;
+            }
+        }
+        tokio::task::consume_budget().await;
+    };
+    *site.meters.downloads.lock().unwrap() += tally;
+    whole
+}
+
+/// Has the range brought into memory by a thread that may wait, unless it is there.
+async fn fetch(media: &Arc<Media>, range: std::ops::Range<u64>) {
+    if media.is_resident(range.clone()) {
+        return;
+    }
+    let media = media.clone();
+    let fetched = tokio::task::spawn_blocking(move || media.make_resident(range)).await;
+    if let Ok(Err(error)) = fetched {
+        // The send that follows says so with its consequences.
+        tracing::debug!("http download: {error}");
+    }
+}
+
+fn as_io(error: SendError) -> std::io::Error {
+    match error {
+        SendError::Blocked => std::io::ErrorKind::WouldBlock.into(),
+        other => std::io::Error::other(other.to_string()),
+    }
+}
+
+const READ_BYTES: usize = 4096;
+/// One mebibyte: enough that the look at the page cache does not show in the bill.
+const STEP_BYTES: u64 = 1 << 20;

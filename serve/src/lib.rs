@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! serve: a folder as downloads over HTTP and as paced streams over RTSP/RTP.
+//!
+//! Control (RTSP, HTTP, RTCP, time-outs) runs on tokio; media leaves from pacer threads that wait for
+//! nothing but the clock; disks are waited for by reader threads. The three meet in queues and in the few
+//! atomics and short locks of [`session`].
+//!
+//! Sources: DESIGN.md, "A streamed byte's journey".
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod asset;
+mod cache;
+pub mod client;
+mod config;
+mod control;
+mod error;
+mod http;
+mod image;
+mod library;
+mod listen;
+mod meter;
+mod pacer;
+mod page;
+mod ports;
+mod resident;
+mod rtsp;
+mod server;
+mod session;
+mod site;
+
+pub use config::{Config, Patience};
+pub use error::Error;
+pub use library::Summary;
+pub use meter::{Lateness, Report};
+pub use ports::MediaPorts;
+pub use server::Server;

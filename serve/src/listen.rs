@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Listening: connections are accepted, counted and served, each in a task of its own; when the process has
+//! no file descriptor left the newcomer is told so and those who are served are not disturbed.
+//!
+//! A descriptor is held in reserve for that: it is let go for the moment it takes to accept the newcomer,
+//! answer and close.
+//!
+//! Sources: accept(2) (EMFILE, ENFILE).
+//! Does not do: rate limits per address.
+
+use std::fs::File;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::error::Error;
+use crate::meter::Meters;
+use crate::site::Site;
+
+/// Opens a listener.
+pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
+    let cure = "stop what listens there, or write another address (port 0 picks a free one)";
+    let listen = |source| Error::Listen { what, address, source, cure };
+    TcpListener::bind(address).await.map_err(listen)
+}
+
+/// Serves connections until it is aborted; they are aborted with it.
+pub(crate) async fn serve<F>(
+    listener: TcpListener,
+    site: Arc<Site>,
+    refusal: &'static [u8],
+    connection: impl Fn(TcpStream, SocketAddr, Arc<Site>) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut reserve = reserve();
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    if reserve.is_none() {
+                        reserve = self::reserve();
+                    }
+                    let counted = Counted::new(&site);
+                    let task = connection(stream, peer, site.clone());
+                    served.spawn(async move {
+                        task.await;
+                        drop(counted);
+                    });
+                }
+                Err(error) if is_spent(&error) => {
+                    Meters::count(&site.meters.connections_refused);
+                    tracing::warn!(
+                        "accept: {error}; refusing connections until one ends (raise ulimit -n)"
+                    );
+                    drop(reserve.take());
+                    refuse(&listener, refusal).await;
+                    reserve = self::reserve();
+                }
+                // The peer left before it was accepted.
+                Err(error) => tracing::debug!("accept: {error}"),
+            },
+            Some(ended) = served.join_next() => {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
+                    tracing::error!("a connection's task panicked: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// One connection in the count of open ones, for as long as it lives.
+struct Counted(Arc<Site>);
+
+impl Counted {
+    fn new(site: &Arc<Site>) -> Counted {
+        site.connections.fetch_add(1, Ordering::Relaxed);
+        Counted(site.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn reserve() -> Option<File> {
+    File::open("/dev/null").ok()
+}
+
+/// True when descriptors are what is missing: of the process or of the whole system.
+pub(crate) fn is_spent(error: &io::Error) -> bool {
+    let spent = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
+}
+
+async fn refuse(listener: &TcpListener, refusal: &[u8]) {
+    match timeout(REFUSAL, listener.accept()).await {
+        Ok(Ok((mut stream, _))) => {
+            // A courtesy: a peer that does not take it loses nothing.
+            let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
+            // Unread bytes would turn the close into a reset and the answer would be lost.
+            let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
+        }
+        // Still none: somebody else took the descriptor. Wait, lest this loop spin.
+        Ok(Err(_)) => tokio::time::sleep(REFUSAL).await,
+        Err(_) => {}
+    }
+}
+
+/// Reads what is there into `buffer`; `None` when the peer has closed, failed, or said nothing for `wait`.
+pub(crate) async fn read(
+    stream: &mut TcpStream,
+    buffer: &mut [u8],
+    wait: Duration,
+) -> Result<Option<usize>, TimedOut> {
+    match timeout(wait, stream.read(buffer)).await {
+        Ok(Ok(0) | Err(_)) => Ok(None),
+        Ok(Ok(read)) => Ok(Some(read)),
+        Err(_) => Err(TimedOut),
+    }
+}
+
+/// The peer said nothing for as long as it was waited for.
+pub(crate) struct TimedOut;
+
+/// Writes an answer; false when the peer does not take it.
+pub(crate) async fn write(stream: &mut TcpStream, bytes: &[u8], wait: Duration) -> bool {
+    matches!(timeout(wait, stream.write_all(bytes)).await, Ok(Ok(())))
+}
+
+/// Says no more and lets the peer read what it was told, within reason.
+pub(crate) async fn close(mut stream: TcpStream) {
+    if stream.shutdown().await.is_ok() {
+        let mut sink = [0; 4096];
+        let drain = async { while matches!(stream.read(&mut sink).await, Ok(1..)) {} };
+        // Unread bytes at close would send a reset that overtakes the answer.
+        let _ = timeout(LINGER, drain).await;
+    }
+}
+
+const REFUSAL: Duration = Duration::from_millis(50);
+const LINGER: Duration = Duration::from_millis(500);

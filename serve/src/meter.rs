@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Meters: what was sent, how late, and what it cost.
+//!
+//! Each pacer thread owns one [`PacerMeter`] behind a lock that nobody else takes but a reader of the
+//! index, so that counting costs one uncontended lock per session and tick. Each session owns one
+//! [`Progress`]; the reports (RTCP sender reports, the index) are made from copies.
+//!
+//! Does not do: history. A reader who wants rates takes two samples.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use paths::Tally;
+use serde::Serialize;
+
+/// Counters of one pacer thread.
+pub(crate) struct PacerMeter {
+    /// What the paths really did.
+    pub(crate) tally: Tally,
+    /// Microseconds each packet was handed to the kernel after it was due.
+    pub(crate) late_us: Histogram<u64>,
+    /// Times a session was due but its pages were not in memory.
+    pub(crate) cold_stalls: u64,
+    /// Times a session fell so far behind that its clock was moved.
+    pub(crate) clock_moves: u64,
+}
+
+impl PacerMeter {
+    pub(crate) fn new() -> PacerMeter {
+        let late_us = Histogram::new_with_bounds(1, LATE_US_MAX, 2).expect("bounds are constants");
+        PacerMeter { tally: Tally::default(), late_us, cold_stalls: 0, clock_moves: 0 }
+    }
+
+    pub(crate) fn record_late(&mut self, late: Duration, packets: u64) {
+        let us = (late.as_micros() as u64).clamp(1, LATE_US_MAX);
+        self.late_us.saturating_record_n(us, packets);
+    }
+}
+
+const LATE_US_MAX: u64 = 60_000_000;
+
+/// Server-wide meters.
+pub(crate) struct Meters {
+    pub(crate) pacers: Vec<std::sync::Arc<Mutex<PacerMeter>>>,
+    pub(crate) downloads: Mutex<Tally>,
+    pub(crate) sessions_total: AtomicU64,
+    pub(crate) connections_refused: AtomicU64,
+    pub(crate) sessions_refused: AtomicU64,
+    pub(crate) requests_malformed: AtomicU64,
+}
+
+/// What the server did since it started; part of `/index.json`.
+#[derive(Debug, Clone, Serialize)]
+#[non_exhaustive]
+pub struct Report {
+    /// Sessions set up and not yet ended.
+    pub sessions: usize,
+    /// Sessions set up since the start.
+    pub sessions_total: u64,
+    /// Sessions refused for want of a file descriptor or a port.
+    pub sessions_refused: u64,
+    /// Connections open now (RTSP and HTTP).
+    pub connections: usize,
+    /// Connections refused for want of a file descriptor.
+    pub connections_refused: u64,
+    /// Requests that broke their protocol.
+    pub requests_malformed: u64,
+    /// RTP packets handed to the kernel.
+    pub packets: u64,
+    /// Bytes of RTP (header and payload) and of download bodies handed to the kernel.
+    pub bytes: u64,
+    /// Bytes of these that were copied by the processor on the way to the socket.
+    pub bytes_copied: u64,
+    /// System calls made for them.
+    pub calls: u64,
+    /// Sends the kernel refused for want of buffer space (repeated a moment later, nothing lost).
+    pub refused: u64,
+    /// How late packets were sent. None is ever dropped: it is sent, or its session ends with a reason.
+    pub late_us: Lateness,
+    /// Times a due session waited for pages that were not in memory.
+    pub cold_stalls: u64,
+    /// Times a session's clock was moved because it was too far behind.
+    pub clock_moves: u64,
+    /// Processor seconds, user and system, of the whole process.
+    pub processor_seconds: f64,
+    /// Processor seconds per 10⁹ bytes delivered since the start.
+    pub bill: Option<f64>,
+    /// Memory of the process's own (heap and stacks; the page cache it maps is not), bytes.
+    pub memory_bytes: u64,
+}
+
+/// Microseconds from a packet's due time to its send call.
+#[derive(Debug, Clone, Copy, Serialize, Default)]
+#[non_exhaustive]
+pub struct Lateness {
+    /// Median.
+    pub p50: u64,
+    /// 99 % of packets were at most this late.
+    pub p99: u64,
+    /// 99.9 %.
+    pub p999: u64,
+    /// The latest.
+    pub max: u64,
+}
+
+impl Meters {
+    pub(crate) fn new(pacers: usize) -> Meters {
+        let meter = || std::sync::Arc::new(Mutex::new(PacerMeter::new()));
+        Meters {
+            pacers: (0..pacers).map(|_| meter()).collect(),
+            downloads: Mutex::new(Tally::default()),
+            sessions_total: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+            sessions_refused: AtomicU64::new(0),
+            requests_malformed: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self, sessions: usize, connections: usize) -> Report {
+        let mut all = PacerMeter::new();
+        for pacer in &self.pacers {
+            let pacer = pacer.lock().unwrap();
+            all.tally += pacer.tally;
+            all.late_us.add(&pacer.late_us).expect("equal bounds");
+            all.cold_stalls += pacer.cold_stalls;
+            all.clock_moves += pacer.clock_moves;
+        }
+        let packets = all.tally.packets;
+        all.tally += *self.downloads.lock().unwrap();
+        let late = |quantile| all.late_us.value_at_quantile(quantile);
+        let processor_seconds = processor_seconds();
+        let bytes = all.tally.bytes;
+        Report {
+            sessions,
+            sessions_total: self.sessions_total.load(Ordering::Relaxed),
+            sessions_refused: self.sessions_refused.load(Ordering::Relaxed),
+            connections,
+            connections_refused: self.connections_refused.load(Ordering::Relaxed),
+            requests_malformed: self.requests_malformed.load(Ordering::Relaxed),
+            packets,
+            bytes,
+            bytes_copied: all.tally.copied_bytes,
+            calls: all.tally.calls,
+            refused: all.tally.refused,
+            late_us: Lateness {
+                p50: late(0.5),
+                p99: late(0.99),
+                p999: late(0.999),
+                max: all.late_us.max(),
+            },
+            cold_stalls: all.cold_stalls,
+            clock_moves: all.clock_moves,
+            processor_seconds,
+            bill: (bytes > 0).then(|| processor_seconds / (bytes as f64 / 1e9)),
+            memory_bytes: memory_bytes(),
+        }
+    }
+}
+
+/// User and system time of the process so far.
+pub(crate) fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// proc_pid_status(5): RssAnon, in KiB.
+fn memory_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let field = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = field.and_then(|text| text.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pacer: one pinned thread a core, each with a timing wheel of sessions, sending what is due.
+//!
+//! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest slot.
+//! A thread sleeps until the next slot with an entry or until a command comes; it waits for nothing else:
+//! not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not for the control side
+//! (commands come by a queue, events go by a queue).
+//! Costs: one futex sleep per occupied millisecond and thread; per session and burst one [`stream`] step.
+//!
+//! Sources: DESIGN "A streamed byte's journey".
+//! Does not do: RTCP, time-outs, anything of the protocol.
+
+mod gather;
+mod stream;
+mod wheel;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use paths::{Open, Spec, StreamPath};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use stream::{Over, Stream, ticks};
+
+use crate::error::Error;
+use crate::meter::PacerMeter;
+use crate::resident::Asker;
+use gather::Gather;
+use stream::Step;
+use wheel::{HORIZON_TICKS, Tick, Wheel};
+
+/// What the control side asks of a pacer. Sessions are known by number.
+pub(crate) enum Command {
+    Add {
+        number: u64,
+        stream: Box<Stream>,
+    },
+    /// Play packets `from..end`, from now. `play` comes back in the event that ends it.
+    Play {
+        number: u64,
+        play: u64,
+        from: u64,
+        end: u64,
+    },
+    /// Stop sending; the answer is the next packet, once nothing more will be sent.
+    Pause {
+        number: u64,
+        reply: oneshot::Sender<u64>,
+    },
+    Remove {
+        number: u64,
+    },
+    Stop,
+}
+
+/// What a pacer tells the control side.
+#[derive(Debug)]
+pub(crate) struct Event {
+    pub(crate) number: u64,
+    /// Which play ended: a later one may have begun meanwhile.
+    pub(crate) play: u64,
+    pub(crate) over: Over,
+}
+
+/// The paths in use.
+#[derive(Clone, Copy)]
+pub(crate) struct Choice {
+    /// Sends from the file, header by header.
+    pub(crate) gathered: &'static Spec,
+    /// Sends from the wire image, where there is one.
+    pub(crate) image: Option<&'static Spec>,
+}
+
+/// All pacers.
+pub(crate) struct Pacers {
+    pacers: Vec<Pacer>,
+}
+
+struct Pacer {
+    commands: Sender<Command>,
+    sessions: Arc<AtomicUsize>,
+    thread: JoinHandle<()>,
+}
+
+/// A session's way to its pacer.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    commands: Sender<Command>,
+    sessions: Arc<AtomicUsize>,
+    number: u64,
+}
+
+impl Pacers {
+    pub(crate) fn start(
+        meters: &[Arc<Mutex<PacerMeter>>],
+        choice: Choice,
+        burst: Duration,
+        readers: &Asker,
+        events: &mpsc::UnboundedSender<Event>,
+    ) -> Result<Pacers, Error> {
+        let cores = allowed_cores();
+        let mut pacers = Vec::new();
+        for (index, meter) in meters.iter().enumerate() {
+            let (commands, inbox) = channel();
+            let tools = Tools {
+                gathered: open(choice.gathered)?,
+                image: choice.image.map(open).transpose()?,
+                gather: Gather::default(),
+                meter: meter.clone(),
+                readers: readers.clone(),
+                burst,
+            };
+            let core = cores.get(index % cores.len().max(1)).copied();
+            let events = events.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("pacer-{index}"))
+                .spawn(move || {
+                    pin(core);
+                    raise_priority();
+                    Thread::new(tools, inbox, events).run();
+                })
+                .map_err(|source| Error::Host {
+                    call: "clone",
+                    object: format!("thread pacer-{index}"),
+                    source,
+                })?;
+            pacers.push(Pacer { commands, sessions: Arc::default(), thread });
+        }
+        Ok(Pacers { pacers })
+    }
+
+    /// Hands a session over to the pacer with the fewest.
+    pub(crate) fn add(&self, number: u64, stream: Box<Stream>) -> Handle {
+        let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
+        let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
+        pacer.sessions.fetch_add(1, Ordering::Relaxed);
+        let handle =
+            Handle { commands: pacer.commands.clone(), sessions: pacer.sessions.clone(), number };
+        handle.send(Command::Add { number, stream });
+        handle
+    }
+
+    pub(crate) fn stop(self) {
+        for pacer in &self.pacers {
+            let _ = pacer.commands.send(Command::Stop);
+        }
+        for pacer in self.pacers {
+            // A thread that panicked has said so; stopping goes on.
+            let _ = pacer.thread.join();
+        }
+    }
+}
+
+impl Handle {
+    pub(crate) fn play(&self, play: u64, from: u64, end: u64) {
+        self.send(Command::Play { number: self.number, play, from, end });
+    }
+
+    /// The next packet, once the pacer has stopped sending; `None` if the pacer is gone.
+    pub(crate) async fn pause(&self) -> Option<u64> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Pause { number: self.number, reply });
+        answer.await.ok()
+    }
+
+    pub(crate) fn remove(&self) {
+        self.sessions.fetch_sub(1, Ordering::Relaxed);
+        self.send(Command::Remove { number: self.number });
+    }
+
+    /// A pacer that is gone is only so because the server stops.
+    fn send(&self, command: Command) {
+        let _ = self.commands.send(command);
+    }
+}
+
+/// What a thread works with; shared by its sessions.
+pub(crate) struct Tools {
+    gathered: Box<dyn StreamPath>,
+    image: Option<Box<dyn StreamPath>>,
+    gather: Gather,
+    meter: Arc<Mutex<PacerMeter>>,
+    readers: Asker,
+    burst: Duration,
+}
+
+impl Tools {
+    fn meter(&self) -> MutexGuard<'_, PacerMeter> {
+        self.meter.lock().unwrap()
+    }
+}
+
+struct Thread {
+    tools: Tools,
+    inbox: Receiver<Command>,
+    events: mpsc::UnboundedSender<Event>,
+    streams: HashMap<u64, Stream>,
+    wheel: Wheel,
+    began: Instant,
+    due: Vec<(u64, Tick)>,
+}
+
+impl Thread {
+    fn new(tools: Tools, inbox: Receiver<Command>, events: mpsc::UnboundedSender<Event>) -> Thread {
+        Thread {
+            tools,
+            inbox,
+            events,
+            streams: HashMap::new(),
+            wheel: Wheel::new(0),
+            began: Instant::now(),
+            due: Vec::new(),
+        }
+    }
+
+    fn run(mut self) {
+        loop {
+            let command = match self.wheel.next() {
+                Some(tick) => {
+                    let sleep = self.moment(tick).saturating_duration_since(Instant::now());
+                    self.inbox.recv_timeout(sleep)
+                }
+                None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match command {
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.serve_due();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Add { number, stream } => {
+                self.streams.insert(number, *stream);
+            }
+            Command::Play { number, play, from, end } => {
+                if let Some(stream) = self.streams.get_mut(&number) {
+                    (stream.play, stream.next, stream.end) = (play, from, end);
+                    stream.clock = None;
+                    stream.playing = true;
+                    self.serve(number, true);
+                }
+            }
+            Command::Pause { number, reply } => {
+                if let Some(stream) = self.streams.get_mut(&number) {
+                    stream.playing = false;
+                    stream.clock = None;
+                    // A control connection that is gone does not wait for the answer.
+                    let _ = reply.send(stream.next);
+                }
+            }
+            Command::Remove { number } => {
+                self.streams.remove(&number);
+            }
+            Command::Stop => unreachable!("handled by run"),
+        }
+    }
+
+    fn serve_due(&mut self) {
+        let now = self.tick(Instant::now());
+        let mut due = std::mem::take(&mut self.due);
+        self.wheel.take(now, &mut due);
+        for &(number, tick) in &due {
+            let awaited = self.streams.get(&number).is_some_and(|s| s.playing && s.wake == tick);
+            if awaited {
+                self.serve(number, false);
+            }
+        }
+        due.clear();
+        self.due = due;
+    }
+
+    /// One step of one session, and its next wake. A `fresh` session's first wake is put where few are.
+    fn serve(&mut self, number: u64, fresh: bool) {
+        let now = Instant::now();
+        let tick = self.tick(now);
+        let burst_ticks = (self.tools.burst.as_millis() as u64).clamp(1, HORIZON_TICKS);
+        let wake = if fresh { self.quiet_tick(tick, burst_ticks) } else { tick + burst_ticks };
+        let wake_moment = self.moment(wake);
+        let Some(stream) = self.streams.get_mut(&number) else { return };
+        let next = match stream.step(now, wake_moment, &mut self.tools) {
+            Step::Sent { due } => wake.max(tick_of(self.began, due)),
+            Step::Behind => tick + (burst_ticks / CATCH_UP).max(1),
+            Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
+            Step::Over(over) => {
+                stream.playing = false;
+                stream.clock = None;
+                // Nobody listens only while the server stops.
+                let _ = self.events.send(Event { number, play: stream.play, over });
+                return;
+            }
+        };
+        stream.wake = self.wheel.insert(number, next);
+    }
+
+    /// The emptiest slot of the coming burst.
+    fn quiet_tick(&self, now: Tick, burst_ticks: u64) -> Tick {
+        (now + 1..=now + burst_ticks).min_by_key(|&t| self.wheel.load(t)).unwrap_or(now + 1)
+    }
+
+    fn tick(&self, moment: Instant) -> Tick {
+        tick_of(self.began, moment)
+    }
+
+    fn moment(&self, tick: Tick) -> Instant {
+        self.began + Duration::from_millis(tick)
+    }
+}
+
+fn tick_of(began: Instant, moment: Instant) -> Tick {
+    moment.saturating_duration_since(began).as_millis() as Tick
+}
+
+fn open(spec: &'static Spec) -> Result<Box<dyn StreamPath>, Error> {
+    match spec.open {
+        Open::Stream { open, .. } => Ok(open()?),
+        Open::Download(_) => Err(Error::Option {
+            option: "--path",
+            found: spec.name.to_owned(),
+            cure: "this path is for downloads and cannot stream".to_owned(),
+        }),
+    }
+}
+
+/// The cores this process may run on: one pacer each.
+pub(crate) fn allowed_cores() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else { return vec![0] };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect()
+}
+
+fn pin(core: Option<usize>) {
+    let Some(core) = core else { return };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!("sched_setaffinity core {core}: {error}; the pacer floats between cores");
+    }
+}
+
+/// A pacer works for microseconds at a time and must do so on time: where the process may (root,
+/// CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core. Otherwise it is one thread among others.
+fn raise_priority() {
+    // setpriority(2): on Linux the value is the thread's own.
+    let own = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(own), PACER_NICE) {
+        tracing::debug!("setpriority {PACER_NICE}: {error}; the pacer has no priority");
+    }
+}
+
+/// Before desktops and builds, behind what the kernel itself runs at -20.
+const PACER_NICE: i32 = -15;
+/// A session that waits for pages or for the socket is looked at again after this, doubled each time up to
+/// 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
+const RETRY_TICKS: u64 = 1;
+const RETRY_DOUBLINGS_MAX: u32 = 5;
+/// A session that is behind is woken so many times a burst until it is not.
+const CATCH_UP: u64 = 4;

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One session on a pacer thread: which packets are due, are their pages in memory, send them.
+//!
+//! A step sends every packet that becomes due before the session's next wake, in as few calls as runs and
+//! segmentation allow; so a packet leaves at most one burst early and, the machine willing, never late.
+//! Costs per step: one look-up in the clock table, one or two locks nobody contends for, one send call per
+//! run. No allocation.
+//!
+//! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants, not
+//! departure times, so sending a burst ahead is within the protocol).
+//! Does not do: choose when it is woken ([`super::wheel`]), wait for anything.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use media::TICKS_PER_SECOND;
+use paths::{Batch, Destination, SendError};
+
+use super::Tools;
+use crate::asset::Source;
+use crate::resident::{Form, Window};
+use crate::session::{Clock, Link};
+
+/// What a session looks like to its pacer.
+pub(crate) struct Stream {
+    pub(crate) source: Arc<Source>,
+    pub(crate) to: Destination,
+    pub(crate) link: Arc<Link>,
+    /// The next packet to send.
+    pub(crate) next: u64,
+    /// One past the last packet to send.
+    pub(crate) end: u64,
+    /// When media time is what; unset until the first pages are there, and while paused.
+    pub(crate) clock: Option<Clock>,
+    pub(crate) playing: bool,
+    /// Counts PLAYs.
+    pub(crate) play: u64,
+    /// Steps in a row that could send nothing.
+    pub(crate) waits: u32,
+    /// The tick of the one wheel entry that counts.
+    pub(crate) wake: super::wheel::Tick,
+}
+
+/// What a step came to.
+pub(crate) enum Step {
+    /// Everything due was sent; the next packet is due at this moment.
+    Sent { due: Instant },
+    /// A burst was sent and more is due already: again before long.
+    Behind,
+    /// Pages are missing or the socket is full: try again soon.
+    Wait,
+    /// The last packet was sent, or sending cannot go on.
+    Over(Over),
+}
+
+/// Why a stream ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Over {
+    Finished,
+    /// The client's port is closed.
+    Gone,
+    /// The file lost bytes that were promised, or the network refused; in words.
+    Broken(String),
+}
+
+impl Stream {
+    /// A session that does not play yet.
+    pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> Stream {
+        Stream {
+            source,
+            to,
+            link,
+            next: 0,
+            end: 0,
+            clock: None,
+            playing: false,
+            play: 0,
+            waits: 0,
+            wake: 0,
+        }
+    }
+
+    /// Sends what is due before `wake`.
+    pub(crate) fn step(&mut self, now: Instant, wake: Instant, tools: &mut Tools) -> Step {
+        let step = self.try_step(now, wake, tools);
+        self.waits = if matches!(step, Step::Wait) { self.waits.saturating_add(1) } else { 0 };
+        step
+    }
+
+    fn try_step(&mut self, now: Instant, wake: Instant, tools: &mut Tools) -> Step {
+        if self.next >= self.end {
+            return Step::Over(Over::Finished);
+        }
+        let (form, ready) = self.ready(tools);
+        if ready <= self.next {
+            if self.mark(form).failed() {
+                let name = &self.source.asset.name;
+                return Step::Over(Over::Broken(format!("{name}: its pages cannot be read")));
+            }
+            if self.clock.is_some() {
+                tools.meter().cold_stalls += 1;
+                self.link.count_stall();
+            }
+            return Step::Wait;
+        }
+        let clock = self.clock_at(now, tools);
+        let plan = &self.source.asset.plan;
+        // Behind after a stall: no more than a burst and a packet a step all the same.
+        let cap = plan.ticks(self.next) + ticks(tools.burst) + 1;
+        let horizon = clock.ticks_at(wake).min(cap);
+        let due = plan.packets_before(horizon).min(self.end);
+        let target = due.min(ready);
+        let outcome = self.send(self.next..target, form, clock, tools);
+        match outcome {
+            Ok(()) if self.next >= self.end => Step::Over(Over::Finished),
+            Ok(()) if self.next < due => {
+                tools.meter().cold_stalls += 1;
+                self.link.count_stall();
+                Step::Wait
+            }
+            Ok(()) if clock.ticks_at(now) >= cap => Step::Behind,
+            Ok(()) => Step::Sent { due: clock.moment_of(self.source.asset.plan.ticks(self.next)) },
+            Err(step) => step,
+        }
+    }
+
+    /// The running clock; started at the first packet, moved when it is hopelessly behind.
+    fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> Clock {
+        let at = self.source.asset.plan.ticks(self.next);
+        let clock = match self.clock {
+            Some(clock) if now.saturating_duration_since(clock.moment_of(at)) < BEHIND_MAX => clock,
+            found => {
+                if found.is_some() {
+                    tools.meter().clock_moves += 1;
+                    let name = &self.source.asset.name;
+                    tracing::warn!(
+                        "{name}: over {BEHIND_MAX:?} behind; the stream's clock is moved"
+                    );
+                }
+                let clock = Clock { moment: now, ticks: at };
+                self.link.start_clock(clock);
+                clock
+            }
+        };
+        self.clock = Some(clock);
+        clock
+    }
+
+    /// The form to send in and one past the last packet whose pages are there; asks for more in time.
+    fn ready(&self, tools: &Tools) -> (Form, u64) {
+        let imaged = tools.image.is_some() && self.source.image.get().is_some();
+        if imaged {
+            let ready = self.ask_ahead(Form::Image, tools);
+            if ready > self.next {
+                return (Form::Image, ready);
+            }
+            // The image is there but not yet known to be in memory: go on from the file if that is.
+            let ready = self.link.source.ready_to(self.next);
+            if ready > self.next {
+                return (Form::Source, ready);
+            }
+            return (Form::Image, self.next);
+        }
+        (Form::Source, self.ask_ahead(Form::Source, tools))
+    }
+
+    fn ask_ahead(&self, form: Form, tools: &Tools) -> u64 {
+        let plan = &self.source.asset.plan;
+        let mark = self.mark(form);
+        let ready = mark.ready_to(self.next);
+        if ready < self.end {
+            let ahead = plan.ticks(ready.max(self.next)).saturating_sub(plan.ticks(self.next));
+            if ahead < ticks(WINDOW) / 2 && mark.ask() {
+                let until = plan.ticks(self.next).saturating_add(ticks(WINDOW));
+                let packets = self.window(ready, plan.packets_before(until));
+                let (source, mark) = (self.source.clone(), self.link.mark(form));
+                tools.readers.ask(Window { source, form, packets, mark });
+            }
+        }
+        ready
+    }
+
+    /// From `ready` on to `until`, at least one burst's worth of packets and at most [`WINDOW_BYTES_MAX`].
+    fn window(&self, ready: u64, until: u64) -> Range<u64> {
+        let packets_max = WINDOW_BYTES_MAX / 1328;
+        let least = ready + PACKETS_MIN;
+        ready..until.clamp(least, ready + packets_max).min(self.end)
+    }
+
+    fn mark(&self, form: Form) -> &crate::resident::Mark {
+        match form {
+            Form::Source => &self.link.source,
+            Form::Image => &self.link.image,
+        }
+    }
+
+    fn send(
+        &mut self,
+        packets: Range<u64>,
+        form: Form,
+        clock: Clock,
+        tools: &mut Tools,
+    ) -> Result<(), Step> {
+        while self.next < packets.end {
+            let plan = &self.source.asset.plan;
+            let count = plan.run(self.next, (packets.end - self.next).min(BATCH_PACKETS_MAX));
+            let batch = self.next..self.next + count;
+            let late =
+                Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
+            let sent = match form {
+                Form::Image => send_image(&self.source, batch, &mut self.to, tools),
+                Form::Source => send_gathered(&self.source, batch, &mut self.to, tools),
+            };
+            if let Some(fall) = self.to.take_fall() {
+                let (name, from, to) = (self.to.name(), fall.from, fall.to);
+                let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
+                tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
+            }
+            match sent {
+                Ok(0) | Err(SendError::Blocked) => return Err(Step::Wait),
+                Ok(count) => {
+                    let count = u64::from(count);
+                    let octets = plan.payload_bytes(self.next..self.next + count);
+                    self.next += count;
+                    self.link.count(self.next, count, octets, late);
+                    tools.meter().record_late(late, count);
+                }
+                Err(SendError::Gone { .. }) => return Err(Step::Over(Over::Gone)),
+                Err(error) => {
+                    let name = &self.source.asset.name;
+                    return Err(Step::Over(Over::Broken(format!("{name}: {error}"))));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn send_image(
+    source: &Source,
+    packets: Range<u64>,
+    to: &mut Destination,
+    tools: &mut Tools,
+) -> Result<u32, SendError> {
+    let plan = &source.asset.plan;
+    let image = source.image.get().expect("the form is chosen by the image being there");
+    let offset = plan.wire_offset(packets.start);
+    let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
+    let bytes = plan.wire_offset(packets.end) - offset;
+    let count = (packets.end - packets.start) as u32;
+    let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
+    let path = tools.image.as_mut().expect("the form is chosen by the path being there");
+    path.send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+}
+
+fn send_gathered(
+    source: &Source,
+    packets: Range<u64>,
+    to: &mut Destination,
+    tools: &mut Tools,
+) -> Result<u32, SendError> {
+    let plan = &source.asset.plan;
+    let count = (packets.end - packets.start) as u32;
+    let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
+    tools.gather.fill(plan, packets);
+    let (heads, pieces) = (tools.gather.heads(), tools.gather.pieces());
+    let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
+    tools.gathered.send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+}
+
+/// A duration in the plan's ticks.
+pub(crate) fn ticks(duration: Duration) -> u64 {
+    let ticks = duration.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
+    u64::try_from(ticks).unwrap_or(u64::MAX)
+}
+
+/// Media kept in memory ahead of a session; half of it gone asks for the next.
+const WINDOW: Duration = Duration::from_secs(2);
+/// 32 MiB: two seconds at 134 Mb/s.
+const WINDOW_BYTES_MAX: u64 = 32 << 20;
+/// However slow the stream: a window of a few packets would be asked for at every step.
+const PACKETS_MIN: u64 = 64;
+/// A datagram train of 64 KiB is the most one call can carry.
+const BATCH_PACKETS_MAX: u64 = 48;
+/// Further behind than this, the packets are of no use at their time: the clock moves instead.
+const BEHIND_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Media ports: where RTP leaves from and RTCP comes in.
+//!
+//! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves all:
+//! a firewall needs two holes, a session costs one descriptor. Each session still has a socket of its own,
+//! bound to the shared port and connected to its client, because `sendfile` needs a connected socket and
+//! the kernel then resolves route and neighbour once. In the range form each session has its own pair.
+//!
+//! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port), socket(7)
+//! `SO_REUSEADDR` for UDP.
+//! Does not do: multicast.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket as StdUdpSocket};
+use std::sync::{Arc, Mutex};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+
+use crate::error::Error;
+
+/// Where media may leave from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MediaPorts {
+    /// All from one even port, RTCP on the next; 0 picks a free pair.
+    One(u16),
+    /// Each session takes an even port and the next from this range, both ends included.
+    Range(u16, u16),
+}
+
+/// The ports of a running server.
+pub(crate) enum Ports {
+    Shared { rtp: u16, rtcp: Arc<UdpSocket>, _rtp_held: Socket },
+    Range { address: IpAddr, first: u16, last: u16, used: Arc<Mutex<BTreeSet<u16>>> },
+}
+
+/// What a session holds: its ports, and its RTCP socket.
+pub(crate) struct Lease {
+    pub(crate) rtp: u16,
+    pub(crate) rtcp: Arc<UdpSocket>,
+    /// True if the RTCP socket belongs to this session alone.
+    pub(crate) own: bool,
+    used: Option<Arc<Mutex<BTreeSet<u16>>>>,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(used) = &self.used {
+            used.lock().unwrap().remove(&self.rtp);
+        }
+    }
+}
+
+impl Ports {
+    /// Opens the shared pair on the address the RTSP listener has, or notes the range.
+    pub(crate) fn open(ports: MediaPorts, address: IpAddr) -> Result<Ports, Error> {
+        match ports {
+            MediaPorts::One(0) => {
+                for _ in 0..PAIRS_TRIED_MAX {
+                    let port = free_even_port(address).map_err(|e| no_pair(address, 0, e))?;
+                    if let Ok(shared) = shared(address, port) {
+                        return Ok(shared);
+                    }
+                }
+                Err(no_pair(address, 0, io::ErrorKind::AddrInUse.into()))
+            }
+            MediaPorts::One(port) if port % 2 == 1 => Err(Error::Option {
+                option: "--rtp-port",
+                found: port.to_string(),
+                cure: format!("RTP takes an even port (RFC 3550 §11); write {}", port - 1),
+            }),
+            MediaPorts::One(port) => shared(address, port).map_err(|e| no_pair(address, port, e)),
+            MediaPorts::Range(first, last) => {
+                let even = first.checked_next_multiple_of(2).unwrap_or(0);
+                if even == 0 || last <= even {
+                    return Err(Error::Option {
+                        option: "--rtp-port",
+                        found: format!("{first}-{last}"),
+                        cure: "a range holds at least one even port and the next: \
+                               write 20000-29999"
+                            .to_owned(),
+                    });
+                }
+                Ok(Ports::Range { address, first: even, last, used: Arc::default() })
+            }
+        }
+    }
+
+    /// Ports for one session. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// `AddrInUse` when the range is spent, or what the kernel said.
+    pub(crate) fn lease(&self) -> io::Result<Lease> {
+        match self {
+            Ports::Shared { rtp, rtcp, .. } => {
+                Ok(Lease { rtp: *rtp, rtcp: rtcp.clone(), own: false, used: None })
+            }
+            Ports::Range { address, first, last, used } => {
+                let mut taken = used.lock().unwrap();
+                for rtp in (*first..*last)
+                    .step_by(2)
+                    .filter(|rtp| !taken.contains(rtp))
+                    .collect::<Vec<_>>()
+                {
+                    match pair_of(*address, rtp) {
+                        Ok(socket) => {
+                            let rtcp = Arc::new(UdpSocket::from_std(socket.into())?);
+                            taken.insert(rtp);
+                            return Ok(Lease { rtp, rtcp, own: true, used: Some(used.clone()) });
+                        }
+                        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(io::ErrorKind::AddrInUse.into())
+            }
+        }
+    }
+}
+
+/// A socket bound to `local` port `rtp` and connected to the client, for sending only.
+pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Result<StdUdpSocket> {
+    let socket = new_socket(local)?;
+    // Nobody reads from it: what a client sends here (hole punching) must not take memory.
+    socket.set_recv_buffer_size(0)?;
+    socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::new(local, rtp).into())?;
+    socket.connect(&peer.into())?;
+    Ok(socket.into())
+}
+
+fn shared(address: IpAddr, rtp: u16) -> io::Result<Ports> {
+    // Bound first without SO_REUSEADDR, so that a port somebody uses is refused.
+    drop(bound(address, rtp)?);
+    let held = new_socket(address)?;
+    held.set_reuse_address(true)?;
+    held.bind(&SocketAddr::new(address, rtp).into())?;
+    held.set_recv_buffer_size(0)?;
+    let rtcp = bound(address, rtp.checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?)?;
+    rtcp.set_recv_buffer_size(RTCP_BUFFER_BYTES)?;
+    let rtcp = Arc::new(UdpSocket::from_std(rtcp.into())?);
+    Ok(Ports::Shared { rtp, rtcp, _rtp_held: held })
+}
+
+/// The RTCP socket of a pair of which nobody else has the RTP port.
+fn pair_of(address: IpAddr, rtp: u16) -> io::Result<Socket> {
+    let probe = new_socket(address)?;
+    // The socket of a session that has just ended may still be about; it is ours and has this set too.
+    probe.set_reuse_address(true)?;
+    probe.bind(&SocketAddr::new(address, rtp).into())?;
+    bound(address, rtp + 1)
+}
+
+fn free_even_port(address: IpAddr) -> io::Result<u16> {
+    let socket = bound(address, 0)?;
+    let local = socket.local_addr()?.as_socket().map_or(0, |a| a.port());
+    Ok(local & !1)
+}
+
+fn bound(address: IpAddr, port: u16) -> io::Result<Socket> {
+    let socket = new_socket(address)?;
+    socket.bind(&SocketAddr::new(address, port).into())?;
+    Ok(socket)
+}
+
+fn new_socket(address: IpAddr) -> io::Result<Socket> {
+    let domain = if address.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 };
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+fn no_pair(address: IpAddr, port: u16, source: io::Error) -> Error {
+    Error::Listen {
+        what: "media ports (RTP, and RTCP on the next)",
+        address: SocketAddr::new(address, port),
+        source,
+        cure: "write --rtp-port with a free even port, or 0 to have one picked",
+    }
+}
+
+/// Room for a few bursts of a 100 Mb/s stream; the kernel grants at most net.core.wmem_max.
+const SEND_BUFFER_BYTES: usize = 1 << 20;
+/// Reports of thousands of clients arrive within one scheduling delay.
+const RTCP_BUFFER_BYTES: usize = 1 << 20;
+const PAIRS_TRIED_MAX: u32 = 64;

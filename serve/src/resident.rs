@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Resident pages: threads that keep each session's coming seconds in the page cache, so that the pacer
+//! never waits for a disk.
+//!
+//! A pacer asks for a window of a file and goes on; a reader thread makes the window resident and moves
+//! the session's mark; the pacer sends up to the mark and no further. A session whose pages do not come
+//! is late alone. At most one thread works on one file at a time, so a file on a stalled disk holds one
+//! thread however many sessions want it.
+//! Costs one `madvise(MADV_POPULATE_READ)` per session and second when the pages are there already.
+//!
+//! Sources: madvise(2), DESIGN "A streamed byte's journey".
+//! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the send
+//! then waits for it. Measured cost of pinning every session's window was not worth it: none was seen.
+
+use std::collections::{HashSet, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+use media::plan::Plan;
+
+use crate::asset::Source;
+use crate::error::Error;
+
+/// How far a session's pages are known to be in memory, in one form of its asset.
+#[derive(Default)]
+pub(crate) struct Mark(Mutex<MarkState>);
+
+#[derive(Default)]
+struct MarkState {
+    ready: Range<u64>,
+    asked: bool,
+    failed: bool,
+}
+
+impl Mark {
+    /// One past the last sendable packet, as seen from `packet`; `packet` itself when nothing is known.
+    pub(crate) fn ready_to(&self, packet: u64) -> u64 {
+        let state = self.0.lock().unwrap();
+        if state.ready.contains(&packet) { state.ready.end } else { packet }
+    }
+
+    /// True when no request is under way, and notes that one is now.
+    pub(crate) fn ask(&self) -> bool {
+        let mut state = self.0.lock().unwrap();
+        !std::mem::replace(&mut state.asked, true)
+    }
+
+    /// True when the pages cannot be had: the file is shorter than its plan, or the disk failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.0.lock().unwrap().failed
+    }
+
+    fn answer(&self, packets: Range<u64>, good: bool) {
+        let mut state = self.0.lock().unwrap();
+        state.asked = false;
+        state.failed = !good;
+        if !good {
+            return;
+        }
+        let joins = (state.ready.start..=state.ready.end).contains(&packets.start);
+        let start =
+            if joins && !state.ready.is_empty() { state.ready.start } else { packets.start };
+        state.ready = start..packets.end;
+    }
+}
+
+/// Which bytes hold the packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Form {
+    Source,
+    Image,
+}
+
+/// A request: these packets of this file, for this session.
+pub(crate) struct Window {
+    pub(crate) source: Arc<Source>,
+    pub(crate) form: Form,
+    pub(crate) packets: Range<u64>,
+    pub(crate) mark: Arc<Mark>,
+}
+
+/// The function that makes a window resident; blocks. Tests put a slow one in its place.
+pub(crate) type Fetch = fn(&Window) -> bool;
+
+/// The threads and their queue.
+pub(crate) struct Readers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    wake: Condvar,
+    fetch: Fetch,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Window>,
+    /// Addresses of the sources being worked on; each is kept alive by the window in work.
+    busy: HashSet<usize>,
+    stopped: bool,
+}
+
+impl Readers {
+    pub(crate) fn start(fetch: Fetch) -> Result<Readers, Error> {
+        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), fetch });
+        let mut threads = Vec::new();
+        for index in 0..READERS {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("reader-{index}"))
+                .spawn(move || shared.work())
+                .map_err(|source| Error::Host {
+                    call: "clone",
+                    object: format!("thread reader-{index}"),
+                    source,
+                })?;
+            threads.push(thread);
+        }
+        Ok(Readers { shared, threads })
+    }
+
+    /// A handle for pacers.
+    pub(crate) fn asker(&self) -> Asker {
+        Asker(self.shared.clone())
+    }
+
+    pub(crate) fn stop(self) {
+        self.shared.queue.lock().unwrap().stopped = true;
+        self.shared.wake.notify_all();
+        for thread in self.threads {
+            // A thread that panicked has said so; stopping goes on.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Puts requests into the queue; never blocks on a disk.
+#[derive(Clone)]
+pub(crate) struct Asker(Arc<Shared>);
+
+impl Asker {
+    pub(crate) fn ask(&self, window: Window) {
+        self.0.queue.lock().unwrap().waiting.push_back(window);
+        self.0.wake.notify_one();
+    }
+}
+
+impl Shared {
+    fn work(&self) {
+        let mut queue = self.queue.lock().unwrap();
+        loop {
+            if queue.stopped {
+                return;
+            }
+            let free = |w: &Window| !queue.busy.contains(&address(w));
+            let Some(index) = queue.waiting.iter().position(free) else {
+                queue = self.wake.wait(queue).unwrap();
+                continue;
+            };
+            let window = queue.waiting.remove(index).expect("position is in range");
+            queue.busy.insert(address(&window));
+            drop(queue);
+            let good = (self.fetch)(&window);
+            window.mark.answer(window.packets.clone(), good);
+            queue = self.queue.lock().unwrap();
+            queue.busy.remove(&address(&window));
+            // Requests for this file were passed over by the others while it was busy.
+            self.wake.notify_one();
+        }
+    }
+}
+
+fn address(window: &Window) -> usize {
+    Arc::as_ptr(&window.source) as usize
+}
+
+/// The real [`Fetch`].
+pub(crate) fn fetch(window: &Window) -> bool {
+    let (plan, packets) = (&window.source.asset.plan, &window.packets);
+    let fetched = match window.form {
+        Form::Source => window.source.media.make_resident(file_range(plan, packets)),
+        Form::Image => match window.source.image.get() {
+            Some(image) => {
+                let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
+                image.media.make_resident(range)
+            }
+            None => return false,
+        },
+    };
+    match fetched {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!("{}: packets {packets:?}: {error}", window.source.asset.name);
+            false
+        }
+    }
+}
+
+/// The bytes of the file from the first packet's payload to the last one's.
+fn file_range(plan: &Plan, packets: &Range<u64>) -> Range<u64> {
+    if packets.is_empty() {
+        return 0..0;
+    }
+    let last = plan.payload(packets.end - 1);
+    let end = last.file_offset + last.ts_packets * plan.stride();
+    plan.payload(packets.start).file_offset..end.min(plan.file_bytes())
+}
+
+/// Threads. Each waits for one disk request at a time; more than the queue depth of a disk is of no use.
+const READERS: usize = 4;

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The server: everything started in order, and stopped in the reverse.
+//!
+//! Threads: one pacer a core, four readers, one each for images, names and plans; tasks on the caller's
+//! tokio runtime for everything else. Ports are opened before anything is promised.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use crate::access::Folder;
+use crate::cache::Cache;
+use crate::config::Config;
+use crate::error::Error;
+use crate::image::Images;
+use crate::library::{Library, Watch};
+use crate::meter::{Meters, Report};
+use crate::pacer::{Pacers, allowed_cores};
+use crate::ports::Ports;
+use crate::resident::{Fetch, Readers, fetch};
+use crate::session::Sessions;
+use crate::site::Site;
+use crate::{control, http, listen, rtsp};
+
+/// A running server.
+pub struct Server {
+    site: Arc<Site>,
+    http: SocketAddr,
+    tasks: Vec<JoinHandle<()>>,
+    watch: Watch,
+    readers: Readers,
+}
+
+impl Server {
+    /// Starts a server on the current tokio runtime.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing stays open then.
+    pub async fn start(config: Config) -> Result<Server, Error> {
+        Server::start_with(config, fetch).await
+    }
+
+    async fn start_with(config: Config, fetch: Fetch) -> Result<Server, Error> {
+        config.check()?;
+        let chosen = config.choose()?;
+        raise_descriptor_limit();
+        let folder = Arc::new(Folder::open(&config.folder)?);
+        let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;
+        let http_listener = listen::open("--http", config.http).await?;
+        let local = |l: &tokio::net::TcpListener| {
+            l.local_addr().map_err(|source| Error::Host {
+                call: "getsockname",
+                object: "listener".to_owned(),
+                source,
+            })
+        };
+        let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
+        let ports = Ports::open(config.media_ports, rtsp.ip())?;
+        let cache = Cache::open(config.cache.clone());
+        let images = Images::start(&cache, folder.clone(), config.cache_bytes_max)?;
+        let library = Arc::new(Library::new(folder, cache));
+        let readers = Readers::start(fetch)?;
+        let meters = Meters::new(config.pacers.unwrap_or_else(|| allowed_cores().len()));
+        let (told, events) = tokio::sync::mpsc::unbounded_channel();
+        let asker = readers.asker();
+        let pacers = Pacers::start(&meters.pacers, chosen.streams, config.burst, &asker, &told)?;
+        let watch = Watch::start(&library)?;
+        let site = Arc::new(Site {
+            config,
+            rtsp,
+            library,
+            sessions: Sessions::new(),
+            meters,
+            ports,
+            pacers,
+            images,
+            download: chosen.download,
+            began: Instant::now(),
+            connections: AtomicUsize::new(0),
+            next_connection: AtomicU64::new(1),
+        });
+        let mut tasks = vec![
+            tokio::spawn(listen::serve(
+                rtsp_listener,
+                site.clone(),
+                rtsp::REFUSAL,
+                rtsp::connection,
+            )),
+            tokio::spawn(listen::serve(
+                http_listener,
+                site.clone(),
+                http::REFUSAL,
+                http::connection,
+            )),
+            tokio::spawn(control::housekeeping(site.clone(), events)),
+        ];
+        if let Ports::Shared { rtcp, .. } = &site.ports {
+            let weak = Arc::downgrade(&site);
+            tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
+        }
+        Ok(Server { site, http, tasks, watch, readers })
+    }
+
+    /// Where RTSP is served.
+    pub fn rtsp(&self) -> SocketAddr {
+        self.site.rtsp
+    }
+
+    /// Where HTTP is served.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// What it did so far.
+    pub fn report(&self) -> Report {
+        self.site.report()
+    }
+
+    /// Files being read to be planned: name, bytes read, bytes in all.
+    pub fn scans(&self) -> Vec<(String, u64, u64)> {
+        let scans = self.site.library.scans();
+        scans.into_iter().map(|(scan, done)| (scan.name.clone(), done, scan.bytes)).collect()
+    }
+
+    /// Ends every stream with BYE, then all threads. What is being written to the cache is given up.
+    pub async fn stop(self) -> Report {
+        for session in self.site.sessions.all() {
+            control::end(&self.site, &session, "the server stops");
+        }
+        for task in &self.tasks {
+            task.abort();
+        }
+        for task in self.tasks {
+            // Aborted: that is what the error says.
+            let _ = task.await;
+        }
+        let report = self.site.report();
+        // Connections let go of the site as their tasks are dropped, which abort does not wait for.
+        let mut site = self.site;
+        let deadline = Instant::now() + STOP_WAIT;
+        let parts = loop {
+            match Arc::try_unwrap(site) {
+                Ok(parts) => break Some(parts),
+                Err(shared) if Instant::now() < deadline => {
+                    site = shared;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                Err(_) => break None,
+            }
+        };
+        let (watch, readers) = (self.watch, self.readers);
+        let stopping = tokio::task::spawn_blocking(move || {
+            watch.stop();
+            if let Some(site) = parts {
+                site.pacers.stop();
+                site.images.stop();
+            }
+            readers.stop();
+        });
+        if tokio::time::timeout(STOP_WAIT, stopping).await.is_err() {
+            tracing::warn!("a thread still waits for a disk; leaving it");
+        }
+        report
+    }
+}
+
+/// Every session and connection takes a descriptor: the soft limit is raised to the hard one.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(error) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!("setrlimit RLIMIT_NOFILE: {error}; serving fewer sessions");
+        }
+    }
+}
+
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::client::{Play, play};
+    use crate::resident::Window;
+
+    static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
+
+    fn config(folder: &Path) -> Config {
+        let mut config = Config::new(folder.join("served"));
+        let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+        (config.rtsp, config.http) = (any, any);
+        config.cache = Some(folder.join("cache"));
+        config
+    }
+
+    fn folder(names: &[&str]) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("served")).unwrap();
+        for name in names {
+            std::fs::write(folder.path().join("served").join(name), CLIP).unwrap();
+        }
+        folder
+    }
+
+    fn wanted(server: &Server, name: &str, seconds: u64) -> Play {
+        let mut play = Play::new(format!("rtsp://{}/{name}", server.rtsp()));
+        play.length = Some(Duration::from_secs(seconds));
+        play
+    }
+
+    static DISK_WORKS: AtomicBool = AtomicBool::new(false);
+
+    /// A disk that does not answer for one file until it is told to.
+    fn stalled_fetch(window: &Window) -> bool {
+        while window.source.asset.name.starts_with("cold") && !DISK_WORKS.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        fetch(window)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_stalled_disk_delays_its_own_sessions_and_nobody_else() {
+        let folder = folder(&["cold.ts", "hot.ts"]);
+        let server = Server::start_with(config(folder.path()), stalled_fetch).await.unwrap();
+        // More sessions wait for the stalled file than there are readers.
+        let cold: Vec<_> = (0..6).map(|_| wanted(&server, "cold.ts", 2)).collect();
+        let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c, |_| {}))).collect();
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let hot = play(wanted(&server, "hot.ts", 2), |_| {}).await.unwrap();
+        assert!(hot.is_whole(), "{hot}");
+        assert!(cold.iter().all(|play| !play.is_finished()), "they wait for their disk");
+        DISK_WORKS.store(true, Ordering::Relaxed);
+        for cold in cold {
+            let cold = cold.await.unwrap().unwrap();
+            assert!(cold.is_whole(), "{cold}");
+        }
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_file_dropped_from_the_page_cache_streams_whole() {
+        let folder = folder(&["clip.ts"]);
+        let path = folder.path().join("served/clip.ts");
+        let file = std::fs::File::open(&path).unwrap();
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let mut config = config(folder.path());
+        // From the file itself, which is the cold one.
+        config.cache_bytes_max = 0;
+        let server = Server::start(config).await.unwrap();
+        let seen = play(wanted(&server, "clip.ts", 2), |_| {}).await.unwrap();
+        assert!(seen.is_whole(), "{seen}");
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn stopping_says_bye_and_leaves_nothing() {
+        let folder = folder(&["clip.ts"]);
+        let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+        let server = Server::start(config(folder.path())).await.unwrap();
+        let playing = tokio::spawn(play(wanted(&server, "clip.ts", 10), |_| {}));
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        assert_eq!(server.report().sessions, 1);
+        let running = threads();
+        let report = server.stop().await;
+        assert_eq!(report.sessions, 0);
+        assert!(threads() < running, "pacers and readers have ended");
+        let seen = playing.await.unwrap().unwrap();
+        assert!(seen.bye, "{seen}");
+    }
+}

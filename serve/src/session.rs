@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sessions: one client's stream, seen from the control side, and the table of all of them.
+//!
+//! A session is reached by its RTSP identifier (128 random bits, and only from the address that made
+//! it), by its RTCP address, and by its number (pacer events). It ends once, by [`Sessions::end`], which
+//! gives back the port, the socket and the pacer's entry.
+//! Costs about 1 KiB a session here, plus its socket in the kernel.
+//!
+//! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
+//! Does not do: I/O.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use media::TICKS_PER_SECOND;
+use tokio::net::UdpSocket;
+
+use crate::asset::Source;
+use crate::pacer::Handle;
+use crate::ports::Lease;
+use crate::resident::{Form, Mark};
+
+/// When media time is what: a straight line through one point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    pub(crate) moment: Instant,
+    pub(crate) ticks: u64,
+}
+
+impl Clock {
+    pub(crate) fn ticks_at(&self, moment: Instant) -> u64 {
+        let passed = crate::pacer::ticks(moment.saturating_duration_since(self.moment));
+        self.ticks.saturating_add(passed)
+    }
+
+    pub(crate) fn moment_of(&self, ticks: u64) -> Instant {
+        let ahead = u128::from(ticks.saturating_sub(self.ticks));
+        let ns = ahead * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
+        self.moment + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// What pacer, readers and control share about one session.
+#[derive(Default)]
+pub(crate) struct Link {
+    pub(crate) source: Arc<Mark>,
+    pub(crate) image: Arc<Mark>,
+    progress: Mutex<Progress>,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// The next packet.
+    pub(crate) next: u64,
+    /// Packets and payload octets sent, as RTCP counts them.
+    pub(crate) packets: u64,
+    pub(crate) octets: u64,
+    pub(crate) late_max: Duration,
+    pub(crate) stalls: u64,
+    /// The clock of the running play; the last one while paused.
+    pub(crate) clock: Option<Clock>,
+}
+
+impl Link {
+    pub(crate) fn mark(&self, form: Form) -> Arc<Mark> {
+        match form {
+            Form::Source => self.source.clone(),
+            Form::Image => self.image.clone(),
+        }
+    }
+
+    pub(crate) fn start_clock(&self, clock: Clock) {
+        self.progress.lock().unwrap().clock = Some(clock);
+    }
+
+    pub(crate) fn count(&self, next: u64, packets: u64, octets: u64, late: Duration) {
+        let mut progress = self.progress.lock().unwrap();
+        progress.next = next;
+        progress.packets += packets;
+        progress.octets += octets;
+        progress.late_max = progress.late_max.max(late);
+    }
+
+    pub(crate) fn count_stall(&self) {
+        self.progress.lock().unwrap().stalls += 1;
+    }
+
+    pub(crate) fn progress(&self) -> Progress {
+        *self.progress.lock().unwrap()
+    }
+}
+
+/// One session.
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    pub(crate) id: String,
+    /// The host that made it; nobody else may command it.
+    pub(crate) peer: IpAddr,
+    pub(crate) source: Arc<Source>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) pacer: Handle,
+    /// Where media goes, and where its RTCP comes from.
+    pub(crate) rtp_peer: SocketAddr,
+    pub(crate) rtcp_peer: SocketAddr,
+    pub(crate) rtcp: Arc<UdpSocket>,
+    /// Reads `rtcp` where that is the session's own.
+    pub(crate) rtcp_task: Option<tokio::task::AbortHandle>,
+    /// The control connection it was made on.
+    pub(crate) connection: u64,
+    pub(crate) control: Mutex<Control>,
+    /// Given back when the session is dropped.
+    pub(crate) lease: Lease,
+}
+
+/// The part of a session that commands and time change.
+pub(crate) struct Control {
+    pub(crate) state: wire::rtsp::Session,
+    pub(crate) receiver: wire::rtcp::ReceiverView,
+    /// Where the next PLAY without a range begins, and where it stops.
+    pub(crate) resume: u64,
+    pub(crate) end: u64,
+    /// When the next sender report is due.
+    pub(crate) report_at: Duration,
+    pub(crate) said_bye: bool,
+    /// Counts PLAYs, so that the end of an earlier one is not taken for that of a later.
+    pub(crate) play: u64,
+}
+
+/// The table. One lock, held for look-ups only.
+pub(crate) struct Sessions {
+    tables: Mutex<Tables>,
+    next_number: AtomicU64,
+}
+
+#[derive(Default)]
+struct Tables {
+    by_id: HashMap<String, Arc<Session>>,
+    by_number: HashMap<u64, Arc<Session>>,
+    by_rtcp: HashMap<SocketAddr, Arc<Session>>,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Sessions {
+        Sessions { tables: Mutex::default(), next_number: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn insert(&self, session: Arc<Session>) {
+        let mut tables = self.tables.lock().unwrap();
+        tables.by_rtcp.insert(session.rtcp_peer, session.clone());
+        tables.by_number.insert(session.number, session.clone());
+        tables.by_id.insert(session.id.clone(), session);
+    }
+
+    /// By RTSP identifier, for commands from `peer`. A stranger's session is as good as none.
+    pub(crate) fn find(&self, id: &str, peer: IpAddr) -> Option<Arc<Session>> {
+        let tables = self.tables.lock().unwrap();
+        tables.by_id.get(id).filter(|session| session.peer == peer).cloned()
+    }
+
+    pub(crate) fn by_number(&self, number: u64) -> Option<Arc<Session>> {
+        self.tables.lock().unwrap().by_number.get(&number).cloned()
+    }
+
+    pub(crate) fn by_rtcp(&self, from: SocketAddr) -> Option<Arc<Session>> {
+        self.tables.lock().unwrap().by_rtcp.get(&from).cloned()
+    }
+
+    /// Takes the session out and stops its stream. False if it was out already.
+    pub(crate) fn end(&self, session: &Arc<Session>) -> bool {
+        let mut tables = self.tables.lock().unwrap();
+        if tables.by_number.remove(&session.number).is_none() {
+            return false;
+        }
+        tables.by_id.remove(&session.id);
+        let same = |found: &Arc<Session>| found.number == session.number;
+        if tables.by_rtcp.get(&session.rtcp_peer).is_some_and(same) {
+            tables.by_rtcp.remove(&session.rtcp_peer);
+        }
+        session.pacer.remove();
+        if let Some(task) = &session.rtcp_task {
+            task.abort();
+        }
+        true
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+        self.tables.lock().unwrap().by_number.values().cloned().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.tables.lock().unwrap().by_number.len()
+    }
+}
+
+/// 128 random bits in hexadecimal: RFC 2326 §3.4 asks for at least 64.
+pub(crate) fn random_id() -> String {
+    let mut bits = [0_u8; 16];
+    getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
+    bits.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every connection of a running server shares.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use paths::Spec;
+
+use crate::config::Config;
+use crate::image::Images;
+use crate::library::Library;
+use crate::meter::{Meters, Report};
+use crate::pacer::Pacers;
+use crate::ports::Ports;
+use crate::session::Sessions;
+
+/// The parts of a running server.
+pub(crate) struct Site {
+    pub(crate) config: Config,
+    pub(crate) rtsp: SocketAddr,
+    pub(crate) library: Arc<Library>,
+    pub(crate) sessions: Sessions,
+    pub(crate) meters: Meters,
+    pub(crate) ports: Ports,
+    pub(crate) pacers: Pacers,
+    pub(crate) images: Images,
+    pub(crate) download: &'static Spec,
+    pub(crate) began: Instant,
+    pub(crate) connections: AtomicUsize,
+    pub(crate) next_connection: AtomicU64,
+}
+
+impl Site {
+    /// Time since the server began: the clock of all state machines.
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.meters.report(self.sessions.len(), self.connections.load(Ordering::Relaxed))
+    }
+}
