@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The command line: one verb a file, one line here for each.
+//!
+//! Exit status: 0 done (and on SIGTERM or Ctrl-C), 1 something failed, 2 a wrong option.
+
+#![forbid(unsafe_code)]
+
+mod demo;
+mod lab;
+mod play;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the bill.
+#[derive(Parser)]
+#[command(name = "pagewire", version, arg_required_else_help = true)]
+struct Arguments {
+    /// What to log on standard error: error, warn, info, debug, or a filter such as serve=debug.
+    #[arg(long, global = true, value_name = "LEVEL", default_value = "warn")]
+    log: String,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Serves every file below a folder over HTTP and every playable one as a paced RTSP stream.
+    Serve(serve::Options),
+    /// Plays a stream and verifies it: loss, order, lateness against its clock.
+    Play(play::Options),
+    /// Measures this machine: paths, sessions.
+    Lab(lab::Options),
+    /// All of it in miniature with an embedded clip, in under a minute.
+    Demo(demo::Options),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let filter = match EnvFilter::try_new(&arguments.log) {
+        Ok(filter) => filter,
+        Err(error) => return wrong(&format!("--log {}: {error}; write warn", arguments.log)),
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+    match arguments.verb {
+        Verb::Serve(options) => serve::run(options),
+        Verb::Play(options) => play::run(options),
+        Verb::Lab(options) => lab::run(options),
+        Verb::Demo(options) => demo::run(options),
+    }
+}
+
+/// Exit status 2: the command line is at fault.
+fn wrong(message: &str) -> ExitCode {
+    eprintln!("pagewire: {message}");
+    ExitCode::from(2)
+}
+
+/// Exit status 1 or 2, by whose fault it is.
+fn failed(error: &::serve::Error) -> ExitCode {
+    eprintln!("pagewire: {error}");
+    ExitCode::from(if error.is_caller() { 2 } else { 1 })
+}
+
+/// A tokio runtime for control work: two threads are enough, media does not run here.
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire play`: plays or downloads, shows how it goes, and says what was wrong.
+//!
+//! Exit status 0 when everything came, 1 when something is missing or the server refused.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serve::Error;
+use serve::client::{Play, Scheme, Target, download, play};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH of a download.
+    url: String,
+    /// Writes what comes to a file; the same bytes as the asset when nothing is lost.
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Starts here instead of at the beginning.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    start: Option<Duration>,
+    /// Plays this much instead of all.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    length: Option<Duration>,
+    /// Pauses after AT seconds of play for FOR seconds.
+    #[arg(long, value_name = "AT,FOR", value_parser = pause)]
+    pause: Option<(Duration, Duration)>,
+    /// Prints the verdict as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let runtime = match crate::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
+    };
+    let done = runtime.block_on(async {
+        match Scheme::of(&options.url)? {
+            Scheme::Rtsp => stream(&options).await,
+            Scheme::Http => fetch(&options).await,
+        }
+    });
+    runtime.shutdown_background();
+    done.unwrap_or_else(|error| crate::failed(&error))
+}
+
+async fn stream(options: &Options) -> Result<ExitCode, Error> {
+    let mut wanted = Play::new(options.url.as_str());
+    wanted.output = options.output.clone();
+    wanted.start = options.start;
+    wanted.length = options.length;
+    wanted.pause = options.pause;
+    let stop = crate::serve::stop_signal().map_err(|source| Error::Host {
+        call: "sigaction",
+        object: "SIGINT".to_owned(),
+        source,
+    })?;
+    wanted.stop = Some(Box::pin(stop));
+    let bar = bar("{elapsed_precise} {wide_bar} {msg}");
+    let verdict = play(wanted, |seen| {
+        if let Some(total) = seen.media_total {
+            bar.set_length(total.as_millis() as u64);
+        }
+        bar.set_position(seen.media.as_millis() as u64);
+        let late_ms = seen.lateness.as_secs_f64() * 1e3;
+        let paused = if seen.is_paused { ", paused" } else { "" };
+        bar.set_message(format!(
+            "{} packets, {} lost, {late_ms:.1} ms late{paused}",
+            seen.packets, seen.lost
+        ));
+    })
+    .await;
+    bar.finish_and_clear();
+    let verdict = verdict?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&verdict).expect("plain data"));
+    } else {
+        print!("{verdict}");
+    }
+    Ok(if verdict.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn fetch(options: &Options) -> Result<ExitCode, Error> {
+    let only_streams = [
+        ("--start", options.start.is_some()),
+        ("--length", options.length.is_some()),
+        ("--pause", options.pause.is_some()),
+    ];
+    if let Some((option, _)) = only_streams.into_iter().find(|(_, given)| *given) {
+        return Err(Error::Option {
+            option,
+            found: options.url.clone(),
+            cure: "it is for streams; leave it out, or write an rtsp:// address".to_owned(),
+        });
+    }
+    let bar = bar("{elapsed_precise} {wide_bar} {bytes} {bytes_per_sec} {eta}");
+    let target = options.output.as_deref().map_or(Target::Nowhere, Target::File);
+    let done = download(&options.url, target, |seen| {
+        if let Some(total) = seen.bytes_total {
+            bar.set_length(total);
+        }
+        bar.set_position(seen.bytes);
+    })
+    .await;
+    bar.finish_and_clear();
+    let done = done?;
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&done).expect("plain data"));
+    } else {
+        println!("{done}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn bar(template: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
+    ProgressBar::new(0).with_style(style)
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds.ok_or_else(|| format!("{text}: write seconds, such as 30 or 2.5"))
+}
+
+fn pause(text: &str) -> Result<(Duration, Duration), String> {
+    let (at, long) = text.split_once(',').ok_or("write AT,FOR in seconds, such as 5,3")?;
+    Ok((seconds(at)?, seconds(long)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_seconds_and_a_pause_has_two() {
+        assert_eq!(seconds("2.5"), Ok(Duration::from_millis(2500)));
+        assert!(seconds("-1").is_err());
+        assert!(seconds("soon").is_err());
+        assert_eq!(pause("5,3"), Ok((Duration::from_secs(5), Duration::from_secs(3))));
+        assert!(pause("5").is_err());
+    }
+}

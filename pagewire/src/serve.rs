@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire serve`: options, the ready line, progress of planning, signals.
+
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serve::{Config, MediaPorts, Server};
+use tokio::signal::unix::{SignalKind, signal};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The folder whose files are served. Hidden files are not; links that lead out are refused.
+    folder: PathBuf,
+    /// Where RTSP listens; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
+    rtsp: SocketAddr,
+    /// Where HTTP listens; port 0 picks one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8080")]
+    http: SocketAddr,
+    /// Where plans and wire images are kept [default: pagewire in the XDG cache folder].
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Disk that wire images may take, such as 500M, 10G or 0 for none.
+    #[arg(long, value_name = "BYTES", default_value = "10G", value_parser = bytes)]
+    cache_size: u64,
+    /// How long before it is due a packet may leave. More costs less and jitters more.
+    #[arg(long, value_name = "MS", default_value_t = 20)]
+    burst: u64,
+    /// UDP port all media leaves from (even; RTCP is the next), 0 to pick one, or FIRST-LAST for a
+    /// pair per session.
+    #[arg(long, value_name = "PORT", default_value = "0", value_parser = media_ports)]
+    rtp_port: MediaPorts,
+    /// Forces a path; once for streams and once for downloads at most. See `pagewire lab paths`.
+    #[arg(long, value_name = "NAME")]
+    path: Vec<String>,
+    /// Pacer threads [default: one per core].
+    #[arg(long, value_name = "N")]
+    pacers: Option<usize>,
+    /// A session nobody is heard from for this long ends.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    session_timeout: u64,
+}
+
+impl Options {
+    fn config(self) -> Config {
+        let mut config = Config::new(self.folder);
+        config.rtsp = self.rtsp;
+        config.http = self.http;
+        config.cache = self.cache;
+        config.cache_bytes_max = self.cache_size;
+        config.burst = Duration::from_millis(self.burst);
+        config.media_ports = self.rtp_port;
+        config.paths = self.path;
+        config.pacers = self.pacers;
+        config.session_timeout = Duration::from_secs(self.session_timeout);
+        config
+    }
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let runtime = match crate::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
+    };
+    let status = runtime.block_on(async {
+        // Before the ready line: whoever reads it may send a signal at once.
+        let stop = match stop_signal() {
+            Ok(stop) => stop,
+            Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
+        };
+        let server = match Server::start(options.config()).await {
+            Ok(server) => server,
+            Err(error) => return crate::failed(&error),
+        };
+        announce(&server);
+        tokio::select! {
+            () = stop => {}
+            () = show_progress(&server) => unreachable!("progress has no end"),
+        }
+        let report = server.stop().await;
+        tracing::info!(
+            "stopped: {} sessions served, {} packets, bill {:?} s/GB",
+            report.sessions_total,
+            report.packets,
+            report.bill
+        );
+        ExitCode::SUCCESS
+    });
+    // A thread that waits for a dead disk must not keep the process.
+    runtime.shutdown_background();
+    status
+}
+
+/// The ready line, and how to open the server to others while it is not.
+fn announce(server: &Server) {
+    let (rtsp, http) = (server.rtsp(), server.http());
+    let mut out = std::io::stdout().lock();
+    // Whoever closed standard output does not want to know.
+    let _ = writeln!(out, "pagewire ready: rtsp://{rtsp} http://{http}");
+    if rtsp.ip().is_loopback() && http.ip().is_loopback() {
+        let _ = writeln!(
+            out,
+            "only this machine can connect; to open it to the network: --rtsp 0.0.0.0:{} --http \
+             0.0.0.0:{}",
+            rtsp.port(),
+            http.port()
+        );
+    }
+    let _ = out.flush();
+}
+
+/// Ends at SIGTERM or SIGINT.
+pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+/// A bar for each file being read, while somebody looks.
+async fn show_progress(server: &Server) {
+    if !std::io::stderr().is_terminal() {
+        return std::future::pending().await;
+    }
+    let style = ProgressStyle::with_template("{msg:30!} {wide_bar} {bytes_per_sec} {eta}")
+        .expect("the template is a constant");
+    let all = MultiProgress::new();
+    let mut bars: Vec<(String, ProgressBar)> = Vec::new();
+    let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    loop {
+        ticks.tick().await;
+        let scans = server.scans();
+        bars.retain(|(name, bar)| {
+            let runs = scans.iter().any(|(scanned, ..)| scanned == name);
+            if !runs {
+                bar.finish_and_clear();
+                all.remove(bar);
+            }
+            runs
+        });
+        for (name, done, bytes) in scans {
+            match bars.iter().find(|(shown, _)| *shown == name) {
+                Some((_, bar)) => bar.set_position(done),
+                None => {
+                    let bar = all.add(ProgressBar::new(bytes).with_style(style.clone()));
+                    bar.set_message(format!("reading {name}"));
+                    bars.push((name, bar));
+                }
+            }
+        }
+    }
+}
+
+/// `500M`, `10G`, `1234`: powers of 1000, as disks are sold.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor: u64 = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KB" => 1_000,
+        "M" | "MB" => 1_000_000,
+        "G" | "GB" => 1_000_000_000,
+        "T" | "TB" => 1_000_000_000_000,
+        unit => return Err(format!("unit {unit}: write K, M, G or T")),
+    };
+    let count: u64 = digits.parse().map_err(|_| format!("{text}: write a number such as 10G"))?;
+    count.checked_mul(factor).ok_or_else(|| format!("{text}: too large"))
+}
+
+fn media_ports(text: &str) -> Result<MediaPorts, String> {
+    let port = |text: &str| {
+        text.trim().parse::<u16>().map_err(|_| format!("{text}: write a port, or FIRST-LAST"))
+    };
+    match text.split_once('-') {
+        Some((first, last)) => Ok(MediaPorts::Range(port(first)?, port(last)?)),
+        None => Ok(MediaPorts::One(port(text)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_with_their_units() {
+        assert_eq!(bytes("0"), Ok(0));
+        assert_eq!(bytes("500M"), Ok(500_000_000));
+        assert_eq!(bytes("10g"), Ok(10_000_000_000));
+        assert!(bytes("ten").is_err());
+        assert!(bytes("10Q").is_err());
+        assert!(bytes("99999999999T").is_err());
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        assert_eq!(media_ports("5004"), Ok(MediaPorts::One(5004)));
+        assert_eq!(media_ports("20000-29999"), Ok(MediaPorts::Range(20000, 29999)));
+        assert!(media_ports("70000").is_err());
+    }
+}
