@@ -25,8 +25,8 @@ mod transport;
 
 pub use crate::error::{Fault, Malformed};
 pub use frame::Limits;
-pub use range::{Npt, NptRange, NptStart};
 pub(crate) use range::end as range_end;
+pub use range::{Npt, NptRange, NptStart};
 pub use reader::{REQUEST_TIME_MAX, Reader};
 pub use request::{Command, Play, Request, asset_path, content_base, escape_path};
 pub use response::{Echo, METHODS, Response, RtpInfo};

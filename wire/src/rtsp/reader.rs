@@ -28,12 +28,14 @@ pub struct Reader {
     framer: Framer,
     /// The message that is incomplete, by offset, and when that was first noticed.
     begun: Option<(u64, Duration)>,
+    /// What was found in a framed request that cannot be read past.
+    faulty: Option<Malformed>,
 }
 
 impl Reader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
-        Reader { framer: Framer::new(limits, Due::Requests), begun: None }
+        Reader { framer: Framer::new(limits, Due::Requests), begun: None, faulty: None }
     }
 
     /// Takes bytes as they were received. Call [`next`](Self::next) until it has no more before the
@@ -49,8 +51,11 @@ impl Reader {
     // Not an Iterator: an error ends it, and "none" only means "not yet".
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
+        if let Some(malformed) = &self.faulty {
+            return Err(malformed.clone());
+        }
         let Some(frame) = self.framer.next()? else { return Ok(None) };
-        interpret(&frame).map(Some)
+        interpret(&frame).map(Some).inspect_err(|malformed| self.faulty = Some(malformed.clone()))
     }
 
     /// Whether nothing is begun: the bytes so far are whole requests, all taken.

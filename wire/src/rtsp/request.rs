@@ -159,7 +159,8 @@ fn place(message: &Message) -> Option<Place> {
     };
     let raw = if url.path().is_empty() { "/" } else { url.path() };
     let path = percent_decode_str(raw).decode_utf8().ok()?.into_owned();
-    if path.contains('\0') {
+    // An encoded slash could make dot segments after they were resolved.
+    if path.contains('\0') || path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return None;
     }
     let url = format!("{}://{authority}{raw}", url.scheme());
@@ -338,6 +339,17 @@ mod tests {
         assert_eq!(asset_path("/"), "");
         assert_eq!(content_base("rtsp://h:8554/a.ts"), "rtsp://h:8554/a.ts/");
         assert_eq!(content_base("rtsp://h:8554/a.ts/"), "rtsp://h:8554/a.ts/");
+    }
+
+    #[test]
+    fn dot_segments_behind_an_encoded_slash_are_refused_and_stay_so() {
+        let mut reader = super::super::Reader::new(super::super::Limits::default());
+        let good = "OPTIONS rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\n\r\n";
+        let bad = "OPTIONS rtsp://h/x/..%2Fsecret RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+        reader.feed(format!("{bad}{good}").as_bytes());
+        let refused = reader.next().unwrap_err();
+        assert_eq!(refused.fault, Fault::Url);
+        assert_eq!(reader.next().unwrap_err(), refused, "what follows is not read");
     }
 
     #[test]
