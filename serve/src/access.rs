@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Access: the served folder, and the promise that no request leaves it.
 //!
-//! Every name a peer sends is opened by one `openat2` with `RESOLVE_BENEATH`: the kernel itself refuses
-//! `..`, absolute names and symbolic links that point out, with no race between check and use. Where
-//! `openat2` is missing (before Linux 5.6, or forbidden by a sandbox) the name is walked a component at a
-//! time with `O_NOFOLLOW`, which refuses every symbolic link: stricter, never looser.
-//! Costs one system call per open (one per component in the second form) and one `fstat`.
+//! Every name a peer sends is opened by one `openat2` with `RESOLVE_BENEATH`: the kernel itself
+//! refuses `..`, absolute names and symbolic links that point out, with no race between check and
+//! use. Where `openat2` is missing (before Linux 5.6, or forbidden by a sandbox) the name is walked
+//! a component at a time with `O_NOFOLLOW`, which refuses every symbolic link: stricter, never
+//! looser. Costs one system call per open (one per component in the second form) and one `fstat`.
 //!
 //! Sources: openat2(2), path_resolution(7).
 //! Does not do: lists of users, passwords, TLS.

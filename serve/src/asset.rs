@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Assets: a file that can be streamed, its plan, and the open files that sessions share.
 //!
-//! A plan is a few megabytes for hours of media, so it lives as long as somebody streams it and is read
-//! again from the cache afterwards. All sessions of one asset share one [`Source`]: one descriptor, one
-//! map, one wire image, so a session costs a socket and little else.
+//! A plan is a few megabytes for hours of media, so it lives as long as somebody streams it and is
+//! read again from the cache afterwards. All sessions of one asset share one [`Source`]: one
+//! descriptor, one map, one wire image, so a session costs a socket and little else.
 //!
 //! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::image`]).
 

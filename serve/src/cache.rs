@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cache folder: plans and wire images, kept beside nothing they describe.
 //!
-//! A plan is read whole, checked against the key of the open file and against itself, and otherwise made
-//! again: nothing in the cache is trusted, so it may be deleted or damaged at any time. Files are written
-//! under another name, synced and renamed, so a reader sees a whole file or none.
-//! Costs one file read per asset and start; a plan takes 16 bytes per PCR and 8 per entry point.
+//! A plan is read whole, checked against the key of the open file and against itself, and otherwise
+//! made again: nothing in the cache is trusted, so it may be deleted or damaged at any time. Files
+//! are written under another name, synced and renamed, so a reader sees a whole file or none. Costs
+//! one file read per asset and start; a plan takes 16 bytes per PCR and 8 per entry point.
 //!
 //! Sources: XDG Base Directory Specification 0.8, rename(2).
 //! Does not do: wire images' contents and limits ([`crate::image`]).
@@ -23,8 +23,8 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Makes the folders. One that cannot be made is a warning: serving works, planning is repeated at
-    /// every start and no wire images are made.
+    /// Makes the folders. One that cannot be made is a warning: serving works, planning is repeated
+    /// at every start and no wire images are made.
     pub(crate) fn open(folder: Option<PathBuf>) -> Cache {
         let Some(folder) = folder.or_else(default_folder) else {
             tracing::warn!(
@@ -136,7 +136,8 @@ pub(crate) fn sweep(folder: &Path) {
     }
 }
 
-/// A name for the file in the cache; the key inside is what is trusted, so a collision costs a rebuild.
+/// A name for the file in the cache; the key inside is what is trusted, so a collision costs a
+/// rebuild.
 pub(crate) fn hash(path: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     path.hash(&mut hasher);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a server is told to do, checked before anything is opened.
 //!
-//! Every limit has a default with its reason here; the command line offers those that operators change.
+//! Every limit has a default with its reason here; the command line offers those that operators
+//! change.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -27,7 +28,8 @@ pub struct Config {
     pub cache: Option<PathBuf>,
     /// Wire images may take this much disk, bytes; 0 for none.
     pub cache_bytes_max: u64,
-    /// A packet is sent at most this long before it is due. Larger bursts cost less and jitter more.
+    /// A packet is sent at most this long before it is due. Larger bursts cost less and jitter
+    /// more.
     pub burst: Duration,
     /// Where media leaves from.
     pub media_ports: MediaPorts,

@@ -2,9 +2,9 @@
 //! HTTP: one connection's requests, answered from the folder or the index.
 //!
 //! A body goes from page cache to socket by the download path ([`paths`]), a step of at most
-//! [`STEP_BYTES`] at a time, so that many downloads share the threads of the runtime; whether the coming
-//! step is in memory is asked first (two cheap system calls), and if it is not, a thread that may wait
-//! fetches it. Costs, with `sendfile`: no copy, about three system calls a mebibyte.
+//! [`STEP_BYTES`] at a time, so that many downloads share the threads of the runtime; whether the
+//! coming step is in memory is asked first (two cheap system calls), and if it is not, a thread
+//! that may wait fetches it. Costs, with `sendfile`: no copy, about three system calls a mebibyte.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`].
 //! Does not do: TLS (put a proxy before it), compression, uploads.
@@ -32,7 +32,8 @@ use crate::site::Site;
 
 /// What a newcomer is told when no descriptor is left.
 pub(crate) const REFUSAL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\
+      Connection: close\r\n\r\n";
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wire images: an asset laid out as it goes on the wire, RTP header before each payload, so that a run
-//! of packets is one contiguous file range and `sendfile` sends it with no copy.
+//! Wire images: an asset laid out as it goes on the wire, RTP header before each payload, so that a
+//! run of packets is one contiguous file range and `sendfile` sends it with no copy.
 //!
-//! An image is made on the first play, by one thread, while the play goes on from the file. It lives in
-//! the cache folder under a size limit: the least recently used go first, one in use never goes (it is
-//! locked, also against other servers on the same cache), and the disk keeps [`FREE_BYTES_MIN`] free.
-//! Costs the asset's size plus 0.9 % on disk, and one read and one write of it.
+//! An image is made on the first play, by one thread, while the play goes on from the file. It
+//! lives in the cache folder under a size limit: the least recently used go first, one in use never
+//! goes (it is locked, also against other servers on the same cache), and the disk keeps
+//! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
+//! of it.
 //!
 //! Sources: DESIGN "wire image"; flock(2), statvfs(3).
 //! Does not do: trust an image whose trailer does not name the file and the plan in hand.
@@ -78,8 +79,8 @@ impl Images {
         Ok(Images { store, jobs, thread })
     }
 
-    /// Gives `source` its image: at once if the store has it, else when it is made. Blocks on the disk for
-    /// one open and one read.
+    /// Gives `source` its image: at once if the store has it, else when it is made. Blocks on the
+    /// disk for one open and one read.
     pub(crate) fn provide(&self, source: &Arc<Source>) {
         if self.store.folder.is_none() || !source.ask_image() {
             return;
@@ -154,7 +155,9 @@ impl Store {
         let (source, _) = self.served.file(&asset.name).map_err(|denied| denied.to_string())?;
         let unchanged = || {
             key(Path::new(std::ffi::OsStr::new("")), &source).is_ok_and(|found| {
-                found.bytes == asset.key.bytes && found.modified_ns == asset.key.modified_ns
+                found.bytes == asset.key.bytes
+                    && found.modified_ns == asset.key.modified_ns
+                    && found.inode == asset.key.inode
             })
         };
         let written = || -> io::Result<Pending> {
@@ -307,7 +310,8 @@ const TRAILER_BYTES: usize = 64;
 const TS_BYTES: u64 = media::TS_PACKET_BYTES as u64;
 /// 700 × 1328 bytes: just under a mebibyte a write.
 const CHUNK_PACKETS: u64 = 700;
-/// Written pages are pushed out at this pace, so that they do not pile up before the reads of streams.
+/// Written pages are pushed out at this pace, so that they do not pile up before the reads of
+/// streams.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
 /// What the disk keeps free of images: 1 GiB.
 const FREE_BYTES_MIN: u64 = 1 << 30;

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listening: connections are accepted, counted and served, each in a task of its own; when the process has
-//! no file descriptor left the newcomer is told so and those who are served are not disturbed.
+//! Listening: connections are accepted, counted and served, each in a task of its own; when the
+//! process has no file descriptor left the newcomer is told so and those who are served are not
+//! disturbed.
 //!
-//! A descriptor is held in reserve for that: it is let go for the moment it takes to accept the newcomer,
-//! answer and close.
+//! A descriptor is held in reserve for that: it is let go for the moment it takes to accept the
+//! newcomer, answer and close.
 //!
 //! Sources: accept(2) (EMFILE, ENFILE).
 //! Does not do: rate limits per address.
 
 use std::fs::File;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,14 +44,13 @@ pub(crate) async fn serve<F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let mut reserve = reserve();
+    let mut said: Option<Instant> = None;
     let mut served = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    if reserve.is_none() {
-                        reserve = self::reserve();
-                    }
+                    reserve = reserve.or_else(self::reserve);
                     let counted = Counted::new(&site);
                     let task = connection(stream, peer, site.clone());
                     served.spawn(async move {
@@ -57,18 +59,23 @@ pub(crate) async fn serve<F>(
                     });
                 }
                 Err(error) if is_spent(&error) => {
-                    Meters::count(&site.meters.connections_refused);
-                    tracing::warn!(
-                        "accept: {error}; refusing connections until one ends (raise ulimit -n)"
-                    );
+                    if said.is_none_or(|said| said.elapsed() > SAID_FOR) {
+                        said = Some(Instant::now());
+                        tracing::warn!(
+                            "accept: {error}; refusing connections until one ends (raise ulimit -n)"
+                        );
+                    }
                     drop(reserve.take());
-                    refuse(&listener, refusal).await;
+                    if refuse(&listener, refusal).await {
+                        Meters::count(&site.meters.connections_refused);
+                    }
                     reserve = self::reserve();
                 }
                 // The peer left before it was accepted.
                 Err(error) => tracing::debug!("accept: {error}"),
             },
             Some(ended) = served.join_next() => {
+                reserve = reserve.or_else(self::reserve);
                 if let Err(error) = ended
                     && error.is_panic()
                 {
@@ -105,21 +112,29 @@ pub(crate) fn is_spent(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
 }
 
-async fn refuse(listener: &TcpListener, refusal: &[u8]) {
-    match timeout(REFUSAL, listener.accept()).await {
-        Ok(Ok((mut stream, _))) => {
+/// Answers the connection that could not be accepted; false if there is none. With no descriptor
+/// left accept fails before it looks whether anybody waits, so it is asked once more, without
+/// waiting: the reserve is not to be had by anybody else meanwhile.
+async fn refuse(listener: &TcpListener, refusal: &[u8]) -> bool {
+    match poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await {
+        Poll::Ready(Ok((mut stream, _))) => {
             // A courtesy: a peer that does not take it loses nothing.
             let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
             // Unread bytes would turn the close into a reset and the answer would be lost.
             let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
+            true
         }
         // Still none: somebody else took the descriptor. Wait, lest this loop spin.
-        Ok(Err(_)) => tokio::time::sleep(REFUSAL).await,
-        Err(_) => {}
+        Poll::Ready(Err(_)) => {
+            tokio::time::sleep(REFUSAL).await;
+            false
+        }
+        Poll::Pending => false,
     }
 }
 
-/// Reads what is there into `buffer`; `None` when the peer has closed, failed, or said nothing for `wait`.
+/// Reads what is there into `buffer`; `None` when the peer has closed, failed, or said nothing for
+/// `wait`.
 pub(crate) async fn read(
     stream: &mut TcpStream,
     buffer: &mut [u8],
@@ -151,4 +166,6 @@ pub(crate) async fn close(mut stream: TcpStream) {
 }
 
 const REFUSAL: Duration = Duration::from_millis(50);
+/// A warning is not repeated for so long.
+const SAID_FOR: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(500);

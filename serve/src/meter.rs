@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Meters: what was sent, how late, and what it cost.
 //!
-//! Each pacer thread owns one [`PacerMeter`] behind a lock that nobody else takes but a reader of the
-//! index, so that counting costs one uncontended lock per session and tick. Each session owns one
-//! [`Progress`]; the reports (RTCP sender reports, the index) are made from copies.
+//! Each pacer thread owns one [`PacerMeter`] behind a lock that nobody else takes but a reader of
+//! the index, so that counting costs one uncontended lock per session and tick. Each session owns
+//! one [`Progress`]; the reports (RTCP sender reports, the index) are made from copies.
 //!
 //! Does not do: history. A reader who wants rates takes two samples.
 
@@ -77,7 +77,8 @@ pub struct Report {
     pub calls: u64,
     /// Sends the kernel refused for want of buffer space (repeated a moment later, nothing lost).
     pub refused: u64,
-    /// How late packets were sent. None is ever dropped: it is sent, or its session ends with a reason.
+    /// How late packets were sent. None is ever dropped: it is sent, or its session ends with a
+    /// reason.
     pub late_us: Lateness,
     /// Times a due session waited for pages that were not in memory.
     pub cold_stalls: u64,

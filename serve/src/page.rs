@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The index: every file with its download address, every asset with its stream, for people (HTML) and
-//! for programs (JSON).
+//! The index: every file with its download address, every asset with its stream, for people (HTML)
+//! and for programs (JSON).
 //!
 //! Made anew for each request from the library's names; nothing of a file is read.
-//! The HTML's shape lies in `web/index.html`; names are escaped, so a file's name cannot become markup.
+//! The HTML's shape lies in `web/index.html`; names are escaped, so a file's name cannot become
+//! markup.
 //!
 //! Does not do: pages, search. A folder of a hundred thousand files makes a page of some 30 MB.
 
@@ -66,7 +67,7 @@ pub(crate) fn html(library: &Library, report: &Report, http: &str, rtsp: &str) -
     }
     let bill = report.bill.map_or("not known yet".to_owned(), |bill| format!("{bill:.2} s/GB"));
     let summary = format!(
-        "{files} files, {streams} of them streams, {}. {} sessions now; bill since the start: {bill}",
+        "{files} files, {streams} of them streams, {}. {} sessions now; bill so far: {bill}",
         readable_bytes(bytes),
         report.sessions
     );

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Media ports: where RTP leaves from and RTCP comes in.
 //!
-//! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves all:
-//! a firewall needs two holes, a session costs one descriptor. Each session still has a socket of its own,
-//! bound to the shared port and connected to its client, because `sendfile` needs a connected socket and
-//! the kernel then resolves route and neighbour once. In the range form each session has its own pair.
+//! In the shared form every session's RTP leaves from one port and one RTCP socket beside it serves
+//! all: a firewall needs two holes, a session costs one descriptor. Each session still has a socket
+//! of its own, bound to the shared port and connected to its client, because `sendfile` needs a
+//! connected socket and the kernel then resolves route and neighbour once. In the range form each
+//! session has its own pair.
 //!
-//! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port), socket(7)
-//! `SO_REUSEADDR` for UDP.
-//! Does not do: multicast.
+//! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port),
+//! socket(7) `SO_REUSEADDR` for UDP. Does not do: multicast.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -147,7 +147,7 @@ fn shared(address: IpAddr, rtp: u16) -> io::Result<Ports> {
 /// The RTCP socket of a pair of which nobody else has the RTP port.
 fn pair_of(address: IpAddr, rtp: u16) -> io::Result<Socket> {
     let probe = new_socket(address)?;
-    // The socket of a session that has just ended may still be about; it is ours and has this set too.
+    // The socket of a session that has just ended may still be about; it has this set, too.
     probe.set_reuse_address(true)?;
     probe.bind(&SocketAddr::new(address, rtp).into())?;
     bound(address, rtp + 1)

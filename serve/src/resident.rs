@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resident pages: threads that keep each session's coming seconds in the page cache, so that the pacer
-//! never waits for a disk.
+//! Resident pages: threads that keep each session's coming seconds in the page cache, so that the
+//! pacer never waits for a disk.
 //!
-//! A pacer asks for a window of a file and goes on; a reader thread makes the window resident and moves
-//! the session's mark; the pacer sends up to the mark and no further. A session whose pages do not come
-//! is late alone. At most one thread works on one file at a time, so a file on a stalled disk holds one
-//! thread however many sessions want it.
-//! Costs one `madvise(MADV_POPULATE_READ)` per session and second when the pages are there already.
+//! A pacer asks for a window of a file and goes on; a reader thread makes the window resident and
+//! moves the session's mark; the pacer sends up to the mark and no further. A session whose pages
+//! do not come is late alone. At most one thread works on one file at a time, so a file on a
+//! stalled disk holds one thread however many sessions want it. Costs one
+//! `madvise(MADV_POPULATE_READ)` per session and second when the pages are there already.
 //!
 //! Sources: madvise(2), DESIGN "A streamed byte's journey".
-//! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the send
-//! then waits for it. Measured cost of pinning every session's window was not worth it: none was seen.
+//! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the
+//! send then waits for it. Measured cost of pinning every session's window was not worth it: none
+//! was seen.
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
@@ -34,7 +35,8 @@ struct MarkState {
 }
 
 impl Mark {
-    /// One past the last sendable packet, as seen from `packet`; `packet` itself when nothing is known.
+    /// One past the last sendable packet, as seen from `packet`; `packet` itself when nothing is
+    /// known.
     pub(crate) fn ready_to(&self, packet: u64) -> u64 {
         let state = self.0.lock().unwrap();
         if state.ready.contains(&packet) { state.ready.end } else { packet }
@@ -209,5 +211,6 @@ fn file_range(plan: &Plan, packets: &Range<u64>) -> Range<u64> {
     plan.payload(packets.start).file_offset..end.min(plan.file_bytes())
 }
 
-/// Threads. Each waits for one disk request at a time; more than the queue depth of a disk is of no use.
+/// Threads. Each waits for one disk request at a time; more than the queue depth of a disk is of no
+/// use.
 const READERS: usize = 4;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: everything started in order, and stopped in the reverse.
 //!
-//! Threads: one pacer a core, four readers, one each for images, names and plans; tasks on the caller's
-//! tokio runtime for everything else. Ports are opened before anything is promised.
+//! Threads: one pacer a core, four readers, one each for images, names and plans; tasks on the
+//! caller's tokio runtime for everything else. Ports are opened before anything is promised.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -125,7 +125,8 @@ impl Server {
         scans.into_iter().map(|(scan, done)| (scan.name.clone(), done, scan.bytes)).collect()
     }
 
-    /// Ends every stream with BYE, then all threads. What is being written to the cache is given up.
+    /// Ends every stream with BYE, then all threads. What is being written to the cache is given
+    /// up.
     pub async fn stop(self) -> Report {
         for session in self.site.sessions.all() {
             control::end(&self.site, &session, "the server stops");

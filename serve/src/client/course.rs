@@ -9,7 +9,6 @@
 //! §6.6.
 //! Does not do: begin again after a loss of the connection.
 
-use std::future::pending;
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until, timeout};
@@ -20,7 +19,7 @@ use wire::sdp::CLOCK_RATE_HZ;
 
 use super::control::Control;
 use super::lateness::LATE;
-use super::play::{Play, Progress};
+use super::play::{Play, Progress, Stop};
 use super::receive::{Books, Ended, Order, Receiving};
 use super::reports::Reporter;
 use super::verdict::{Announced, End, LatenessMs, Missing, Recorded, SHORT_S_MAX, Verdict};
@@ -89,12 +88,13 @@ impl Course {
         mut self,
         range: NptRange,
         equipment: Equipment,
+        mut stop: Stop,
         mut progress: impl FnMut(&Progress),
     ) -> Result<Verdict, Error> {
         let Equipment { receiving, reporter, rtp_port, buffer_bytes } = equipment;
         (self.rtp_port, self.receive_buffer_bytes) = (rtp_port, buffer_bytes);
         let end = tokio::select! {
-            end = self.run(range, &receiving, &reporter, &mut progress) => end,
+            end = self.run(range, &receiving, &reporter, &mut stop, &mut progress) => end,
             never = reporter.exchange() => match never {},
         };
         tokio::select! {
@@ -128,15 +128,18 @@ impl Course {
         range: NptRange,
         receiving: &Receiving,
         reporter: &Reporter,
+        stop: &mut Stop,
         progress: &mut impl FnMut(&Progress),
     ) -> Result<End, Error> {
-        let mut stop = self.options.stop.take().unwrap_or_else(|| Box::pin(pending()));
-        self.begin(range, receiving).await?;
+        tokio::select! {
+            begun = self.begin(range, receiving) => begun?,
+            () = &mut *stop => return Ok(End::Stopped),
+        }
         let mut look_at = Instant::now();
         loop {
             let due = self.due(look_at);
             tokio::select! {
-                () = &mut stop => return Ok(End::Stopped),
+                () = &mut *stop => return Ok(End::Stopped),
                 () = reporter.bye.notified() => {
                     settle(receiving).await;
                     return Ok(End::Bye);
@@ -154,7 +157,12 @@ impl Course {
                     return Ok(end);
                 }
             }
-            match self.act(now, receiving).await {
+            let acted = tokio::select! {
+                acted = self.act(now, receiving) => acted,
+                // An answer that still comes is not taken for that to TEARDOWN: it has a number.
+                () = &mut *stop => return Ok(End::Stopped),
+            };
+            match acted {
                 Ok(()) => {}
                 Err(_) if receiving.books().rtcp.said_bye => return Ok(End::Bye),
                 Err(error) => {

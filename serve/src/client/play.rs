@@ -6,6 +6,7 @@
 //! Sources: RFC 2326 §10.2, §10.4, C.1 (description).
 //! Does not do: seek or change the range once it plays.
 
+use std::future::pending;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -22,6 +23,9 @@ use super::sockets::Pair;
 use super::verdict::Verdict;
 use crate::error::Error;
 
+/// A future that ends a play when it is ready.
+pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// What to play, and how.
 #[non_exhaustive]
 pub struct Play {
@@ -37,7 +41,7 @@ pub struct Play {
     /// After so much play time ask for PAUSE, wait so long, and ask for PLAY again.
     pub pause: Option<(Duration, Duration)>,
     /// Ends the play when it is ready: Ctrl-C, say.
-    pub stop: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    pub stop: Option<Stop>,
 }
 
 impl Play {
@@ -75,14 +79,26 @@ pub struct Progress {
 /// # Errors What keeps a play from beginning, and a file that cannot be written. What goes wrong
 /// once packets have come is in the verdict. Dropping the future ends everything at once, without
 /// TEARDOWN.
-pub async fn play(options: Play, progress: impl FnMut(&Progress)) -> Result<Verdict, Error> {
+pub async fn play(mut options: Play, progress: impl FnMut(&Progress)) -> Result<Verdict, Error> {
     let range = range(&options)?;
+    let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(pending()));
+    let (course, equipment) = tokio::select! {
+        prepared = prepare(options) => prepared?,
+        () = &mut stop => return Err(Error::Peer {
+            peer: "play".to_owned(),
+            found: "stopped before the stream began".to_owned(),
+        }),
+    };
+    course.conduct(range, equipment, stop, progress).await
+}
+
+/// DESCRIBE and SETUP.
+async fn prepare(options: Play) -> Result<(Course, Equipment), Error> {
     let mut control = Control::connect(&options.url).await?;
     let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
     let described = control.client.described(&reply);
     let described = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?;
-    let pair = Pair::bind(control.local)?;
-    let ports = pair.ports;
+    let Pair { rtp, rtcp, ports, buffer_bytes } = Pair::bind(control.local)?;
     let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
     let set_up = control.client.set_up(&reply);
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
@@ -90,13 +106,13 @@ pub async fn play(options: Play, progress: impl FnMut(&Progress)) -> Result<Verd
     let host = said.unwrap_or(control.remote);
     // Not before: a server that refuses must not cost a file that is there.
     let output = options.output.as_deref().map(Output::create).transpose()?;
-    let source = Source { host, ssrc: set_up.ssrc, payload_type: described.offer.payload_type };
-    let receiving = Receiving::start(pair.rtp, source, output)?;
+    let payload_type = described.offer.payload_type;
+    let receiving =
+        Receiving::start(rtp, Source { host, ssrc: set_up.ssrc, payload_type }, output)?;
     let to = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
-    let reporter = Reporter::start(pair.rtcp, host, to, receiving.shared())?;
-    let buffer_bytes = pair.buffer_bytes;
+    let reporter = Reporter::start(rtcp, host, to, receiving.shared())?;
     let equipment = Equipment { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
-    Course::new(options, control, &set_up).conduct(range, equipment, progress).await
+    Ok((Course::new(options, control, &set_up), equipment))
 }
 
 /// The range to ask for, after a look at the options.

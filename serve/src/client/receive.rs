@@ -435,3 +435,51 @@ const FIRST_DISTANCE_MAX: u16 = 3000;
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 /// ISO/IEC 13818-1 §2.4.3.3.
 const SYNC_BYTE: u8 = 0x47;
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[test]
+    fn a_pause_is_taken_out_of_the_jitters_time() {
+        let mut timeline = Timeline::default();
+        let (from, ms) = (Instant::now(), Duration::from_millis);
+        assert_eq!(timeline.at(from, 0), ms(0));
+        timeline.took(ms(0), 0);
+        let time = timeline.at(from + ms(15), 900);
+        assert_eq!(time, ms(15));
+        timeline.took(time, 900);
+        timeline.is_new = true;
+        // Due 10 ms after the last, whenever it came; the next is late by what it is late.
+        assert_eq!(timeline.at(from + ms(3000), 1800), ms(25));
+        assert_eq!(timeline.at(from + ms(3012), 2700), ms(37));
+    }
+
+    #[test]
+    fn a_receiver_that_is_dropped_leaves_no_thread_behind() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let host = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let source = Source { host, ssrc: None, payload_type: 33 };
+        let receiving = Receiving::start(socket, source, None).unwrap();
+        let books = receiving.shared();
+        drop(receiving);
+        // The thread holds the other end of the books; a minute is not a limit but a last resort.
+        let until = Instant::now() + Duration::from_secs(60);
+        while Arc::strong_count(&books) > 1 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(Arc::strong_count(&books), 1);
+    }
+
+    #[test]
+    fn whole_ts_packets_are_told_from_others() {
+        let packet = |first: u8| [[first; 1].to_vec(), vec![0; 187]].concat();
+        assert!(is_transport_stream(&packet(0x47)));
+        assert!(is_transport_stream(&[packet(0x47), packet(0x47)].concat()));
+        assert!(!is_transport_stream(&[packet(0x47), packet(0x48)].concat()));
+        assert!(!is_transport_stream(&packet(0x47)[..187]));
+        assert!(!is_transport_stream(&[]));
+    }
+}

@@ -149,6 +149,21 @@ async fn stopped_from_here() {
 }
 
 #[tokio::test]
+async fn stopped_before_the_server_answers() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut asked = Play::new(format!("rtsp://{}/a.ts", listener.local_addr().unwrap()));
+    asked.stop = Some(Box::pin(async move {
+        // It takes the connection and the request, and says nothing.
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut request = [0; 8];
+        tokio::io::AsyncReadExt::read_exact(&mut stream, &mut request).await.unwrap();
+        assert_eq!(&request, b"DESCRIBE");
+    }));
+    let error = play(asked, |_| {}).await.unwrap_err();
+    assert!(error.to_string().contains("stopped before the stream began"), "{error}");
+}
+
+#[tokio::test]
 async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_heard() {
     let script = Script { close_at: Some(100), says_bye: false, ..Script::default() };
     let (verdict, _, file) = trial(script.clone(), |_| {}).await;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The library: what lies in the served folder, and the plan of each asset when it is wanted.
 //!
-//! Names are kept in memory (about 200 bytes a file); plans only while somebody streams them or asked
-//! lately. A plan is made at most once at a time however many ask, by [`Library::asset`] on demand and by
-//! the background planner for the index; both come from the cache when it has them.
+//! Names are kept in memory (about 200 bytes a file); plans only while somebody streams them or
+//! asked lately. A plan is made at most once at a time however many ask, by [`Library::asset`] on
+//! demand and by the background planner for the index; both come from the cache when it has them.
 //! [`watch`] keeps the names current.
 //!
 //! Sources: DESIGN "asset", "packet plan".
@@ -107,6 +107,9 @@ struct Live {
     by_name: HashMap<String, Weak<Asset>>,
     /// Kept for the SETUP and PLAY that follow a DESCRIBE.
     recent: VecDeque<Arc<Asset>>,
+    /// What lately turned out to be no stream, and why: a file without a clock is read to its end
+    /// to find that out, which a peer must not have done again and again.
+    refused: VecDeque<(Key, String)>,
 }
 
 impl Library {
@@ -146,13 +149,18 @@ impl Library {
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
         let key = key(&self.folder.path().join(name), &file).map_err(unreadable)?;
         if let Some(asset) = self.live(name, &key) {
+            // Asked for before it was listed: the planner, too, finds it here.
+            if self.is_waiting(name) {
+                self.note(name, &key, Ok(&asset.plan));
+            }
             return Ok(asset);
         }
-        let planned = match self.cache.plan(&key) {
-            Some(plan) => Ok(plan),
-            None => self.plan(name, &file, &key),
+        let planned = match (self.refusal(&key), self.cache.plan(&key)) {
+            (Some(reason), _) => Err(NoAsset::Refused(reason)),
+            (None, Some(plan)) => Ok(plan),
+            (None, None) => self.plan(name, &file, &key),
         };
-        self.note(name, &key, &planned);
+        self.note(name, &key, planned.as_ref());
         let asset = Arc::new(Asset::new(name.to_owned(), key, planned?));
         self.keep_live(&asset);
         Ok(asset)
@@ -189,6 +197,9 @@ impl Library {
         self.scans.lock().unwrap().push(scan.clone());
         let planned = planning::plan(file, found.bytes, &scan.done);
         self.scans.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &scan));
+        if let Err(NoAsset::Refused(reason)) = &planned {
+            self.keep_refusal(found, reason);
+        }
         let plan = planned?;
         let path = self.folder.path().join(name);
         if key(&path, file).ok().as_ref() != Some(found) {
@@ -199,7 +210,7 @@ impl Library {
     }
 
     /// Writes what became of a plan into the index.
-    fn note(&self, name: &str, key: &Key, planned: &Result<Plan, NoAsset>) {
+    fn note(&self, name: &str, key: &Key, planned: Result<&Plan, &NoAsset>) {
         let state = match planned {
             Ok(plan) => State::Ready(Arc::new(Summary::of(plan))),
             Err(NoAsset::Changing) => State::Waiting,
@@ -217,6 +228,19 @@ impl Library {
     fn live(&self, name: &str, key: &Key) -> Option<Arc<Asset>> {
         let live = self.live.lock().unwrap();
         live.by_name.get(name)?.upgrade().filter(|asset| asset.key == *key)
+    }
+
+    fn refusal(&self, key: &Key) -> Option<String> {
+        let live = self.live.lock().unwrap();
+        live.refused.iter().find(|(refused, _)| refused == key).map(|(_, reason)| reason.clone())
+    }
+
+    fn keep_refusal(&self, key: &Key, reason: &str) {
+        let mut live = self.live.lock().unwrap();
+        live.refused.push_back((key.clone(), reason.to_owned()));
+        if live.refused.len() > RECENT_MAX {
+            live.refused.pop_front();
+        }
     }
 
     fn keep_live(&self, asset: &Arc<Asset>) {

@@ -33,6 +33,9 @@ pub(super) fn plan(file: &File, bytes: u64, done: &AtomicU64) -> Result<Plan, No
         scanner.feed(&piece[..read]);
         offset += read as u64;
         done.store(offset, Ordering::Relaxed);
+        if scanner.is_refused() {
+            break;
+        }
     }
     scanner.finish(bytes, identity()).map_err(|refusal| NoAsset::Refused(refusal.to_string()))
 }

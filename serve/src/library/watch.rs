@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watching the folder: a walk at the start, inotify from then on, and the background planner.
 //!
-//! Events are gathered until a file has been quiet for [`QUIET`], so that a file being copied in is looked
-//! at once and not at every write. Where inotify cannot be had (its limit of watches is reached, a network
-//! file system), the folder is walked again every [`WALK_AGAIN`].
-//! Costs one inotify watch per folder.
+//! Events are gathered until a file has been quiet for [`QUIET`], so that a file being copied in is
+//! looked at once and not at every write. Where inotify cannot be had (its limit of watches is
+//! reached, a network file system), the folder is walked again every [`WALK_AGAIN`]. Costs one
+//! inotify watch per folder.
 //!
 //! Sources: inotify(7).
 //! Does not do: descend into symbolic links to folders; their files are served but not listed.
@@ -18,9 +18,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::{Entry, Library, State};
-use crate::access::is_hidden;
+use super::{Entry, Library, NoAsset, State};
+use crate::access::{Denied, is_hidden};
 use crate::error::Error;
+use crate::listen::is_spent;
 
 /// The thread that keeps the names current, and the one that plans what is new.
 pub(crate) struct Watch {
@@ -44,12 +45,7 @@ impl Watch {
         let threads = vec![
             spawn("librarian", move || librarian.watch(&events, &inbox, &work))?,
             spawn("planner", move || {
-                while let Ok(name) = names.recv() {
-                    if planner.is_waiting(&name) {
-                        // What became of it stands in the index.
-                        let _ = planner.asset_blocking(&name);
-                    }
-                }
+                planner.plan_waiting(&names);
             })?,
         ];
         Ok(Watch { messages, threads })
@@ -58,7 +54,8 @@ impl Watch {
     pub(crate) fn stop(self) {
         let _ = self.messages.send(Message::Stop);
         for thread in self.threads {
-            // The planner may be in the middle of a large file; it holds nothing that must be saved.
+            // The planner may be in the middle of a large file; it holds nothing that must be
+            // saved.
             if thread.is_finished() || thread.thread().name() == Some("librarian") {
                 let _ = thread.join();
             }
@@ -78,8 +75,11 @@ impl Library {
     fn watch(&self, events: &Sender<Message>, inbox: &Receiver<Message>, work: &Sender<String>) {
         let watcher = self.begin_watching(events);
         // After the watch is set, so that nothing falls between.
-        self.walk(self.folder.path(), work);
+        let top = self.folder.path();
         let mut touched: HashMap<PathBuf, Instant> = HashMap::new();
+        if !self.walk(top, work) {
+            touched.insert(top.to_owned(), Instant::now());
+        }
         loop {
             let patience = match (&watcher, touched.is_empty()) {
                 (_, false) => QUIET / 2,
@@ -91,19 +91,22 @@ impl Library {
                     let now = Instant::now();
                     touched.extend(paths.into_iter().map(|path| (path, now)));
                 }
-                Ok(Message::Overflowed) => self.walk(self.folder.path(), work),
+                Ok(Message::Overflowed) => {
+                    touched.entry(top.to_owned()).or_insert_with(Instant::now);
+                }
                 Err(RecvTimeoutError::Timeout) if watcher.is_none() => {
-                    self.walk(self.folder.path(), work);
+                    touched.entry(top.to_owned()).or_insert_with(Instant::now);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
             }
             touched.retain(|path, at| {
-                let quiet = at.elapsed() >= QUIET;
-                if quiet {
-                    self.look(path, work);
+                if at.elapsed() < QUIET {
+                    return true;
                 }
-                !quiet
+                let looked = self.look(path, work);
+                *at = Instant::now();
+                !looked
             });
         }
     }
@@ -136,40 +139,49 @@ impl Library {
             .ok()
     }
 
-    /// Looks at everything below `top`, and forgets what is no longer there.
-    fn walk(&self, top: &Path, work: &Sender<String>) {
+    /// Looks at everything below `top`, and forgets what is no longer there. False if there were
+    /// not the file descriptors for it: what is known stays, and somebody has to look again.
+    fn walk(&self, top: &Path, work: &Sender<String>) -> bool {
+        let mut looked = true;
         let visible = |entry: &walkdir::DirEntry| {
             entry.depth() == 0 || entry.file_name().to_str().is_none_or(|name| !is_hidden(name))
         };
         for found in walkdir::WalkDir::new(top).into_iter().filter_entry(visible) {
             match found {
-                Ok(found) if !found.file_type().is_dir() => self.look_at_file(found.path(), work),
+                Ok(found) if !found.file_type().is_dir() => {
+                    looked &= self.look_at_file(found.path(), work);
+                }
                 Ok(_) => {}
+                Err(error) if error.io_error().is_some_and(is_spent) => looked = false,
                 Err(error) => tracing::warn!("walking the folder: {error}; passed over"),
             }
         }
         self.forget_missing(top);
+        looked
     }
 
-    fn look(&self, path: &Path, work: &Sender<String>) {
+    fn look(&self, path: &Path, work: &Sender<String>) -> bool {
         if path.is_dir() && !path.is_symlink() {
-            self.walk(path, work);
-        } else {
-            self.look_at_file(path, work);
-            self.forget_missing(path);
+            return self.walk(path, work);
         }
+        let looked = self.look_at_file(path, work);
+        self.forget_missing(path);
+        looked
     }
 
-    fn look_at_file(&self, path: &Path, work: &Sender<String>) {
-        let Some(name) = self.name_of(path) else { return };
+    fn look_at_file(&self, path: &Path, work: &Sender<String>) -> bool {
+        let Some(name) = self.name_of(path) else { return true };
         // The same door as for requests: what is listed can be fetched.
-        let Ok((_, metadata)) = self.folder.file(&name) else { return };
+        let metadata = match self.folder.file(&name) {
+            Ok((_, metadata)) => metadata,
+            Err(denied) => return !matches!(denied, Denied::DescriptorsSpent),
+        };
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let mut entries = self.entries.write().unwrap();
         let known = entries.get(&name);
         if known.is_some_and(|known| known.bytes == bytes && known.modified == modified) {
-            return;
+            return true;
         }
         let playable =
             is_playable(&name) || known.is_some_and(|k| !matches!(k.state, State::Download));
@@ -180,6 +192,7 @@ impl Library {
             // The planner is gone only while the server stops.
             let _ = work.send(name);
         }
+        true
     }
 
     fn forget_missing(&self, top: &Path) {
@@ -192,8 +205,11 @@ impl Library {
             let entries = self.entries.read().unwrap();
             entries.keys().filter(|name| below(name)).cloned().collect()
         };
-        let gone: Vec<String> =
-            names.into_iter().filter(|name| self.folder.file(name).is_err()).collect();
+        let is_gone = |name: &String| {
+            let opened = self.folder.file(name);
+            opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsSpent))
+        };
+        let gone: Vec<String> = names.into_iter().filter(is_gone).collect();
         if !gone.is_empty() {
             let mut entries = self.entries.write().unwrap();
             for name in gone {
@@ -209,14 +225,34 @@ impl Library {
         listed.then(|| name.to_owned())
     }
 
-    fn is_waiting(&self, name: &str) -> bool {
+    /// Plans what the librarian names. What finds no descriptor left has its turn again later.
+    fn plan_waiting(&self, names: &Receiver<String>) {
+        let mut put_off: Vec<String> = Vec::new();
+        loop {
+            let patience = if put_off.is_empty() { Duration::from_secs(3600) } else { PLAN_AGAIN };
+            let name = match names.recv_timeout(patience) {
+                Ok(name) => Some(name),
+                Err(RecvTimeoutError::Timeout) => put_off.pop(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            let Some(name) = name.filter(|name| self.is_waiting(name)) else { continue };
+            // What else became of it stands in the index.
+            if let Err(NoAsset::Denied(denied)) = self.asset_blocking(&name)
+                && matches!(*denied, Denied::DescriptorsSpent)
+            {
+                put_off.push(name);
+            }
+        }
+    }
+
+    pub(super) fn is_waiting(&self, name: &str) -> bool {
         let entries = self.entries.read().unwrap();
         entries.get(name).is_some_and(|entry| matches!(entry.state, State::Waiting))
     }
 }
 
-/// What the index offers as a stream before anybody asked. Any file that is a transport stream plays when
-/// asked for, whatever its name.
+/// What the index offers as a stream before anybody asked. Any file that is a transport stream
+/// plays when asked for, whatever its name.
 fn is_playable(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
@@ -224,4 +260,5 @@ fn is_playable(name: &str) -> bool {
 
 const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
 const QUIET: Duration = Duration::from_millis(300);
+const PLAN_AGAIN: Duration = Duration::from_millis(500);
 const WALK_AGAIN: Duration = Duration::from_secs(10);
