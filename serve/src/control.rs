@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Housekeeping of sessions: sender reports and BYE out, receiver reports in, time-outs, ends.
 //!
-//! One task looks at all sessions four times a second and at the pacers' events as they come; one reads
-//! the shared RTCP port. Costs about a microsecond per session and look.
+//! One task looks at all sessions four times a second and at the pacers' events as they come; one
+//! reads the shared RTCP port. Costs about a microsecond per session and look.
 //!
 //! Sources: RFC 3550 §6.2 (interval), §6.4 (reports), §6.6 (BYE); RFC 2326 §12.37 (time-out).
 //! Does not do: adapt the rate of media to what receivers report; stored media has the rate it has.
@@ -18,7 +18,7 @@ use wire::rtsp::{State, Voice};
 
 use crate::meter::Meters;
 use crate::pacer::{Event, Over};
-use crate::session::{Control, Session};
+use crate::session::{Control, Session, Shift};
 use crate::site::Site;
 
 /// Looks after the sessions until it is aborted.
@@ -39,8 +39,8 @@ pub(crate) fn end(site: &Site, session: &Arc<Session>, reason: &str) {
         let progress = session.link.progress();
         let view = session.control.lock().unwrap().receiver;
         tracing::info!(
-            "session {} of {}: {reason}; {} packets, latest {:?} late, {} stalls; receiver lost {}, \
-             jitter at most {:.1} ms, round trip {:?}",
+            "session {} of {}: {reason}; {} packets, latest {:?} late, {} stalls; \
+             receiver lost {}, jitter at most {:.1} ms, round trip {:?}",
             session.number,
             session.rtp_peer,
             progress.packets,
@@ -88,7 +88,8 @@ fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
     let mut control = session.control.lock().unwrap();
     control.state.heard(now, Voice::Rtcp);
     for item in seen {
-        // A receiver's BYE is not taken for TEARDOWN: RTCP comes from anybody who can forge an address.
+        // A receiver's BYE is not taken for TEARDOWN: RTCP comes from anybody who can forge an
+        // address.
         if let Seen::Report { report, .. } = item
             && report.ssrc == ssrc
         {
@@ -106,27 +107,39 @@ fn look(site: &Arc<Site>) {
             end(site, &session, "not heard from");
         } else if control.state.state() == State::Playing && now >= control.report_at {
             control.report_at = now + REPORT_EVERY;
-            report(&session);
+            report(&session, control.shift);
         }
     }
 }
 
-fn report(session: &Session) {
+/// BYE to whoever has heard a stream to its end and not asked for more meanwhile. It goes to
+/// another port than the media, so nothing keeps it behind the last packets, and clients that read
+/// RTCP first (ffmpeg's rtpproto.c) throw away what media they have not read by then: hence the
+/// wait.
+async fn farewell(session: Arc<Session>, play: u64) {
+    tokio::time::sleep(BYE_AFTER).await;
+    let mut control = session.control.lock().unwrap();
+    if control.play == play {
+        bye(&session, &mut control, "end of stream");
+    }
+}
+
+fn report(session: &Session, shift: Shift) {
     // Before the first packet there is nothing to report.
     if session.link.progress().clock.is_some() {
-        send(session, &rtcp::sender_report(&sender(session), CNAME));
+        send(session, &rtcp::sender_report(&sender(session, shift), CNAME));
     }
 }
 
 fn bye(session: &Session, control: &mut Control, reason: &str) {
     if !control.said_bye {
         control.said_bye = true;
-        send(session, &rtcp::sender_bye(&sender(session), CNAME, reason));
+        send(session, &rtcp::sender_bye(&sender(session, control.shift), CNAME, reason));
     }
 }
 
 /// What was sent, and what the stream's clock says now.
-fn sender(session: &Session) -> rtcp::Sender {
+fn sender(session: &Session, shift: Shift) -> rtcp::Sender {
     let (plan, progress) = (&session.source.asset.plan, session.link.progress());
     let ticks = match progress.clock {
         Some(clock) => clock.ticks_at(std::time::Instant::now()),
@@ -135,7 +148,7 @@ fn sender(session: &Session) -> rtcp::Sender {
     rtcp::Sender {
         ssrc: plan.identity().ssrc,
         ntp: ntp_now(),
-        rtp_timestamp: plan.timestamp(ticks),
+        rtp_timestamp: plan.timestamp(ticks).wrapping_add(shift.timestamp),
         // RFC 3550 §6.4.1: 32-bit counts that wrap.
         packets: progress.packets as u32,
         octets: progress.octets as u32,
@@ -162,8 +175,9 @@ fn over(site: &Site, event: Event) {
                 return;
             }
             control.state.ended();
-            bye(&session, &mut control, "end of stream");
             control.resume = 0;
+            drop(control);
+            tokio::spawn(farewell(session, event.play));
         }
         Over::Gone => end(site, &session, "the client's port is closed"),
         Over::Broken(reason) => {
@@ -177,4 +191,6 @@ const CNAME: &str = "pagewire";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// RFC 3550 §6.2: the recommended minimum. One sender and one receiver never need longer.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
+/// More than the largest burst, which leaves at once before it is due, and a slow client's pause.
+const BYE_AFTER: Duration = Duration::from_millis(300);
 const RTCP_BYTES_MAX: usize = 2048;

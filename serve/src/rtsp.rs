@@ -2,12 +2,13 @@
 //! RTSP: one connection's requests, carried out.
 //!
 //! The protocol itself, what is well formed and what may follow what, is in [`wire::rtsp`]; here a
-//! DESCRIBE becomes a look into the library, a SETUP a socket and an entry with a pacer, a PLAY a place in
-//! the plan. Requests of a connection are carried out one after the other, so answers keep their order.
+//! DESCRIBE becomes a look into the library, a SETUP a socket and an entry with a pacer, a PLAY a
+//! place in the plan. Requests of a connection are carried out one after the other, so answers keep
+//! their order.
 //!
 //! Sources: RFC 2326.
-//! Does not do: play a list of ranges, queue PLAY requests (§10.5): a PLAY with a range while playing is a
-//! seek, as every client in use means it.
+//! Does not do: play a list of ranges, queue PLAY requests (§10.5): a PLAY with a range while
+//! playing is a seek, as every client in use means it.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -31,7 +32,7 @@ use crate::listen::{close, is_spent, read, write};
 use crate::meter::Meters;
 use crate::pacer::{Stream, ticks};
 use crate::ports::media_socket;
-use crate::session::{Control, Link, Session, random_id};
+use crate::session::{Control, Link, Session, Shift, random_id};
 use crate::site::Site;
 
 /// What a newcomer is told when no descriptor is left.
@@ -191,7 +192,8 @@ impl Line {
             session.control.lock().unwrap().state.heard(self.site.now(), Voice::Rtsp);
             return Err(Response::new(Status::AggregateOperationNotAllowed, request));
         }
-        // Streaming to somebody else's address at a stranger's word would make this server a weapon.
+        // Streaming to somebody else's address at a stranger's word would make this server a
+        // weapon.
         if destination.is_some_and(|d| d.parse().ok() != Some(self.peer.ip().to_canonical())) {
             return Err(Response::new(Status::UnsupportedTransport, request));
         }
@@ -249,6 +251,7 @@ impl Line {
                 resume: 0,
                 end,
                 report_at: Duration::ZERO,
+                shift: Shift::default(),
                 said_bye: false,
                 play: 0,
             }),
@@ -274,7 +277,7 @@ impl Line {
             State::Playing => session.pacer.pause().await,
             State::Ready => None,
         };
-        let (number, packets) = {
+        let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
             let from = wanted.from.or(standing).unwrap_or(control.resume);
             // Played to its end and told to play without saying from where: from the beginning.
@@ -286,16 +289,22 @@ impl Line {
                 (None, None) => plan.packets(),
             };
             (control.resume, control.end) = (from, end);
+            // Again: the end of the play before may have been told since.
+            control.state.play(self.site.now());
+            let sent = session.link.progress();
+            if sent.packets > 0 {
+                control.shift = control.shift.jump(plan, sent.next, from);
+            }
             control.said_bye = false;
             control.play += 1;
             control.report_at = self.site.now() + FIRST_REPORT;
-            (control.play, from..end)
+            (control.play, control.shift, from..end)
         };
         let provider = (self.site.clone(), session.source.clone());
         // It opens a file: not on this thread.
         tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
-        session.pacer.play(number, packets.start, packets.end);
-        Ok(self.playing(request, &session, play, packets))
+        session.pacer.play(number, shift, packets.clone());
+        Ok(self.playing(request, &session, play, shift, packets))
     }
 
     /// The answer to PLAY: what is really played, and the RTP coordinates of its first packet.
@@ -304,6 +313,7 @@ impl Line {
         request: &Request,
         session: &Session,
         play: &Play,
+        shift: Shift,
         packets: Range<u64>,
     ) -> Response {
         let plan = &session.source.asset.plan;
@@ -319,8 +329,12 @@ impl Line {
         };
         let info = RtpInfo {
             url: &url,
-            sequence: plan.identity().first_sequence.wrapping_add(packets.start as u16),
-            timestamp: plan.timestamp(plan.ticks(packets.start)),
+            sequence: plan
+                .identity()
+                .first_sequence
+                .wrapping_add(packets.start as u16)
+                .wrapping_add(shift.sequence),
+            timestamp: plan.timestamp(plan.ticks(packets.start)).wrapping_add(shift.timestamp),
         };
         let start = duration(plan.ticks(packets.start));
         Response::play(request, &session.id, play, start, Some(duration(end)), info)
@@ -357,9 +371,9 @@ struct Wanted {
     end: Option<u64>,
 }
 
-/// Where a range lies in the plan: it begins at the entry at or before its start (RFC 2326 §10.5 lets the
-/// server choose the nearest place that can be played and say so in its Range header). `None` if it lies
-/// beyond the end or ends before it begins.
+/// Where a range lies in the plan: it begins at the entry at or before its start (RFC 2326 §10.5
+/// lets the server choose the nearest place that can be played and say so in its Range header).
+/// `None` if it lies beyond the end or ends before it begins.
 fn resolve(plan: &Plan, range: NptRange) -> Option<Wanted> {
     let end = range.end.map(ticks);
     let from = match range.start {

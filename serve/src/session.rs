@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sessions: one client's stream, seen from the control side, and the table of all of them.
 //!
-//! A session is reached by its RTSP identifier (128 random bits, and only from the address that made
-//! it), by its RTCP address, and by its number (pacer events). It ends once, by [`Sessions::end`], which
-//! gives back the port, the socket and the pacer's entry.
-//! Costs about 1 KiB a session here, plus its socket in the kernel.
+//! A session is reached by its RTSP identifier (128 random bits, and only from the address that
+//! made it), by its RTCP address, and by its number (pacer events). It ends once, by
+//! [`Sessions::end`], which gives back the port, the socket and the pacer's entry. Costs about 1
+//! KiB a session here, plus its socket in the kernel.
 //!
 //! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
 //! Does not do: I/O.
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
+use media::plan::Plan;
 use tokio::net::UdpSocket;
 
 use crate::asset::Source;
@@ -40,6 +41,34 @@ impl Clock {
         let ahead = u128::from(ticks.saturating_sub(self.ticks));
         let ns = ahead * 1_000_000_000 / u128::from(TICKS_PER_SECOND);
         self.moment + Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+/// What a session adds to the sequence numbers and timestamps of its asset's packets.
+///
+/// RFC 2326, appendix B: both are continuous and monotonic across jumps. They have to be: to a
+/// receiver by RFC 3550 §A.1 a packet 3000 numbers ahead or 100 behind is one to throw away, and
+/// ffmpeg drops everything after a jump back until the numbers have caught up. Nothing until the
+/// first jump, so the wire image, in which the asset's own numbers stand, serves all who play
+/// straight on; who jumps is served from the file from then on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shift {
+    pub(crate) sequence: u16,
+    pub(crate) timestamp: u32,
+}
+
+impl Shift {
+    /// The shift with which packet `to` goes on where packet `from` would have.
+    pub(crate) fn jump(self, plan: &Plan, from: u64, to: u64) -> Shift {
+        // Where the end is reached the next packet would be due at the end.
+        let start = |packet: u64| {
+            let is_end = packet >= plan.packets();
+            plan.timestamp(if is_end { plan.duration_ticks() } else { plan.ticks(packet) })
+        };
+        Shift {
+            sequence: self.sequence.wrapping_add(from.wrapping_sub(to) as u16),
+            timestamp: self.timestamp.wrapping_add(start(from).wrapping_sub(start(to))),
+        }
     }
 }
 
@@ -123,6 +152,8 @@ pub(crate) struct Control {
     /// Where the next PLAY without a range begins, and where it stops.
     pub(crate) resume: u64,
     pub(crate) end: u64,
+    /// Of the play that runs or ran last.
+    pub(crate) shift: Shift,
     /// When the next sender report is due.
     pub(crate) report_at: Duration,
     pub(crate) said_bye: bool,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The gather list of a batch: an RTP header and the pieces of the file for each packet.
 //!
-//! Filled from the plan into buffers that a pacer thread keeps: 12 bytes written per packet, nothing
-//! allocated after the first batches.
+//! Filled from the plan into buffers that a pacer thread keeps: 12 bytes written per packet,
+//! nothing allocated after the first batches.
 //!
 //! Sources: RFC 3550 §5.1, RFC 2250 §2.
 
@@ -12,6 +12,8 @@ use media::TS_PACKET_BYTES;
 use media::plan::Plan;
 use paths::Piece;
 
+use crate::session::Shift;
+
 /// Reused buffers.
 #[derive(Default)]
 pub(crate) struct Gather {
@@ -20,12 +22,14 @@ pub(crate) struct Gather {
 }
 
 impl Gather {
-    /// Lays out `packets`, all of one run.
-    pub(crate) fn fill(&mut self, plan: &Plan, packets: Range<u64>) {
+    /// Lays out `packets`, all of one run, with their numbers and timestamps shifted.
+    pub(crate) fn fill(&mut self, plan: &Plan, packets: Range<u64>, shift: Shift) {
         self.heads.clear();
         self.pieces.clear();
         for (packet, timestamp) in packets.clone().zip(plan.timestamps(packets.clone())) {
-            self.heads.extend_from_slice(&plan.header_at(packet, timestamp));
+            let number = packet.wrapping_add(u64::from(shift.sequence));
+            let timestamp = timestamp.wrapping_add(shift.timestamp);
+            self.heads.extend_from_slice(&plan.header_at(number, timestamp));
         }
         // The packets of a run follow each other in the file.
         let offset = plan.payload(packets.start).file_offset;

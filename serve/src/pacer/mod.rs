@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pacer: one pinned thread a core, each with a timing wheel of sessions, sending what is due.
 //!
-//! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest slot.
-//! A thread sleeps until the next slot with an entry or until a command comes; it waits for nothing else:
-//! not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not for the control side
-//! (commands come by a queue, events go by a queue).
-//! Costs: one futex sleep per occupied millisecond and thread; per session and burst one [`stream`] step.
+//! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
+//! slot. A thread sleeps until the next slot with an entry or until a command comes; it waits for
+//! nothing else: not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not
+//! for the control side (commands come by a queue, events go by a queue). Costs: one futex sleep
+//! per occupied millisecond and thread; per session and burst one [`stream`] step.
 //!
 //! Sources: DESIGN "A streamed byte's journey".
 //! Does not do: RTCP, time-outs, anything of the protocol.
@@ -15,6 +15,7 @@ mod stream;
 mod wheel;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -29,6 +30,7 @@ pub(crate) use stream::{Over, Stream, ticks};
 use crate::error::Error;
 use crate::meter::PacerMeter;
 use crate::resident::Asker;
+use crate::session::Shift;
 use gather::Gather;
 use stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
@@ -43,6 +45,7 @@ pub(crate) enum Command {
     Play {
         number: u64,
         play: u64,
+        shift: Shift,
         from: u64,
         end: u64,
     },
@@ -156,8 +159,9 @@ impl Pacers {
 }
 
 impl Handle {
-    pub(crate) fn play(&self, play: u64, from: u64, end: u64) {
-        self.send(Command::Play { number: self.number, play, from, end });
+    pub(crate) fn play(&self, play: u64, shift: Shift, packets: Range<u64>) {
+        let Range { start: from, end } = packets;
+        self.send(Command::Play { number: self.number, play, shift, from, end });
     }
 
     /// The next packet, once the pacer has stopped sending; `None` if the pacer is gone.
@@ -240,9 +244,10 @@ impl Thread {
             Command::Add { number, stream } => {
                 self.streams.insert(number, *stream);
             }
-            Command::Play { number, play, from, end } => {
+            Command::Play { number, play, shift, from, end } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     (stream.play, stream.next, stream.end) = (play, from, end);
+                    stream.shift = shift;
                     stream.clock = None;
                     stream.playing = true;
                     self.serve(number, true);
@@ -277,7 +282,8 @@ impl Thread {
         self.due = due;
     }
 
-    /// One step of one session, and its next wake. A `fresh` session's first wake is put where few are.
+    /// One step of one session, and its next wake. A `fresh` session's first wake is put where few
+    /// are.
     fn serve(&mut self, number: u64, fresh: bool) {
         let now = Instant::now();
         let tick = self.tick(now);
@@ -345,7 +351,8 @@ fn pin(core: Option<usize>) {
 }
 
 /// A pacer works for microseconds at a time and must do so on time: where the process may (root,
-/// CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core. Otherwise it is one thread among others.
+/// CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core. Otherwise it is one thread among
+/// others.
 fn raise_priority() {
     // setpriority(2): on Linux the value is the thread's own.
     let own = rustix::thread::gettid();
@@ -356,8 +363,8 @@ fn raise_priority() {
 
 /// Before desktops and builds, behind what the kernel itself runs at -20.
 const PACER_NICE: i32 = -15;
-/// A session that waits for pages or for the socket is looked at again after this, doubled each time up to
-/// 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
+/// A session that waits for pages or for the socket is looked at again after this, doubled each
+/// time up to 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
 const RETRY_TICKS: u64 = 1;
 const RETRY_DOUBLINGS_MAX: u32 = 5;
 /// A session that is behind is woken so many times a burst until it is not.

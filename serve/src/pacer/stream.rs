@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One session on a pacer thread: which packets are due, are their pages in memory, send them.
 //!
-//! A step sends every packet that becomes due before the session's next wake, in as few calls as runs and
-//! segmentation allow; so a packet leaves at most one burst early and, the machine willing, never late.
-//! Costs per step: one look-up in the clock table, one or two locks nobody contends for, one send call per
-//! run. No allocation.
+//! A step sends every packet that becomes due before the session's next wake, in as few calls as
+//! runs and segmentation allow; so a packet leaves at most one burst early and, the machine
+//! willing, never late. Costs per step: one look-up in the clock table, one or two locks nobody
+//! contends for, one send call per run. No allocation.
 //!
-//! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants, not
-//! departure times, so sending a burst ahead is within the protocol).
-//! Does not do: choose when it is woken ([`super::wheel`]), wait for anything.
+//! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants,
+//! not departure times, so sending a burst ahead is within the protocol). Does not do: choose when
+//! it is woken ([`super::wheel`]), wait for anything.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use paths::{Batch, Destination, SendError};
 use super::Tools;
 use crate::asset::Source;
 use crate::resident::{Form, Window};
-use crate::session::{Clock, Link};
+use crate::session::{Clock, Link, Shift};
 
 /// What a session looks like to its pacer.
 pub(crate) struct Stream {
@@ -31,6 +31,8 @@ pub(crate) struct Stream {
     pub(crate) next: u64,
     /// One past the last packet to send.
     pub(crate) end: u64,
+    /// What is added to the asset's sequence numbers and timestamps.
+    pub(crate) shift: Shift,
     /// When media time is what; unset until the first pages are there, and while paused.
     pub(crate) clock: Option<Clock>,
     pub(crate) playing: bool,
@@ -73,6 +75,7 @@ impl Stream {
             link,
             next: 0,
             end: 0,
+            shift: Shift::default(),
             clock: None,
             playing: false,
             play: 0,
@@ -147,9 +150,13 @@ impl Stream {
         clock
     }
 
-    /// The form to send in and one past the last packet whose pages are there; asks for more in time.
+    /// The form to send in and one past the last packet whose pages are there; asks for more in
+    /// time.
     fn ready(&self, tools: &Tools) -> (Form, u64) {
-        let imaged = tools.image.is_some() && self.source.image.get().is_some();
+        // The image holds the asset's own numbers.
+        let imaged = self.shift == Shift::default()
+            && tools.image.is_some()
+            && self.source.image.get().is_some();
         if imaged {
             let ready = self.ask_ahead(Form::Image, tools);
             if ready > self.next {
@@ -181,7 +188,8 @@ impl Stream {
         ready
     }
 
-    /// From `ready` on to `until`, at least one burst's worth of packets and at most [`WINDOW_BYTES_MAX`].
+    /// From `ready` on to `until`, at least one burst's worth of packets and at most
+    /// [`WINDOW_BYTES_MAX`].
     fn window(&self, ready: u64, until: u64) -> Range<u64> {
         let packets_max = WINDOW_BYTES_MAX / 1328;
         let least = ready + PACKETS_MIN;
@@ -210,7 +218,7 @@ impl Stream {
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
             let sent = match form {
                 Form::Image => send_image(&self.source, batch, &mut self.to, tools),
-                Form::Source => send_gathered(&self.source, batch, &mut self.to, tools),
+                Form::Source => send_gathered(&self.source, batch, self.shift, &mut self.to, tools),
             };
             if let Some(fall) = self.to.take_fall() {
                 let (name, from, to) = (self.to.name(), fall.from, fall.to);
@@ -257,13 +265,14 @@ fn send_image(
 fn send_gathered(
     source: &Source,
     packets: Range<u64>,
+    shift: Shift,
     to: &mut Destination,
     tools: &mut Tools,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
     let count = (packets.end - packets.start) as u32;
     let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
-    tools.gather.fill(plan, packets);
+    tools.gather.fill(plan, packets, shift);
     let (heads, pieces) = (tools.gather.heads(), tools.gather.pieces());
     let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
     tools.gathered.send(&batch, to, &mut tools.meter.lock().unwrap().tally)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A timing wheel: which sessions want to be served in which millisecond.
 //!
-//! Insert and take are O(1) with no allocation once the slots have grown to their working size. An entry
-//! is never searched for and removed: a session remembers the tick it is due at, and an entry that does
-//! not match is stale.
+//! Insert and take are O(1) with no allocation once the slots have grown to their working size. An
+//! entry is never searched for and removed: a session remembers the tick it is due at, and an entry
+//! that does not match is stale.
 //!
-//! Sources: Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987 (scheme 4: one wheel,
-//! bounded horizon).
-//! Does not do: deadlines beyond [`HORIZON_TICKS`]; a session that needs one is woken earlier and asks again.
+//! Sources: Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987 (scheme 4: one
+//! wheel, bounded horizon). Does not do: deadlines beyond [`HORIZON_TICKS`]; a session that needs
+//! one is woken earlier and asks again.
 
 /// A millisecond since the pacer began.
 pub(crate) type Tick = u64;
