@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! lab: what a data path costs, measured on this machine.
 //!
-//! Each experiment is one file and one line in [`EXPERIMENTS`]. Runs are interleaved between members, the
-//! bytes of every member are verified before its time counts, and figures are medians with their spread.
-//! Processor time is that of the measuring process, user and system (CLOCK_PROCESS_CPUTIME_ID): work that
-//! the kernel does for it in other contexts is not in it.
+//! Each experiment is one file and one line in [`EXPERIMENTS`]. Runs are interleaved between
+//! members, the bytes of every member are verified before its time counts, and figures are medians
+//! with their spread. Processor time is that of the measuring process, user and system
+//! (CLOCK_PROCESS_CPUTIME_ID): work that the kernel does for it in other contexts is not in it.
 //!
 //! Does not do: judge. Bars are the reader's.
 
@@ -27,7 +27,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// Whether it must run in a network namespace of its own (the caller need not care: [`run`] does).
+    /// Whether it must run in a network namespace of its own (the caller need not care: [`run`]
+    /// does).
     private_network: bool,
     run: fn(&Options) -> Result<Table, Error>,
 }
@@ -36,7 +37,7 @@ pub struct Experiment {
 pub static EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "paths",
-        summary: "the bill of every stream path: RTP packets of 1328 bytes into a device that drops them",
+        summary: "the bill of every stream path: RTP of 1328 bytes into a device that drops it",
         private_network: true,
         run: paths_experiment::run,
     },

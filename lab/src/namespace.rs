@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A network of one's own: the experiment is run again by a child in new user and network namespaces,
-//! where it may make devices without being root anywhere else, and everything is gone when it ends.
+//! A network of one's own: the experiment is run again by a child in new user and network
+//! namespaces, where it may make devices without being root anywhere else, and everything is gone
+//! when it ends.
 //!
-//! The sink is an `ifb` device: it takes a packet at its driver's entry and drops it, so that what is
-//! measured is sending and nothing else. It advertises UDP segmentation and would swallow a super-packet
-//! whole; `gso_max_segs 1` makes the kernel segment in software before the device, as for a card that
-//! cannot.
+//! The sink is an `ifb` device: it takes a packet at its driver's entry and drops it, so that what
+//! is measured is sending and nothing else. It advertises UDP segmentation and would swallow a
+//! super-packet whole; `gso_max_segs 1` makes the kernel segment in software before the device, as
+//! for a card that cannot.
 //!
 //! Sources: unshare(1), user_namespaces(7), ip-link(8).
-//! Does not do: user namespaces by its own system calls; that would need `unsafe`, and a process of one
-//! thread. `unshare` of util-linux is on every Linux.
+//! Does not do: user namespaces by its own system calls; that would need `unsafe`, and a process of
+//! one thread. `unshare` of util-linux is on every Linux.
 
 use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,7 +22,8 @@ use crate::table::Table;
 /// Where the sink's neighbour would be.
 pub(crate) const SINK: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 2);
 
-/// Runs this program again, with these arguments, in its own namespaces; its standard output is the table.
+/// Runs this program again, with these arguments, in its own namespaces; its standard output is the
+/// table.
 pub(crate) fn run_again(arguments: &[String]) -> Result<Table, Error> {
     let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
     let mut child = Command::new("unshare")

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab paths`: the bill of each stream path, RTP packets of 1328 bytes (1316 of payload) into a
-//! device that drops them at its driver's entry and cannot segment.
+//! `pagewire lab paths`: the bill of each stream path, RTP packets of 1328 bytes (1316 of payload)
+//! into a device that drops them at its driver's entry and cannot segment.
 //!
-//! Each member first sends to a receiver on loopback and every byte is compared; only then is it timed.
-//! Rounds are interleaved: each round times every member once, and a member's ratio to `read_writev` is
-//! taken within the round. The packets of every timed run are counted at the device.
+//! Each member first sends to a receiver on loopback and every byte is compared; only then is it
+//! timed. Rounds are interleaved: each round times every member once, and a member's ratio to
+//! `read_writev` is taken within the round. The packets of every timed run are counted at the
+//! device.
 //!
 //! Sources: the study's table 1-B and figures 4 and 5 (`read_writev` is its reference too).
 //! Does not do: other packet sizes, devices that can segment.

@@ -33,7 +33,8 @@ impl Figure {
         if self.median == 0.0 { 0.0 } else { (self.most - self.least) / 2.0 / self.median }
     }
 
-    /// Sample by sample: both were taken in the same round, so what disturbed one disturbed the other.
+    /// Sample by sample: both were taken in the same round, so what disturbed one disturbed the
+    /// other.
     pub fn relative_to(&self, reference: &Figure) -> Figure {
         let pairs = self.samples.iter().zip(&reference.samples);
         Figure::of(pairs.map(|(sample, reference)| sample / reference).collect())

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire demo`: the whole of it in miniature, on a clip that is part of the program.
 //!
-//! A server on loopback streams the clip and lets it be downloaded, the built-in clients check every byte,
-//! and the laboratory gives the bill of the paths on this machine.
+//! A server on loopback streams the clip and lets it be downloaded, the built-in clients check
+//! every byte, and the laboratory gives the bill of the paths on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;

@@ -10,6 +10,7 @@ mod lab;
 mod play;
 mod serve;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_target(false)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     match arguments.verb {
         Verb::Serve(options) => serve::run(options),

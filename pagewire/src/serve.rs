@@ -42,7 +42,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N")]
     pacers: Option<usize>,
     /// A session nobody is heard from for this long ends.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = timeout_s())]
     session_timeout: u64,
 }
 
@@ -158,6 +158,11 @@ async fn show_progress(server: &Server) {
             }
         }
     }
+}
+
+/// A second to a day.
+fn timeout_s() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..=86_400)
 }
 
 /// `500M`, `10G`, `1234`: powers of 1000, as disks are sold.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An asset to stream: an MPEG transport stream of constant rate with a program clock and nothing to see.
+//! An asset to stream: an MPEG transport stream of constant rate with a program clock and nothing
+//! to see.
 //!
 //! One PID carries a PCR every 20 ms and filler between; that is all a server needs to pace it.
 //!

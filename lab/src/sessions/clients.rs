@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The clients: one RTSP connection and one UDP socket a session, all sockets read by one thread.
 //!
-//! RTP and RTCP share a port (RFC 5761), so that a session costs one socket here. Costs one `recv` a
-//! packet and one `epoll_wait` for many.
+//! RTP and RTCP share a port (RFC 5761), so that a session costs one socket here. Costs one `recv`
+//! a packet and one `epoll_wait` for many.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};

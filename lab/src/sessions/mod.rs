@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab sessions`: the installed server with N paced sessions of one 5 Mb/s asset on loopback.
+//! `pagewire lab sessions`: the installed server with N paced sessions of one 5 Mb/s asset on
+//! loopback.
 //!
-//! Every packet of every session is received, its sequence number and its time checked; what the clients
-//! cost runs on the same cores, so the figures are those of a machine that does both jobs. Lateness is
-//! given as the server saw it (due time to send call) and as the clients saw it (against each session's
-//! earliest packet, the delay of the receiving process included: the strictest reading).
+//! Every packet of every session is received, its sequence number and its time checked; what the
+//! clients cost runs on the same cores, so the figures are those of a machine that does both jobs.
+//! Lateness is given as the server saw it (due time to send call) and as the clients saw it
+//! (against each session's earliest packet, the delay of the receiving process included: the
+//! strictest reading).
 //!
 //! Sources: the study's future work (the largest number of clients that is still timely).
 //! Does not do: search for the largest N; one N a run.
@@ -87,8 +89,8 @@ fn row(member: &str, metric: &str, unit: &str, value: f64) -> Row {
     }
 }
 
-/// Two sockets a session; the soft limit is raised as far as it goes. Too low is found out by the first
-/// socket that fails.
+/// Two sockets a session; the soft limit is raised as far as it goes. Too low is found out by the
+/// first socket that fails.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
