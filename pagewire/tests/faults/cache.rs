@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The cache is never trusted and never needed: what is damaged in it is made again, and without it
+//! streams play all the same.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use crate::await_read;
+use crate::files::as_somebody_else;
+use crate::harness::clip::Clip;
+use crate::harness::rtsp::Player;
+use crate::harness::{PROGRAM, Place, Server};
+
+/// Short: it is played again and again.
+fn clip(seed: u64) -> Vec<u8> {
+    Clip { seed, milliseconds: 600, bits_per_second: 500_000, with_clock: true }.bytes()
+}
+
+fn start(place: &Place, options: &[&str]) -> Server {
+    Server::at(place, Command::new(PROGRAM), options)
+}
+
+/// Plays it from beginning to end, asserts that it is `bytes`, and gives its first sequence number.
+#[track_caller]
+fn assert_plays(server: &Server, name: &str, bytes: &[u8]) -> u16 {
+    let mut player = Player::set_up(server.rtsp, name);
+    let first = player.play();
+    player.hear("the end", |heard| !heard.byes.is_empty());
+    assert_eq!(player.heard().assert_gapless(bytes, first).len(), bytes.len());
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    first
+}
+
+/// The only file below the cache with this ending.
+#[track_caller]
+fn only(place: &Place, folder: &str, ending: &str) -> PathBuf {
+    let mut found = listed(&place.cache().join(folder));
+    found.retain(|path| path.extension().is_some_and(|extension| extension == ending));
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+fn listed(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of the cache");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// Ways to damage a file; each gives its new bytes.
+type Damage = fn(&[u8]) -> Vec<u8>;
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes
+}
+
+#[test]
+fn a_damaged_plan_is_made_again() {
+    let damages: &[Damage] = &[
+        |good| good.to_vec(),
+        |good| flipped(good, 0),
+        |good| flipped(good, 9),
+        |good| flipped(good, good.len() / 2),
+        |good| flipped(good, good.len() - 1),
+        |good| good[..good.len() - 1].to_vec(),
+        |good| [good, &[0]].concat(),
+        |_| Vec::new(),
+        |good| vec![0xff; good.len()],
+    ];
+    in_parallel(damages, |index, damage| {
+        let (place, bytes) = (Place::new(), clip(41));
+        place.put("a.ts", &bytes);
+        let server = start(&place, &["--cache-size", "0"]);
+        await_read(&server, 1);
+        let first = assert_plays(&server, "a.ts", &bytes);
+        server.stop();
+        let plan = only(&place, "plans", "plan");
+        let damaged = damage(&fs::read(&plan).expect("a plan"));
+        fs::write(&plan, damaged).expect("the test may damage it");
+
+        // Undamaged it is used: the stream is known by the same numbers after a restart.
+        let server = start(&place, &["--cache-size", "0"]);
+        await_read(&server, 1);
+        let again = assert_plays(&server, "a.ts", &bytes);
+        assert!(index > 0 || again == first);
+        let log = server.stop();
+        assert_eq!(log.contains("made again"), index > 0, "damage {index}: {log}");
+
+        // What was made again is whole.
+        let server = start(&place, &["--cache-size", "0"]);
+        await_read(&server, 1);
+        assert!(!server.stop().contains("made again"), "damage {index}");
+        assert_eq!(listed(&place.cache().join("plans")), [plan], "nothing half-written is left");
+    });
+}
+
+/// Something that is no file at all where the plan should be: it is said that it cannot be kept.
+#[test]
+fn a_plan_that_cannot_be_replaced_is_done_without() {
+    let (place, bytes) = (Place::new(), clip(46));
+    place.put("a.ts", &bytes);
+    let server = start(&place, &["--cache-size", "0"]);
+    await_read(&server, 1);
+    server.stop();
+    let plan = only(&place, "plans", "plan");
+    fs::remove_file(&plan).expect("it is there");
+    fs::create_dir(&plan).expect("its place is free");
+    let server = start(&place, &["--cache-size", "0"]);
+    assert_plays(&server, "a.ts", &bytes);
+    let log = server.stop();
+    assert!(log.contains("it will be made again at the next start"), "{log}");
+    assert_eq!(listed(&place.cache().join("plans")), [plan], "nothing half-written is left");
+}
+
+#[test]
+fn a_damaged_wire_image_is_made_again() {
+    let damages: &[Damage] = &[
+        |good| good.to_vec(),
+        |good| flipped(good, 0),
+        |good| flipped(good, 3),
+        |good| flipped(good, good.len() - 1),
+        |good| flipped(good, good.len() - 64),
+        |good| good[..good.len() - 1].to_vec(),
+        |good| good[..good.len() / 2].to_vec(),
+        |good| [good, &[0]].concat(),
+        |_| Vec::new(),
+        |good| vec![0x80; good.len()],
+    ];
+    in_parallel(damages, |index, damage| {
+        let (place, bytes) = (Place::new(), clip(42));
+        place.put("a.ts", &bytes);
+        let server = start(&place, &[]);
+        assert_plays(&server, "a.ts", &bytes);
+        server.await_log("wire image ready");
+        server.stop();
+        let image = only(&place, "images", "wire");
+        let good = fs::read(&image).expect("an image");
+        fs::write(&image, damage(&good)).expect("the test may damage it");
+
+        let server = start(&place, &[]);
+        assert_plays(&server, "a.ts", &bytes);
+        if index > 0 {
+            server.await_log("made again");
+            server.await_log("wire image ready");
+        }
+        assert_plays(&server, "a.ts", &bytes);
+        let log = server.stop();
+        assert_eq!(log.contains("made again"), index > 0, "damage {index}: {log}");
+        assert!(fs::read(&image).expect("an image") == good, "damage {index}: made as it was");
+        assert_eq!(listed(&place.cache().join("images")), [image], "nothing half-written is left");
+    });
+}
+
+/// A server for each: they wait far more than they work.
+fn in_parallel(damages: &[Damage], test: impl Fn(usize, Damage) + Sync) {
+    thread::scope(|scope| {
+        for (index, damage) in damages.iter().enumerate() {
+            let test = &test;
+            scope.spawn(move || test(index, *damage));
+        }
+    });
+}
+
+/// It cannot be made, or it is there and may not be written.
+#[test]
+fn a_cache_that_cannot_be_written_is_said_and_done_without() {
+    let (place, bytes) = (Place::new(), clip(43));
+    place.put("a.ts", &bytes);
+    fs::write(place.cache(), "a file where the folder should be").expect("its place is free");
+    let server = start(&place, &[]);
+    await_read(&server, 1);
+    for _ in 0..2 {
+        assert_plays(&server, "a.ts", &bytes);
+    }
+    let log = server.stop();
+    assert!(log.contains("WARN") && log.contains("plans are not kept; write --cache"), "{log}");
+
+    let place = Place::new();
+    place.put("a.ts", &bytes);
+    let set_mode = |mode| {
+        for folder in ["plans", "images", ""] {
+            let folder = place.cache().join(folder);
+            fs::create_dir_all(&folder).expect("its place is free");
+            let permissions = Permissions::from_mode(mode);
+            fs::set_permissions(&folder, permissions).expect("the test owns it");
+        }
+    };
+    set_mode(0o555);
+    let Some(command) = as_somebody_else(&place) else { return };
+    let server = Server::at(&place, command, &[]);
+    await_read(&server, 1);
+    for _ in 0..2 {
+        assert_plays(&server, "a.ts", &bytes);
+    }
+    let log = server.stop();
+    assert!(log.contains("it will be made again at the next start"), "{log}");
+    assert!(log.contains("no wire image") && log.contains("it is sent from the file"), "{log}");
+    // So that it can be removed.
+    set_mode(0o755);
+}
+
+/// None, less than one image needs, room for one of two: what does not fit is sent from the file,
+/// what is in use is never thrown out, and what is not is.
+#[test]
+fn the_limit_on_wire_images_is_kept() {
+    let (a, b) = (clip(44), Clip::of_seconds(45, 20).bytes());
+    let place = Place::new();
+    place.put("a.ts", &a);
+    place.put("b.ts", &b);
+    let images = || -> u64 {
+        let files = listed(&place.cache().join("images"));
+        files.iter().map(|path| fs::metadata(path).expect("it is there").len()).sum()
+    };
+    for limit in ["0", "10K"] {
+        let server = start(&place, &["--cache-size", limit]);
+        assert_plays(&server, "a.ts", &a);
+        let log = server.stop();
+        assert_eq!(log.contains("no wire image"), limit != "0", "{log}");
+        assert_eq!(images(), 0, "--cache-size {limit}");
+    }
+
+    // Room for either.
+    let limit = (b.len() + b.len() / 50).to_string();
+    let server = start(&place, &["--cache-size", &limit]);
+    assert_plays(&server, "a.ts", &a);
+    server.await_log("a.ts: wire image ready");
+    let mut player = Player::set_up(server.rtsp, "b.ts");
+    let first = player.play();
+    server.await_log("b.ts: wire image ready");
+    assert!(server.log().contains("evicted"), "{}", server.log());
+    assert_plays(&server, "a.ts", &a);
+    server.await_log("a.ts: no wire image");
+    assert!(images() <= b.len() as u64 + b.len() as u64 / 50);
+    let before = player.heard().packets.len();
+    player.hear("it plays on", |heard| heard.packets.len() > before + 10);
+    player.heard().assert_gapless(&b, first);
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    drop(player);
+    // Its image is let go a moment after the answer to TEARDOWN.
+    let is_made_again = || server.log().matches("a.ts: wire image ready").count() > 1;
+    for _ in 0..10 {
+        assert_plays(&server, "a.ts", &a);
+        if is_made_again() {
+            break;
+        }
+    }
+    assert!(is_made_again(), "there is room again");
+    server.stop();
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a server holds, before and after: file descriptors, sessions, connections.
+//!
+//! Sources: proc_pid_fd(5).
+
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::Server;
+
+/// A count taken while nobody was connected.
+pub(crate) struct Census {
+    descriptors: usize,
+}
+
+impl Census {
+    /// Counts, once the server has come to rest.
+    #[track_caller]
+    pub(crate) fn of(server: &Server) -> Census {
+        let deadline = Instant::now() + REST_WAIT;
+        loop {
+            await_nobody(server);
+            let counts = [(); 4].map(|()| {
+                thread::sleep(LOOK_EVERY);
+                descriptors(server)
+            });
+            if counts.iter().all(|&count| count == counts[0]) {
+                return Census { descriptors: counts[0] };
+            }
+            assert!(Instant::now() < deadline, "never at rest: {counts:?} descriptors");
+        }
+    }
+
+    /// Asserts that the server comes back to this count.
+    #[track_caller]
+    pub(crate) fn assert_restored(&self, server: &Server) {
+        await_nobody(server);
+        let deadline = Instant::now() + REST_WAIT;
+        loop {
+            let now = descriptors(server);
+            if now <= self.descriptors {
+                return;
+            }
+            let before = self.descriptors;
+            assert!(
+                Instant::now() < deadline,
+                "{now} descriptors where there were {before}: {:#?}; log: {}",
+                open_files(server),
+                server.log()
+            );
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Waits until no session is left and no connection but the one that asks.
+#[track_caller]
+pub(crate) fn await_nobody(server: &Server) {
+    server.await_index("no session and no connection is left", |index| {
+        index["server"]["sessions"] == 0 && index["server"]["connections"] == 1
+    });
+}
+
+/// The number of sessions now.
+#[track_caller]
+pub(crate) fn sessions(server: &Server) -> u64 {
+    server.index()["server"]["sessions"].as_u64().expect("a count")
+}
+
+/// The number of descriptors the server has open.
+pub(crate) fn descriptors(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
+}
+
+fn open_files(server: &Server) -> Vec<String> {
+    let folder = fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs");
+    let link = |entry: fs::DirEntry| Some(fs::read_link(entry.path()).ok()?.display().to_string());
+    folder.flatten().filter_map(link).collect()
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const REST_WAIT: Duration = Duration::from_secs(20);

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Peers that are slow or silent, and file descriptors that run out: those who are served do not
+//! notice, and it passes.
+//!
+//! The slow tests share their waiting: what lasts ten seconds runs beside everything else that
+//! does.
+//!
+//! Sources: accept(2) (EMFILE), getrlimit(2), RFC 2326 §7.1.1 (408, 453), RFC 9110 §15.5.9,
+//! §15.6.4.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use crate::census::{self, Census};
+use crate::harness::answer::{Line, http};
+use crate::harness::clip::Clip;
+use crate::harness::rtsp::{Control, Player};
+use crate::harness::{PROGRAM, Server};
+use crate::{serve, serve_by};
+
+/// A request that drips in, however evenly, is refused when its time is over; a thousand
+/// connections that say nothing are closed when theirs is. A stream and new requests meanwhile do
+/// not notice.
+#[test]
+fn slow_and_silent_peers_are_ended_in_time_and_nobody_else_notices() {
+    let clip = Clip::of_seconds(5, 120).bytes();
+    let server = serve(&[("a.ts", &clip)], &[]);
+    let census = Census::of(&server);
+    let memory = |server: &Server| server.index()["server"]["memory_bytes"].as_u64();
+    let before = memory(&server).expect("it says how much it takes");
+    let silent = silent_connections(&server);
+    let each = memory(&server).expect("as before").saturating_sub(before) / silent.len() as u64;
+    assert!(each < 64 << 10, "{each} bytes for a connection that says nothing");
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let first = player.play();
+
+    let drips: [(SocketAddr, &[u8], &[u8], &str); 7] = [
+        (server.rtsp, b"", b"OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nX: ", "RTSP/1.0 408 "),
+        (server.rtsp, b"OPTIONS * RTSP/1.0\r\nX: y", b"x", "RTSP/1.0 408 "),
+        (server.rtsp, b"OPTIONS * RTSP/1.0\r\nContent-Length: 9999\r\n\r\n", b"x", "RTSP/1.0 408 "),
+        (server.http, b"", b"GET /a.ts HTTP/1.1\r\nHost: h\r\nX: ", "HTTP/1.1 408 "),
+        (server.http, b"GET /a.ts HTTP/1.1\r\nHost: h\r\nX: ", b"x", "HTTP/1.1 408 "),
+        (
+            server.http,
+            b"PUT /a.ts HTTP/1.1\r\nHost: h\r\nContent-Length: 9999\r\n\r\n",
+            b"x",
+            "HTTP/1.1 408 ",
+        ),
+        // The request before was whole, and the next one's time runs from its own first byte.
+        (server.http, b"GET /none HTTP/1.1\r\nHost: h\r\n\r\nGET /", b"x", "HTTP/1.1 404 "),
+    ];
+    thread::scope(|scope| {
+        for (address, start, more, expected) in drips {
+            scope.spawn(move || assert_dripping_ends(address, start, more, expected));
+        }
+        scope.spawn(|| {
+            // New requests are answered beside all that.
+            for _ in 0..20 {
+                assert_eq!(http(server.http, "GET", "/a.ts").status, 200);
+                assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "a.ts", &[]).status, 200);
+                assert_eq!(player.command("GET_PARAMETER", &[]).status, 200);
+                thread::sleep(Duration::from_millis(200));
+            }
+            for mut line in silent {
+                let (said, _) = line.rest(LIMIT + SLACK);
+                assert!(said.is_empty(), "{}", String::from_utf8_lossy(&said));
+            }
+        });
+    });
+    player.heard().assert_gapless(&clip, first);
+    assert!(player.heard().byes.is_empty());
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    drop(player);
+    census.assert_restored(&server);
+}
+
+/// Half of them on either port; fewer where this process may not open so many.
+fn silent_connections(server: &Server) -> Vec<Line> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let raised = setrlimit(Resource::Nofile, limit);
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let count = (allowed.saturating_sub(200) / 4 * 2).min(1000);
+    if count < 1000 {
+        eprintln!("skip: {count} silent connections, not 1000: ulimit -n is {allowed}; {raised:?}");
+    }
+    let lines: Vec<_> =
+        (0..count / 2).flat_map(|_| [Line::to(server.rtsp), Line::to(server.http)]).collect();
+    server.await_index("all silent connections are accepted", |index| {
+        index["server"]["connections"].as_u64() > Some(count)
+    });
+    lines
+}
+
+/// Sends `more` again and again, a byte every 50 ms, which is as good as one a second: it must not
+/// be the pauses that are timed but the whole.
+fn assert_dripping_ends(server: SocketAddr, start: &[u8], more: &[u8], expected: &str) {
+    let mut line = Line::to(server);
+    let began = Instant::now();
+    line.send(start);
+    let mut dripper = line.sender();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut bytes = more.iter().cycle();
+            // `began` outlives the answer by the slack if the connection is not closed.
+            while began.elapsed() < LIMIT + SLACK && dripper.send([*bytes.next().expect("endless")])
+            {
+                thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let (said, took) = line.rest(LIMIT + SLACK);
+        let said = String::from_utf8_lossy(&said).into_owned();
+        let shown = String::from_utf8_lossy(start);
+        assert!(said.starts_with(expected), "{shown:?}: {said:?}");
+        assert!(said.contains(" 408 "), "{shown:?}: {said:?}");
+        assert!(took + SLACK > LIMIT, "{shown:?}: {took:?}");
+    });
+}
+
+/// Downloads that nobody reads and answers that nobody takes: they wait, nobody else does.
+#[test]
+fn peers_that_take_nothing_hold_nobody_up() {
+    let clip = Clip::of_seconds(8, 120).bytes();
+    let large = vec![9; 32 << 20];
+    let server = serve(&[("a.ts", &clip), ("large.bin", &large)], &[]);
+    let census = Census::of(&server);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let first = player.play();
+    let stalled: Vec<_> = (0..200)
+        .map(|_| {
+            let mut line = Line::to(server.http);
+            line.send("GET /large.bin HTTP/1.1\r\nHost: h\r\n\r\n");
+            line
+        })
+        .collect();
+    let mut flooding = Line::to(server.rtsp);
+    let describe = b"DESCRIBE rtsp://h/a.ts RTSP/1.0\r\nCSeq: 1\r\n\r\n".repeat(2000);
+    let mut flood = flooding.sender();
+    thread::scope(|scope| {
+        // Ends when the server takes no more, or when the connection is shut below.
+        scope.spawn(move || (0..1000).all(|_| flood.send(&describe)));
+        assert_eq!(http(server.http, "GET", "/large.bin").body.len(), large.len());
+        for _ in 0..20 {
+            assert_eq!(http(server.http, "GET", "/none").status, 404);
+            assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "a.ts", &[]).status, 200);
+            thread::sleep(Duration::from_millis(50));
+        }
+        let before = player.heard().packets.len();
+        player.hear("it plays on", |heard| heard.packets.len() > before + 10);
+        flooding.shut();
+    });
+    player.heard().assert_gapless(&clip, first);
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    drop((player, stalled, flooding));
+    census.assert_restored(&server);
+}
+
+/// At the limit newcomers are told so, streams go on, and what is known of the files stays known.
+#[test]
+fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
+    let clip = Clip::of_seconds(6, 120).bytes();
+    let limited = limited("ulimit -n 64");
+    let server = serve_by(limited, &[("a.ts", &clip), ("b.ts", &clip)], &[]);
+    let census = Census::of(&server);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let first = player.play();
+    // What making it took is given back by then.
+    server.await_log("wire image ready");
+    let mut kept = Line::to(server.http);
+    let mut control = Control::to(server.rtsp);
+    let mut other = Control::to(server.rtsp);
+
+    let transport = "Transport: RTP/AVP;unicast;client_port=5000-5001";
+    let mut sessions = Vec::new();
+    let refusal = loop {
+        let answer = control.ask("SETUP", "a.ts", &[transport]);
+        if answer.status != 200 {
+            break answer;
+        }
+        sessions.push(crate::harness::rtsp::session_of(&answer));
+        assert!(sessions.len() < 64, "64 descriptors are enough for {} sessions", sessions.len());
+    };
+    assert_eq!(refusal.status, 453, "{refusal:?}");
+    assert!(sessions.len() > 10, "only {} sessions", sessions.len());
+
+    // Newcomers on either port, some of whom say nothing; those who are connected.
+    for _ in 0..10 {
+        assert_eq!(http(server.http, "GET", "/a.ts").status, 503);
+        let newcomer = Control::to(server.rtsp).try_ask("OPTIONS", "a.ts", &[]);
+        assert_eq!(newcomer.map(|answer| answer.status), Some(503));
+    }
+    let (said, _) = Line::to(server.rtsp).rest(LIMIT);
+    assert!(said.starts_with(b"RTSP/1.0 503 "), "{}", String::from_utf8_lossy(&said));
+    assert_eq!(control.ask("SETUP", "a.ts", &[transport]).status, 453);
+    assert_eq!(other.ask("SETUP", "b.ts", &[transport]).status, 453);
+    assert_eq!(other.ask("DESCRIBE", "a.ts", &[]).status, 453);
+    assert_eq!(kept_get(&mut kept, "/b.ts"), 503);
+
+    // Files come and go while nothing can be opened.
+    server.place.put("c.ts", &clip);
+    fs::File::options()
+        .append(true)
+        .open(server.folder().join("b.ts"))
+        .and_then(|file| file.set_len(clip.len() as u64 - 188))
+        .expect("the test may write it");
+    thread::sleep(Duration::from_secs(1));
+    player.heard().assert_gapless(&clip, first);
+    assert!(player.heard().byes.is_empty(), "the stream goes on");
+
+    for session in &sessions {
+        let session = format!("Session: {session}");
+        assert_eq!(control.ask("TEARDOWN", "a.ts", &[&session]).status, 200);
+    }
+    drop((control, other, kept));
+    let index = server.await_index("all three files can be streamed", |index| {
+        let rows = index["files"].as_array().expect("a list of files");
+        rows.iter().filter(|row| row["stream"].is_object()).count() == 3
+    });
+    assert!(index["server"]["connections_refused"].as_u64() >= Some(20), "{index:#}");
+    let before = player.heard().packets.len();
+    player.hear("it plays on", |heard| heard.packets.len() > before + 20);
+    player.heard().assert_gapless(&clip, first);
+    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+    drop(player);
+    census.assert_restored(&server);
+    let mut again = Player::set_up(server.rtsp, "b.ts");
+    again.play();
+    again.hear("a new session plays", |heard| heard.packets.len() > 5);
+}
+
+#[track_caller]
+fn kept_get(line: &mut Line, target: &str) -> u16 {
+    line.send(format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+    line.answer().expect("an answer").status
+}
+
+/// The soft limit is the shell's habit, the hard one is the administrator's word.
+#[test]
+fn the_soft_limit_on_descriptors_is_raised_to_the_hard_one() {
+    let server = serve_by(limited("ulimit -S -n 48"), &[], &[]);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.pid())).expect("it runs");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).expect("a row");
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "{line}");
+    assert_ne!(words[3], "48", "{line}");
+    let lines: Vec<_> = (0..60).map(|_| Line::to(server.http)).collect();
+    server.await_index("all are accepted", |index| index["server"]["connections"] == 61);
+    assert!(census::descriptors(&server) > lines.len());
+}
+
+/// The program, started by a shell that sets limits first.
+fn limited(limit: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{limit} && exec \"$0\" \"$@\""), PROGRAM]);
+    command
+}
+
+/// `Patience::request` and `Patience::first_request` of the server.
+const LIMIT: Duration = Duration::from_secs(10);
+/// What a busy machine may be late by.
+const SLACK: Duration = Duration::from_secs(8);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bad input and faults: whatever peers, files and the host do to a server, there is a clear answer
+//! or log line, nobody else is disturbed, and nothing leaks.
+//!
+//! All through the real program over loopback. One file a kind of trouble: [`start`] (options,
+//! ports taken), [`requests`] (malformed, oversized, endless), [`limits`] (slow and silent peers,
+//! descriptors spent), [`sessions`] (strangers, leavers, RTCP, SIGTERM), [`files`] (what is no
+//! stream, vanishes or shrinks), [`library`] (what is new or changed), [`cache`] (damaged, not
+//! writable), [`routes`] (every path gives the same bytes).
+//!
+//! Nothing here asserts that something is fast; where a time limit is the server's promise, its end
+//! is awaited with room for a busy machine. Takes about a minute on two cores.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod cache;
+mod census;
+mod files;
+mod library;
+mod limits;
+mod requests;
+mod routes;
+mod sessions;
+mod start;
+
+use std::process::Command;
+
+use harness::{PROGRAM, Place, Server};
+
+/// A server of these files that has read those which can be streamed.
+fn serve(files: &[(&str, &[u8])], options: &[&str]) -> Server {
+    serve_by(Command::new(PROGRAM), files, options)
+}
+
+/// As [`serve`], with a command that runs the program.
+fn serve_by(command: Command, files: &[(&str, &[u8])], options: &[&str]) -> Server {
+    let place = Place::new();
+    for (name, bytes) in files {
+        place.put(name, bytes);
+    }
+    let server = Server::at(&place, command, options);
+    await_read(&server, files.len());
+    server
+}
+
+/// Waits until this many files are listed and none is still to be read.
+fn await_read(server: &Server, files: usize) {
+    server.await_index(&format!("{files} files are read"), |index| {
+        let rows = index["files"].as_array().expect("a list of files");
+        let unread = |row: &serde_json::Value| {
+            let why = row["not_streamed"].as_str().unwrap_or_default();
+            why.starts_with("waiting") || why.starts_with("being read")
+        };
+        rows.len() == files && !rows.iter().any(unread)
+    });
+}

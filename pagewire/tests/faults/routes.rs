@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every path there is, forced by `--path`, gives the same bytes: streams of 188- and 192-byte
+//! packets, whole downloads and parts of them. The names are asked of the program, so a new path is
+//! tested when it is there.
+
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use crate::census::Census;
+use crate::harness::answer::Line;
+use crate::harness::clip::Clip;
+use crate::harness::rtsp::Player;
+use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::serve;
+
+#[test]
+fn every_path_gives_the_same_bytes() {
+    let clip = Clip { seed: 31, milliseconds: 2000, bits_per_second: 2_000_000, with_clock: true };
+    let clip = clip.bytes();
+    // Each packet behind its arrival time, as Blu-ray has it; and a packet cut off at the end.
+    let timed: Vec<u8> = clip.chunks(188).flat_map(|p| [&[1, 2, 3, 4], p].concat()).collect();
+    let cut = [clip.as_slice(), &[0x47, 1, 1]].concat();
+    let large: Vec<u8> = (0..(3 << 20) + 77_u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect();
+    let files: &[(&str, &[u8])] = &[("188.ts", &cut), ("192.m2ts", &timed), ("large.bin", &large)];
+    let names = names();
+    assert!(names.len() >= 6, "{names:?}");
+    thread::scope(|scope| {
+        for name in &names {
+            let (clip, large) = (&clip, &large);
+            scope.spawn(move || {
+                let server = serve(files, &["--path", name]);
+                let census = Census::of(&server);
+                assert_streams(&server, name, clip);
+                assert_downloads(&server, name, large);
+                census.assert_restored(&server);
+            });
+        }
+    });
+}
+
+/// What `--path` takes, as the refusal of what it does not take lists it.
+fn names() -> Vec<String> {
+    let place = Place::new();
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--path", "no-such-path"]).arg(place.folder());
+    let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
+    let (_, list) = outcome.stderr.split_once("write one of ").expect("the refusal lists them");
+    list.trim().split(", ").map(str::to_owned).collect()
+}
+
+fn assert_streams(server: &Server, path: &str, clip: &[u8]) {
+    let copied = || server.index()["server"]["bytes_copied"].as_u64().expect("a count");
+    for round in 0..2 {
+        let before = copied();
+        let mut players = ["188.ts", "192.m2ts"].map(|name| Player::set_up(server.rtsp, name));
+        let firsts = players.each_mut().map(Player::play);
+        for (player, first) in players.iter_mut().zip(firsts) {
+            player.hear("the end", |heard| !heard.byes.is_empty());
+            let payload = player.heard().assert_gapless(clip, first);
+            assert_eq!(payload.len(), clip.len(), "{path}, round {round}");
+            assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+        }
+        // All but the first packets, which do not wait for the image to be opened.
+        if path == "wire_sendfile" && round == 1 {
+            let copied = copied() - before;
+            assert!(
+                copied < clip.len() as u64 / 10,
+                "{copied} bytes copied though there is an image"
+            );
+        }
+    }
+}
+
+fn assert_downloads(server: &Server, path: &str, large: &[u8]) {
+    let ranges = ["", "bytes=1-1", "bytes=1048575-2097153", "bytes=-70000"];
+    let expected =
+        [large, &large[1..2], &large[1_048_575..=2_097_153], &large[large.len() - 70_000..]];
+    let mut line = Line::to(server.http);
+    for (range, bytes) in ranges.iter().zip(expected) {
+        let header = if range.is_empty() { String::new() } else { format!("Range: {range}\r\n") };
+        line.send(format!("GET /large.bin HTTP/1.1\r\nHost: h\r\n{header}\r\n"));
+        let answer = line.answer().expect("an answer");
+        assert_eq!(answer.status, if range.is_empty() { 200 } else { 206 }, "{path}: {answer:?}");
+        assert!(answer.body == bytes, "{path}: {range}: not what lies in the file");
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(20);

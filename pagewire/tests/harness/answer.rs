@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One connection to the server, byte by byte: what a test writes goes out as it is written,
+//! however wrong it is, and what comes back is read as answers of RTSP or HTTP (both have the same
+//! shape).
+//!
+//! Does not do: anything for the sake of correctness of what is sent. Real clients are real
+//! programs.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+/// What a server answered.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// The value of the first header of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().skip(1).find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+
+    /// The body, to look for words in it.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// A connection.
+pub(crate) struct Line(BufReader<TcpStream>);
+
+impl Line {
+    pub(crate) fn to(server: SocketAddr) -> Line {
+        Line::over(TcpStream::connect(server).expect("the server listens"))
+    }
+
+    /// From one of this machine's other addresses: all of 127.0.0.0/8 is its own.
+    pub(crate) fn from_address(local: IpAddr, server: SocketAddr) -> Line {
+        let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
+        let socket = socket.expect("a free descriptor");
+        socket.bind(&SocketAddr::new(local, 0).into()).expect("an address of this machine");
+        socket.connect(&server.into()).expect("the server listens");
+        Line::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Line {
+        stream.set_nodelay(true).expect("a TCP socket has the option");
+        stream.set_read_timeout(Some(ANSWER_WAIT)).expect("a time limit");
+        stream.set_write_timeout(Some(ANSWER_WAIT)).expect("a time limit");
+        Line(BufReader::new(stream))
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.0.get_ref().local_addr().expect("it is connected")
+    }
+
+    /// Sends all of it; `false` when the server has closed meanwhile.
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.0.get_mut().write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// Another end to send by, for a thread of its own.
+    pub(crate) fn sender(&self) -> Line {
+        let stream = self.0.get_ref().try_clone().expect("a free descriptor");
+        Line(BufReader::new(stream))
+    }
+
+    /// Closes it for all who have an end of it.
+    pub(crate) fn shut(&mut self) {
+        // Closed by the server already: as good.
+        let _ = self.0.get_ref().shutdown(std::net::Shutdown::Both);
+    }
+
+    /// The next answer; `None` when the connection ends instead.
+    ///
+    /// # Panics
+    /// When neither comes in time.
+    #[track_caller]
+    pub(crate) fn answer(&mut self) -> Option<Answer> {
+        let head = self.head()?;
+        let mut answer = Answer { status: 0, head, body: Vec::new() };
+        let status = answer.head.split(' ').nth(1).and_then(|status| status.parse().ok());
+        answer.status = status.unwrap_or_else(|| panic!("a status line in {:?}", answer.head));
+        let bytes = answer.header("Content-Length").map_or(0, |v| v.parse().expect("a length"));
+        answer.body.resize(bytes, 0);
+        self.0.read_exact(&mut answer.body).ok()?;
+        Some(answer)
+    }
+
+    /// The head of the next answer alone; its body is left unread.
+    #[track_caller]
+    pub(crate) fn head(&mut self) -> Option<String> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match self.0.read_until(b'\n', &mut head) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) if is_late(&error) => panic!("no answer within {ANSWER_WAIT:?}"),
+                Err(_) => return None,
+            }
+        }
+        Some(String::from_utf8(head).expect("heads are ASCII"))
+    }
+
+    /// Everything up to the end of the connection, which must come within `limit`; and how long it
+    /// took.
+    #[track_caller]
+    pub(crate) fn rest(&mut self, limit: Duration) -> (Vec<u8>, Duration) {
+        let began = Instant::now();
+        let mut rest = Vec::new();
+        let mut piece = [0; 4096];
+        loop {
+            let left = limit.saturating_sub(began.elapsed());
+            assert!(!left.is_zero(), "not closed within {limit:?}, {} bytes came", rest.len());
+            self.0.get_ref().set_read_timeout(Some(left)).expect("a time limit");
+            match self.0.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => rest.extend_from_slice(&piece[..count]),
+                // Its turn to say so comes at the head of the loop.
+                Err(error) if is_late(&error) => {}
+                // Reset: bytes of ours were still unread.
+                Err(_) => break,
+            }
+        }
+        self.0.get_ref().set_read_timeout(Some(ANSWER_WAIT)).expect("a time limit");
+        (rest, began.elapsed())
+    }
+}
+
+fn is_late(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{TimedOut, WouldBlock};
+    matches!(error.kind(), TimedOut | WouldBlock)
+}
+
+/// One request of HTTP on a connection of its own.
+#[track_caller]
+pub(crate) fn http(server: SocketAddr, method: &str, target: &str) -> Answer {
+    let mut line = Line::to(server);
+    line.send(format!("{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"));
+    line.answer().unwrap_or_else(|| panic!("{method} {target}: closed without an answer"))
+}
+
+/// Far beyond what an answer takes on a busy machine.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);

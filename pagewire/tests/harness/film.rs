@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The asset the tests serve: a minute of H.264 and AAC in a transport stream, made by ffmpeg.
+//!
+//! Made once by each test program, in about three seconds. A key frame every 2 s with PAT and PMT
+//! before it, so wherever play starts a decoder has what it needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::watchdog;
+
+pub(crate) const SECONDS: u64 = 60;
+/// Between key frames.
+pub(crate) const GROUP_SECONDS: u64 = 2;
+pub(crate) const FRAMES_PER_SECOND: u64 = 25;
+
+/// A file, and what is in it.
+pub(crate) struct Film {
+    pub(crate) path: PathBuf,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The film; `None`, with the reason printed for `test`, where there is no ffmpeg or no encoder.
+pub(crate) fn film(test: &str) -> Option<&'static Film> {
+    static FILM: OnceLock<Result<Film, String>> = OnceLock::new();
+    match FILM.get_or_init(|| make(SECONDS)) {
+        Ok(film) => Some(film),
+        Err(reason) => {
+            eprintln!("skip: {test}: no film: {reason}");
+            None
+        }
+    }
+}
+
+fn make(seconds: u64) -> Result<Film, String> {
+    let encoders = ["-hide_banner", "-encoders"];
+    let known = watchdog::run(Command::new("ffmpeg").args(encoders), LIMIT)?.succeeded();
+    let known = String::from_utf8_lossy(&known);
+    for encoder in ["libx264", "aac"] {
+        if !known.split_whitespace().any(|word| word == encoder) {
+            return Err(format!("ffmpeg without the encoder {encoder}"));
+        }
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // Two test programs may be at it at once; both make the same.
+    let unfinished = folder.join(format!("film-{}.ts", std::process::id()));
+    let path = folder.join("film.ts");
+    let picture = format!("testsrc2=size=480x270:rate={FRAMES_PER_SECOND}:duration={seconds}");
+    let sound = format!("sine=frequency=440:sample_rate=48000:duration={seconds}");
+    let group = (GROUP_SECONDS * FRAMES_PER_SECOND).to_string();
+    let mut command = Command::new("ffmpeg");
+    command
+        .args(["-hide_banner", "-loglevel", "error", "-y"])
+        .args(["-f", "lavfi", "-i", &picture, "-f", "lavfi", "-i", &sound])
+        .args(["-c:v", "libx264", "-preset", "ultrafast", "-bf", "2", "-sc_threshold", "0"])
+        .args(["-g", &group, "-keyint_min", &group])
+        .args(["-b:v", "1200k", "-maxrate", "1500k", "-bufsize", "1500k"])
+        .args(["-c:a", "aac", "-b:a", "96k", "-mpegts_flags", "+pat_pmt_at_frames"])
+        .args(["-f", "mpegts"])
+        .arg(&unfinished);
+    watchdog::run(&mut command, LIMIT)?.succeeded();
+    fs::rename(&unfinished, &path).expect("both names are in one folder");
+    let bytes = fs::read(&path).expect("it was just made");
+    Ok(Film { path, bytes })
+}
+
+const LIMIT: Duration = Duration::from_secs(120);

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The built program at work: started with a folder of its own, asked, stopped by SIGTERM.
+//!
+//! What is tested is what is installed: the program cargo built, its ready line, its index, its
+//! exit status. Every wait has a limit, so nothing that hangs can hang a test run.
+//!
+//! Does not do: talk RTSP or HTTP beyond reading the index ([`answer`] and [`rtsp`] do).
+
+#![allow(dead_code, reason = "every test program uses its part of it")]
+
+pub(crate) mod answer;
+pub(crate) mod clip;
+pub(crate) mod film;
+pub(crate) mod rtsp;
+pub(crate) mod watchdog;
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+
+/// A folder to serve, a cache and a log. Outlives the servers that are started in it.
+#[derive(Clone)]
+pub(crate) struct Place(Arc<TempDir>);
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        let temporary = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+        let place = Place(Arc::new(temporary));
+        fs::create_dir(place.folder()).expect("a folder to serve");
+        place
+    }
+
+    /// With all of it inside.
+    pub(crate) fn top(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// What is served.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.top().join("media")
+    }
+
+    /// Where plans and wire images are kept.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.top().join("cache")
+    }
+
+    /// Puts a file into the folder, whole from the moment it has its name.
+    pub(crate) fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let target = self.folder().join(name);
+        fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
+        let unfinished = self.top().join(format!("unfinished-{}", name.replace('/', "-")));
+        fs::write(&unfinished, bytes).expect("room for a file");
+        fs::rename(&unfinished, &target).expect("both names are in one file system");
+        target
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.top().join("log")).unwrap_or_else(|error| error.to_string())
+    }
+}
+
+/// A running `pagewire serve`. Dropped without [`Server::stop`], it is killed.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) place: Place,
+    pub(crate) rtsp: SocketAddr,
+    pub(crate) http: SocketAddr,
+}
+
+impl Server {
+    /// Serves copies of these files, each under its name (which may have folders in it).
+    pub(crate) fn start(files: &[(&str, &Path)]) -> Server {
+        Server::with_options(files, &[])
+    }
+
+    /// As [`Server::start`], with further options.
+    pub(crate) fn with_options(files: &[(&str, &Path)], options: &[&str]) -> Server {
+        let place = Place::new();
+        for (name, source) in files {
+            let target = place.folder().join(name);
+            fs::create_dir_all(target.parent().expect("below the folder")).expect("its folder");
+            fs::copy(source, target).expect("a file to serve");
+        }
+        Server::at(&place, Command::new(PROGRAM), options)
+    }
+
+    /// Serves a folder that stands already; `command` runs the program, perhaps under limits.
+    pub(crate) fn at(place: &Place, mut command: Command, options: &[&str]) -> Server {
+        let log = File::create(place.top().join("log")).expect("a log file");
+        let mut child = command
+            .arg("--log=info")
+            .args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"])
+            .arg(place.cache())
+            .args(options)
+            .arg(place.folder())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the program under test starts");
+        let lines = lines(child.stdout.take().expect("it is piped"));
+        let Ok(ready) = lines.recv_timeout(READY_WAIT) else {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let status = child.wait().expect("it was started");
+            panic!("no ready line, {status}: {}", place.log());
+        };
+        let (rtsp, http) = addresses(&ready).unwrap_or_else(|| panic!("ready line {ready:?}"));
+        Server { child, place: place.clone(), rtsp, http }
+    }
+
+    /// The folder it serves.
+    pub(crate) fn folder(&self) -> PathBuf {
+        self.place.folder()
+    }
+
+    /// Where it keeps plans and wire images.
+    pub(crate) fn cache(&self) -> PathBuf {
+        self.place.cache()
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written on standard error so far.
+    pub(crate) fn log(&self) -> String {
+        self.place.log()
+    }
+
+    pub(crate) fn rtsp_url(&self, name: &str) -> String {
+        format!("rtsp://{}/{name}", self.rtsp)
+    }
+
+    pub(crate) fn http_url(&self, name: &str) -> String {
+        format!("http://{}/{name}", self.http)
+    }
+
+    /// `/index.json`: `server` has the counters, `files` the rows.
+    pub(crate) fn index(&self) -> Value {
+        let mut connection = TcpStream::connect(self.http).expect("HTTP listens");
+        connection.set_read_timeout(Some(ANSWER_WAIT)).expect("a time limit");
+        let host = self.http;
+        write!(connection, "GET /index.json HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n")
+            .expect("the request goes out");
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).expect("an answer and its end");
+        let answer = String::from_utf8(answer).expect("the index is UTF-8");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        serde_json::from_str(body).expect("the index is JSON")
+    }
+
+    /// The index's row of one file, as soon as the file can be streamed.
+    pub(crate) fn await_stream(&self, name: &str) -> Value {
+        let row = |index: &Value| {
+            let files = index["files"].as_array().expect("a list of files");
+            files.iter().find(|file| file["name"] == name && !file["stream"].is_null()).cloned()
+        };
+        let index = self.await_index(&format!("{name} can be streamed"), |i| row(i).is_some());
+        row(&index).expect("it was there")
+    }
+
+    /// The index, as soon as `holds` holds of it; `what` says what is awaited.
+    pub(crate) fn await_index(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + ANSWER_WAIT;
+        loop {
+            let index = self.index();
+            if holds(&index) {
+                return index;
+            }
+            assert!(Instant::now() < deadline, "{what}: not so in {index:#}");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Waits until its log has `words` in it.
+    #[track_caller]
+    pub(crate) fn await_log(&self, words: &str) {
+        let deadline = Instant::now() + ANSWER_WAIT;
+        while !self.log().contains(words) {
+            assert!(Instant::now() < deadline, "{words:?} is not in the log");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Sends SIGTERM, asserts that it ends in time with status 0, and gives back its log.
+    pub(crate) fn stop(mut self) -> String {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it still runs");
+        let status = watchdog::wait(&mut self.child, STOP_WAIT);
+        let log = self.log();
+        let status = status.unwrap_or_else(|| panic!("runs on after SIGTERM; log: {log}"));
+        assert!(status.success(), "{status} after SIGTERM; log: {log}");
+        log
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Already waited for where it was stopped: then neither does anything.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if thread::panicking() {
+            eprintln!("log of the server:\n{}", self.log());
+        }
+    }
+}
+
+/// The lines a program prints; read to the end, so that it never waits for us.
+fn lines(output: impl Read + Send + 'static) -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // The receiver is dropped after the first line.
+            let _ = sender.send(line);
+        }
+    });
+    lines
+}
+
+/// From `pagewire ready: rtsp://ADDRESS http://ADDRESS`.
+fn addresses(ready: &str) -> Option<(SocketAddr, SocketAddr)> {
+    let (rtsp, http) = ready.strip_prefix("pagewire ready: ")?.split_once(' ')?;
+    let rtsp = rtsp.strip_prefix("rtsp://")?.parse().ok()?;
+    Some((rtsp, http.strip_prefix("http://")?.parse().ok()?))
+}
+
+const READY_WAIT: Duration = Duration::from_secs(20);
+/// Generous: planning runs beside everything else a test run does.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+const STOP_WAIT: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A client of RTSP as small as can be, that does what a test tells it and nothing by itself: no
+//! reports, no signs of life, no TEARDOWN when it is dropped.
+//!
+//! Sources: RFC 2326 §10, RFC 3550 §6.6.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::answer::{Answer, Line};
+use super::clip::PAYLOAD_BYTES;
+
+/// A control connection.
+pub(crate) struct Control {
+    pub(crate) line: Line,
+    server: SocketAddr,
+    cseq: u32,
+}
+
+impl Control {
+    pub(crate) fn to(server: SocketAddr) -> Control {
+        Control { line: Line::to(server), server, cseq: 0 }
+    }
+
+    pub(crate) fn from_address(local: IpAddr, server: SocketAddr) -> Control {
+        Control { line: Line::from_address(local, server), server, cseq: 0 }
+    }
+
+    /// A request and its answer; `headers` are whole lines.
+    #[track_caller]
+    pub(crate) fn ask(&mut self, method: &str, name: &str, headers: &[&str]) -> Answer {
+        let answer = self.try_ask(method, name, headers);
+        answer.unwrap_or_else(|| panic!("{method} {name}: closed without an answer"))
+    }
+
+    /// As [`Control::ask`]; `None` when the connection ends instead.
+    #[track_caller]
+    pub(crate) fn try_ask(&mut self, method: &str, name: &str, headers: &[&str]) -> Option<Answer> {
+        self.cseq += 1;
+        let (server, cseq) = (self.server, self.cseq);
+        let mut request = format!("{method} rtsp://{server}/{name} RTSP/1.0\r\nCSeq: {cseq}\r\n");
+        for header in headers {
+            request.push_str(header);
+            request.push_str("\r\n");
+        }
+        request.push_str("\r\n");
+        self.line.send(request);
+        let answer = self.line.answer()?;
+        if let Some(found) = answer.header("CSeq") {
+            assert_eq!(found, cseq.to_string(), "{method} {name}: {answer:?}");
+        }
+        Some(answer)
+    }
+}
+
+/// Two neighbouring UDP ports of the client, the first even.
+pub(crate) struct PortPair {
+    pub(crate) rtp: UdpSocket,
+    pub(crate) rtcp: UdpSocket,
+}
+
+impl PortPair {
+    pub(crate) fn on(address: IpAddr) -> PortPair {
+        for _ in 0..1000 {
+            let rtp = UdpSocket::bind((address, 0)).expect("a free port");
+            let port = port_of(&rtp);
+            if !port.is_multiple_of(2) {
+                continue;
+            }
+            if let Ok(rtcp) = UdpSocket::bind((address, port + 1)) {
+                // As much as is allowed: a test machine is late at times.
+                let _ = socket2::SockRef::from(&rtp).set_recv_buffer_size(4 << 20);
+                for socket in [&rtp, &rtcp] {
+                    socket.set_read_timeout(Some(LOOK_EVERY)).expect("a time limit");
+                }
+                return PortPair { rtp, rtcp };
+            }
+        }
+        panic!("no two neighbouring ports are free");
+    }
+
+    pub(crate) fn transport(&self) -> String {
+        let (rtp, rtcp) = (port_of(&self.rtp), port_of(&self.rtcp));
+        format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}")
+    }
+}
+
+fn port_of(socket: &UdpSocket) -> u16 {
+    socket.local_addr().expect("it is bound").port()
+}
+
+/// A client with a session.
+pub(crate) struct Player {
+    pub(crate) control: Control,
+    pub(crate) session: String,
+    /// Where the server takes reports.
+    pub(crate) server_rtcp: SocketAddr,
+    name: String,
+    ears: Ears,
+}
+
+impl Player {
+    /// Connects and sets a session up, without DESCRIBE.
+    #[track_caller]
+    pub(crate) fn set_up(server: SocketAddr, name: &str) -> Player {
+        match Player::try_set_up(Control::to(server), name) {
+            Ok(player) => player,
+            Err(refused) => panic!("SETUP {name}: {:?}", refused.1),
+        }
+    }
+
+    /// Sets a session up on a connection that stands; gives the connection back with the refusal.
+    #[track_caller]
+    pub(crate) fn try_set_up(
+        mut control: Control,
+        name: &str,
+    ) -> Result<Player, Box<(Control, Answer)>> {
+        let ports = PortPair::on(control.line.local().ip());
+        let answer = control.ask("SETUP", name, &[&ports.transport()]);
+        if answer.status != 200 {
+            return Err(Box::new((control, answer)));
+        }
+        let session = session_of(&answer);
+        let transport = answer.header("Transport").expect("SETUP is answered with one");
+        let rtcp_port = transport
+            .split(';')
+            .find_map(|part| part.strip_prefix("server_port=")?.split_once('-')?.1.parse().ok())
+            .unwrap_or_else(|| panic!("server_port in {transport}"));
+        let server_rtcp = SocketAddr::new(control.server.ip(), rtcp_port);
+        let ears = Ears::open(ports);
+        Ok(Player { control, session, server_rtcp, name: name.to_owned(), ears })
+    }
+
+    /// A command in the session, with further headers.
+    #[track_caller]
+    pub(crate) fn command(&mut self, method: &str, headers: &[&str]) -> Answer {
+        let session = format!("Session: {}", self.session);
+        let mut all = vec![session.as_str()];
+        all.extend_from_slice(headers);
+        self.control.ask(method, &self.name, &all)
+    }
+
+    /// PLAY from where it stands; the sequence number of the first packet.
+    #[track_caller]
+    pub(crate) fn play(&mut self) -> u16 {
+        let answer = self.command("PLAY", &[]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let info = answer.header("RTP-Info").expect("PLAY is answered with one");
+        let sequence = info.split(';').find_map(|part| part.strip_prefix("seq=")?.parse().ok());
+        sequence.unwrap_or_else(|| panic!("seq in {info}"))
+    }
+
+    /// What came so far.
+    pub(crate) fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.ears.heard.lock().unwrap()
+    }
+
+    /// Waits until `enough` is true of what came.
+    #[track_caller]
+    pub(crate) fn hear(&self, what: &str, enough: impl Fn(&Heard) -> bool) {
+        let deadline = Instant::now() + HEAR_WAIT;
+        while !enough(&self.heard()) {
+            let heard = self.heard();
+            let (packets, byes) = (heard.packets.len(), &heard.byes);
+            assert!(Instant::now() < deadline, "{what}: only {packets} packets, BYE {byes:?}");
+            drop(heard);
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The client's end for RTCP.
+    pub(crate) fn rtcp(&self) -> &UdpSocket {
+        &self.ears.rtcp
+    }
+
+    /// Closes the control connection and keeps the ports open.
+    pub(crate) fn hang_up(self) -> Ears {
+        self.ears
+    }
+}
+
+/// The identifier in the answer to SETUP.
+pub(crate) fn session_of(answer: &Answer) -> String {
+    let session = answer.header("Session").expect("SETUP is answered with one");
+    session.split(';').next().expect("there is a first part").to_owned()
+}
+
+/// What a client received.
+#[derive(Default)]
+pub(crate) struct Heard {
+    /// RTP packets, as they came.
+    pub(crate) packets: Vec<Vec<u8>>,
+    /// Reasons of the BYEs.
+    pub(crate) byes: Vec<String>,
+}
+
+impl Heard {
+    /// Asserts that what came is the asset from packet `first_packet` on, packet by packet with
+    /// none missing, and gives the payload.
+    #[track_caller]
+    pub(crate) fn assert_gapless(&self, asset: &[u8], first_sequence: u16) -> Vec<u8> {
+        let mut payload = Vec::new();
+        for (index, packet) in self.packets.iter().enumerate() {
+            let sequence = u16::from_be_bytes([packet[2], packet[3]]);
+            let expected = first_sequence.wrapping_add(index as u16);
+            assert_eq!(sequence, expected, "packet {index} of {}", self.packets.len());
+            payload.extend_from_slice(&packet[RTP_HEADER_BYTES..]);
+        }
+        assert!(asset.len() >= payload.len(), "more came than the asset has");
+        let differs = payload.iter().zip(asset).position(|(found, expected)| found != expected);
+        let place = differs.map(|at| format!("packet {} byte {}", at / PAYLOAD_BYTES, at));
+        assert_eq!(place, None, "not what lies in the file");
+        payload
+    }
+}
+
+/// The client's UDP ports, with a thread at each that listens.
+pub(crate) struct Ears {
+    heard: Arc<Mutex<Heard>>,
+    rtcp: Arc<UdpSocket>,
+    closed: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Ears {
+    fn open(ports: PortPair) -> Ears {
+        let (heard, closed) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
+        let rtcp = Arc::new(ports.rtcp);
+        let (packets, reports) = (heard.clone(), heard.clone());
+        let (ended, ended_too) = (closed.clone(), closed.clone());
+        let rtcp_ear = rtcp.clone();
+        let threads = vec![
+            std::thread::spawn(move || {
+                listen(&ports.rtp, &ended, |packet| {
+                    packets.lock().unwrap().packets.push(packet.to_vec());
+                });
+            }),
+            std::thread::spawn(move || {
+                listen(&rtcp_ear, &ended_too, |datagram| {
+                    reports.lock().unwrap().byes.extend(bye(datagram));
+                });
+            }),
+        ];
+        Ears { heard, rtcp, closed, threads }
+    }
+}
+
+impl Drop for Ears {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(socket: &UdpSocket, closed: &AtomicBool, mut take: impl FnMut(&[u8])) {
+    let mut datagram = vec![0; 65_536];
+    while !closed.load(Ordering::Relaxed) {
+        // Nothing within the time limit, or a bounce of what was sent to a server that is gone.
+        let Ok(count) = socket.recv(&mut datagram) else { continue };
+        take(&datagram[..count]);
+    }
+}
+
+/// The reason of a BYE in a compound packet; empty when it gives none.
+fn bye(mut datagram: &[u8]) -> Option<String> {
+    while let [_, kind, high, low, ..] = *datagram {
+        let bytes = 4 * (usize::from(u16::from_be_bytes([high, low])) + 1);
+        let packet = datagram.get(..bytes)?;
+        if kind == 203 {
+            let sources = usize::from(packet[0] & 31);
+            let text = packet.get(4 + 4 * sources..).and_then(|rest| rest.split_first());
+            let reason = text.and_then(|(length, rest)| rest.get(..usize::from(*length)));
+            return Some(String::from_utf8_lossy(reason.unwrap_or_default()).into_owned());
+        }
+        datagram = &datagram[bytes..];
+    }
+    None
+}
+
+pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const RTP_HEADER_BYTES: usize = 12;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const HEAR_WAIT: Duration = Duration::from_secs(30);

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Interoperation: `pagewire serve`, as built, against clients other people wrote.
+//!
+//! One file a client; `socket` is none, but what no client shows: sequence numbers, times, RTCP.
+//! What arrives is compared with the file, byte by byte or frame by frame; no time is measured. A
+//! film of a minute takes a minute, so the tests that play it to its end are played beside each
+//! other, by one test. Where a client is missing, its tests print `skip: TEST: REASON` and pass.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod curl;
+mod ffmpeg;
+mod gstreamer;
+mod socket;
+mod vlc;
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use harness::Server;
+use harness::film::{Film, film};
+use harness::watchdog::{self, Outcome};
+
+/// What plays the whole film. As tests of their own they would run one after the other where cores
+/// are few, and wait for the clock most of the time.
+const WHOLE_FILM: &[(&str, fn())] = &[
+    ("ffmpeg::copies_every_frame", ffmpeg::copies_every_frame),
+    ("gstreamer::loses_nothing_in_a_pause", gstreamer::loses_nothing_in_a_pause),
+    ("gstreamer::receives_every_byte", gstreamer::receives_every_byte),
+];
+
+#[test]
+fn a_whole_film() {
+    let run = |&(name, test): &(&'static str, fn())| (name, thread::spawn(test));
+    let running: Vec<_> = WHOLE_FILM.iter().map(run).collect();
+    let ended = running.into_iter().map(|(name, thread)| (name, thread.join()));
+    let failed: Vec<_> = ended.filter(|(_, end)| end.is_err()).map(|(name, _)| name).collect();
+    assert!(failed.is_empty(), "failed, as said above: {}", failed.join(", "));
+}
+
+/// The film served, and ready to be streamed; `None`, with the reason printed, where there is
+/// none.
+fn serve_film(test: &str) -> Option<(Server, &'static Film)> {
+    let film = film(test)?;
+    let server = Server::start(&[("film.ts", &film.path)]);
+    server.await_stream("film.ts");
+    Some((server, film))
+}
+
+/// As [`serve_film`], with only the first tenth of the film; its bytes.
+fn serve_excerpt(test: &str) -> Option<(Server, &'static [u8])> {
+    let film = film(test)?;
+    let packets = film.bytes.len() / TS_PACKET_BYTES;
+    let excerpt = &film.bytes[..packets / 10 * TS_PACKET_BYTES];
+    let server = Server::start(&[]);
+    // What a server notices at once must be whole at once. Hidden files are not served.
+    let unfinished = server.folder().join(".film.ts");
+    fs::write(&unfinished, excerpt).expect("the folder can be written");
+    fs::rename(&unfinished, server.folder().join("film.ts")).expect("within one folder");
+    server.await_stream("film.ts");
+    Some((server, excerpt))
+}
+
+/// What a client came to; `None`, with the reason printed, where it is not installed.
+fn client(test: &str, command: &mut Command) -> Option<Outcome> {
+    match watchdog::run(command, CLIENT_LIMIT) {
+        Ok(outcome) => Some(outcome),
+        Err(reason) => {
+            eprintln!("skip: {test}: {reason}");
+            None
+        }
+    }
+}
+
+/// Asserts that a client received these bytes, and says where they differ if they do.
+#[track_caller]
+fn assert_bytes(received: &[u8], sent: &[u8]) {
+    let same = received.iter().zip(sent).take_while(|(a, b)| a == b).count();
+    assert!(
+        received == sent,
+        "{} bytes, not {}; the same up to byte {same}",
+        received.len(),
+        sent.len()
+    );
+}
+
+const TS_PACKET_BYTES: usize = 188;
+/// A minute of film, a pause, and a machine that does other things besides.
+const CLIENT_LIMIT: Duration = Duration::from_secs(90);

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! VLC: it receives the file, byte for byte, and its demultiplexer finds the frames in it.
+//!
+//! The RTSP client is VLC's SAT>IP plugin where that is what it was built with (Debian). VLC will
+//! not run as root; there it runs as nobody, by setpriv. A tenth of the film only: waiting for
+//! packets costs this VLC most of a core.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::process::Command;
+
+use crate::ffmpeg::{PICTURE, SOUND};
+use crate::harness::Server;
+use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS};
+use crate::{assert_bytes, client, ffmpeg, serve_excerpt};
+
+/// What VLC writes on standard output; `None`, with the reason printed, where there is no VLC.
+fn output(test: &str, server: &Server, options: &[&str]) -> Option<Vec<u8>> {
+    let mut command = if rustix::process::geteuid().is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cvlc"]);
+        command
+    } else {
+        Command::new("cvlc")
+    };
+    // It shall find no settings of anybody's.
+    command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+    command.args(["-I", "dummy", "--no-color"]).args(options);
+    command.arg(server.rtsp_url("film.ts")).arg("vlc://quit");
+    let outcome = client(test, &mut command)?;
+    // 127: env(1)'s and setpriv's word for a program that is not there.
+    if outcome.status.code() == Some(127) || outcome.stderr.contains("failed to execute cvlc") {
+        eprintln!("skip: {test}: {}", outcome.stderr.trim());
+        return None;
+    }
+    if outcome.stderr.contains("no suitable access module") {
+        eprintln!("skip: {test}: VLC without a plugin for RTSP");
+        return None;
+    }
+    assert!(!outcome.stdout.is_empty(), "VLC wrote nothing: {}", outcome.stderr);
+    Some(outcome.succeeded())
+}
+
+#[test]
+fn receives_every_byte() {
+    let test = "vlc::receives_every_byte";
+    let Some((server, sent)) = serve_excerpt(test) else { return };
+    let options = ["--demux=dump", "--demuxdump-access=file", "--demuxdump-file=-"];
+    let Some(received) = output(test, &server, &options) else { return };
+    assert_bytes(&received, sent);
+    server.stop();
+}
+
+#[test]
+fn finds_the_frames() {
+    let test = "vlc::finds_the_frames";
+    let Some((server, _)) = serve_excerpt(test) else { return };
+    let options = ["--sout=#std{access=file,mux=ts,dst=-}"];
+    let Some(received) = output(test, &server, &options) else { return };
+    let copy = server.cache().join("copy.ts");
+    fs::write(&copy, received).expect("the cache folder can be written");
+
+    let file = server.folder().join("film.ts");
+    let all = |path: &OsStr| ffmpeg::frames(test, &[], path, &[]);
+    let (Some(sent), Some(received)) = (all(file.as_os_str()), all(copy.as_os_str())) else {
+        return;
+    };
+    let group = (GROUP_SECONDS * FRAMES_PER_SECOND) as usize;
+    for (stream, group) in [(PICTURE, group), (SOUND, usize::MAX)] {
+        let sent = ffmpeg::of_stream(&sent, stream);
+        let received = ffmpeg::of_stream(&received, stream);
+        // At the end VLC gives up what it has not yet put out, up to what it buffers: a second and
+        // some. Of what it has put out the last frame may be cut, as the file is.
+        assert!(3 * received.len() > 2 * sent.len(), "{} of {}", received.len(), sent.len());
+        for (index, (received, sent)) in
+            received[..received.len() - 1].iter().zip(&sent).enumerate()
+        {
+            // Before the key frames VLC puts the parameter sets once more.
+            let is_same = if index.is_multiple_of(group) {
+                received.bytes >= sent.bytes
+            } else {
+                received.hash == sent.hash
+            };
+            assert!(is_same, "frame {index} of stream {stream}: {received:?}, not {sent:?}");
+        }
+    }
+    server.stop();
+}

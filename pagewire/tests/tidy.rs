@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The house rules that a program can check, checked on the source tree itself.
+//!
+//! A rule that only a reader enforces decays. These cost a few milliseconds: plain text, no parser
+//! for Rust or TOML. Findings are listed all together, each as `file:line: what; what to do`.
+//!
+//! Sources: DESIGN.md ("The tree": which crate may know which), STYLE.md; TigerBeetle's `tidy.zig`
+//! is where the idea is from.
+//!
+//! Does not: look at what git ignores, nor judge names, comments or the length of functions.
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+/// Each crate and the crates of ours that it may depend on, in any kind of dependency table. A
+/// crate that does not exist yet has its row already.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("pagewire", &["serve", "seal", "lab"]),
+    ("serve", &["paths", "wire", "media"]),
+    ("lab", &["simd", "paths", "seal", "media", "wire"]),
+    ("paths", &["simd"]),
+    ("seal", &["simd", "media"]),
+    ("simd", &[]),
+    ("wire", &[]),
+    ("media", &[]),
+];
+
+/// Where `unsafe` may be written. Crates that own none of these folders forbid it.
+const UNSAFE_FOLDERS: &[&str] = &["paths/src/sys/", "simd/"];
+
+/// Names that say nothing about what is inside.
+const EMPTY_NAMES: &[&str] =
+    &["common", "core", "helper", "helpers", "misc", "types", "util", "utils"];
+
+const COLUMNS_MAX: usize = 100;
+const LINES_MAX: usize = 600;
+const LINES_REASON: &str = "over 600 lines because";
+/// The SPDX line may stand below `#!` and the like.
+const SPDX_WITHIN_LINES: usize = 3;
+const SPDX: &str = concat!("SPDX-License-", "Identifier: ");
+
+#[test]
+fn dependencies_follow_the_arrows() {
+    let mut findings = Findings::default();
+    let root = root();
+    for member in members(&root) {
+        let manifest = PathBuf::from(&member).join("Cargo.toml");
+        let Some((_, allowed)) = ARROWS.iter().find(|(name, _)| *name == member) else {
+            findings.add(&manifest, 1, "a crate without a row in tidy.rs's ARROWS; add it");
+            continue;
+        };
+        let text = read(&root, &manifest);
+        for (line, dependency) in dependencies(&text) {
+            let ours = ARROWS.iter().any(|(name, _)| *name == dependency);
+            if ours && !allowed.contains(&dependency.as_str()) {
+                let what = format!("{member} → {dependency} is no arrow of the design");
+                findings.add(&manifest, line, &what);
+            }
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn manifests_are_read_in_every_spelling() {
+    let text = "[dependencies]\nmedia.workspace = true\n# lab = 1\nwire={ path = \"../wire\" }\n\
+        other = { package = \"serve\" }\n[lints]\nlab = 1\n[dev-dependencies.paths]\nlab = 1\n\
+        [target.'cfg(unix)'.build-dependencies]\n\"simd\" = \"1\"\n[features]\nseal = []\n";
+    let found: Vec<_> = dependencies(text);
+    let expected = [(2, "media"), (4, "wire"), (5, "serve"), (8, "paths"), (11, "simd")];
+    assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
+}
+
+#[test]
+fn every_source_file_is_compiled() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    let rust: BTreeSet<_> = files.iter().filter(|file| has_extension(file, "rs")).collect();
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<PathBuf> =
+        rust.iter().filter(|file| is_crate_root(file)).map(|file| file.to_path_buf()).collect();
+    while let Some(file) = open.pop() {
+        if reached.insert(file.clone()) {
+            open.extend(submodules(&root, &file).into_iter().filter(|next| rust.contains(next)));
+        }
+    }
+    for file in rust {
+        if !reached.contains(file) {
+            findings.add(
+                file,
+                1,
+                "no `mod` leads here, so it is never compiled; declare or delete",
+            );
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn every_source_file_names_its_licence() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    for file in files.iter().filter(|file| is_source(&root, file)) {
+        let licence = if file.starts_with("kernel") { "GPL-2.0" } else { "MIT OR Apache-2.0" };
+        let wanted = format!("{SPDX}{licence}");
+        let text = read(&root, file);
+        if !text.lines().take(SPDX_WITHIN_LINES).any(|line| line.contains(&wanted)) {
+            findings.add(file, 1, &format!("no line `{wanted}` on top"));
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn lines_and_files_are_short() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    for file in files.iter().filter(|file| is_source(&root, file)) {
+        let text = read(&root, file);
+        for (index, line) in text.lines().enumerate() {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX {
+                let what = format!("{columns} columns; {COLUMNS_MAX} at most");
+                findings.add(file, index + 1, &what);
+            }
+        }
+        let lines = text.lines().count();
+        let explained = header(&text).contains(LINES_REASON);
+        if lines > LINES_MAX && !explained {
+            let what = format!("{lines} lines; divide it, or say in the header: {LINES_REASON} …");
+            findings.add(file, 1, &what);
+        }
+        if lines <= LINES_MAX && explained {
+            findings.add(file, 1, &format!("only {lines} lines; the header need not explain"));
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn unsafe_code_stays_in_its_folders() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    for file in files.iter().filter(|file| has_extension(file, "rs")) {
+        if UNSAFE_FOLDERS.iter().any(|folder| file.starts_with(folder)) {
+            continue;
+        }
+        let text = read(&root, file);
+        for (index, line) in code_of(&text).lines().enumerate() {
+            if words(line).any(|word| word == "unsafe") {
+                findings.add(file, index + 1, "unsafe outside its folders (STYLE.md, unsafe)");
+            }
+        }
+        let package = file.components().next().map(|part| part.as_os_str().to_string_lossy());
+        let owns_unsafe = package.is_some_and(|package| {
+            UNSAFE_FOLDERS.iter().any(|folder| folder.starts_with(&format!("{package}/")))
+        });
+        let is_crate = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
+        if is_crate && !owns_unsafe && !text.contains("#![forbid(unsafe_code)]") {
+            findings.add(file, 1, "a crate root without #![forbid(unsafe_code)]; add it");
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn modules_have_names_that_say_something() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut findings = Findings::default();
+    for file in files.iter().filter(|file| has_extension(file, "rs")) {
+        let parts = file.components().map(|part| part.as_os_str().to_string_lossy());
+        for part in parts {
+            let name = part.strip_suffix(".rs").unwrap_or(&part);
+            if EMPTY_NAMES.contains(&name) {
+                findings.add(file, 1, &format!("`{name}` says nothing; name what is in it"));
+            }
+        }
+        for (line, name) in declared_modules(&read(&root, file)) {
+            if EMPTY_NAMES.contains(&name.as_str()) {
+                findings.add(file, line, &format!("`mod {name}` says nothing; name what is in it"));
+            }
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn no_file_knows_one_machine() {
+    let Some(files) = files() else { return };
+    let root = root();
+    // Put together here, or this file would be its own first finding.
+    let folders = ["work", "root", "home"].map(|name| format!("/{name}/"));
+    let mut findings = Findings::default();
+    for file in &files {
+        // A file that is not text (the clip) has no paths to read.
+        let Ok(text) = fs::read_to_string(root.join(file)) else { continue };
+        for (index, line) in text.lines().enumerate() {
+            if let Some(folder) = folders.iter().find(|folder| names_folder(line, folder)) {
+                let what = format!("a path below {folder} is there on one machine only");
+                findings.add(file, index + 1, &what);
+            }
+        }
+    }
+    findings.assert_none();
+}
+
+#[test]
+fn code_is_told_from_comments_and_literals() {
+    let cases = [
+        ("a // unsafe\nb", "a          \nb"),
+        ("a /* un /* nested */ safe */ b", "a                            b"),
+        (r#"f("unsafe \" {", x)"#, r#"f(             , x)"#),
+        (r##"f(r#"un"safe"#, x)"##, r##"f(            , x)"##),
+        ("f(b\"un\", br\"sa\\\", 'f', b'\\'', 'a)", "f(     ,        ,    ,      , 'a)"),
+        ("for<'a> Fn(&'a str)", "for<'a> Fn(&'a str)"),
+        ("\"über\nunsafe\" c", "     \n        c"),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(code_of(text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn absolute_paths_are_told_from_addresses() {
+    assert!(names_folder("cd /opt/someone", "/opt/"));
+    assert!(names_folder("path=\"/opt/a\"", "/opt/"));
+    assert!(!names_folder("https://example.org/opt/", "/opt/"));
+    assert!(!names_folder("target/opt/a $HOME/opt/b", "/opt/"));
+}
+
+#[test]
+fn module_declarations_are_found() {
+    let text = "mod a;\n#[cfg(test)] pub(crate) mod b;\n// mod c;\npub mod d { }\n\
+        let s = \"mod e;\";\nmodest();\n";
+    let found: Vec<_> = declared_modules(text);
+    let expected = [(1, "a"), (2, "b"), (4, "d")];
+    assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
+}
+
+/// What breaks the rule under test.
+#[derive(Default)]
+struct Findings(Vec<String>);
+
+impl Findings {
+    fn add(&mut self, file: &Path, line: usize, what: &str) {
+        self.0.push(format!("{}:{line}: {what}", file.display()));
+    }
+
+    #[track_caller]
+    fn assert_none(&self) {
+        assert!(self.0.is_empty(), "{} findings:\n{}", self.0.len(), self.0.join("\n"));
+    }
+}
+
+/// The top of the repository.
+fn root() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().expect("the crate lies below the workspace").to_owned()
+}
+
+fn read(root: &Path, file: &Path) -> String {
+    let path = root.join(file);
+    fs::read_to_string(&path).unwrap_or_else(|fault| panic!("read {}: {fault}", path.display()))
+}
+
+/// Every file of the project, relative to the root: what git tracks and what it would add. None
+/// (said in a `skip:` line) outside a git checkout, where generated files cannot be told apart.
+fn files() -> Option<Vec<PathBuf>> {
+    let listing = Command::new("git")
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output();
+    let reason = match listing {
+        Ok(output) if output.status.success() => {
+            let names = String::from_utf8(output.stdout).expect("file names in UTF-8");
+            let names = names.split('\0').filter(|name| !name.is_empty());
+            // A file that was deleted but not yet from the index is still listed.
+            let files = names.map(PathBuf::from).filter(|file| root().join(file).is_file());
+            return Some(files.collect());
+        }
+        Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        Err(fault) => fault.to_string(),
+    };
+    eprintln!("skip: tidy: git ls-files: {reason}");
+    None
+}
+
+/// The folders in `members` of the workspace's Cargo.toml.
+fn members(root: &Path) -> Vec<String> {
+    let text = read(root, Path::new("Cargo.toml"));
+    let (_, list) = text.split_once("\nmembers = [").expect("a list of members");
+    let (list, _) = list.split_once(']').expect("the end of the list of members");
+    let members: Vec<_> = list
+        .split(',')
+        .map(|name| name.trim().trim_matches('"').to_owned())
+        .filter(|name| !name.is_empty())
+        .collect();
+    assert!(!members.is_empty());
+    members
+}
+
+/// Line number and package name of every dependency in a Cargo.toml, of whichever kind.
+fn dependencies(manifest: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut in_table = false;
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if let Some(table) = line.strip_prefix('[') {
+            let table = table.trim_end_matches(']');
+            in_table = table.ends_with("dependencies");
+            if let Some((kind, name)) = table.rsplit_once('.')
+                && kind.ends_with("dependencies")
+            {
+                found.push((index + 1, name.trim_matches('"').to_owned()));
+            }
+            continue;
+        }
+        if !in_table || line.starts_with('#') {
+            continue;
+        }
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let renamed = value.split_once("package = \"").and_then(|(_, rest)| rest.split_once('"'));
+        let key = key.split('.').next().unwrap_or(key).trim().trim_matches('"');
+        found.push((index + 1, renamed.map_or(key, |(package, _)| package).to_owned()));
+    }
+    found
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|found| found == extension)
+}
+
+/// Whether cargo or a person starts to read here, and not a `mod`.
+fn is_crate_root(file: &Path) -> bool {
+    let names: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
+    let names: Vec<&str> = names.iter().map(|name| &**name).collect();
+    matches!(
+        names.as_slice(),
+        [.., "src", "lib.rs" | "main.rs"]
+            | [.., "src", "bin", _]
+            | [.., "src", "bin", _, "main.rs"]
+            | [_, "build.rs"]
+            | [_, "tests" | "benches" | "examples", _]
+            | [_, "tests" | "benches" | "examples", _, "main.rs"]
+    )
+}
+
+/// Programs in the languages we write: Rust, C, and everything that a shell runs.
+fn is_source(root: &Path, file: &Path) -> bool {
+    const EXTENSIONS: &[&str] = &["rs", "sh", "c", "h", "S", "py", "js", "mk"];
+    let by_name = file.file_name().is_some_and(|name| name == "Makefile" || name == "Kbuild");
+    by_name
+        || EXTENSIONS.iter().any(|extension| has_extension(file, extension))
+        || fs::read(root.join(file)).is_ok_and(|bytes| bytes.starts_with(b"#!"))
+}
+
+/// The comment a file opens with.
+fn header(text: &str) -> String {
+    let comment = |line: &&str| line.starts_with("//") || line.starts_with('#') || line.is_empty();
+    text.lines().take_while(comment).collect::<Vec<_>>().join("\n")
+}
+
+/// The files that the `mod` declarations of a file may mean, and those it includes.
+fn submodules(root: &Path, file: &Path) -> Vec<PathBuf> {
+    let text = read(root, file);
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let is_top = is_crate_root(file) || file.file_name().is_some_and(|name| name == "mod.rs");
+    let below = if is_top { folder.to_owned() } else { file.with_extension("") };
+    let mut next = Vec::new();
+    for (_, name) in declared_modules(&text) {
+        next.push(below.join(format!("{name}.rs")));
+        next.push(below.join(&name).join("mod.rs"));
+    }
+    for opening in ["#[path = \"", "include!(\""] {
+        for part in text.split(opening).skip(1) {
+            let (target, _) = part.split_once('"').unwrap_or((part, ""));
+            next.push(without_dots(&folder.join(target)));
+        }
+    }
+    next
+}
+
+/// `a/../b` as `b`; the tree has no links that would make this wrong.
+fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Line number and name of each `mod NAME`, with a body or without.
+fn declared_modules(text: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    for (index, line) in code_of(text).lines().enumerate() {
+        let mut words = words(line);
+        while let Some(word) = words.next() {
+            if word == "mod"
+                && let Some(name) = words.next()
+            {
+                found.push((index + 1, name.to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The identifiers and keywords of a line of code.
+fn words(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
+}
+
+/// Whether an absolute path below `folder` stands in the line: a URL that has such a part is none.
+fn names_folder(line: &str, folder: &str) -> bool {
+    let before = |at: usize| line[..at].chars().next_back();
+    line.match_indices(folder)
+        .any(|(at, _)| !before(at).is_some_and(|c| c.is_alphanumeric() || "._-~$}".contains(c)))
+}
+
+/// The text with comments and literals blanked, line by line where it was.
+fn code_of(text: &str) -> String {
+    let mut code = String::with_capacity(text.len());
+    let mut rest = text;
+    let mut before = ' ';
+    while let Some(c) = rest.chars().next() {
+        let in_word = before.is_alphanumeric() || before == '_';
+        let length = literal_bytes(rest, in_word);
+        if length == 0 {
+            code.push(c);
+            rest = &rest[c.len_utf8()..];
+        } else {
+            let blank = |c| if c == '\n' { '\n' } else { ' ' };
+            code.extend(rest[..length].chars().map(blank));
+            rest = &rest[length..];
+        }
+        before = c;
+    }
+    code
+}
+
+/// How many bytes of comment, string or character literal `text` begins with; 0 for none.
+fn literal_bytes(text: &str, in_word: bool) -> usize {
+    let until = |end: &str, from: usize| {
+        text[from..].find(end).map_or(text.len(), |at| from + at + end.len())
+    };
+    if text.starts_with("//") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    if text.starts_with("/*") {
+        return block_comment_bytes(text);
+    }
+    if in_word {
+        return quoted_bytes(text);
+    }
+    let unprefixed = text.strip_prefix(['b', 'c']).unwrap_or(text);
+    if let Some(raw) = unprefixed.strip_prefix('r') {
+        let hashes = raw.len() - raw.trim_start_matches('#').len();
+        if raw[hashes..].starts_with('"') {
+            let opening = text.len() - raw.len() + hashes + 1;
+            return until(&format!("\"{}", "#".repeat(hashes)), opening);
+        }
+    }
+    match quoted_bytes(unprefixed) {
+        0 => 0,
+        length => text.len() - unprefixed.len() + length,
+    }
+}
+
+/// Bytes of the string or character literal that `text` opens with, escapes respected; 0 for none.
+fn quoted_bytes(text: &str) -> usize {
+    let mut letters = text.char_indices();
+    let quote = match letters.next() {
+        Some((_, '"')) => '"',
+        // A quote is a character when what follows is escaped or closed; else it is a lifetime.
+        Some((_, '\'')) if text[1..].starts_with('\\') || text.chars().nth(2) == Some('\'') => '\'',
+        _ => return 0,
+    };
+    let mut escaped = false;
+    for (at, c) in letters {
+        if c == quote && !escaped {
+            return at + 1;
+        }
+        escaped = c == '\\' && !escaped;
+    }
+    text.len()
+}
+
+/// Bytes of the block comment that `text` opens with; they nest.
+fn block_comment_bytes(text: &str) -> usize {
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while at < text.len() {
+        if text[at..].starts_with("/*") {
+            depth += 1;
+            at += 2;
+        } else if text[at..].starts_with("*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += text[at..].chars().next().map_or(1, char::len_utf8);
+        }
+    }
+    text.len()
+}
