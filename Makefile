@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# The commands of this repository, each one line; the work is cargo's and that of scripts/.
+# On a fresh machine `make demo` or `make test` is all there is to do.
+
+# demo: options for `pagewire demo`, as in: make demo ARGS=--stay
+ARGS ?=
+# fuzz: seconds for each target, and which targets (none named: all of them)
+FUZZ_SECONDS ?= 10
+FUZZ_TARGETS ?=
+
+# Where scripts/setup.sh puts Rust if there was none.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo build test lint fmt fuzz doc install clip clean
+
+help: ## this list
+	@echo 'pagewire: streams and serves a folder of media on the cheapest path the kernel has'
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@echo
+	@echo 'demo and test set the machine up first and install only what is missing.'
+
+setup: ## install what building and testing need (only what is missing)
+	@scripts/setup.sh test
+
+demo: ## build it; stream, download and verify a clip on this machine (ARGS=--stay: go on)
+	@scripts/setup.sh demo
+	@echo 'demo: building pagewire; the first time takes a few minutes'
+	@cargo build --release --package pagewire
+	@echo 'demo: streaming and downloading the built-in clip on loopback'
+	@cargo run --quiet --release --package pagewire -- demo $(ARGS)
+
+build: ## the program: target/release/pagewire
+	@scripts/setup.sh demo
+	cargo build --release --package pagewire
+
+test: ## every check there is; says at the end what failed and what was skipped, and why
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+lint: ## the part of test that runs nothing: format, clippy, licences
+	@scripts/test.sh lint
+
+fmt: ## format the Rust code
+	cargo fmt --all
+	cargo fmt --manifest-path fuzz/Cargo.toml
+
+fuzz: ## fuzz the parsers (FUZZ_SECONDS=10 for each target; FUZZ_TARGETS="ts rtsp": only those)
+	@fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+doc: ## the documentation of the crates: target/doc
+	cargo doc --workspace --no-deps --document-private-items
+
+install: ## install the program with cargo
+	cargo install --locked --path pagewire
+
+clip: ## make the demo's clip anew (needs ffmpeg; the result is committed)
+	@scripts/make-clip.sh
+
+clean: ## remove what was built
+	cargo clean
+	cargo clean --manifest-path fuzz/Cargo.toml
+	rm -rf out

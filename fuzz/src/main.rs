@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The fuzz program: everything that reads bytes from strangers, fed with bytes from libFuzzer.
+//!
+//! One program for all targets, so that they are built and instrumented once; `FUZZ_TARGET` names
+//! the one to run. `fuzz/run.sh` builds it (no nightly compiler, no cargo-fuzz) and runs it. A
+//! target checks more than "no panic": what was accepted must hold the promises of its
+//! documentation.
+//!
+//! Sources: libFuzzer's documentation, "Startup initialization"; SanitizerCoverage.
+//!
+//! Does not: look for memory errors. What is fuzzed here has no unsafe code.
+#![no_main]
+#![forbid(unsafe_code)]
+
+use std::sync::OnceLock;
+
+mod http;
+mod pieces;
+mod plan;
+mod reply;
+mod rtcp;
+mod rtp;
+mod rtsp;
+mod ts;
+
+/// All targets. A new one is a file, its `mod` and its line here.
+static TARGETS: &[Target] = &[
+    rtsp::TARGET,
+    reply::TARGET,
+    http::TARGET,
+    rtcp::TARGET,
+    rtp::TARGET,
+    ts::TARGET,
+    plan::TARGET,
+];
+
+/// One thing that reads bytes from outside.
+struct Target {
+    /// The name in `FUZZ_TARGET` and of the folders of seeds and corpus.
+    name: &'static str,
+    /// Feeds it, and panics when a promise is broken.
+    run: fn(&[u8]),
+}
+
+static CHOSEN: OnceLock<&Target> = OnceLock::new();
+
+/// Reads `FUZZ_TARGET`. Without it, prints the names of the targets and ends the program.
+fn choose() {
+    let Ok(name) = std::env::var("FUZZ_TARGET") else {
+        for target in TARGETS {
+            println!("{}", target.name);
+        }
+        std::process::exit(0);
+    };
+    let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
+        eprintln!("FUZZ_TARGET={name}: no such target; fuzz/run.sh --list names them");
+        std::process::exit(2);
+    };
+    CHOSEN.get_or_init(|| target);
+}
+
+libfuzzer_sys::fuzz_target!(init: choose(), |data: &[u8]| {
+    let target = CHOSEN.get().expect("libFuzzer initialises before it runs");
+    (target.run)(data);
+});

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Stored packet plans: `media::Plan::decode` of forged bytes, and the promises of every plan.
+//!
+//! A plan in the cache folder is not trusted, so what decodes must keep all promises of a scanned
+//! one. The input is put between a good beginning and a good CRC, or the fuzzer would never get
+//! past them. Both are taken from a real plan: nothing here knows the format but for its CRC.
+//!
+//! Checked: [`check`], which the target `ts` uses too.
+
+use std::sync::OnceLock;
+
+use media::{Identity, Key, Plan, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+
+use crate::Target;
+
+pub(crate) const TARGET: Target = Target { name: "plan", run };
+
+/// Sizes of the file that the plan is said to be of.
+const FILE_SIZES: [u64; 6] = [376, 1880, 188_000, 1 << 40, i64::MAX as u64, u64::MAX];
+
+/// Packets looked at closely around each place of interest, of which so many are visited.
+const NEAR_PACKETS: u64 = 10;
+const PLACES_MAX: usize = 20;
+
+const CRC_BYTES: usize = 4;
+
+fn run(data: &[u8]) {
+    let Some((&choice, body)) = data.split_first() else { return };
+    let key = key(FILE_SIZES[usize::from(choice) % FILE_SIZES.len()]);
+    assert!(Plan::decode(body, &key).is_err(), "believed without a CRC");
+
+    static BEGINNINGS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
+    let beginnings = BEGINNINGS.get_or_init(|| FILE_SIZES.map(beginning).to_vec());
+    let mut stored = beginnings[usize::from(choice) % FILE_SIZES.len()].clone();
+    stored.extend_from_slice(body);
+    stored.extend(crc32fast::hash(&stored).to_le_bytes());
+    if let Ok(plan) = Plan::decode(&stored, &key) {
+        assert_eq!(plan.file_bytes(), key.bytes);
+        check(&plan);
+    }
+}
+
+fn key(bytes: u64) -> Key {
+    Key { path: b"its/path.ts".to_vec(), bytes, modified_ns: 1_800_000_000, inode: 7 }
+}
+
+/// The bytes in front of what depends on the plan: what two plans of opposite identity share.
+fn beginning(file_bytes: u64) -> Vec<u8> {
+    let encode = |identity| crate::ts::smallest_plan(identity).encode(&key(file_bytes));
+    let zeros = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+    let ones = Identity { ssrc: u32::MAX, first_sequence: u16::MAX, first_timestamp: u32::MAX };
+    let (zeros, ones) = (encode(zeros), encode(ones));
+    let (before, crc) = zeros.split_at(zeros.len() - CRC_BYTES);
+    assert_eq!(crc, crc32fast::hash(before).to_le_bytes(), "the format's CRC is another one now");
+    let shared = zeros.iter().zip(&ones).take_while(|(zero, one)| zero == one).count();
+    zeros[..shared].to_vec()
+}
+
+/// The promises of every plan, wherever it came from.
+pub(crate) fn check(plan: &Plan) {
+    let packets = plan.packets();
+    assert!(packets > 0 && plan.duration_ticks() > 0 && plan.bits_per_second() > 0);
+    assert_eq!(plan.ticks(0), 0);
+    assert_eq!(plan.wire_offset(0), 0);
+    assert_eq!(plan.packets_before(u64::MAX), packets);
+    for start in places(plan) {
+        check_neighbours(plan, start..packets.min(start + NEAR_PACKETS));
+    }
+    let key = key(plan.file_bytes());
+    assert_eq!(Plan::decode(&plan.encode(&key), &key).as_ref(), Ok(plan));
+    assert!(Plan::decode(&plan.encode(&key), &Key { inode: 8, ..key }).is_err());
+}
+
+/// Packets before which something changes: the ends, extents, clock points and entries.
+fn places(plan: &Plan) -> Vec<u64> {
+    let ticks = plan.clock().iter().map(|point| plan.packets_before(point.ticks));
+    let extents = plan.extents().iter().map(|extent| extent.first_packet);
+    let entries = plan.entries().iter().map(|entry| entry.ts_packet / TS_PACKETS_PER_PAYLOAD);
+    let sides = [0, plan.packets()].into_iter();
+    let before = |place: u64| place.min(plan.packets()).saturating_sub(NEAR_PACKETS / 2);
+    sides
+        .chain(ticks.take(PLACES_MAX))
+        .chain(extents.take(PLACES_MAX))
+        .chain(entries.take(PLACES_MAX))
+        .map(before)
+        .collect()
+}
+
+/// A few packets in a row, and what lies between them.
+fn check_neighbours(plan: &Plan, range: std::ops::Range<u64>) {
+    let timestamps: Vec<u32> = plan.timestamps(range.clone()).collect();
+    assert_eq!(timestamps.len() as u64, range.end - range.start);
+    let mut payload_bytes = 0;
+    for (packet, &timestamp) in range.clone().zip(&timestamps) {
+        let (due, payload) = (plan.ticks(packet), plan.payload(packet));
+        assert!(due <= plan.ticks(packet + 1), "packet {packet}: time goes backwards");
+        check_time(plan, due);
+        assert_eq!(timestamp, plan.timestamp(due), "packet {packet}");
+
+        assert!((1..=TS_PACKETS_PER_PAYLOAD).contains(&payload.ts_packets), "{payload:?}");
+        let bytes = payload.ts_packets * TS_PACKET_BYTES as u64;
+        let end = payload.file_offset + (payload.ts_packets - 1) * plan.stride() + 188;
+        assert!(end <= plan.file_bytes(), "{payload:?} past the end of the file");
+        let wire_bytes = plan.wire_offset(packet + 1) - plan.wire_offset(packet);
+        assert_eq!(wire_bytes, 12 + bytes, "packet {packet}");
+        payload_bytes += bytes;
+
+        let header = plan.header(packet);
+        let sequence = plan.identity().first_sequence.wrapping_add(packet as u16);
+        assert_eq!(header[2..4], sequence.to_be_bytes());
+        assert_eq!(header[4..8], timestamp.to_be_bytes());
+        check_run(plan, packet);
+    }
+    assert_eq!(plan.payload_bytes(range), payload_bytes);
+}
+
+/// `packets_before` and `entry` agree with `ticks`, right at a packet's time and beside it.
+fn check_time(plan: &Plan, due: u64) {
+    for ticks in [due.saturating_sub(1), due, due + 1] {
+        let before = plan.packets_before(ticks);
+        assert!(before == 0 || plan.ticks(before - 1) < ticks, "{before} packets before {ticks}");
+        let is_all = before == plan.packets();
+        assert!(is_all || plan.ticks(before) >= ticks, "{before} packets before {ticks}");
+        let entry = plan.entry(ticks);
+        assert!(entry < plan.packets() && plan.ticks(entry) <= ticks, "entry {entry} at {ticks}");
+    }
+}
+
+/// What `run` says can go out in one call: neighbours in the file, all full but the last.
+fn check_run(plan: &Plan, packet: u64) {
+    let run = plan.run(packet, NEAR_PACKETS);
+    assert!((1..=NEAR_PACKETS).contains(&run) && packet + run <= plan.packets());
+    for inner in packet..packet + run - 1 {
+        let (payload, next) = (plan.payload(inner), plan.payload(inner + 1));
+        assert_eq!(payload.ts_packets, TS_PACKETS_PER_PAYLOAD, "packet {inner} in a run");
+        let expected = payload.file_offset + TS_PACKETS_PER_PAYLOAD * plan.stride();
+        assert_eq!(next.file_offset, expected, "packet {inner} in a run");
+    }
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTSP replies and session descriptions: what a hostile server can do to `pagewire play`.
+//!
+//! Checked: the same replies and the same fault however the bytes are cut; that a client which took
+//! a reply (URLs, session and all) writes requests that a server reads as one message or refuses.
+//!
+//! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
+
+use wire::rtsp::client::{Client, Reply, ReplyReader};
+use wire::rtsp::{Limits, Malformed, Ports, Reader};
+use wire::sdp;
+
+use crate::Target;
+use crate::pieces::pieces;
+
+pub(crate) const TARGET: Target = Target { name: "reply", run };
+
+const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 400, headers_max: 8 };
+const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };
+
+fn run(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    // Without a head around it the fuzzer gets further into it.
+    if choice == u8::MAX {
+        let _ = sdp::parse(bytes);
+        return;
+    }
+    let limits = if choice & 1 == 0 { Limits::default() } else { TIGHT };
+    let (replies, fault) = read(limits, &[bytes]);
+    let (replies_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
+    // Not the fault's offset: the LF of a CRLF that is cut may count to either line.
+    let kind = |fault: &Option<Malformed>| fault.as_ref().map(|malformed| malformed.fault.clone());
+    assert_eq!(replies, replies_cut, "the cut matters");
+    assert_eq!(kind(&fault), kind(&fault_cut), "the cut matters");
+
+    for reply in &replies {
+        let mut client = Client::new("rtsp://host:8554/its/path.ts").expect("a good URL");
+        let _ = client.described(reply);
+        let _ = client.set_up(reply);
+        let _ = client.started(reply);
+        check_request(&client.setup(Ports { rtp: 5004, rtcp: 5005 }));
+        check_request(&client.play(None));
+        check_request(&client.teardown());
+    }
+}
+
+fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Reply>, Option<Malformed>) {
+    let mut reader = ReplyReader::new(limits);
+    let mut replies = Vec::new();
+    for piece in pieces {
+        reader.feed(piece);
+        loop {
+            match reader.next() {
+                Ok(Some(reply)) => replies.push(reply),
+                Ok(None) => break,
+                Err(fault) => return (replies, Some(fault)),
+            }
+        }
+    }
+    (replies, None)
+}
+
+/// One request, or one that is refused; never a second one that a server slipped in.
+fn check_request(bytes: &[u8]) {
+    let mut reader = Reader::new(ROOMY);
+    reader.feed(bytes);
+    if let Ok(first) = reader.next() {
+        let shown = String::from_utf8_lossy(bytes);
+        assert!(first.is_some() && reader.is_empty(), "not one request: {shown:?}");
+    }
+}

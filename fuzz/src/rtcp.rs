@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTCP datagrams: `wire::rtcp`, in and out again.
+//!
+//! Checked: what was read can be written and then reads the same; names and reasons of any length
+//! and alphabet make a packet of whole words.
+//!
+//! Sources: RFC 3550 §6.
+
+use wire::rtcp::{self, ReceiverView, Report, Seen};
+
+use crate::Target;
+
+pub(crate) const TARGET: Target = Target { name: "rtcp", run };
+
+/// The least and the most that 24 bits with sign hold.
+const LOST: std::ops::RangeInclusive<i32> = -0x80_0000..=0x7F_FFFF;
+
+fn run(data: &[u8]) {
+    let Ok(seen) = rtcp::parse(data) else { return };
+    let mut view = ReceiverView::default();
+    let name = String::from_utf8_lossy(data);
+    for seen in seen {
+        match seen {
+            Seen::Report { from, report } => {
+                assert!(LOST.contains(&report.lost), "{report:?}");
+                view.take(&report, u64::from(from) << 20);
+                let written = rtcp::receiver_report(from, &[report], &name);
+                assert_eq!(read(&written), [Seen::Report { from, report }]);
+            }
+            Seen::Receiver { from } => {
+                assert_eq!(read(&rtcp::receiver_report(from, &[], &name)), [seen]);
+                let left = [seen, Seen::Bye { ssrc: from }];
+                assert_eq!(read(&rtcp::receiver_bye(from, &name, &name)), left);
+            }
+            Seen::Sender(sender) => {
+                assert_eq!(read(&rtcp::sender_report(&sender, &name)), [seen]);
+                let left = [seen, Seen::Bye { ssrc: sender.ssrc }];
+                assert_eq!(read(&rtcp::sender_bye(&sender, &name, &name)), left);
+            }
+            _ => {}
+        }
+    }
+    // More reports than a packet has room for, with figures out of their range.
+    let report = Report { lost: i32::MIN, ..view.last };
+    assert!(!read(&rtcp::receiver_report(1, &[report; 40], &name)).is_empty());
+}
+
+/// Reads what we wrote.
+fn read(datagram: &[u8]) -> Vec<Seen> {
+    assert_eq!(datagram.len() % 4, 0, "whole words");
+    rtcp::parse(datagram).expect("our own packet").collect()
+}

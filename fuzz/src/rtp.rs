@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTP packets at a receiver: `wire::rtp`, header and statistics.
+//!
+//! Checked: the payload lies in the packet; a header that is written reads the same; the figures of
+//! any sequence of sequence numbers add up.
+//!
+//! Sources: RFC 3550 §5.1, §6.4, A.1, A.3, A.8.
+
+use std::time::Duration;
+
+use wire::rtp::{Arrival, GAPS_MAX, Header, Reception};
+
+use crate::Target;
+
+pub(crate) const TARGET: Target = Target { name: "rtp", run };
+
+fn run(data: &[u8]) {
+    if let Ok((header, payload)) = Header::parse(data) {
+        assert!(payload.start <= payload.end && payload.end <= data.len());
+        assert_eq!(Header::parse(&header.write()).map(|(header, _)| header), Ok(header));
+    }
+    let Some((&first, steps)) = data.split_first() else { return };
+    receive(Reception::new(90_000), steps);
+    receive(Reception::starting_at(90_000, u16::from(first) << 8), steps);
+}
+
+/// Each step is two bytes: how far the next sequence number is from the last one.
+fn receive(mut reception: Reception, steps: &[u8]) {
+    let mut sequence = 0_u16;
+    let (mut taken, mut old) = (0, 0);
+    for (index, step) in steps.chunks_exact(2).enumerate() {
+        let step = u16::from_le_bytes([step[0], step[1]]);
+        sequence = sequence.wrapping_add(step);
+        let timestamp = u32::from(step) << 16;
+        let header = Header { marker: false, payload_type: 33, sequence, timestamp, ssrc: 1 };
+        let arrival = reception.receive(&header, Duration::from_millis(index as u64));
+        taken += u64::from(arrival != Arrival::Stray);
+        old += u64::from(arrival == Arrival::Old);
+        if index % 7 == 0 {
+            reception.report(1);
+        }
+    }
+    assert_eq!(reception.received(), taken);
+    assert!(reception.gaps().len() <= GAPS_MAX);
+    assert!(reception.lost() <= reception.expected());
+    assert!(reception.gaps().iter().all(|gap| gap.packets > 0));
+    if reception.restarts() == 0 && reception.gaps_unlisted() == 0 && old == 0 {
+        let missing: u64 = reception.gaps().iter().map(|gap| gap.packets).sum();
+        assert_eq!(missing, reception.lost(), "{:?}", reception.gaps());
+    }
+}

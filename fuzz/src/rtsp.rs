@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTSP requests: `wire::rtsp::Reader`, and every answer that is made of what it read.
+//!
+//! Checked: the same requests and the same fault however the bytes are cut; memory within the
+//! limits; paths that are absolute, decoded and found again after escaping; answers (with the
+//! client's own words in them) that our own client reads as exactly one reply.
+//!
+//! Sources: RFC 2326 §4, §6, §7, §12.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use wire::rtsp::client::ReplyReader;
+use wire::rtsp::{
+    Command, Granted, Limits, Malformed, Play, Ports, Reader, Request, Response, RtpInfo, Status,
+    content_base, escape_path,
+};
+use wire::sdp;
+
+use crate::Target;
+use crate::pieces::pieces;
+
+pub(crate) const TARGET: Target = Target { name: "rtsp", run };
+
+/// So tight that the fuzzer gets past them.
+const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 40, headers_max: 8 };
+/// An answer repeats what was in a request of the usual limits, and more.
+const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };
+
+fn run(data: &[u8]) {
+    let Some((&choice, bytes)) = data.split_first() else { return };
+    let limits = if choice & 1 == 0 { Limits::default() } else { TIGHT };
+    let (requests, fault) = read(limits, &[bytes]);
+    let (requests_cut, fault_cut) = read(limits, &pieces(bytes, choice >> 1));
+    // Not the fault's offset: the LF of a CRLF that is cut may count to either line.
+    let kind = |fault: &Option<Malformed>| fault.as_ref().map(|malformed| malformed.fault.clone());
+    assert_eq!(requests, requests_cut, "the cut matters");
+    assert_eq!(kind(&fault), kind(&fault_cut), "the cut matters");
+
+    for request in &requests {
+        check_path(request);
+        for response in responses(request) {
+            check_response(request, &response);
+        }
+    }
+    if let Some(fault) = fault {
+        assert!(fault.offset <= bytes.len() as u64, "{fault}: behind what was sent");
+        let (status, replies) = (fault.status(), replies(&fault.response()));
+        assert_eq!(replies.first().map(|reply| reply.0), Some(status.code()), "{fault}");
+        assert_eq!(replies.len(), 1, "{fault}");
+    }
+}
+
+/// All requests, and the fault that ended them if one did.
+fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
+    let mut reader = Reader::new(limits);
+    let mut requests = Vec::new();
+    let mut fed = 0;
+    for piece in pieces {
+        reader.feed(piece);
+        fed += piece.len();
+        loop {
+            match reader.next() {
+                Ok(Some(request)) => requests.push(request),
+                Ok(None) => break,
+                Err(fault) => {
+                    assert_eq!(reader.next(), Err(fault.clone()), "a fault repeats");
+                    return (requests, Some(fault));
+                }
+            }
+        }
+        assert!(reader.byte_offset() <= fed as u64);
+        // A head twice (as it came, and cleaned with three bytes for one that is no UTF-8), room to
+        // grow to double, and the piece.
+        let held_max = 2 * 4 * limits.head_bytes_max + 4 * piece.len() + 4096;
+        assert!(reader.held_bytes() <= held_max, "{} bytes held", reader.held_bytes());
+    }
+    (requests, None)
+}
+
+/// A path can be looked up below a folder, and written into a URL that leads back to it.
+fn check_path(request: &Request) {
+    let path = &request.path;
+    if path == "*" || path.is_empty() {
+        assert!(request.command.is_err() || path == "*", "no path and no refusal");
+        return;
+    }
+    assert!(path.starts_with('/'), "{path:?}");
+    assert!(!path.split('/').any(|segment| segment == ".."), "{path:?}");
+    let escaped = escape_path(path);
+    let again = format!("OPTIONS rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
+    let (again, fault) = read(ROOMY, &[again.as_bytes()]);
+    assert_eq!(fault, None, "{path:?} as {escaped:?}");
+    assert_eq!(again.first().map(|request| &request.path), Some(path), "as {escaped:?}");
+}
+
+/// What a server may say to the request.
+fn responses(request: &Request) -> Vec<Response> {
+    let base = content_base(&request.url);
+    let mut responses = match &request.command {
+        Err(refusal) => vec![refusal.clone()],
+        Ok(Command::Describe) => {
+            let description = sdp::Description {
+                name: &request.path,
+                origin: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                id: 1,
+                version: 2,
+                duration: Duration::from_secs(3),
+                bits_per_second: 4_000_000,
+            };
+            let text = sdp::mp2t(&description);
+            assert!(sdp::parse(&text).is_ok(), "{:?}", String::from_utf8_lossy(&text));
+            vec![Response::describe(request, &base, text)]
+        }
+        Ok(Command::Setup { ports, .. }) => {
+            assert!(ports.rtp != 0 && ports.rtcp != 0, "{ports:?}");
+            let server = Ports { rtp: 5004, rtcp: 5005 };
+            let granted = Granted { client: *ports, server, ssrc: 7, source: None };
+            vec![Response::setup(request, "1a2b3c", Duration::from_secs(60), &granted)]
+        }
+        Ok(Command::Play(play)) => vec![play_response(request, play)],
+        Ok(_) => vec![Response::options(request), Response::in_session(request, "1a2b3c")],
+    };
+    responses.push(Response::new(Status::NotFound, request).header("Content-Base", base));
+    responses
+}
+
+fn play_response(request: &Request, play: &Play) -> Response {
+    let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 2 };
+    let end = play.range.and_then(|range| range.end);
+    let session = request.session.as_deref().unwrap_or_default();
+    Response::play(request, session, play, Duration::ZERO, end, info)
+}
+
+/// Nothing that the client wrote breaks out of the answer.
+fn check_response(request: &Request, response: &Response) {
+    let bytes = response.encode();
+    let shown = || String::from_utf8_lossy(&bytes);
+    let replies = replies(&bytes);
+    let cseq = (request.cseq != 0).then_some(request.cseq);
+    assert_eq!(replies.len(), 1, "{:?}", shown());
+    let (status, reply_cseq) = replies[0];
+    assert_eq!(status, response.status().code(), "{:?}", shown());
+    assert!(cseq.is_none() || reply_cseq == cseq, "{:?}", shown());
+}
+
+/// Status and CSeq of each reply in the bytes, which hold nothing else.
+fn replies(bytes: &[u8]) -> Vec<(u16, Option<u32>)> {
+    let mut reader = ReplyReader::new(ROOMY);
+    reader.feed(bytes);
+    let mut replies = Vec::new();
+    loop {
+        match reader.next() {
+            Ok(Some(reply)) => replies.push((reply.status(), reply.cseq())),
+            Ok(None) => break,
+            Err(fault) => panic!("{fault}: {:?}", String::from_utf8_lossy(bytes)),
+        }
+    }
+    assert!(reader.is_empty(), "{:?}", String::from_utf8_lossy(bytes));
+    replies
+}

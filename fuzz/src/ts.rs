@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Media files: `media::Scanner`, and the plan it makes.
+//!
+//! Half of the inputs are taken as they are. The others are scripts of a few bytes a step from
+//! which a transport stream is built: tables with the right CRC, clock references, access units,
+//! stuffing, junk and cuts. Mutation of raw bytes hardly ever gets past the search for sync.
+//!
+//! Checked: the same plan or refusal however the bytes are cut; sync bytes where the plan says that
+//! packets are; every byte of the file accounted for; and the promises of [`crate::plan::check`].
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
+
+use media::{Identity, Plan, Refusal, Scanner, TS_PACKET_BYTES};
+
+use crate::Target;
+use crate::pieces::pieces;
+
+pub(crate) const TARGET: Target = Target { name: "ts", run };
+
+const IDENTITY: Identity =
+    Identity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
+
+const STEP_BYTES: usize = 6;
+/// Longer streams say nothing new and are slow to make.
+const STREAM_BYTES_MAX: usize = 24 << 10;
+const NULL_PID: u16 = 0x1fff;
+
+fn run(data: &[u8]) {
+    let Some((&choice, rest)) = data.split_first() else { return };
+    let built;
+    let bytes = match choice & 3 {
+        0 | 1 => rest,
+        2 => {
+            built = build(rest, 0);
+            &built
+        }
+        _ => {
+            built = build(rest, 4);
+            &built
+        }
+    };
+    let plan = scan(&[bytes], bytes.len(), IDENTITY);
+    assert_eq!(plan, scan(&pieces(bytes, choice >> 2), bytes.len(), IDENTITY), "the cut matters");
+    match plan {
+        Ok(plan) => {
+            check_bytes(&plan, bytes);
+            crate::plan::check(&plan);
+        }
+        Err(refusal) => assert!(!refusal.to_string().is_empty()),
+    }
+}
+
+fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<Plan, Refusal> {
+    let mut scanner = Scanner::new();
+    for piece in pieces {
+        scanner.feed(piece);
+    }
+    scanner.finish(bytes as u64, identity)
+}
+
+/// The plan against the file it was made of.
+fn check_bytes(plan: &Plan, bytes: &[u8]) {
+    assert_eq!(plan.file_bytes(), bytes.len() as u64);
+    let mut end = 0;
+    let mut between = 0;
+    for extent in plan.extents() {
+        between += extent.file_offset - end;
+        for packet in 0..extent.ts_packets {
+            let offset = extent.file_offset + packet * plan.stride();
+            assert_eq!(bytes[offset as usize], 0x47, "no packet at {offset}");
+        }
+        end = extent.file_offset + (extent.ts_packets - 1) * plan.stride() + 188;
+    }
+    between += plan.file_bytes() - end;
+    // What is in no packet was lost, or is the tail, or an arrival time of four bytes: in front of
+    // each row of packets, and that of the packet which did not come behind it.
+    let told = plan.lost_bytes() + plan.tail_bytes();
+    let arrivals = if plan.stride() == 192 { 8 * (plan.losses_seen() + 1) } else { 0 };
+    let what = || format!("{between} bytes unused, {told} told: {plan:?}");
+    assert!(told <= between && between <= told + arrivals, "{}", what());
+    let listed: u64 = plan.losses().iter().map(|loss| loss.bytes).sum();
+    if plan.losses().len() as u64 == plan.losses_seen() {
+        assert_eq!(listed, plan.lost_bytes());
+    }
+}
+
+/// A plan of a handful of packets.
+pub(crate) fn smallest_plan(identity: Identity) -> Plan {
+    let script = [
+        [0, 0, 0, 0, 0, 0],
+        [1, 0, 0, 0, 0x1b, 0x0f],
+        [2, 0, 0, 0, 0, 1],
+        [4, 0, 9, 0, 0, 0],
+        [2, 0, 0, 0, 1, 1],
+    ];
+    let bytes = build(script.as_flattened(), 0);
+    scan(&[&bytes], bytes.len(), identity).expect("a good transport stream")
+}
+
+/// The transport stream that a script tells of, each packet with so many bytes in front.
+fn build(script: &[u8], arrival_bytes: usize) -> Vec<u8> {
+    let mut stream = Stream { bytes: Vec::new(), arrival_bytes };
+    for step in script.chunks_exact(STEP_BYTES) {
+        if stream.bytes.len() > STREAM_BYTES_MAX {
+            break;
+        }
+        let [kind, a, b, c, d, e] = [step[0], step[1], step[2], step[3], step[4], step[5]];
+        let pid = 0x200 + u16::from(a & 3);
+        match kind % 8 {
+            0 => {
+                let map_pid = 0x100 + u16::from(a & 3);
+                stream.section(0, &[0x00], &[0, 1, 0xe0 | (map_pid >> 8) as u8, map_pid as u8]);
+            }
+            1 => stream.section(0x100 + u16::from(a & 3), &[0x02], &map(b, c, d, e)),
+            2 => {
+                let flags = (b & 0xc0) | 0x10;
+                stream.packet(pid, false, &[flags, c, d, e, 0, 0x7e, b & 1], &[]);
+            }
+            3 => {
+                let unit = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0, 0, 0, 1, b, c, d, 0, 0, 1, e];
+                stream.packet(pid, true, &[b & 0x40], &unit);
+            }
+            4 => (0..=b % 32).for_each(|_| stream.packet(pid, false, &[], &[c, d, e])),
+            5 => (0..=b % 32).for_each(|_| stream.packet(NULL_PID, false, &[], &[])),
+            6 => stream.bytes.extend((0..a).map(|index| if index % 3 == 0 { b } else { c })),
+            _ => stream.bytes.truncate(stream.bytes.len().saturating_sub(usize::from(a))),
+        }
+    }
+    stream.bytes
+}
+
+/// The part of a programme map that follows its section header: clock PID and two streams.
+fn map(clock: u8, first: u8, first_type: u8, second_type: u8) -> [u8; 14] {
+    let clock_pid = if clock & 0x80 != 0 { NULL_PID } else { 0x200 + u16::from(clock & 3) };
+    let [high, low] = (0xe000 | clock_pid).to_be_bytes();
+    let first_pid = first & 3;
+    let stream = |kind, pid| [kind, 0xe2, pid, 0xf0, 0];
+    let [s0, s1, s2, s3, s4] = stream(first_type, first_pid);
+    let [t0, t1, t2, t3, t4] = stream(second_type, first_pid ^ 1);
+    [high, low, 0xf0, 0, s0, s1, s2, s3, s4, t0, t1, t2, t3, t4]
+}
+
+struct Stream {
+    bytes: Vec<u8>,
+    arrival_bytes: usize,
+}
+
+impl Stream {
+    /// A packet with an adaptation field (flags and what follows them; none where empty), the
+    /// payload and stuffing behind it.
+    fn packet(&mut self, pid: u16, starts_unit: bool, adaptation: &[u8], payload: &[u8]) {
+        self.bytes.extend(std::iter::repeat_n(0x47, self.arrival_bytes));
+        let start = self.bytes.len();
+        let [high, low] = pid.to_be_bytes();
+        let control = if adaptation.is_empty() { 0x10 } else { 0x30 };
+        self.bytes.extend([0x47, u8::from(starts_unit) << 6 | high, low, control]);
+        if !adaptation.is_empty() {
+            self.bytes.push(adaptation.len() as u8);
+            self.bytes.extend(adaptation);
+        }
+        self.bytes.extend(payload);
+        self.bytes.resize(start + TS_PACKET_BYTES, 0xff);
+    }
+
+    /// A packet with one section: its table, the usual fields of its header, what follows, its CRC.
+    fn section(&mut self, pid: u16, table: &[u8; 1], body: &[u8]) {
+        let length = (5 + body.len() + 4) as u8;
+        let mut section = vec![table[0], 0xb0, length, 0, 1, 0xc1, 0, 0];
+        section.extend(body);
+        section.extend(crc_32_mpeg(&section).to_be_bytes());
+        section.insert(0, 0);
+        self.packet(pid, true, &[], &section);
+    }
+}
+
+/// ISO/IEC 13818-1 annex A.
+fn crc_32_mpeg(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
+            if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 }
+        })
+    })
+}

@@ -1,0 +1,238 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Makes this machine ready to build and test pagewire, and installs only what is missing.
+#
+#   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links) and cargo
+#   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
+#                            clients the interoperation tests talk to
+#
+# Debian and Ubuntu packages are installed as root or through sudo that asks no password;
+# elsewhere it prints what to install. It exits non-zero only when something is missing that
+# nothing works without: a test whose client is missing is skipped, and says so. It may run any
+# number of times; with nothing missing it is silent and done in well under a second.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+level=${1:-}
+if [[ $# -ne 1 || ($level != demo && $level != test) ]]; then
+    echo "usage: scripts/setup.sh demo|test" >&2
+    exit 2
+fi
+
+CARGO_BIN=${CARGO_HOME:-$HOME/.cargo}/bin
+export PATH=$CARGO_BIN:$PATH
+RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+CARGO_DENY_VERSION=0.20
+CARGO_DENY_SECONDS_MAX=900
+
+say() { echo "setup: $*"; }
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+# A compiler without the C library's headers and start files is found too, and cannot link.
+can_link() { # COMPILER LANGUAGE
+    have "$1" || return 1
+    local folder status=0
+    folder=$(mktemp -d)
+    "$1" -x "$2" -o "$folder/probe" - <<<'int main(void) { return 0; }' 2>/dev/null || status=1
+    rm -rf "$folder"
+    return "$status"
+}
+
+# Elements and not packages: a list of packages says nothing on other distributions.
+have_element() { have gst-inspect-1.0 && gst-inspect-1.0 --exists "$1" 2>/dev/null; }
+
+# vlc-bin alone starts and can play nothing. Debian's VLC opens rtsp:// with its SAT>IP plugin,
+# others with live555.
+have_vlc() {
+    have cvlc || return 1
+    local plugin
+    for plugin in satip live555; do
+        compgen -G "/usr/lib*/vlc/plugins/access/lib${plugin}_plugin.so" && return
+        compgen -G "/usr/lib/*/vlc/plugins/access/lib${plugin}_plugin.so" && return
+    done
+    return 1
+} >/dev/null
+
+# The system's Python: another one in front of it does not see Debian's packages.
+have_python_gst() {
+    /usr/bin/python3 -c 'import gi; gi.require_version("Gst", "1.0")' 2>/dev/null
+}
+
+cargo_version() { cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p'; }
+
+is_at_least() { # NEEDED FOUND
+    [[ -n $2 && $(printf '%s\n' "$1" "$2" | sort -V | head -n 1) == "$1" ]]
+}
+
+cargo_is_new_enough() { is_at_least "$RUST_NEEDED" "$(cargo_version)"; }
+
+# What is looked for at this level: one line each, `check | Debian package | what for`.
+wanted() {
+    echo "can_link cc c|gcc libc6-dev|linking (required)"
+    [[ $level == test ]] || return 0
+    cat <<'EOF'
+can_link c++ c++|g++|the fuzz targets
+have ffmpeg|ffmpeg|interoperation over RTSP; making test assets
+have ffprobe|ffmpeg|counting the frames that arrived
+have gst-launch-1.0|gstreamer1.0-tools|interoperation with rtspsrc
+have_element decodebin|gstreamer1.0-plugins-base|interoperation with rtspsrc
+have_element rtspsrc|gstreamer1.0-plugins-good|interoperation with rtspsrc
+have_element tsdemux|gstreamer1.0-plugins-bad|interoperation with rtspsrc
+have_element avdec_h264|gstreamer1.0-libav|interoperation with rtspsrc
+have_vlc|vlc-bin vlc-plugin-base|interoperation with VLC
+have curl|curl|interoperation over HTTP
+have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
+have ip|iproute2|network namespaces with a sink device
+have strace|strace|counting the system calls of a path
+EOF
+}
+
+explain() { # LINES of `wanted`, as a list for people
+    awk -F'|' '{ print "setup:   " $2 ": " $3 }' <<<"$1"
+}
+
+packages_of() { # LINES of `wanted`
+    cut -d'|' -f2 <<<"$1" | tr ' ' '\n' | sort -u
+}
+
+missing() { # prints the lines of `wanted` whose check does not hold
+    local line
+    while IFS= read -r line; do
+        # shellcheck disable=SC2086 # a check is a function and its arguments
+        ${line%%|*} || echo "$line"
+    done < <(wanted)
+}
+
+as_root() {
+    if ((EUID == 0)); then
+        "$@"
+    else
+        sudo -n "$@"
+    fi
+}
+
+can_install() {
+    have apt-get && { ((EUID == 0)) || { have sudo && sudo -n true 2>/dev/null; }; }
+}
+
+lists_are_fresh=no
+apt_install() { # PACKAGE...
+    if [[ $lists_are_fresh == no ]]; then
+        say "apt-get update"
+        as_root apt-get update -q >/dev/null || say "apt-get update: it complained; going on"
+        lists_are_fresh=yes
+    fi
+    say "apt-get install $*"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q \
+        -o DPkg::Lock::Timeout=300 --no-install-recommends "$@" </dev/null >/dev/null
+}
+
+install_packages() {
+    local lines=$1 packages
+    mapfile -t packages < <(packages_of "$lines")
+    apt_install "${packages[@]}" && return
+    # One name this release does not have must not keep the others out.
+    local package
+    for package in "${packages[@]}"; do
+        apt_install "$package" || say "$package: could not be installed; going on without"
+    done
+}
+
+# The usual installer first: distributions seldom carry a Rust that is new enough.
+install_rust() {
+    if have rustup; then
+        say "rustup: no toolchain that runs; installing stable"
+        rustup toolchain install stable --profile minimal -c rustfmt -c clippy &&
+            rustup default stable
+        return
+    fi
+    have curl || ! can_install || apt_install curl ca-certificates || true
+    if have curl; then
+        say "Rust: none found; installing the stable toolchain to $CARGO_BIN"
+        if curl --proto '=https' --tlsv1.2 -sSf --retry 2 https://sh.rustup.rs |
+            RUSTUP_INIT_SKIP_PATH_CHECK=yes sh -s -- -y -q --no-modify-path \
+                --profile minimal -c rustfmt -c clippy; then
+            say "Rust: for your own shell, put $CARGO_BIN into PATH"
+            return
+        fi
+    fi
+    local candidate
+    candidate=$(apt-cache policy rustc 2>/dev/null | sed -n 's/^ *Candidate: \([0-9.]*\).*/\1/p')
+    if can_install && is_at_least "$RUST_NEEDED" "$candidate"; then
+        say "Rust: the installer could not be fetched; this distribution's will do"
+        apt_install cargo rustfmt rust-clippy
+    fi
+}
+
+require_rust() {
+    local version
+    cargo_is_new_enough && return
+    version=$(cargo_version)
+    # A toolchain that somebody chose is not changed behind their back.
+    if [[ -n $version ]] && have rustup; then
+        say "cargo $version: pagewire needs $RUST_NEEDED; run: rustup update stable" >&2
+        return 1
+    fi
+    install_rust || true
+    hash -r
+    cargo_is_new_enough && return
+    version=$(cargo_version)
+    say "cargo: ${version:-none} found, $RUST_NEEDED needed; install Rust from" \
+        "https://rustup.rs and run this again" >&2
+    return 1
+}
+
+require_component() { # SUBCOMMAND COMPONENT DEBIAN_PACKAGE
+    cargo "$1" --version >/dev/null 2>&1 && return
+    say "$2: missing; installing"
+    if have rustup; then
+        rustup component add "$2" || true
+    elif can_install; then
+        apt_install "$3" || true
+    fi
+    cargo "$1" --version >/dev/null 2>&1 && return
+    say "cargo $1: not there; install the $2 component of your Rust toolchain" >&2
+    return 1
+}
+
+# Optional: `make test` skips its check without it.
+want_cargo_deny() {
+    have cargo-deny && return
+    say "cargo-deny: missing; building it from source, two minutes on two cores"
+    local log
+    log=$(mktemp)
+    if timeout "$CARGO_DENY_SECONDS_MAX" cargo install --quiet --locked --no-default-features \
+        --version "^$CARGO_DENY_VERSION" cargo-deny >"$log" 2>&1; then
+        say "cargo-deny: installed to $CARGO_BIN"
+    else
+        say "cargo-deny: could not be built; going on without: $(tail -n 1 "$log")"
+    fi
+    rm -f "$log"
+}
+
+lines=$(missing)
+if [[ -n $lines ]] && can_install; then
+    say "missing:"
+    explain "$lines"
+    install_packages "$lines"
+    lines=$(missing)
+fi
+if [[ -n $lines ]]; then
+    {
+        say "still missing, and could not be installed from here:"
+        explain "$lines"
+        say "please run: sudo apt-get install $(packages_of "$lines" | tr '\n' ' ')"
+        say "(on another distribution: its packages of the same programs)"
+    } >&2
+fi
+
+ready=yes
+grep -q '(required)' <<<"$lines" && ready=no
+require_rust || ready=no
+if [[ $level == test && $ready == yes ]]; then
+    require_component fmt rustfmt rustfmt || ready=no
+    require_component clippy clippy rust-clippy || ready=no
+    want_cargo_deny
+fi
+[[ $ready == yes ]]

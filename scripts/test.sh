@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Runs every check of this repository and says at the end what failed and what was skipped.
+#
+#   scripts/test.sh          format, clippy, tests, fuzz smoke, licences and advisories
+#   scripts/test.sh lint     only what runs no code of ours: format, clippy, licences
+#
+# All steps run even when one fails, so one run shows all there is to mend. A skip is a line that
+# begins with `skip:` and gives the reason; a test prints it and returns. The whole output is kept
+# in out/test.log. With CI set the lock files must be current.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+level=${1:-all}
+if [[ $# -gt 1 || ($level != all && $level != lint) ]]; then
+    echo "usage: scripts/test.sh [lint]" >&2
+    exit 2
+fi
+
+FUZZ_SECONDS=10
+# The database of advisories comes from the network; where there is none, this is given up soon.
+ADVISORY_FETCH_SECONDS_MAX=60
+
+mkdir -p out
+log=out/test.log
+: >"$log"
+locked=()
+[[ -z ${CI:-} ]] || locked=(--locked)
+failed=()
+
+step() { # TITLE COMMAND...
+    local title=$1 began=$SECONDS status=0 output tee tries=50
+    shift
+    printf '\n== %s\n' "$title" | tee -a "$log"
+    exec {output}> >(exec tee -a "$log")
+    tee=$!
+    "$@" >&"$output" 2>&1 </dev/null || status=$?
+    exec {output}>&-
+    # Until tee has written the last of it; not for ever, should a process that was left behind
+    # hold the output open.
+    while ((tries-- > 0)) && kill -0 "$tee" 2>/dev/null; do sleep 0.1; done
+    if ((status != 0)); then
+        failed+=("$title (exit status $status)")
+        printf '== %s: FAILED\n' "$title" | tee -a "$log"
+    else
+        printf '== %s: ok, %d s\n' "$title" $((SECONDS - began)) | tee -a "$log"
+    fi
+}
+
+licences() {
+    if ! command -v cargo-deny >/dev/null; then
+        echo "skip: cargo deny: cargo-deny is not installed; scripts/setup.sh test installs it"
+        return
+    fi
+    cargo deny "${locked[@]}" check --hide-inclusion-graph bans licenses sources || return
+    # Without the network this is no verdict on the code.
+    if timeout "$ADVISORY_FETCH_SECONDS_MAX" cargo deny fetch db >/dev/null 2>&1; then
+        cargo deny "${locked[@]}" check --hide-inclusion-graph advisories
+    else
+        echo "skip: cargo deny check advisories: the advisory database could not be fetched"
+    fi
+}
+
+step "format" cargo fmt --all --check
+step "format of fuzz/" cargo fmt --manifest-path fuzz/Cargo.toml --check
+step "clippy" cargo clippy "${locked[@]}" --workspace --all-targets -- -D warnings
+if [[ $level == all ]]; then
+    # The dev profile: with overflow checks and debug assertions. --show-output, because cargo
+    # shows nothing a passing test prints, and a skipped test passes.
+    step "tests" cargo test "${locked[@]}" --workspace --no-fail-fast -- --show-output
+    step "fuzz smoke, $FUZZ_SECONDS s a target" fuzz/run.sh "$FUZZ_SECONDS"
+fi
+step "licences, sources and advisories of dependencies" licences
+
+# Names the test where the line came from one: cargo heads its output with `---- NAME stdout ----`.
+skips=$(awk '
+    /^---- .* stdout ----$/ { test = $2; next }
+    /^== / || /^(successes|failures):$/ { test = "" }
+    /^skip:/ {
+        line = test == "" ? $0 : $0 " (" test ")"
+        if (!seen[line]++) print line
+    }' "$log")
+count() { # WORD of cargo's `test result:` lines, summed
+    awk -v word="$1" '
+        /^test result:/ { for (i = 2; i <= NF; i++) if ($i == word ";") sum += $(i - 1) }
+        END { print sum + 0 }' "$log"
+}
+
+skip_count=$(grep -c . <<<"$skips" || true)
+if ((skip_count > 0)); then
+    printf '\nskipped, with the reason:\n%s\n' "$skips"
+fi
+ignored=$(count ignored)
+if ((ignored > 0)); then
+    printf '\n%d tests are marked #[ignore] and did not run\n' "$ignored"
+fi
+if ((${#failed[@]} > 0)); then
+    printf '\nfailed:\n'
+    printf '  %s\n' "${failed[@]}"
+fi
+printf '\nall of the output: %s\n' "$log"
+if [[ $level == all ]]; then
+    printf '%d passed, %d failed, %d skipped\n' "$(count passed)" "$(count failed)" "$skip_count"
+fi
+((${#failed[@]} == 0))
