@@ -13,7 +13,7 @@ use std::time::Duration;
 use wire::rtsp::client::ReplyReader;
 use wire::rtsp::{
     Command, Granted, Limits, Malformed, Play, Ports, Reader, Request, Response, RtpInfo, Status,
-    content_base, escape_path,
+    content_base,
 };
 use wire::sdp;
 
@@ -87,7 +87,7 @@ fn check_path(request: &Request) {
     }
     assert!(path.starts_with('/'), "{path:?}");
     assert!(!path.split('/').any(|segment| segment == ".."), "{path:?}");
-    let escaped = escape_path(path);
+    let escaped = wire::http::escape_path(path);
     let again = format!("OPTIONS rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
     let (again, fault) = read(ROOMY, &[again.as_bytes()]);
     assert_eq!(fault, None, "{path:?} as {escaped:?}");

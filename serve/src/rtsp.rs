@@ -361,7 +361,7 @@ impl Line {
     fn url(&self, request: &Request, asset: &Asset) -> String {
         let local = self.local.to_string();
         let authority = request.authority.as_deref().unwrap_or(&local);
-        format!("rtsp://{authority}/{}", wire::rtsp::escape_path(&asset.name))
+        format!("rtsp://{authority}/{}", wire::http::escape_path(&asset.name))
     }
 }
 

@@ -28,7 +28,7 @@ pub use frame::Limits;
 pub(crate) use range::end as range_end;
 pub use range::{Npt, NptRange, NptStart};
 pub use reader::{REQUEST_TIME_MAX, Reader};
-pub use request::{Command, Play, Request, asset_path, content_base, escape_path};
+pub use request::{Command, Play, Request, asset_path, content_base};
 pub use response::{Echo, METHODS, Response, RtpInfo};
 pub use session::{CONTROL_GRACE, NotInThisState, Session, State, Voice};
 pub use status::Status;

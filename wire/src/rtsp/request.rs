@@ -26,8 +26,6 @@
 //! GET_PARAMETER with a blank body is the sign of life of §10.8. A SET_PARAMETER as a sign of life
 //! is refused, and the session lives on all the same: any request heard in it counts.
 
-use std::borrow::Cow;
-
 use percent_encoding::percent_decode_str;
 use rtsp_types::{HeaderName, Method, headers};
 
@@ -305,24 +303,6 @@ pub fn content_base(url: &str) -> String {
     format!("{}/", asset_path(url))
 }
 
-/// A path as it stands in a URL: the inverse of `Request::path`.
-pub fn escape_path(path: &str) -> Cow<'_, str> {
-    percent_encoding::utf8_percent_encode(path, ESCAPED).into()
-}
-
-/// RFC 3986 §3.3: everything but unreserved characters, the slash, and what a segment may have and
-/// no client trips over.
-const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-    .remove(b'/')
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~')
-    .remove(b'!')
-    .remove(b'+')
-    .remove(b'=')
-    .remove(b'@');
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -355,7 +335,7 @@ mod tests {
     #[test]
     fn escaping_is_undone_by_reading() {
         for path in ["/a b/ü?#%41.ts", "/plain/path-1_2.ts", "/[x];y=z,&.ts"] {
-            let escaped = escape_path(path);
+            let escaped = crate::http::escape_path(path);
             assert!(escaped.bytes().all(|b| b.is_ascii_graphic()), "{escaped}");
             let line = format!("DESCRIBE rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
             let mut reader = super::super::Reader::new(super::super::Limits::default());
