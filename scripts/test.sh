@@ -92,7 +92,8 @@ if ((skip_count > 0)); then
 fi
 ignored=$(count ignored)
 if ((ignored > 0)); then
-    printf '\n%d tests are marked #[ignore] and did not run\n' "$ignored"
+    printf '\n%d tests are marked #[ignore], each with who runs it:\n' "$ignored"
+    git grep -hoP '(?<=#\[ignore = ").*(?=")' -- '*.rs' | sort | sed 's/^/  /'
 fi
 if ((${#failed[@]} > 0)); then
     printf '\nfailed:\n'

@@ -8,7 +8,8 @@
 //! session has its own pair.
 //!
 //! Sources: RFC 3550 §11 (even port for RTP, the next for RTCP), RFC 2326 §12.39 (server_port),
-//! socket(7) `SO_REUSEADDR` for UDP. Does not do: multicast.
+//! socket(7) `SO_REUSEADDR` for UDP.
+//! Does not do: multicast.
 
 use std::collections::BTreeSet;
 use std::io;

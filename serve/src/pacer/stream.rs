@@ -7,7 +7,8 @@
 //! contends for, one send call per run. No allocation.
 //!
 //! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants,
-//! not departure times, so sending a burst ahead is within the protocol). Does not do: choose when
+//! not departure times, so sending a burst ahead is within the protocol).
+//! Does not do: choose when
 //! it is woken ([`super::wheel`]), wait for anything.
 
 use std::ops::Range;

@@ -6,7 +6,8 @@
 //! that does not match is stale.
 //!
 //! Sources: Varghese and Lauck, "Hashed and hierarchical timing wheels", SOSP 1987 (scheme 4: one
-//! wheel, bounded horizon). Does not do: deadlines beyond [`HORIZON_TICKS`]; a session that needs
+//! wheel, bounded horizon).
+//! Does not do: deadlines beyond [`HORIZON_TICKS`]; a session that needs
 //! one is woken earlier and asks again.
 
 /// A millisecond since the pacer began.
