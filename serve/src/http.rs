@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use paths::{DownloadPath, Media, Open, SendError, Tally};
+use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -82,11 +83,7 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
 /// Sends an answer that has no file in it.
 async fn refuse(stream: &mut TcpStream, response: &Response, patience: Patience) {
     let mut bytes = response.head.clone();
-    for part in &response.parts {
-        if let Part::Bytes(text) = part {
-            bytes.extend_from_slice(text);
-        }
-    }
+    bytes.extend(response.parts.iter().flat_map(text));
     // The connection ends in any case.
     write(stream, &bytes, patience.write).await;
 }
@@ -101,30 +98,51 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
         None => file(path, request, site, now).await,
     };
     let patience = site.config.patience.write;
+    let Some(media) = media else {
+        let mut bytes = response.head.clone();
+        bytes.extend(response.parts.iter().flat_map(text));
+        return write(stream, &bytes, patience).await && response.keep_alive;
+    };
+    // The head leaves with the first bytes of the file, and only full segments between (tcp(7)).
+    // Without it the answer is the same: what the call says is of no use here.
+    let _ = SockRef::from(&*stream).set_tcp_cork(true);
+    let sent = send_parts(stream, &response, &media, site).await;
+    let _ = SockRef::from(&*stream).set_tcp_cork(false);
+    sent && response.keep_alive
+}
+
+/// Head and parts of an answer with a file in it; false when the peer left or the file fell short.
+async fn send_parts(
+    stream: &mut TcpStream,
+    response: &Response,
+    media: &Arc<Media>,
+    site: &Site,
+) -> bool {
+    let patience = site.config.patience.write;
     if !write(stream, &response.head, patience).await {
         return false;
     }
-    let mut path = None;
+    let Some(mut path) = open_path(site) else { return false };
     for part in &response.parts {
-        let sent = match (part, &media) {
-            (Part::Bytes(bytes), _) => write(stream, bytes, patience).await,
-            (Part::File { offset, bytes }, Some(media)) => {
-                let path = match &mut path {
-                    Some(path) => path,
-                    None => match open_path(site) {
-                        Some(opened) => path.insert(opened),
-                        None => return false,
-                    },
-                };
-                send_file(stream, media, *offset, *bytes, path, site).await
+        let sent = match part {
+            Part::Bytes(bytes) => write(stream, bytes, patience).await,
+            Part::File { offset, bytes } => {
+                send_file(stream, media, *offset, *bytes, &mut path, site).await
             }
-            (Part::File { .. }, None) => unreachable!("file parts come from an open file"),
         };
         if !sent {
             return false;
         }
     }
-    response.keep_alive
+    true
+}
+
+/// The bytes of a part that is no file.
+fn text(part: &Part) -> &[u8] {
+    match part {
+        Part::Bytes(bytes) => bytes,
+        Part::File { .. } => unreachable!("file parts come from an open file"),
+    }
 }
 
 fn index(stream: &TcpStream, request: &Request, site: &Site, now: SystemTime) -> Response {
