@@ -147,8 +147,8 @@ fn text(part: &Part) -> &[u8] {
 
 fn index(stream: &TcpStream, request: &Request, site: &Site, now: SystemTime) -> Response {
     let local = stream.local_addr().unwrap_or(site.config.http);
-    let http = request.host.clone().filter(|host| is_authority(host));
-    let http = http.unwrap_or_else(|| local.to_string());
+    // wire::http lets nothing but a host and a port through.
+    let http = request.host.clone().unwrap_or_else(|| local.to_string());
     let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
         if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
     });
@@ -161,12 +161,6 @@ fn index(stream: &TcpStream, request: &Request, site: &Site, now: SystemTime) ->
         let body = page::json(&site.library, &report, &http, &rtsp);
         wire::http::page(request, 200, "application/json", body, now)
     }
-}
-
-/// A Host header that may stand in an address: RFC 3986 §3.2.2 without what nobody uses.
-fn is_authority(host: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
-    !host.is_empty() && host.len() <= 255 && host.bytes().all(plain)
 }
 
 async fn file(
