@@ -106,7 +106,7 @@ fn look(site: &Arc<Site>) {
             drop(control);
             end(site, &session, "not heard from");
         } else if control.state.state() == State::Playing && now >= control.report_at {
-            control.report_at = now + REPORT_EVERY;
+            control.report_at = now + rtcp::report_interval(false, random());
             report(&session, control.shift);
         }
     }
@@ -155,6 +155,11 @@ fn sender(session: &Session, shift: Shift) -> rtcp::Sender {
     }
 }
 
+/// For the interval between reports: sessions that began together must not report together.
+pub(crate) fn random() -> u32 {
+    getrandom::u32().expect("the kernel has random bits once it runs")
+}
+
 fn ntp_now() -> u64 {
     rtcp::ntp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
@@ -189,8 +194,6 @@ fn over(site: &Site, event: Event) {
 
 const CNAME: &str = "pagewire";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// RFC 3550 §6.2: the recommended minimum. One sender and one receiver never need longer.
-const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// More than the largest burst, which leaves at once before it is due, and a slow client's pause.
 const BYE_AFTER: Duration = Duration::from_millis(300);
 const RTCP_BYTES_MAX: usize = 2048;

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use wire::rtcp::{self, Seen};
 
 use super::receive::{Books, open};
+use crate::control::random;
 use crate::error::Error;
 
 /// This receiver, as the sender sees it.
@@ -139,11 +140,6 @@ impl Reporter {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
-}
-
-/// Any number: it need not be secret, only unlike others'.
-fn random() -> u32 {
-    getrandom::u32().unwrap_or_else(|_| std::process::id().wrapping_mul(0x9E37_79B9))
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;
