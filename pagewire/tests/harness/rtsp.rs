@@ -130,7 +130,7 @@ impl Player {
             .find_map(|part| part.strip_prefix("server_port=")?.split_once('-')?.1.parse().ok())
             .unwrap_or_else(|| panic!("server_port in {transport}"));
         let server_rtcp = SocketAddr::new(control.server.ip(), rtcp_port);
-        let ears = Ears::open(ports);
+        let ears = Ears::open(ports, server_rtcp);
         Ok(Player { control, session, server_rtcp, name: name.to_owned(), ears })
     }
 
@@ -226,7 +226,10 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    fn open(ports: PortPair) -> Ears {
+    /// RTP and RTCP of other servers are not taken: a port that another test's client has just
+    /// given up may still be sent to.
+    fn open(ports: PortPair, server_rtcp: SocketAddr) -> Ears {
+        let server_rtp = SocketAddr::new(server_rtcp.ip(), server_rtcp.port() - 1);
         let (heard, closed) = (Arc::<Mutex<Heard>>::default(), Arc::<AtomicBool>::default());
         let rtcp = Arc::new(ports.rtcp);
         let (packets, reports) = (heard.clone(), heard.clone());
@@ -234,12 +237,12 @@ impl Ears {
         let rtcp_ear = rtcp.clone();
         let threads = vec![
             std::thread::spawn(move || {
-                listen(&ports.rtp, &ended, |packet| {
+                listen(&ports.rtp, server_rtp, &ended, |packet| {
                     packets.lock().unwrap().packets.push(packet.to_vec());
                 });
             }),
             std::thread::spawn(move || {
-                listen(&rtcp_ear, &ended_too, |datagram| {
+                listen(&rtcp_ear, server_rtcp, &ended_too, |datagram| {
                     reports.lock().unwrap().byes.extend(bye(datagram));
                 });
             }),
@@ -258,12 +261,19 @@ impl Drop for Ears {
     }
 }
 
-fn listen(socket: &UdpSocket, closed: &AtomicBool, mut take: impl FnMut(&[u8])) {
+fn listen(
+    socket: &UdpSocket,
+    server: SocketAddr,
+    closed: &AtomicBool,
+    mut take: impl FnMut(&[u8]),
+) {
     let mut datagram = vec![0; 65_536];
     while !closed.load(Ordering::Relaxed) {
         // Nothing within the time limit, or a bounce of what was sent to a server that is gone.
-        let Ok(count) = socket.recv(&mut datagram) else { continue };
-        take(&datagram[..count]);
+        let Ok((count, from)) = socket.recv_from(&mut datagram) else { continue };
+        if from == server {
+            take(&datagram[..count]);
+        }
     }
 }
 
