@@ -3,8 +3,9 @@
 //!
 //! A body goes from page cache to socket by the download path ([`paths`]), a step of at most
 //! [`STEP_BYTES`] at a time, so that many downloads share the threads of the runtime; whether the
-//! coming step is in memory is asked first (two cheap system calls), and if it is not, a thread
-//! that may wait fetches it. Costs, with `sendfile`: no copy, about three system calls a mebibyte.
+//! coming step is in memory is asked first (one byte every 64 KiB), and if it is not, a thread that
+//! may wait fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them
+//! that question.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`].
 //! Does not do: TLS (put a proxy before it), compression, uploads.
@@ -65,7 +66,8 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
                     Err(_) => {
                         Meters::count(&site.meters.requests_malformed);
                         let what = "the request was not whole in time";
-                        refuse(&mut stream, &refusal(408, what, SystemTime::now()), patience).await;
+                        send_whole(&mut stream, &refusal(408, what, SystemTime::now()), patience)
+                            .await;
                         return close(stream).await;
                     }
                 }
@@ -73,19 +75,18 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
             Err(malformed) => {
                 Meters::count(&site.meters.requests_malformed);
                 tracing::debug!("http {peer}: {malformed}");
-                refuse(&mut stream, &malformed.response(SystemTime::now()), patience).await;
+                send_whole(&mut stream, &malformed.response(SystemTime::now()), patience).await;
                 return close(stream).await;
             }
         }
     }
 }
 
-/// Sends an answer that has no file in it.
-async fn refuse(stream: &mut TcpStream, response: &Response, patience: Patience) {
+/// Sends an answer that has no file in it; false when the peer does not take it.
+async fn send_whole(stream: &mut TcpStream, response: &Response, patience: Patience) -> bool {
     let mut bytes = response.head.clone();
     bytes.extend(response.parts.iter().flat_map(text));
-    // The connection ends in any case.
-    write(stream, &bytes, patience.write).await;
+    write(stream, &bytes, patience.write).await
 }
 
 /// Answers one request; false when the connection is to be closed.
@@ -97,11 +98,9 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
         None if matches!(path, "/" | "/index.json") => (index(stream, request, site, now), None),
         None => file(path, request, site, now).await,
     };
-    let patience = site.config.patience.write;
     let Some(media) = media else {
-        let mut bytes = response.head.clone();
-        bytes.extend(response.parts.iter().flat_map(text));
-        return write(stream, &bytes, patience).await && response.keep_alive;
+        let sent = send_whole(stream, &response, site.config.patience).await;
+        return sent && response.keep_alive;
     };
     // The head leaves with the first bytes of the file, and only full segments between (tcp(7)).
     // Without it the answer is the same: what the call says is of no use here.
