@@ -83,7 +83,9 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
 fn members(host: &Host, skipped: &mut Vec<String>) -> Vec<Member> {
     let mut members = Vec::new();
     for spec in PATHS {
-        let Open::Stream { .. } = spec.open else { continue };
+        if spec.transport != paths::Transport::Rtp {
+            continue;
+        }
         if let Err(unavailable) = (spec.probe)(host) {
             skipped.push(format!("skip: {}: {unavailable}", spec.name));
             continue;
@@ -204,7 +206,7 @@ impl<'a> Sender<'a> {
         peer: SocketAddr,
     ) -> Result<Sender<'a>, Error> {
         let failed = |found: String| Error::Host { what: member.spec.name.to_owned(), found };
-        let Open::Stream { feed, open } = member.spec.open else {
+        let Open::Stream { feed, open, .. } = member.spec.open else {
             return Err(failed("not a stream path".to_owned()));
         };
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))

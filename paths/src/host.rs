@@ -2,11 +2,11 @@
 //! Facts about the host that decide which paths can be used here.
 //!
 //! Read once at start and handed to each path's probe, so that a test can ask what a path would say
-//! on another host. Costs one system call.
+//! on another host. Costs one system call and the reading of one file of proc.
 //!
-//! Sources: `uname(2)`.
+//! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`.
 //!
-//! What it does not do: it asks the kernel's release, not its abilities. What varies with the
+//! What it does not do: it asks the kernel's release and this process's rights. What varies with the
 //! device (UDP segmentation) is found out by sending and is a number that may fall
 //! ([`crate::Destination`]).
 
@@ -18,12 +18,15 @@ use crate::sys;
 pub struct Host {
     /// The kernel's release as it calls itself, such as `6.18.44-1-amd64`.
     pub kernel_release: String,
+    /// Whether this process has `CAP_NET_RAW` in its network namespace: packet and XDP sockets.
+    pub raw_frames: bool,
 }
 
 impl Host {
     /// The host this program runs on.
     pub fn here() -> Self {
-        Self { kernel_release: sys::kernel_release() }
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+        Self { kernel_release: sys::kernel_release(), raw_frames: has_net_raw(&status) }
     }
 
     /// Major and minor number of the kernel; 0.0 when the release does not begin with numbers.
@@ -48,12 +51,32 @@ impl Host {
     }
 }
 
+/// Whether the effective capabilities in a thread's status have `CAP_NET_RAW`.
+fn has_net_raw(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());
+    bits.is_some_and(|bits| bits & CAP_NET_RAW != 0)
+}
+
+/// `capabilities(7)`: number 13.
+const CAP_NET_RAW: u64 = 1 << 13;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn host(release: &str) -> Host {
-        Host { kernel_release: release.to_string() }
+        Host { kernel_release: release.to_string(), raw_frames: false }
+    }
+
+    #[test]
+    fn rights_are_read_from_the_effective_set() {
+        let status = |effective| format!("CapPrm:\t000001ffffffffff\nCapEff:\t{effective}\n");
+        assert!(has_net_raw(&status("000001ffffffffff")));
+        assert!(has_net_raw(&status("0000000000002000")));
+        assert!(!has_net_raw(&status("0000000000001000")));
+        assert!(!has_net_raw(&status("none")));
+        assert!(!has_net_raw(""));
     }
 
     #[test]

@@ -38,6 +38,6 @@ pub use download::DownloadPath;
 pub use error::{Errno, Error, SendError, Unavailable};
 pub use host::Host;
 pub use media::Media;
-pub use spec::{Crossings, Feed, Open, PATHS, Spec, find};
-pub use stream::StreamPath;
+pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
+pub use stream::{Due, StreamPath};
 pub use tally::Tally;

@@ -17,19 +17,55 @@ use crate::error::{Error, Unavailable};
 use crate::host::Host;
 use crate::stream::{self, StreamPath};
 
-/// Every way from file to socket: streams (UDP), then downloads (TCP), the reference of each first.
+/// Every way from file to socket: RTP, then the file as datagrams, then the file over TCP; the
+/// reference of each first.
 pub static PATHS: &[&Spec] = &[
+    // RTP over UDP.
     &stream::read_writev::SPEC,
     &stream::mmap_writev::SPEC,
     &stream::mmap_gso::SPEC,
     &stream::wire_sendfile::SPEC,
+    // The file itself over UDP.
+    // The file itself over TCP.
     &download::read_write::SPEC,
     &download::sendfile::SPEC,
 ];
 
-/// The path of that name.
-pub fn find(name: &str) -> Option<&'static Spec> {
-    PATHS.iter().copied().find(|spec| spec.name == name)
+/// The path of that name for that transport.
+pub fn find(transport: Transport, name: &str) -> Option<&'static Spec> {
+    PATHS.iter().copied().find(|spec| spec.transport == transport && spec.name == name)
+}
+
+/// What a path sends over what. A name belongs to one way of moving bytes and may occur once for
+/// each transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// RTP packets, a datagram each.
+    Rtp,
+    /// The file's own bytes in datagrams, with nothing added.
+    Udp,
+    /// The file's own bytes as a TCP stream.
+    Tcp,
+}
+
+impl Transport {
+    /// All of them, in the order of the list.
+    pub const ALL: [Self; 3] = [Self::Rtp, Self::Udp, Self::Tcp];
+
+    /// Its name on the command line and in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rtp => "rtp",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
 /// What a path is and what it claims.
@@ -37,11 +73,15 @@ pub fn find(name: &str) -> Option<&'static Spec> {
 pub struct Spec {
     /// Its name: in `--path`, log, statistics and code alike.
     pub name: &'static str,
+    /// What it sends over what.
+    pub transport: Transport,
     /// One line on how it moves the bytes.
     pub summary: &'static str,
-    /// How often each byte of the file is copied between kernel and user memory. Headers made in
-    /// memory are copied once wherever this is not 0.
+    /// How often each byte of the file is copied between kernel and user memory.
     pub copies_per_byte: u32,
+    /// How often each byte of a header that was made in memory is copied to the kernel; 0 where
+    /// headers lie in the file, or there are none.
+    pub header_copies: u32,
     /// System calls, when nothing is refused.
     pub crossings: Crossings,
     /// Where to read up on it.
@@ -52,6 +92,13 @@ pub struct Spec {
     pub open: Open,
 }
 
+/// Transport and name, as logs and tests call it: `rtp/mmap_gso`.
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.transport, self.name)
+    }
+}
+
 /// A claim: system calls made when nothing is refused. Setting `UDP_SEGMENT` when a destination's
 /// segment size changes is one call more, once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +107,8 @@ pub enum Crossings {
     PerPacket(u32),
     /// That many for each run of as many packets as the destination's segments and 64 KiB allow.
     PerRun(u32),
+    /// That many for each batch, whatever it holds.
+    PerBatch(u32),
     /// That many for each step of a download.
     PerStep(u32),
 }
@@ -69,6 +118,7 @@ impl fmt::Display for Crossings {
         match self {
             Self::PerPacket(calls) => write!(f, "{calls} per packet"),
             Self::PerRun(calls) => write!(f, "{calls} per run"),
+            Self::PerBatch(calls) => write!(f, "{calls} per batch"),
             Self::PerStep(calls) => write!(f, "{calls} per step"),
         }
     }
@@ -81,11 +131,23 @@ pub enum Open {
     Stream {
         /// The form of batch it wants.
         feed: Feed,
+        /// How far down it goes.
+        via: Via,
         /// Makes one.
         open: fn() -> Result<Box<dyn StreamPath>, Error>,
     },
     /// A download over TCP.
     Download(fn() -> Result<Box<dyn DownloadPath>, Error>),
+}
+
+/// How a stream path gets onto the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// By the destination's socket: the kernel routes, filters, fragments and segments.
+    Socket,
+    /// As whole Ethernet frames put onto the device that the destination's route has at the time
+    /// of the first send: no firewall, no fragments, IPv4 alone, and the rights that takes.
+    Device,
 }
 
 /// The form of batch a stream path wants.
@@ -104,18 +166,29 @@ mod tests {
     #[test]
     fn names_are_single_and_found() {
         for spec in PATHS {
-            assert_eq!(PATHS.iter().filter(|other| other.name == spec.name).count(), 1);
-            assert!(std::ptr::eq(find(spec.name).unwrap(), *spec));
-            assert!(!spec.summary.is_empty() && !spec.sources.is_empty(), "{}", spec.name);
+            let same =
+                |other: &&&Spec| (other.transport, other.name) == (spec.transport, spec.name);
+            assert_eq!(PATHS.iter().filter(same).count(), 1, "{spec}");
+            assert!(std::ptr::eq(find(spec.transport, spec.name).unwrap(), *spec));
+            assert!(!spec.summary.is_empty() && !spec.sources.is_empty(), "{spec}");
+            let tcp = matches!(spec.open, Open::Download(_));
+            assert_eq!(tcp, spec.transport == Transport::Tcp, "{spec}");
         }
-        assert!(find("teleport").is_none());
+        assert!(find(Transport::Rtp, "teleport").is_none());
+        assert!(find(Transport::Udp, "wire_sendfile").is_none());
+    }
+
+    #[test]
+    fn the_list_is_in_the_order_of_transports() {
+        assert!(PATHS.is_sorted_by_key(|spec| spec.transport));
     }
 
     #[test]
     fn an_old_kernel_is_told_what_is_needed() {
-        let old = Host { kernel_release: "4.9.0".to_string() };
-        let refused: Vec<_> =
-            PATHS.iter().filter(|spec| (spec.probe)(&old).is_err()).map(|spec| spec.name).collect();
-        assert_eq!(refused, ["mmap_gso", "wire_sendfile"]);
+        let old = Host { kernel_release: "4.9.0".to_string(), ..Host::here() };
+        for name in ["mmap_gso", "wire_sendfile"] {
+            let refusal = (find(Transport::Rtp, name).unwrap().probe)(&old).unwrap_err();
+            assert!(refusal.to_string().ends_with("found kernel 4.9.0"), "{name}: {refusal}");
+        }
     }
 }

@@ -26,6 +26,9 @@ pub struct Tally {
     /// Bytes copied between kernel and user memory, in either direction. What the kernel copies
     /// within itself (software segmentation, a checksum) is not seen here.
     pub copied_bytes: u64,
+    /// Bytes of zero-copy sends (`MSG_ZEROCOPY` and its like) that the kernel, by its own account,
+    /// copied after all: no copy to or from user memory was saved then.
+    pub zerocopy_copied_bytes: u64,
     /// Sends refused for the moment (`EAGAIN`, `ENOBUFS`).
     pub refused: u64,
 }
@@ -53,6 +56,7 @@ impl AddAssign for Tally {
         self.bytes += other.bytes;
         self.calls += other.calls;
         self.copied_bytes += other.copied_bytes;
+        self.zerocopy_copied_bytes += other.zerocopy_copied_bytes;
         self.refused += other.refused;
     }
 }

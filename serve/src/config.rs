@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paths::{Feed, Host, Open, Spec};
+use paths::{Feed, Host, Open, Spec, Transport};
 
 use crate::error::Error;
 use crate::pacer::Choice;
@@ -107,14 +107,18 @@ impl Config {
         let host = Host::here();
         let mut chosen = Chosen {
             streams: Choice {
-                gathered: cheapest(GATHERED, &host).expect("the reference has no needs"),
-                image: cheapest(IMAGED, &host).filter(|_| self.cache_bytes_max > 0),
+                gathered: cheapest(Transport::Rtp, GATHERED, &host)
+                    .expect("the reference has no needs"),
+                image: cheapest(Transport::Rtp, IMAGED, &host).filter(|_| self.cache_bytes_max > 0),
             },
-            download: cheapest(DOWNLOADS, &host).expect("the reference has no needs"),
+            download: cheapest(Transport::Tcp, DOWNLOADS, &host)
+                .expect("the reference has no needs"),
         };
         let (mut stream, mut download) = (None, None);
         for name in &self.paths {
-            let spec = paths::find(name).ok_or_else(|| unknown(name))?;
+            let served = [Transport::Rtp, Transport::Tcp];
+            let spec = served.iter().find_map(|&transport| paths::find(transport, name));
+            let spec = spec.ok_or_else(|| unknown(name))?;
             (spec.probe)(&host).map_err(|unavailable| Error::Option {
                 option: "--path",
                 found: name.clone(),
@@ -163,8 +167,9 @@ pub(crate) struct Chosen {
 }
 
 /// The first of `names` that this host has.
-fn cheapest(names: &[&str], host: &Host) -> Option<&'static Spec> {
-    let specs = names.iter().map(|name| paths::find(name).expect("a member of the list"));
+fn cheapest(transport: Transport, names: &[&str], host: &Host) -> Option<&'static Spec> {
+    let specs =
+        names.iter().map(|name| paths::find(transport, name).expect("a member of the list"));
     specs.into_iter().find(|spec| match (spec.probe)(host) {
         Ok(()) => true,
         Err(unavailable) => {

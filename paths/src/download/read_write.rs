@@ -14,14 +14,16 @@ use std::os::fd::BorrowedFd;
 use crate::download::{DownloadPath, ended, refusal};
 use crate::error::SendError;
 use crate::media::Media;
-use crate::spec::{Crossings, Open, Spec};
+use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_write",
+    transport: Transport::Tcp,
     summary: "read into a buffer, send the buffer: the reference for downloads",
     copies_per_byte: 2,
+    header_copies: 0,
     crossings: Crossings::PerStep(2),
     sources: &["pread(2)", "send(2)"],
     probe: |_| Ok(()),

@@ -19,14 +19,16 @@ use std::os::fd::BorrowedFd;
 use crate::download::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
 use crate::error::SendError;
 use crate::media::Media;
-use crate::spec::{Crossings, Open, Spec};
+use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "sendfile",
+    transport: Transport::Tcp,
     summary: "page cache to socket inside the kernel; no user buffer",
     copies_per_byte: 0,
+    header_copies: 0,
     crossings: Crossings::PerStep(1),
     sources: &["sendfile(2)"],
     probe: |host| host.needs_kernel(2, 6),

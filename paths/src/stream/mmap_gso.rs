@@ -14,20 +14,23 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::spec::{Crossings, Feed, Open, Spec};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{StreamPath, gathered};
 use crate::sys::Scratch;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_gso",
+    transport: Transport::Rtp,
     summary: "mapped file, headers and payloads of a run gathered into one segmented send",
     copies_per_byte: 1,
+    header_copies: 1,
     crossings: Crossings::PerRun(1),
     sources: &["udp(7) UDP_SEGMENT", "writev(2)", "mmap(2)"],
     probe: |host| host.needs_kernel(4, 18),
     open: Open::Stream {
         feed: Feed::Gathered,
+        via: Via::Socket,
         open: || Ok(Box::new(MmapGso { scratch: Scratch::new() })),
     },
 };

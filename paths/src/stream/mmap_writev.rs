@@ -13,20 +13,23 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::spec::{Crossings, Feed, Open, Spec};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{StreamPath, gathered};
 use crate::sys::Scratch;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_writev",
+    transport: Transport::Rtp,
     summary: "mapped file, one writev of header and payload per packet",
     copies_per_byte: 1,
+    header_copies: 1,
     crossings: Crossings::PerPacket(1),
     sources: &["mmap(2)", "writev(2)"],
     probe: |_| Ok(()),
     open: Open::Stream {
         feed: Feed::Gathered,
+        via: Via::Socket,
         open: || Ok(Box::new(MmapWritev { scratch: Scratch::new() })),
     },
 };

@@ -18,19 +18,25 @@ use crate::batch::{Batch, Cursor, DATAGRAM_BYTES_MAX, Form, Piece};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::media::Media;
-use crate::spec::{Crossings, Feed, Open, Spec};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Setback, StreamPath, fill, send_runs};
 use crate::sys::Scratch;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_writev",
+    transport: Transport::Rtp,
     summary: "read into a buffer, writev of header and buffer per packet: the reference",
     copies_per_byte: 2,
+    header_copies: 1,
     crossings: Crossings::PerPacket(2),
     sources: &["pread(2)", "writev(2)"],
     probe: |_| Ok(()),
-    open: Open::Stream { feed: Feed::Gathered, open: || Ok(Box::new(ReadWritev::new())) },
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(ReadWritev::new())),
+    },
 };
 
 /// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.

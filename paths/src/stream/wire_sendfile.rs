@@ -40,20 +40,23 @@ use crate::batch::{Batch, DATAGRAM_BYTES_MAX, Form};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::media::Media;
-use crate::spec::{Crossings, Feed, Open, Spec};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Setback, StreamPath, fill, send_runs};
 use crate::sys;
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "wire_sendfile",
+    transport: Transport::Rtp,
     summary: "wire image, sendfile of a run that the kernel cuts into datagrams; no copy",
     copies_per_byte: 0,
+    header_copies: 0,
     crossings: Crossings::PerRun(1),
     sources: &["sendfile(2)", "udp(7) UDP_SEGMENT", "linux 6.18 fs/splice.c"],
     probe: |host| host.needs_kernel(6, 5),
     open: Open::Stream {
         feed: Feed::Image,
+        via: Via::Socket,
         open: || {
             let buffer = vec![0; DATAGRAM_BYTES_MAX as usize].into();
             Ok(Box::new(WireSendfile { page_bytes: sys::page_bytes(), buffer }))

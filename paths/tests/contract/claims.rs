@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a path claims to cost is what was counted.
 
-use paths::{Crossings, SEGMENTS_MAX, Tally};
+use paths::{Crossings, Feed, SEGMENTS_MAX, Tally};
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::peer::Peer;
@@ -26,7 +26,7 @@ fn streams_cost_the_calls_and_copies_they_claim() {
     let head_bytes = PACKETS * HEAD_BYTES as u64;
     for segments_max in [SEGMENTS_MAX, 48, 7, 1] {
         for (spec, feed, mut path) in stream_paths() {
-            let what = format!("{} segments {segments_max}", spec.name);
+            let what = format!("{spec} segments {segments_max}");
             let peer = Peer::on_loopback();
             let mut to = peer.destination();
             let batch = asset.batch(feed, 0..PACKETS as u32, &pieces);
@@ -49,14 +49,15 @@ fn streams_cost_the_calls_and_copies_they_claim() {
                     let runs = |packets| u64::from(calls) * PACKETS.div_ceil(packets);
                     (runs(at_most), runs(at_least))
                 }
+                Crossings::PerBatch(calls) => (u64::from(calls), u64::from(calls)),
                 Crossings::PerStep(_) => panic!("{what}: a stream has no steps"),
             };
             let calls = tally.calls;
             assert!((fewest..=most).contains(&calls), "{what}: {calls}, claimed {fewest}..={most}");
 
-            let copies = u64::from(spec.copies_per_byte);
-            let copied_heads = if copies > 0 { head_bytes } else { 0 };
-            let claimed = copies * (bytes - head_bytes) + copied_heads;
+            let headers = if feed == Feed::Gathered { head_bytes } else { 0 };
+            let claimed = u64::from(spec.copies_per_byte) * (bytes - headers)
+                + u64::from(spec.header_copies) * headers;
             assert_eq!(tally.copied_bytes, claimed, "{what}: copied bytes");
         }
     }
@@ -77,7 +78,7 @@ fn an_empty_batch_costs_nothing() {
         let mut tally = Tally::default();
         let mut to = peer.destination();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_eq!(tally, Tally::default(), "{}", spec.name);
-        assert_eq!(peer.all(0).len(), 0, "{}", spec.name);
+        assert_eq!(tally, Tally::default(), "{spec}");
+        assert_eq!(peer.all(0).len(), 0, "{spec}");
     }
 }

@@ -35,12 +35,12 @@ fn inside_a_tracer() {
         let batch = asset.batch(feed, 0..100, &pieces);
         for _ in 0..2 {
             let mut tally = Tally::default();
-            let begin = format!("{BEGIN} {}\n", spec.name);
+            let begin = format!("{BEGIN} {spec}\n");
             mark(&begin);
             let taken = path.send(&batch, &mut to, &mut tally);
             // Nothing between but what is counted; one call in all is this one.
             mark(END);
-            mark(&format!(" {} {}\n", spec.name, tally.calls));
+            mark(&format!(" {spec} {}\n", tally.calls));
             assert_eq!(taken, Ok(100));
         }
     }
@@ -52,10 +52,10 @@ fn inside_a_tracer() {
         server.set_nonblocking(true).unwrap();
         let mut path = open().unwrap();
         let mut tally = Tally::default();
-        mark(&format!("{BEGIN} {}\n", spec.name));
+        mark(&format!("{BEGIN} {spec}\n"));
         let sent = path.send(&asset.media, 5, 30_000, server.as_fd(), &mut tally);
         mark(END);
-        mark(&format!(" {} {}\n", spec.name, tally.calls));
+        mark(&format!(" {spec} {}\n", tally.calls));
         assert_eq!(sent, Ok(30_000));
     }
 }
@@ -76,7 +76,8 @@ fn pairs(trace: &str) -> HashMap<String, Vec<(u64, u64)>> {
         } else if let Some(seen) = ended.take() {
             // The line that names the path and what its tally has.
             let words: Vec<_> = call.split(['"', ' ', '\\']).filter(|w| !w.is_empty()).collect();
-            let at = words.iter().position(|word| paths::find(word).is_some()).unwrap();
+            let of_path = |word: &&str| PATHS.iter().any(|spec| spec.to_string() == **word);
+            let at = words.iter().position(of_path).unwrap();
             let counted = words[at + 1].parse().unwrap();
             pairs.entry(words[at].to_string()).or_default().push((seen, counted));
         } else if let Some((_, calls)) = &mut begun

@@ -18,7 +18,7 @@ fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
         let Open::Download(open) = spec.open else { continue };
         match (spec.probe)(&Host::here()) {
             Ok(()) => usable.push((*spec, open().unwrap())),
-            Err(reason) => eprintln!("skip: {}: {reason}", spec.name),
+            Err(reason) => eprintln!("skip: {}: {reason}", spec),
         }
     }
     usable
@@ -96,7 +96,7 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
     for (spec, mut path) in download_paths() {
         for offset in [0, 1, 4095, 4097, 1_000_003] {
             for bytes in sizes {
-                let what = format!("{} {offset}+{bytes}", spec.name);
+                let what = format!("{spec} {offset}+{bytes}");
                 let (server, client) = connection();
                 let arrived = reader(client);
                 let mut tally = Tally::default();
@@ -123,8 +123,8 @@ fn downloads_copy_what_they_claim() {
         let (server, _client) = connection();
         let mut tally = Tally::default();
         let (steps, end) = download(&mut *path, &media, (0, 32_768), &server, &mut tally);
-        assert_eq!((steps, end), (1, Ok(())), "{}", spec.name);
-        assert_eq!(tally.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{}", spec.name);
+        assert_eq!((steps, end), (1, Ok(())), "{spec}");
+        assert_eq!(tally.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{spec}");
     }
 }
 
@@ -135,7 +135,7 @@ fn nothing_to_send_is_no_call() {
         let (server, _client) = connection();
         let mut tally = Tally::default();
         let sent = path.send(&media, 10, 0, server.as_fd(), &mut tally);
-        assert_eq!((sent, tally), (Ok(0), Tally::default()), "{}", spec.name);
+        assert_eq!((sent, tally), (Ok(0), Tally::default()), "{spec}");
     }
 }
 
@@ -148,20 +148,20 @@ fn a_peer_that_stops_reading_blocks_and_then_goes_on() {
         let mut sent = 0;
         let blocked = loop {
             let left = media.bytes() - sent;
-            assert!(left > 0, "{}: all of it fits the socket", spec.name);
+            assert!(left > 0, "{spec}: all of it fits the socket");
             match path.send(&media, sent, left, server.as_fd(), &mut tally) {
                 Ok(more) => sent += more,
                 Err(error) => break error,
             }
         };
-        assert_eq!((blocked, tally.refused), (SendError::Blocked, 1), "{}", spec.name);
+        assert_eq!((blocked, tally.refused), (SendError::Blocked, 1), "{spec}");
         let arrived = reader(client);
         let range = (sent, media.bytes() - sent);
         let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
-        assert_eq!(end, Ok(()), "{}", spec.name);
+        assert_eq!(end, Ok(()), "{spec}");
         drop(server);
-        assert!(arrived.join().unwrap() == content, "{}", spec.name);
-        assert_eq!(tally.bytes, media.bytes(), "{}", spec.name);
+        assert!(arrived.join().unwrap() == content, "{spec}");
+        assert_eq!(tally.bytes, media.bytes(), "{spec}");
     }
 }
 
@@ -174,7 +174,7 @@ fn a_peer_that_closes_is_gone_and_kills_nobody() {
         let mut tally = Tally::default();
         let range = (0, media.bytes());
         let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
-        assert!(matches!(end, Err(SendError::Gone { .. })), "{}: {end:?}", spec.name);
+        assert!(matches!(end, Err(SendError::Gone { .. })), "{spec}: {end:?}");
     }
 }
 
@@ -188,10 +188,10 @@ fn a_file_shorter_than_promised_is_sent_to_its_end() {
             let arrived = reader(client);
             let mut tally = Tally::default();
             let (_, end) = download(&mut *path, &media, (0, 200_000), &server, &mut tally);
-            assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{} {cut}", spec.name);
+            assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{spec} {cut}");
             drop(server);
-            assert!(arrived.join().unwrap() == content[..cut as usize], "{} {cut}", spec.name);
-            assert_eq!(tally.bytes, cut, "{} {cut}", spec.name);
+            assert!(arrived.join().unwrap() == content[..cut as usize], "{spec} {cut}");
+            assert_eq!(tally.bytes, cut, "{spec} {cut}");
         }
     }
 }
@@ -206,8 +206,8 @@ fn a_file_that_grows_is_sent_as_promised() {
         let half = download(&mut *path, &media, (0, 150_000), &server, &mut tally);
         media.file().write_all_at(&[0xee; 50_000], 300_000).unwrap();
         let rest = download(&mut *path, &media, (150_000, 150_000), &server, &mut tally);
-        assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{}", spec.name);
+        assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{spec}");
         drop(server);
-        assert!(arrived.join().unwrap() == content, "{}", spec.name);
+        assert!(arrived.join().unwrap() == content, "{spec}");
     }
 }

@@ -21,7 +21,7 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
     for (spec, feed, mut path) in stream_paths() {
         let asset = Asset::new(Shape { offset: 100, ..Shape::full(200) });
         let cut = cut_of(&asset, feed);
-        let what = format!("{} cut at {cut} after {sent_before} packets", spec.name);
+        let what = format!("{spec} cut at {cut} after {sent_before} packets");
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
@@ -96,10 +96,10 @@ fn a_cut_file_leaves_nothing_behind_in_the_socket() {
         let mut tally = Tally::default();
         asset.source(feed).file().set_len(asset.offset_of(feed, 30) + 5).unwrap();
         let end = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally);
-        assert!(matches!(end, Err(SendError::Shrunk { .. })), "{}: {end:?}", spec.name);
+        assert!(matches!(end, Err(SendError::Shrunk { .. })), "{spec}: {end:?}");
         peer.all(30);
         send_from(0, &other, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_received(&peer.all(60), &other.datagrams, spec.name);
+        assert_received(&peer.all(60), &other.datagrams, &spec.to_string());
     }
 }
 
@@ -112,11 +112,11 @@ fn a_file_that_grows_while_it_is_sent_is_sent_as_planned() {
         let mut tally = Tally::default();
         let pieces = asset.pieces(0..20);
         let batch = asset.batch(feed, 0..20, &pieces);
-        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(20), "{}", spec.name);
+        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(20), "{spec}");
         let source = asset.source(feed);
         source.file().write_all_at(&[0xee; 100_000], source.bytes()).unwrap();
         send_from(20, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_received(&peer.all(200), &asset.datagrams, spec.name);
+        assert_received(&peer.all(200), &asset.datagrams, &spec.to_string());
     }
 }
 
@@ -132,8 +132,8 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
         let mut tally = Tally::default();
         let pieces = asset.pieces(0..400);
         let batch = asset.batch(feed, 0..400, &pieces);
-        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(400), "{}", spec.name);
-        assert_eq!(tally.packets, 400, "{}", spec.name);
+        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(400), "{spec}");
+        assert_eq!(tally.packets, 400, "{spec}");
     }
 }
 
@@ -149,8 +149,8 @@ fn a_peer_that_closes_is_gone_after_a_few_batches() {
         let pieces = asset.pieces(0..5);
         let batch = asset.batch(feed, 0..5, &pieces);
         let gone = (0..10).find_map(|_| path.send(&batch, &mut to, &mut tally).err());
-        assert!(matches!(gone, Some(SendError::Gone { .. })), "{}: {gone:?}", spec.name);
-        assert_eq!(tally.refused, 0, "{}", spec.name);
+        assert!(matches!(gone, Some(SendError::Gone { .. })), "{spec}: {gone:?}");
+        assert_eq!(tally.refused, 0, "{spec}");
     }
 }
 
@@ -168,7 +168,7 @@ fn a_report_from_before_the_peer_was_there_loses_no_packet() {
         let mut peer = Peer::at(&address.to_string()).unwrap();
         let mut tally = Tally::default();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_received(&peer.all(60), &asset.datagrams, spec.name);
+        assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());
     }
 }
 
@@ -188,13 +188,13 @@ fn inside_a_small_mtu() {
         let mut to = peer.destination();
         let mut tally = Tally::default();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_received(&peer.all(60), &asset.datagrams, spec.name);
+        assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());
         let together = to.segments() == 1;
         let fall = to.take_fall().map(|fall| (fall.from, fall.to));
-        assert_eq!(fall, together.then_some((SEGMENTS_MAX, 1)), "{}", spec.name);
+        assert_eq!(fall, together.then_some((SEGMENTS_MAX, 1)), "{spec}");
         let per_packet = matches!(spec.crossings, paths::Crossings::PerPacket(_));
-        assert_eq!(together, !per_packet, "{}", spec.name);
-        assert_eq!(to.take_fall(), None, "{}", spec.name);
+        assert_eq!(together, !per_packet, "{spec}");
+        assert_eq!(to.take_fall(), None, "{spec}");
     }
 }
 
@@ -220,13 +220,13 @@ fn inside_a_silent_network() {
         let pieces = asset.pieces(0..300);
         let batch = asset.batch(feed, 0..300, &pieces);
         let taken = path.send(&batch, &mut to, &mut tally).unwrap();
-        assert!((1..300).contains(&taken), "{}: {taken} taken", spec.name);
+        assert!((1..300).contains(&taken), "{spec}: {taken} taken");
         let counted = (u64::from(taken), u64::from(taken) * SEGMENT_BYTES as u64);
-        assert_eq!((tally.packets, tally.bytes), counted, "{}", spec.name);
-        assert_eq!(tally.refused, 1, "{}", spec.name);
+        assert_eq!((tally.packets, tally.bytes), counted, "{spec}");
+        assert_eq!(tally.refused, 1, "{spec}");
         let blocked = path.send(&batch, &mut to, &mut tally);
-        assert_eq!(blocked, Err(SendError::Blocked), "{}", spec.name);
-        assert_eq!((tally.packets, tally.refused), (counted.0, 2), "{}", spec.name);
+        assert_eq!(blocked, Err(SendError::Blocked), "{spec}");
+        assert_eq!((tally.packets, tally.refused), (counted.0, 2), "{spec}");
 
         namespace::sh(&format!(
             "ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"
@@ -237,10 +237,10 @@ fn inside_a_silent_network() {
             match path.send(&asset.batch(feed, next..300, &pieces), &mut to, &mut tally) {
                 Ok(taken) => next += taken,
                 Err(SendError::Blocked) => std::thread::yield_now(),
-                Err(error) => panic!("{}: {error}", spec.name),
+                Err(error) => panic!("{spec}: {error}"),
             }
         }
-        assert_eq!((tally.packets, to.take_fall()), (300, None), "{}", spec.name);
+        assert_eq!((tally.packets, to.take_fall()), (300, None), "{spec}");
     }
 }
 
@@ -272,10 +272,10 @@ fn inside_a_short_pipe() {
         let mut to = peer.destination();
         let mut tally = Tally::default();
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_received(&peer.all(300), &asset.datagrams, spec.name);
-        assert_eq!((tally.packets, tally.refused), (300, 0), "{}", spec.name);
+        assert_received(&peer.all(300), &asset.datagrams, &spec.to_string());
+        assert_eq!((tally.packets, tally.refused), (300, 0), "{spec}");
         let fall = to.take_fall().map(|fall| fall.to);
-        assert_eq!(fall.unwrap_or(SEGMENTS_MAX), to.segments(), "{}", spec.name);
+        assert_eq!(fall.unwrap_or(SEGMENTS_MAX), to.segments(), "{spec}");
     }
     drop(held);
 }

@@ -17,19 +17,26 @@ mod namespace;
 mod peer;
 mod shapes;
 
-use paths::{Destination, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally};
+use paths::{Destination, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
 
 use asset::Asset;
 use peer::Peer;
 
-/// Every stream path that this host can use, opened; the rest is named as skipped.
+/// Every stream path by socket that this host can use, opened; the rest is named as skipped.
 fn stream_paths() -> Vec<(&'static Spec, Feed, Box<dyn StreamPath>)> {
+    stream_paths_via(Via::Socket)
+}
+
+fn stream_paths_via(wanted: Via) -> Vec<(&'static Spec, Feed, Box<dyn StreamPath>)> {
     let mut usable = Vec::new();
     for spec in PATHS {
-        let Open::Stream { feed, open } = spec.open else { continue };
+        let Open::Stream { feed, via, open } = spec.open else { continue };
+        if via != wanted {
+            continue;
+        }
         match (spec.probe)(&Host::here()) {
             Ok(()) => usable.push((*spec, feed, open().unwrap())),
-            Err(reason) => eprintln!("skip: {}: {reason}", spec.name),
+            Err(reason) => eprintln!("skip: {spec}: {reason}"),
         }
     }
     usable

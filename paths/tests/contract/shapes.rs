@@ -50,7 +50,7 @@ fn arrives(shape: Shape, segments_max: u32, address: &str) {
         if feed == Feed::Image && shape.gap_bytes > 0 {
             continue;
         }
-        let what = format!("{} {shape:?} segments {segments_max} to {address}", spec.name);
+        let what = format!("{spec} {shape:?} segments {segments_max} to {address}");
         let mut peer = Peer::at(address).unwrap();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
