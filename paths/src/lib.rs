@@ -22,22 +22,24 @@
 
 mod batch;
 mod destination;
-mod download;
 mod error;
 mod host;
 mod media;
+mod rtp;
 mod spec;
 mod stream;
 #[allow(unsafe_code)]
 mod sys;
 mod tally;
+mod tcp;
+mod udp;
 
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};
-pub use download::DownloadPath;
 pub use error::{Errno, Error, SendError, Unavailable};
 pub use host::Host;
 pub use media::Media;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
 pub use tally::Tally;
+pub use tcp::DownloadPath;

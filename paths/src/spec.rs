@@ -12,23 +12,24 @@
 
 use std::fmt;
 
-use crate::download::{self, DownloadPath};
 use crate::error::{Error, Unavailable};
 use crate::host::Host;
-use crate::stream::{self, StreamPath};
+use crate::rtp;
+use crate::stream::StreamPath;
+use crate::tcp::{self, DownloadPath};
 
 /// Every way from file to socket: RTP, then the file as datagrams, then the file over TCP; the
 /// reference of each first.
 pub static PATHS: &[&Spec] = &[
     // RTP over UDP.
-    &stream::read_writev::SPEC,
-    &stream::mmap_writev::SPEC,
-    &stream::mmap_gso::SPEC,
-    &stream::wire_sendfile::SPEC,
+    &rtp::read_writev::SPEC,
+    &rtp::mmap_writev::SPEC,
+    &rtp::mmap_gso::SPEC,
+    &rtp::wire_sendfile::SPEC,
     // The file itself over UDP.
     // The file itself over TCP.
-    &download::read_write::SPEC,
-    &download::sendfile::SPEC,
+    &tcp::read_write::SPEC,
+    &tcp::sendfile::SPEC,
 ];
 
 /// The path of that name for that transport.

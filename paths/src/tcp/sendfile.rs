@@ -16,12 +16,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::download::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
 use crate::error::SendError;
 use crate::media::Media;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
+use crate::tcp::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "sendfile",

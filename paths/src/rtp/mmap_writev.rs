@@ -13,8 +13,9 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
+use crate::rtp::gathered;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{StreamPath, gathered};
+use crate::stream::StreamPath;
 use crate::sys::Scratch;
 use crate::tally::Tally;
 

@@ -11,12 +11,12 @@
 
 use std::os::fd::BorrowedFd;
 
-use crate::download::{DownloadPath, ended, refusal};
 use crate::error::SendError;
 use crate::media::Media;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
+use crate::tcp::{DownloadPath, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_write",

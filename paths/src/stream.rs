@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths for streams: datagrams of a batch to a UDP destination, one file per path.
+//! What paths of datagrams share: the trait, and the loop over the runs of a batch.
 //!
-//! What they share is here: the loop that cuts a batch into runs, lets a path make one call for
-//! each and settles what a refusal means. A path is then only its call.
+//! The loop cuts a batch into runs, lets a path make one call for each and settles what a refusal
+//! means. A path (`rtp/`, `udp/`) is then only its call.
 //!
 //! What comes out is the same for all: packets leave in order and whole, none is sent twice, and
 //! the number returned says how many the kernel took. When the file has shrunk, the packets that
@@ -11,13 +11,6 @@
 //! Sources: `udp(7)`; ARCHITECTURE.md, "a streamed byte's journey".
 //!
 //! What it does not do: wait, or decide how much is due.
-
-pub(crate) mod mmap_gso;
-pub(crate) mod mmap_writev;
-pub(crate) mod read_writev;
-pub(crate) mod wire_sendfile;
-
-mod gathered;
 
 use crate::batch::Batch;
 use crate::destination::{Destination, Verdict};
@@ -74,14 +67,14 @@ impl<'a> Due<'a> {
 
 /// Packets of a batch that one call carries.
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    first: u32,
-    packets: u32,
+pub(crate) struct Run {
+    pub(crate) first: u32,
+    pub(crate) packets: u32,
 }
 
 /// Why a call did not send its run.
 #[derive(Debug)]
-enum Setback {
+pub(crate) enum Setback {
     /// The kernel refused it.
     Refused { call: &'static str, errno: Errno },
     /// The kernel took it in pieces and dropped them.
@@ -101,7 +94,7 @@ struct Cut {
 
 /// Sends `batch` run by run. `together` says whether a run is more than one packet; `attempt` makes
 /// the call for a run and returns how many of its packets it carried, at least one.
-fn send_runs(
+pub(crate) fn send_runs(
     batch: &Batch<'_>,
     together: bool,
     to: &mut Destination,
@@ -149,7 +142,12 @@ fn send_runs(
 }
 
 /// Fills `buffer` with the file's bytes from `offset` on.
-fn fill(media: &Media, buffer: &mut [u8], offset: u64, tally: &mut Tally) -> Result<(), Setback> {
+pub(crate) fn fill(
+    media: &Media,
+    buffer: &mut [u8],
+    offset: u64,
+    tally: &mut Tally,
+) -> Result<(), Setback> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset.saturating_add(filled as u64);
@@ -164,7 +162,7 @@ fn fill(media: &Media, buffer: &mut [u8], offset: u64, tally: &mut Tally) -> Res
 }
 
 /// Nothing could be read at `at`: the file ends there or before.
-fn cut(media: &Media, at: u64, tally: &mut Tally) -> Setback {
+pub(crate) fn cut(media: &Media, at: u64, tally: &mut Tally) -> Setback {
     let size = media.size_now(tally).unwrap_or(at);
     Setback::Cut { at: size.min(at), whole: 0 }
 }

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths for RTP: header and payload of each packet of a batch, one file per path.
+//!
+//! Headers come from memory, made for the session, or lie in the file (wire image). What a path
+//! costs is in its own file; what they share is in [`crate::stream`].
+//!
+//! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
+//! is known here.
+//!
+//! What it does not do: make headers, or choose.
+
+pub(crate) mod mmap_gso;
+pub(crate) mod mmap_writev;
+pub(crate) mod read_writev;
+pub(crate) mod wire_sendfile;
+
+mod gathered;

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Paths for a file as datagrams with nothing added, one file per path.
+//!
+//! The study's downloads over UDP. A batch is a range of the file (image form), so each of these
+//! can send a wire image as well.
+//!
+//! Sources: the study's table 1-A.
+//!
+//! What it does not do: make a protocol of it; nothing is acknowledged or repeated.
