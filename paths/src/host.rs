@@ -10,7 +10,7 @@
 //! device (UDP segmentation) is found out by sending and is a number that may fall
 //! ([`crate::Destination`]).
 
-use crate::error::Unavailable;
+use crate::error::{Errno, Unavailable};
 use crate::sys;
 
 /// Facts about the host.
@@ -49,6 +49,15 @@ impl Host {
             found: format!("kernel {}", self.kernel_release),
         })
     }
+}
+
+/// Whether the device of that name cuts super-packets of UDP into datagrams itself; the kernel does
+/// it otherwise, before the device.
+///
+/// # Errors
+/// `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not say.
+pub fn segments_udp(device: &str) -> Result<bool, Errno> {
+    sys::has_feature(device, "tx-udp-segmentation")
 }
 
 /// Whether the effective capabilities in a thread's status have `CAP_NET_RAW`.

@@ -37,7 +37,7 @@ mod udp;
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};
 pub use error::{Errno, Error, SendError, Unavailable};
-pub use host::Host;
+pub use host::{Host, segments_udp};
 pub use media::Media;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};

@@ -9,6 +9,7 @@
 //!
 //! What it does not do: retry, allocate or interpret.
 
+mod ethtool;
 mod file;
 mod map;
 mod option;
@@ -18,6 +19,7 @@ use std::ffi::CStr;
 
 use crate::error::Errno;
 
+pub(crate) use ethtool::has_feature;
 pub(crate) use file::{is_cached, read_at, size_now};
 pub(crate) use map::Map;
 #[cfg(test)]
