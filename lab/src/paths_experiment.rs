@@ -115,7 +115,7 @@ fn rows(members: &[Member]) -> Vec<Row> {
             parameter: parameter.clone(),
             metric: "bill".to_owned(),
             unit: "s/GB".to_owned(),
-            relative: Some(bill.relative_to(&reference)),
+            relative: bill.relative_to(&reference),
             figure: bill,
         });
     }

@@ -66,7 +66,7 @@ impl fmt::Display for Table {
                 row.parameter,
                 row.metric,
                 short(figure.median),
-                figure.spread() * 100.0
+                figure.spread * 100.0
             )?;
             if let Some(relative) = &row.relative {
                 let length = (relative.median / most * BAR_CHARS).round().max(1.0) as usize;
