@@ -21,6 +21,14 @@ pub enum Error {
         /// What was found.
         found: String,
     },
+    /// What was given cannot be used.
+    #[error("{what}: {found}")]
+    Caller {
+        /// The option or file.
+        what: String,
+        /// What is wrong with it, and what to give instead.
+        found: String,
+    },
     /// Bytes arrived that are not those that were sent: no figure is worth anything then.
     #[error("{member}: verification: {found}")]
     Wrong {

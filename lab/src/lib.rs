@@ -10,16 +10,25 @@
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod error;
+mod host;
 mod namespace;
 mod paths_experiment;
+pub mod report;
+mod results;
 mod sessions;
 mod statistics;
 mod table;
+mod warning;
 
+pub use compare::{Change, Comparison, Verdict, compare};
 pub use error::Error;
+pub use host::{COMMIT, HostFacts};
+pub use results::{FORMAT, Results, Row, save};
 pub use statistics::Figure;
-pub use table::{Row, Table};
+pub use table::Table;
+pub use warning::{INSTRUMENT_SHARE_MAX, SAMPLES_MIN, SPREAD_MAX, Warning};
 
 /// Something to measure.
 pub struct Experiment {

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What changed between two measurements of one experiment, beyond what noise explains.
+//!
+//! The rule: a figure changed when its medians differ by more than twice the sum of both standard
+//! deviations, and by at least 2 %. The standard deviation is estimated as 1.4826 times the median
+//! absolute deviation, so that a disturbed sample does not hide a change. The deviations of both
+//! are added where independence would allow their root of squares, and two of them are asked for,
+//! because figures of one run are disturbed together. The 2 % are there because two runs of one
+//! program differ by that much without a sample that shows it: pages and buffers lie elsewhere.
+//! Of fewer than three samples there is no spread to judge by; counts are exact and need none.
+//!
+//! Sources: Mytkowicz et al., "Producing Wrong Data Without Doing Anything Obviously Wrong!", 2009
+//! (memory layout as a hidden variable).
+//! Does not do: decide which of two programs is better; a change has more than one cause unless
+//! only one variable differs, and [`Warning::ManyVariables`] says so.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+use crate::error::Error;
+use crate::report::{number, parameters, plain, wrapped};
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+use crate::warning::Warning;
+
+/// Of a figure that both have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// Better, beyond the spread of both: less of it, or more of a rate.
+    Faster,
+    /// Worse, beyond the spread of both.
+    Slower,
+    /// Within what noise explains.
+    Unchanged,
+    /// Too few samples to tell.
+    Unknown,
+}
+
+/// A figure in both measurements.
+#[derive(Debug, Clone)]
+pub struct Change {
+    /// The row of the first.
+    pub before: Row,
+    /// Of the second.
+    pub after: Figure,
+    /// Second over first; none when the first is 0.
+    pub ratio: Option<f64>,
+    /// See there.
+    pub verdict: Verdict,
+}
+
+/// Two measurements side by side; `Display` is the table.
+#[derive(Debug, Clone)]
+pub struct Comparison {
+    /// The experiment.
+    pub experiment: String,
+    /// What makes the comparison doubtful.
+    pub warnings: Vec<Warning>,
+    /// Figures of both, the largest change first.
+    pub changes: Vec<Change>,
+    /// Rows that only the first has.
+    pub only_before: Vec<Row>,
+    /// Rows that only the second has.
+    pub only_after: Vec<Row>,
+    /// Whether the first, and the second, ran to the end.
+    pub complete: [bool; 2],
+    /// Rows of published values, which are not compared.
+    pub published: usize,
+}
+
+type Key<'a> = (&'a str, &'a str, &'a BTreeMap<String, String>, &'a str, &'a str);
+
+/// Compares `after` with `before`.
+///
+/// # Errors
+/// [`Error::Caller`] for two experiments.
+pub fn compare(before: &Results, after: &Results) -> Result<Comparison, Error> {
+    if before.experiment != after.experiment {
+        return Err(Error::Caller {
+            what: "lab compare".to_owned(),
+            found: format!(
+                "a measurement of {} and one of {}; give two of the same experiment",
+                plain(&before.experiment),
+                plain(&after.experiment)
+            ),
+        });
+    }
+    let rows = before.rows.iter().chain(&after.rows);
+    let published = rows.filter(|row| row.published.is_some()).count();
+    // A row that is there twice is matched with its own kind in order.
+    let mut others: BTreeMap<Key<'_>, VecDeque<&Row>> = BTreeMap::new();
+    for row in after.rows.iter().filter(|row| row.published.is_none()) {
+        others.entry(key(row)).or_default().push_back(row);
+    }
+    let (mut changes, mut only_before) = (Vec::new(), Vec::new());
+    for row in before.rows.iter().filter(|row| row.published.is_none()) {
+        match others.get_mut(&key(row)).and_then(VecDeque::pop_front) {
+            Some(other) => changes.push(change(row, &other.figure)),
+            None => only_before.push(row.clone()),
+        }
+    }
+    // What is left, in the order of the file.
+    let left = after.rows.iter().rev().filter(|row| row.published.is_none());
+    let mut only_after: Vec<Row> = left
+        .filter(|row| others.get_mut(&key(row)).and_then(VecDeque::pop_back).is_some())
+        .cloned()
+        .collect();
+    only_after.reverse();
+    changes.sort_by(|a, b| rank(a).cmp(&rank(b)).then(size(b).total_cmp(&size(a))));
+    Ok(Comparison {
+        experiment: before.experiment.clone(),
+        warnings: variables(before, after),
+        changes,
+        only_before,
+        only_after,
+        complete: [before.complete, after.complete],
+        published,
+    })
+}
+
+fn key(row: &Row) -> Key<'_> {
+    (&row.experiment, &row.member, &row.parameters, &row.metric, &row.unit)
+}
+
+fn change(before: &Row, after: &Figure) -> Change {
+    let (a, b) = (before.figure.median, after.median);
+    let ratio = (b / a).is_finite().then_some(b / a);
+    Change { before: before.clone(), after: after.clone(), ratio, verdict: verdict(before, after) }
+}
+
+fn verdict(before: &Row, after: &Figure) -> Verdict {
+    let figure = &before.figure;
+    let fewest = figure.samples.len().min(after.samples.len());
+    if fewest < JUDGED_SAMPLES_MIN && !before.is_count() {
+        return Verdict::Unknown;
+    }
+    let difference = after.median - figure.median;
+    let noise = SIGMAS * SIGMA_PER_DEVIATION * (figure.deviation() + after.deviation());
+    if difference.abs() <= noise || difference.abs() < CHANGE_MIN * figure.median.abs() {
+        return Verdict::Unchanged;
+    }
+    if (difference > 0.0) == more_is_better(before) { Verdict::Faster } else { Verdict::Slower }
+}
+
+/// A rate (`Gb/s`), and how many sessions fit; of everything else (bill, lateness, loss, crossings,
+/// memory) less is better.
+fn more_is_better(row: &Row) -> bool {
+    row.unit.ends_with("/s") || row.unit == "sessions"
+}
+
+fn rank(change: &Change) -> u8 {
+    match change.verdict {
+        Verdict::Faster | Verdict::Slower => 0,
+        Verdict::Unchanged => 1,
+        Verdict::Unknown => 2,
+    }
+}
+
+/// As large whichever of the two is larger. From or to nothing is the largest there is.
+fn size(change: &Change) -> f64 {
+    match change.ratio {
+        Some(ratio) if ratio > 0.0 => ratio.ln().abs(),
+        _ if change.after.median == change.before.figure.median => 0.0,
+        _ => f64::INFINITY,
+    }
+}
+
+/// One variable a comparison.
+fn variables(before: &Results, after: &Results) -> Vec<Warning> {
+    let (a, b) = (&before.host, &after.host);
+    let differ = [
+        ("kernel", a.kernel != b.kernel),
+        ("processor", a.processor != b.processor),
+        ("cores", a.cores != b.cores),
+        ("governor", a.governor != b.governor),
+        ("commit", before.commit != after.commit),
+        ("command", before.command != after.command),
+    ];
+    let which: Vec<String> =
+        differ.iter().filter(|(_, differs)| *differs).map(|(name, _)| (*name).to_owned()).collect();
+    if which.len() > 1 { vec![Warning::ManyVariables { which }] } else { Vec::new() }
+}
+
+impl Comparison {
+    fn count(&self, verdict: Verdict) -> usize {
+        self.changes.iter().filter(|change| change.verdict == verdict).count()
+    }
+
+    /// Every change; of what did not change, the first few.
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        let (ratio, first, second, unit) = ("ratio", "first", "second", "unit");
+        let width = self.changes.iter().map(|c| c.before.unit.chars().count()).max().unwrap_or(0);
+        let width = width.clamp(unit.len(), UNIT_CHARS_MAX);
+        let verdict = Verdict::WIDTH;
+        writeln!(f, "\n{ratio:>7}  {:verdict$}  {first:>8}  {second:>8}  {unit}", "")?;
+        let changed = self.changes.iter().take_while(|change| rank(change) == 0).count();
+        let shown = self.changes.len().min(changed + UNCHANGED_SHOWN_MAX);
+        for change in &self.changes[..shown] {
+            let (a, b) = (number(change.before.figure.median), number(change.after.median));
+            let ratio = change.ratio.map_or_else(|| "-".to_owned(), number);
+            let (unit, label) = (plain(&change.before.unit), label(&change.before));
+            let word = change.verdict;
+            writeln!(f, "{ratio:>7}  {word:verdict$}  {a:>8}  {b:>8}  {unit:width$}  {label}")?;
+        }
+        match self.changes.len() - shown {
+            0 => Ok(()),
+            more => writeln!(f, "         and {more} more that did not change or cannot be judged"),
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "lab {}: the second measurement against the first", plain(&self.experiment))?;
+        writeln!(f, "{RULE}")?;
+        for (place, complete) in ["first", "second"].iter().zip(self.complete) {
+            if !complete {
+                writeln!(f, "the {place} is incomplete: it was interrupted or a member failed")?;
+            }
+        }
+        for warning in &self.warnings {
+            let mut text = String::new();
+            wrapped(&mut text, "warning:", &warning.to_string());
+            wrapped(&mut text, "  cure:", warning.cure());
+            f.write_str(&text)?;
+        }
+        self.table(f)?;
+        for (place, rows) in [("first", &self.only_before), ("second", &self.only_after)] {
+            if !rows.is_empty() {
+                writeln!(f, "\nonly in the {place}:")?;
+            }
+            for row in rows {
+                let (label, unit) = (label(row), plain(&row.unit));
+                writeln!(f, "  {label}  {} {unit}", number(row.figure.median))?;
+            }
+        }
+        if self.published > 0 {
+            writeln!(f, "\npublished values, left out: {}", self.published)?;
+        }
+        let count = |verdict| self.count(verdict);
+        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
+        write!(f, "\n{faster} faster, {slower} slower, {} unchanged", count(Verdict::Unchanged))?;
+        match count(Verdict::Unknown) {
+            0 => writeln!(f),
+            unknown => writeln!(f, ", {unknown} with too few samples to tell"),
+        }
+    }
+}
+
+impl Verdict {
+    /// Characters of the longest word.
+    const WIDTH: usize = 15;
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Verdict::Faster => "faster",
+            Verdict::Slower => "slower",
+            Verdict::Unchanged => "unchanged",
+            Verdict::Unknown => "too few samples",
+        })
+    }
+}
+
+fn label(row: &Row) -> String {
+    let (member, metric) = (plain(&row.member), plain(&row.metric));
+    match plain(&parameters(row)) {
+        parameters if parameters.is_empty() => format!("{member}, {metric}"),
+        parameters => format!("{member}, {metric}, {parameters}"),
+    }
+}
+
+const SIGMA_PER_DEVIATION: f64 = 1.4826;
+const SIGMAS: f64 = 2.0;
+const CHANGE_MIN: f64 = 0.02;
+/// Rows that say nothing new would push the changes off the screen.
+const UNCHANGED_SHOWN_MAX: usize = 20;
+const UNIT_CHARS_MAX: usize = 12;
+const JUDGED_SAMPLES_MIN: usize = 3;
+const RULE: &str = "\
+a change: the medians differ by more than 2 × 1.4826 × (both median absolute deviations), as noise
+does not, and by at least 2 %, which the place of pages in memory can make up by itself";

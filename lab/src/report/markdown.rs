@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tables in Markdown, for README and docs/: figures, and below them what they were taken with.
+//!
+//! Sources: GitHub Flavored Markdown, "Tables (extension)".
+//! Does not do: bars; samples, which the measurement file has.
+
+use std::fmt::Write;
+
+use super::sections::{Section, tables};
+use super::{Doubts, Ratios, facts, marks, number, published_sources, spread};
+use crate::results::Results;
+
+/// The tables, notes, warnings and facts in Markdown.
+pub fn markdown(results: &Results) -> String {
+    let mut text = format!("## {}\n", escape(&results.experiment));
+    for note in &results.notes {
+        let _ = write!(text, "\n- {}", escape(note));
+    }
+    if !results.notes.is_empty() {
+        text.push('\n');
+    }
+    let doubts = Doubts::of(results);
+    let ratios = Ratios::of(&results.rows);
+    for section in tables(results.rows.iter().filter(|row| !ratios.is_beside(row))) {
+        let _ = write!(text, "\n### {}\n\n", escape(&section.title()));
+        table(&mut text, &section, &ratios, &doubts);
+    }
+    let sources = published_sources(&results.rows);
+    if !sources.is_empty() {
+        let _ = write!(text, "\nPublished, not measured here: {}.\n", escape(&sources.join("; ")));
+    }
+    if !doubts.kinds.is_empty() {
+        text.push_str("\n### Warnings\n");
+    }
+    for (index, kind) in doubts.kinds.iter().enumerate() {
+        let _ = write!(text, "\n**!{}** {}\n\n", index + 1, escape(kind.cure()));
+        for warning in &kind.warnings {
+            let _ = writeln!(text, "- {}", escape(&warning.to_string()));
+        }
+    }
+    text.push_str("\n| | |\n|---|---|\n");
+    for (name, value) in facts(results) {
+        let _ = writeln!(text, "| {name} | {} |", escape(&value));
+    }
+    text
+}
+
+fn table(text: &mut String, section: &Section<'_>, ratios: &Ratios<'_>, doubts: &Doubts<'_>) {
+    let columns = ratios.columns(section.metric);
+    let any_marks = section.rows.iter().any(|row| !doubts.of_row(row).is_empty());
+    let _ = write!(text, "| | {} | spread |", escape(&section.metric_line()));
+    for column in columns {
+        let _ = write!(text, " {} |", escape(column));
+    }
+    text.push_str(if any_marks { " warnings |\n" } else { "\n" });
+    text.push_str("|---|--:|--:|");
+    text.push_str(&"--:|".repeat(columns.len()));
+    text.push_str(if any_marks { "---|\n" } else { "\n" });
+    for row in &section.rows {
+        let (label, median) = (escape(&section.label(row)), number(row.figure.median));
+        let _ = write!(text, "| {label} | {median} | {} |", spread(row));
+        for column in columns {
+            let ratio = ratios.beside(row, column);
+            let ratio = ratio.map(|ratio| number(ratio.figure.median)).unwrap_or_default();
+            let _ = write!(text, " {ratio} |");
+        }
+        if any_marks {
+            let _ = write!(text, " {} |", marks(&doubts.of_row(row)));
+        }
+        text.push('\n');
+    }
+}
+
+/// Shown as it is: nothing in it is markup, and it stays in its line. An underscore within a word
+/// is none, and names are full of them.
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(letter) = letters.next() {
+        let within_word =
+            before.is_alphanumeric() && letters.peek().is_some_and(|after| after.is_alphanumeric());
+        match letter {
+            '_' if within_word => escaped.push('_'),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' => {
+                escaped.push('\\');
+                escaped.push(letter);
+            }
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            letter if letter.is_control() => escaped.push(' '),
+            letter => escaped.push(letter),
+        }
+        before = letter;
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_is_markup() {
+        assert_eq!(escape("wire_sendfile _x_ a|b"), r"wire_sendfile \_x\_ a\|b");
+        assert_eq!(escape("<b>\n`*[l](u)"), r"&lt;b&gt; \`\*\[l\](u)");
+    }
+}
