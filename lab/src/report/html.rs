@@ -5,7 +5,7 @@
 //! opened from a disk and read in ten years. Light or dark follows the reader's preference.
 //!
 //! Sources: HTML Living Standard §13.1 (what must be escaped); CSP Level 3.
-//! Does not do: compare two measurements; that is [`crate::compare`].
+//! Does not do: compare two measurements; that is [`crate::compare()`].
 
 use std::fmt::Write;
 

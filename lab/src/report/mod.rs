@@ -3,7 +3,7 @@
 //! with plots.
 //!
 //! Each is a function of [`Results`] alone and knows no experiment: which tables and plots there
-//! are follows from the rows ([`sections`]). So they can be made of a committed file at any time,
+//! are follows from the rows (`sections`). So they can be made of a committed file at any time,
 //! and a new experiment has all four without a line here. Texts of a file are escaped for where
 //! they go: a measurement file may come from a stranger.
 //!

@@ -67,10 +67,11 @@ impl<'a> Section<'a> {
 pub(crate) fn tables<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>> {
     let mut sections = Vec::new();
     for rows in by_metric(rows) {
-        let mut keys = dividing_words(&rows);
-        if let Some(axis) = axis(&rows) {
+        let axis = axis(&rows);
+        let mut keys = dividing_words(&rows, axis);
+        if let Some(axis) = axis {
             keys.push(axis);
-            if !leaves_enough(&rows, &keys) {
+            if !leaves_enough(&rows, &keys, Some(axis)) {
                 keys.pop();
             }
         }
@@ -84,7 +85,7 @@ pub(crate) fn plots<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>>
     let mut sections = Vec::new();
     for rows in by_metric(rows) {
         let axis = axis(&rows);
-        let keys = dividing_words(&rows);
+        let keys = dividing_words(&rows, axis);
         sections.extend(divided(rows, &keys, axis));
     }
     sections
@@ -128,7 +129,7 @@ fn by_metric<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<&'a Row>> {
 }
 
 /// The parameters that are no numbers, differ, and divide the rows into comparable parts.
-fn dividing_words<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
+fn dividing_words<'a>(rows: &[&'a Row], axis: Option<&str>) -> Vec<&'a str> {
     let mut keys = Vec::new();
     let Some(first) = measured(rows).next() else { return keys };
     for (name, value) in &first.parameters {
@@ -136,7 +137,7 @@ fn dividing_words<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
         let everywhere = measured(rows).all(|row| row.parameters.contains_key(name));
         if differs && everywhere && !is_number(rows, name) {
             keys.push(name.as_str());
-            if !leaves_enough(rows, &keys) {
+            if !leaves_enough(rows, &keys, axis) {
                 keys.pop();
             }
         }
@@ -144,10 +145,18 @@ fn dividing_words<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     keys
 }
 
-fn leaves_enough(rows: &[&Row], keys: &[&str]) -> bool {
-    let parts: BTreeSet<Vec<Option<&String>>> =
-        measured(rows).map(|row| values(row, keys)).collect();
-    measured(rows).count() >= parts.len() * PART_ROWS_MIN
+/// Whether each part has enough to compare: points of one line are one thing, not several.
+fn leaves_enough(rows: &[&Row], keys: &[&str], axis: Option<&str>) -> bool {
+    let mut parts = BTreeSet::new();
+    let mut compared = BTreeSet::new();
+    for row in measured(rows) {
+        let part = values(row, keys);
+        let own = row.parameters.iter().filter(|(name, _)| axis != Some(name.as_str()));
+        let own: Vec<_> = own.collect();
+        compared.insert((part.clone(), &row.member, own));
+        parts.insert(part);
+    }
+    compared.len() >= parts.len() * PART_MEMBERS_MIN
 }
 
 /// The number over which members were measured at three values or more, on the average.
@@ -220,8 +229,8 @@ fn divided<'a>(
     })
 }
 
-/// Fewer rows a part are better read in one table.
-const PART_ROWS_MIN: usize = 3;
+/// Fewer in a part are better read in one table, or one plot.
+const PART_MEMBERS_MIN: usize = 3;
 /// Fewer points are no line.
 const LINE_POINTS_MIN: usize = 3;
 /// The study's MTU-sized packet, for which most comparisons are made.
@@ -293,6 +302,20 @@ mod tests {
         let sections = tables(rows.iter());
         assert_eq!(sections.len(), 1);
         assert_eq!(sections[0].label(sections[0].rows[1]), "server, sessions=500");
+    }
+
+    #[test]
+    fn lines_that_are_to_be_compared_stay_together() {
+        let mut rows = Vec::new();
+        for path in ["auto", "mmap_gso"] {
+            for sessions in ["100", "500", "1000", "2500"] {
+                rows.push(row("server", "bill", &[("sessions", sessions), ("path", path)]));
+            }
+        }
+        let sections = plots(rows.iter());
+        assert_eq!((sections.len(), sections[0].axis), (1, Some("sessions")));
+        assert_eq!(sections[0].label(sections[0].rows[7]), "server, path=mmap_gso");
+        assert_eq!(tables(rows.iter()).len(), 1);
     }
 
     #[test]
