@@ -40,6 +40,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// No member fits what was asked for.
+    pub(crate) fn nothing_to_measure(options: &crate::Options) -> Error {
+        let known: Vec<String> = paths::PATHS.iter().map(|spec| spec.to_string()).collect();
+        Error::Caller {
+            what: format!("--member {}", options.members.join(" ")),
+            found: format!("no such path here; write a name of {}", known.join(", ")),
+        }
+    }
+
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
         let what = what.into();
         move |error| Error::Host { what, found: error.to_string() }

@@ -98,6 +98,13 @@ impl Results {
         }
     }
 
+    /// Adds a warning, once.
+    pub(crate) fn warn(&mut self, warning: Warning) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
+    }
+
     /// The figure of a member's metric whose parameters include these.
     pub fn figure(
         &self,

@@ -56,12 +56,11 @@ pub enum Warning {
         /// Samples of the one with the fewest.
         samples: usize,
     },
-    /// The cores did not run at one frequency.
+    /// The same work did not always take the same processor time: the frequency changed, or what
+    /// shares the core did.
     FrequencyChanged {
-        /// Lowest frequency seen, in MHz.
-        slowest: f64,
-        /// Highest, in MHz.
-        fastest: f64,
+        /// By how much longer the longest time was than the shortest.
+        share: f64,
     },
     /// The hypervisor ran something else on the cores.
     StolenTime {
@@ -79,6 +78,24 @@ pub enum Warning {
         file: String,
         /// Of its pages.
         share: f64,
+    },
+    /// What was to be read from the disk was still in memory.
+    StillInPageCache {
+        /// The file's name.
+        file: String,
+        /// Of its pages.
+        share: f64,
+    },
+    /// A path did not cost the calls or copies that it claims.
+    ClaimNotMet {
+        /// Who, with its parameters.
+        member: String,
+        /// What it claims: calls or copies.
+        claim: String,
+        /// How many, per packet, step or byte.
+        claimed: f64,
+        /// What was counted.
+        counted: f64,
     },
     /// Other programs used the cores.
     OtherLoad {
@@ -121,7 +138,7 @@ impl Warning {
         match self {
             Warning::SuperPacketsSwallowed { .. } => {
                 "read these figures as those of a device that segments; for one that cannot, \
-                 measure with the sink \"ifb software\", or set gso_max_segs 1 on the device"
+                 measure with --sink ifb-software, or set gso_max_segs 1 on the device"
             }
             Warning::ZerocopyCopied { .. } => {
                 "measure into an ifb sink or a real card (--interface); loopback and veth always \
@@ -147,6 +164,14 @@ impl Warning {
             Warning::NotInPageCache { .. } => {
                 "free memory, so that the file stays cached, or measure a smaller one; what a \
                  cold file costs is the experiment cold"
+            }
+            Warning::StillInPageCache { .. } => {
+                "find who holds the file in memory (a map, a lock), or use a file system that \
+                 drops pages when asked"
+            }
+            Warning::ClaimNotMet { .. } => {
+                "do not use the figure: the path did not work as it should here; run the tests of \
+                 the crate paths on this machine"
             }
             Warning::OtherLoad { .. } => "stop what else runs (see top), and measure again",
             Warning::InstrumentLarge { .. } => {
@@ -189,10 +214,17 @@ impl Warning {
                 samples: 7,
             },
             Warning::TooFewSamples { figures: 24, samples: 3 },
-            Warning::FrequencyChanged { slowest: 2100.0, fastest: 3400.0 },
+            Warning::FrequencyChanged { share: 0.21 },
             Warning::StolenTime { share: 0.034 },
             Warning::ManyVariables { which: vec!["kernel".to_owned(), "commit".to_owned()] },
             Warning::NotInPageCache { file: "payloads".to_owned(), share: 0.12 },
+            Warning::StillInPageCache { file: "payloads".to_owned(), share: 0.4 },
+            Warning::ClaimNotMet {
+                member: member(),
+                claim: "calls".to_owned(),
+                claimed: 0.1,
+                counted: 1.0,
+            },
             Warning::OtherLoad { busy_share: 0.25 },
             Warning::InstrumentLarge { member: member(), metric: metric(), share: 0.018 },
             Warning::MemberFailed {
@@ -251,8 +283,9 @@ impl fmt::Display for Warning {
                 }
                 write!(f, "{subject} fewer than {SAMPLES_MIN} samples (the fewest {samples})")
             }
-            Warning::FrequencyChanged { slowest, fastest } => {
-                write!(f, "the cores ran at {slowest:.0} to {fastest:.0} MHz")
+            Warning::FrequencyChanged { share } => {
+                let share = Percent(*share);
+                write!(f, "the processor's pace changed: the same work took up to {share} longer")
             }
             Warning::StolenTime { share } => {
                 write!(f, "the hypervisor took {} of the cores' time", Percent(*share))
@@ -263,6 +296,12 @@ impl fmt::Display for Warning {
             }
             Warning::NotInPageCache { file, share } => {
                 write!(f, "{} of {file} was not in the page cache", Percent(*share))
+            }
+            Warning::StillInPageCache { file, share } => {
+                write!(f, "{} of {file} stayed in the page cache", Percent(*share))
+            }
+            Warning::ClaimNotMet { member, claim, claimed, counted } => {
+                write!(f, "{member}: claims {claimed:.3} {claim}, counted {counted:.3}")
             }
             Warning::OtherLoad { busy_share } => {
                 write!(f, "other programs used {} of the cores' time", Percent(*busy_share))
@@ -325,6 +364,8 @@ mod tests {
                 | Warning::StolenTime { .. }
                 | Warning::ManyVariables { .. }
                 | Warning::NotInPageCache { .. }
+                | Warning::StillInPageCache { .. }
+                | Warning::ClaimNotMet { .. }
                 | Warning::OtherLoad { .. }
                 | Warning::InstrumentLarge { .. }
                 | Warning::MemberFailed { .. }
@@ -337,7 +378,7 @@ mod tests {
     }
 
     /// As in the match above.
-    const VARIANTS: usize = 12;
+    const VARIANTS: usize = 14;
 
     #[test]
     fn warnings_survive_a_file() {

@@ -130,11 +130,15 @@ async fn watch(url: &str, received: &Path) -> Result<Verdict, Error> {
     verdict
 }
 
-fn print_bill(table: &lab::Table) {
-    for row in table.rows.iter().filter(|row| row.metric == "bill") {
-        let relative = row.relative.as_ref().map_or(1.0, |figure| figure.median);
+fn print_bill(results: &lab::Results) {
+    for row in results.rows.iter().filter(|row| row.metric == "bill") {
+        let parameters: Vec<_> =
+            row.parameters.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+        let relative = results.figure(&row.member, "relative to read_writev", &parameters);
+        let relative = relative.map_or(1.0, |figure| figure.median);
         let bar = "█".repeat((relative * 40.0).round().max(1.0) as usize);
-        let what = format!("{}, {}", row.member, row.parameter);
+        let segments = row.parameters.get("segments").map_or("1", String::as_str);
+        let what = format!("{}, {segments} a call", row.member);
         println!("   {what:27} {:6.3} s/GB  {relative:5.2}  {bar}", row.figure.median);
     }
 }

@@ -1,113 +1,263 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab`: runs an experiment and prints its table.
+//! `pagewire lab`: runs an experiment and writes what came out; compares and shows measurement
+//! files.
+//!
+//! An experiment that sends does so in a network namespace of its own: the program replaces itself
+//! by `unshare`, which starts it again inside. So terminal, signals and files stay those of the
+//! one process the user started.
 
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use lab::{Results, Sink, Transport};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// What to measure; without a name, the experiments are listed.
-    experiment: Option<String>,
-    /// Fewer and shorter runs: seconds instead of a minute, with a wider spread.
+    /// An experiment; or `compare` with two measurement files, or `report` with one. Without a name
+    /// the experiments are listed.
+    name: Option<String>,
+    /// Measurement files, for `compare` and `report`.
+    files: Vec<PathBuf>,
+    /// Fewer and shorter runs: under a minute, with a wider spread.
     #[arg(long)]
     quick: bool,
-    /// Sessions, for the experiment `sessions`.
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    sessions: usize,
-    /// Seconds of steady streaming, for the experiment `sessions`.
-    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
-    seconds: u64,
-    /// Writes the table with all samples to a file, - for standard output.
+    /// Only this transport: rtp, udp or tcp; may be given several times.
+    #[arg(long, value_name = "NAME", value_parser = transport)]
+    transport: Vec<Transport>,
+    /// Only this path, and the reference; may be given several times.
+    #[arg(long, value_name = "PATH")]
+    member: Vec<String>,
+    /// Bytes of a datagram, headers of RTP included; may be given several times.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(13..=1_048_576))]
+    size: Vec<u32>,
+    /// Where to send: ifb-software, ifb-device or veth; may be given several times.
+    #[arg(long, value_name = "NAME", value_parser = sink)]
+    sink: Vec<Sink>,
+    /// Sends by this device of the machine, to the address in --to. Takes root.
+    #[arg(long, value_name = "DEVICE", requires = "to")]
+    interface: Option<String>,
+    /// An address behind --interface that bears the load.
+    #[arg(long, value_name = "ADDRESS", requires = "interface")]
+    to: Option<Ipv4Addr>,
+    /// Timed rounds.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Sessions, for `sessions`; may be given several times.
+    #[arg(long, value_name = "N")]
+    sessions: Vec<usize>,
+    /// Seconds of steady streaming, for `sessions`.
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<u64>,
+    /// Cores the server may use, for `sessions` [default: one, then all].
+    #[arg(long, value_name = "N")]
+    cores: Option<usize>,
+    /// Writes a measurement file, - for standard output instead of the table.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Writes one row per figure.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Writes tables for a document.
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    /// Writes a page with plots, all in one file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Set by the program itself in the namespace it made.
     #[arg(long, hide = true)]
     inside: bool,
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
-    let Some(name) = &options.experiment else {
-        for experiment in lab::EXPERIMENTS {
-            println!("{:10} {}", experiment.name, experiment.summary);
-        }
-        return ExitCode::SUCCESS;
-    };
-    let Some(experiment) = lab::find(name) else {
-        let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
-        return crate::wrong(&format!("lab {name}: write one of {}", known.join(", ")));
-    };
-    let waiting = ProgressBar::new_spinner().with_style(
-        ProgressStyle::with_template("{spinner} measuring {msg}, {elapsed}").expect("constant"),
-    );
-    if !options.inside {
-        waiting.set_message(experiment.name);
-        waiting.enable_steady_tick(std::time::Duration::from_millis(200));
-    }
-    let measured = lab::run(experiment, &asked(&options, experiment.name));
-    waiting.finish_and_clear();
-    match measured {
-        Ok(table) => show(&table, options.json.as_deref()),
-        Err(error) => {
-            eprintln!("pagewire: lab {name}: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn asked(options: &Options, name: &str) -> lab::Options {
-    let mut again = vec!["lab".to_owned(), name.to_owned(), "--inside".to_owned()];
-    again.extend(["--json".to_owned(), "-".to_owned()]);
-    if options.quick {
-        again.push("--quick".to_owned());
-    }
-    lab::Options {
-        quick: options.quick,
-        sessions: options.sessions,
-        seconds: options.seconds,
-        again,
-        inside: options.inside,
-    }
-}
-
-/// The bill of the stream paths, as the demonstration shows it.
-pub(crate) fn quick_paths() -> Result<lab::Table, lab::Error> {
-    let options = Options {
-        experiment: None,
-        quick: true,
-        sessions: 0,
-        seconds: 0,
-        json: None,
-        inside: false,
-    };
-    let experiment = lab::find("paths").expect("it is a member of the list");
-    lab::run(experiment, &asked(&options, experiment.name))
-}
-
-fn show(table: &lab::Table, json: Option<&std::path::Path>) -> ExitCode {
-    let text = serde_json::to_string_pretty(table).expect("plain data");
-    let written = match json {
-        None => {
-            print!("{table}");
+    let done = match (options.name.as_deref(), &options.files[..]) {
+        (None, _) => {
+            for experiment in lab::EXPERIMENTS {
+                println!("{:10} {}", experiment.name, experiment.summary);
+            }
+            println!("{:10} what changed from one measurement file to another", "compare");
+            println!("{:10} a measurement file as table, CSV, Markdown or HTML", "report");
             Ok(())
         }
-        Some(path) if path.as_os_str() == "-" => {
-            println!("{text}");
-            Ok(())
+        (Some("compare"), [before, after]) => compare(before, after),
+        (Some("compare"), _) => {
+            return crate::wrong("lab compare: write two measurement files, the older one first");
         }
-        Some(path) => {
-            print!("{table}");
-            std::fs::write(path, text)
+        (Some("report"), [file]) => Results::read(file).and_then(|results| options.show(&results)),
+        (Some("report"), _) => return crate::wrong("lab report: write one measurement file"),
+        (Some(name), []) => match lab::find(name) {
+            Some(experiment) => options.measure(experiment),
+            None => {
+                let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
+                let known = known.join(", ");
+                return crate::wrong(&format!("lab {name}: write one of {known}, compare, report"));
+            }
+        },
+        (Some(name), _) => {
+            return crate::wrong(&format!("lab {name}: an experiment takes no file"));
         }
     };
-    match written {
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let path = json.unwrap_or(std::path::Path::new("-"));
-            eprintln!("pagewire: --json {}: {error}", path.display());
-            ExitCode::FAILURE
+            eprintln!("pagewire: lab: {error}");
+            ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
         }
     }
 }
+
+impl Options {
+    fn measure(&self, experiment: &lab::Experiment) -> Result<(), lab::Error> {
+        if !self.inside && self.interface.is_none() {
+            return Err(enter(std::env::args_os().skip(1)));
+        }
+        let bar = ProgressBar::new(0).with_style(
+            ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}  {msg}").expect("constant"),
+        );
+        let stop = stop_on_interrupt();
+        let results = experiment.run(&self.asked(&bar, stop));
+        bar.finish_and_clear();
+        let results = results?;
+        self.show(&results)?;
+        match results.complete {
+            true => Ok(()),
+            false => Err(lab::Error::Host {
+                what: experiment.name.to_owned(),
+                found: "not all of it was measured; what was is above".to_owned(),
+            }),
+        }
+    }
+
+    fn asked(&self, bar: &ProgressBar, stop: Arc<AtomicBool>) -> lab::Options {
+        let mut sinks = self.sink.clone();
+        if let (Some(device), Some(to)) = (&self.interface, self.to) {
+            sinks = vec![Sink::Interface(device.clone(), to)];
+        }
+        let bar = bar.clone();
+        lab::Options {
+            quick: self.quick,
+            transports: self.transport.clone(),
+            members: self.member.clone(),
+            sizes: self.size.clone(),
+            sinks,
+            rounds: self.rounds.map(usize::from),
+            sessions: self.sessions.clone(),
+            seconds: self.seconds,
+            cores: self.cores,
+            command: std::env::args().filter(|word| word != INSIDE).collect(),
+            stop,
+            progress: Some(Arc::new(move |done, of, what: &str| {
+                bar.set_length(of as u64);
+                bar.set_position(done as u64);
+                bar.set_message(what.to_owned());
+            })),
+        }
+    }
+
+    /// The table on the terminal first: no file that cannot be written takes it away.
+    fn show(&self, results: &Results) -> Result<(), lab::Error> {
+        match &self.json {
+            Some(path) if path.as_os_str() == "-" => print!("{}", results.json()),
+            _ => print!("{}", lab::report::terminal(results)),
+        }
+        let mut first = Ok(());
+        let mut write = |path: &Option<PathBuf>, text: fn(&Results) -> String| {
+            let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { return };
+            let written = lab::save(path, &text(results));
+            if first.is_ok() {
+                first = written;
+            }
+        };
+        write(&self.json, Results::json);
+        write(&self.csv, lab::report::csv);
+        write(&self.markdown, lab::report::markdown);
+        write(&self.html, lab::report::html);
+        first
+    }
+}
+
+/// Replaces this process by itself in a network namespace of its own; returns only when that fails.
+fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> lab::Error {
+    let failed = |error: std::io::Error| lab::Error::Host {
+        what: "starting again in a network namespace".to_owned(),
+        found: error.to_string(),
+    };
+    match (lab::private(), std::env::current_exe()) {
+        (Ok(mut command), Ok(program)) => {
+            failed(command.arg(program).args(arguments).arg(INSIDE).exec())
+        }
+        (Err(error), _) => error,
+        (_, Err(error)) => failed(error),
+    }
+}
+
+/// Runs this program with `arguments` inside and gives what it prints.
+pub(crate) fn inside(arguments: &[&str]) -> Result<String, lab::Error> {
+    let failed = |found: String| lab::Error::Host {
+        what: format!("measuring in a network of its own ({})", arguments.join(" ")),
+        found,
+    };
+    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+    let mut command: Command = lab::private()?;
+    command.arg(program).args(arguments).arg(INSIDE);
+    command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
+    let output = command.output().map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    String::from_utf8(output.stdout).map_err(|error| failed(error.to_string()))
+}
+
+/// The bill of the RTP paths, as the demonstration shows it.
+pub(crate) fn quick_paths() -> Result<Results, lab::Error> {
+    let arguments = ["lab", "paths", "--quick", "--transport", "rtp", "--sink", "ifb-software"];
+    let text = inside(&[&arguments[..], &["--json", "-"]].concat())?;
+    Results::from_json(&text, "the quick measurement")
+}
+
+fn compare(before: &Path, after: &Path) -> Result<(), lab::Error> {
+    let comparison = lab::compare(&Results::read(before)?, &Results::read(after)?)?;
+    print!("{comparison}");
+    Ok(())
+}
+
+/// A flag that the first Ctrl-C raises; the second ends the program.
+fn stop_on_interrupt() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let raised = stop.clone();
+    let wait = move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+            return;
+        };
+        runtime.block_on(async {
+            while tokio::signal::ctrl_c().await.is_ok() {
+                if raised.swap(true, Ordering::Relaxed) {
+                    std::process::exit(INTERRUPTED);
+                }
+                eprintln!("stopping; what was measured is kept (again to give it up)");
+            }
+        });
+    };
+    // Without the thread, Ctrl-C simply ends the program.
+    let _ = std::thread::Builder::new().name("interrupt".to_owned()).spawn(wait);
+    stop
+}
+
+fn transport(name: &str) -> Result<Transport, String> {
+    let found = Transport::ALL.into_iter().find(|transport| transport.name() == name);
+    found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
+}
+
+fn sink(name: &str) -> Result<Sink, String> {
+    let found = Sink::MADE.into_iter().find(|sink| sink.name() == name);
+    found.ok_or_else(|| "write ifb-software, ifb-device or veth; or --interface".to_owned())
+}
+
+const INSIDE: &str = "--inside";
+/// As a shell has it: 128 and the signal's number.
+const INTERRUPTED: i32 = 130;

@@ -6,8 +6,8 @@
 //!
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`.
 //!
-//! What it does not do: it asks the kernel's release and this process's rights. What varies with the
-//! device (UDP segmentation) is found out by sending and is a number that may fall
+//! What it does not do: it asks the kernel's release and this process's rights. What varies with
+//! the device (UDP segmentation) is found out by sending and is a number that may fall
 //! ([`crate::Destination`]).
 
 use crate::error::{Errno, Unavailable};

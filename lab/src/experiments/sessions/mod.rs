@@ -19,21 +19,22 @@ use std::time::Duration;
 
 use crate::Options;
 use crate::error::Error;
+use crate::results::{Results, Row};
 use crate::statistics::Figure;
-use crate::table::{Row, Table};
 
-pub(crate) fn run(options: &Options) -> Result<Table, Error> {
+pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
-    let seconds = if options.quick { options.seconds.min(5) } else { options.seconds };
+    let seconds = if options.quick { 5 } else { options.seconds.unwrap_or(20) };
+    let sessions = options.sessions.first().copied().unwrap_or(500);
     // Sessions begin one after the other and must all still run at the end.
-    let asset_s = seconds + START_S_MAX + options.sessions as u64 / 200;
+    let asset_s = seconds + START_S_MAX + sessions as u64 / 200;
     asset::write(&folder.path().join(asset::NAME), asset_s)
         .map_err(Error::host("writing the asset"))?;
     raise_descriptor_limit();
     let server = server::Server::start(folder.path())?;
     server.wait_for_plan()?;
     let idle = server.facts()?;
-    let mut clients = clients::Clients::start(server.stream_url(), options.sessions)?;
+    let mut clients = clients::Clients::start(server.stream_url(), sessions)?;
     // The wire image is made while the first seconds are sent.
     std::thread::sleep(SETTLE);
     let before = server.facts()?;
@@ -45,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         format!(
             "{} sessions of one asset of {:.1} Mb/s for {seconds} s on loopback, every packet \
              received; {} packets counted",
-            options.sessions,
+            sessions,
             asset::BITS_PER_SECOND as f64 / 1e6,
             seen.received
         ),
@@ -55,9 +56,8 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
     ];
     let bytes = after.bytes - before.bytes;
     let bill = (after.processor_seconds - before.processor_seconds) / (bytes as f64 / 1e9);
-    let per_session = (after.memory_bytes as f64 - idle.memory_bytes as f64)
-        / options.sessions.max(1) as f64
-        / 1024.0;
+    let per_session =
+        (after.memory_bytes as f64 - idle.memory_bytes as f64) / sessions.max(1) as f64 / 1024.0;
     let ms = |us: u64| us as f64 / 1e3;
     let lost_on_server = after.sent_before_end(&seen);
     let rows = vec![
@@ -75,18 +75,13 @@ pub(crate) fn run(options: &Options) -> Result<Table, Error> {
         row("clients", "late, 99.9 %", "ms", ms(seen.late_us.value_at_quantile(0.999))),
         row("clients", "later than 25 ms", "%", seen.share_later_than(LATE_US) * 100.0),
     ];
-    Ok(Table { experiment: "sessions".to_owned(), conditions, rows })
+    let mut results = Results::new("sessions", options.command.clone());
+    (results.notes, results.rows, results.complete) = (conditions, rows, true);
+    Ok(results)
 }
 
 fn row(member: &str, metric: &str, unit: &str, value: f64) -> Row {
-    Row {
-        member: member.to_owned(),
-        parameter: String::new(),
-        metric: metric.to_owned(),
-        unit: unit.to_owned(),
-        figure: Figure::of(vec![value]),
-        relative: None,
-    }
+    Row::new("sessions", member, metric, unit, Figure::of(vec![value]))
 }
 
 /// Two sockets a session; the soft limit is raised as far as it goes. Too low is found out by the

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A case, verified, then timed: the one way every experiment on paths gets its figures.
+//!
+//! A case is a path with its sizes and its sink. It is verified first ([`crate::receiver`]); each
+//! timed run opens the path anew, warms it with a few batches, sends, and is believed only when the
+//! device took all bytes. What the loop costs without sending is measured for the same sizes and
+//! subtracted.
+//!
+//! Sources: the study's section 3.1 (getrusage, repetitions).
+//! Does not do: choose cases or their order; the experiments do.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use paths::{Crossings, Spec, Tally, Transport, Via};
+
+use crate::error::Error;
+use crate::material::{Image, Material};
+use crate::meter::{Cost, Meter, pin};
+use crate::network::{Network, Sink, taken};
+use crate::receiver::{Drain, verify_datagrams, verify_download};
+use crate::sender::{DATAGRAM_BYTES_MAX, Download, Sender};
+
+/// A path with its sizes and its sink, and what was measured.
+pub(crate) struct Case {
+    pub(crate) spec: &'static Spec,
+    pub(crate) sink: Sink,
+    /// Bytes of a datagram, or of a step of a download.
+    pub(crate) bytes: u32,
+    /// Packets a call may carry; 1 for paths of a packet a call and for downloads.
+    pub(crate) segments: u32,
+    pub(crate) samples: Vec<Sample>,
+    /// Why it is measured no more.
+    pub(crate) failed: Option<String>,
+}
+
+impl Case {
+    pub(crate) fn new(spec: &'static Spec, sink: &Sink, bytes: u32, segments: u32) -> Case {
+        Case { spec, sink: sink.clone(), bytes, segments, samples: Vec::new(), failed: None }
+    }
+
+    /// Its place in the results.
+    pub(crate) fn parameters(&self) -> BTreeMap<String, String> {
+        let mut parameters = BTreeMap::new();
+        let mut put = |name: &str, value: String| parameters.insert(name.to_owned(), value);
+        put("transport", self.spec.transport.to_string());
+        put("bytes", self.bytes.to_string());
+        put("sink", self.sink.name().to_owned());
+        if self.segments > 1 {
+            put("segments", self.segments.to_string());
+        }
+        parameters
+    }
+
+    /// One line for notes and progress.
+    pub(crate) fn title(&self) -> String {
+        let Case { spec, bytes, segments, sink, .. } = self;
+        let segments = if *segments > 1 { format!(", {segments} a call") } else { String::new() };
+        format!("{spec}, {bytes} bytes{segments}, {}", sink.name())
+    }
+
+    /// Whether it can be at all: whole frames are not cut by the kernel.
+    pub(crate) fn fits(&self, mtu_bytes: u32) -> bool {
+        let frames = matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. });
+        !frames || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
+    }
+
+    /// Calls a packet (a step, over TCP) and copies a byte that the path claims for these sizes.
+    pub(crate) fn claimed(&self) -> (f64, f64) {
+        let batch = f64::from(self.segments.min(DATAGRAM_BYTES_MAX / self.bytes.max(1)).max(1));
+        let calls = match self.spec.crossings {
+            Crossings::PerPacket(calls) | Crossings::PerStep(calls) => f64::from(calls),
+            Crossings::PerRun(calls) | Crossings::PerBatch(calls) => f64::from(calls) / batch,
+        };
+        let gathered =
+            matches!(self.spec.open, paths::Open::Stream { feed: paths::Feed::Gathered, .. });
+        let headers = if gathered { 12.0 / f64::from(self.bytes) } else { 0.0 };
+        let copies = f64::from(self.spec.copies_per_byte) * (1.0 - headers)
+            + f64::from(self.spec.header_copies) * headers;
+        (calls, copies)
+    }
+}
+
+/// What one timed run gave.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// The bill, s/GB: process and kernel threads, less the loop.
+    pub(crate) bill: f64,
+    /// Of it, what kernel threads took, s/GB.
+    pub(crate) kernel_threads: f64,
+    /// Share of all processors that neither this process nor the kernel's threads had.
+    pub(crate) others_share: f64,
+    /// What the receiving thread took, s/GB; over TCP alone.
+    pub(crate) receiver: f64,
+    /// Calls a packet, or a step.
+    pub(crate) calls: f64,
+    pub(crate) copies: f64,
+    /// Share of the bytes that a zero-copy send copied after all.
+    pub(crate) zerocopy_copied: f64,
+    /// Wall time in which the host of the machine took the processor away.
+    pub(crate) stolen_share: f64,
+}
+
+/// What experiments on paths share.
+pub(crate) struct Bench {
+    pub(crate) network: Network,
+    pub(crate) material: Material,
+    meter: Meter,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Result<Bench, Error> {
+        Self::with(Material::make()?)
+    }
+
+    pub(crate) fn with(material: Material) -> Result<Bench, Error> {
+        let network = Network::new()?;
+        pin(false);
+        Ok(Bench { network, material, meter: Meter::new() })
+    }
+
+    /// Sends some of it to the far end of the veth pair and compares every byte.
+    pub(crate) fn verify(&self, case: &Case, image: &Image) -> Result<(), Error> {
+        match case.spec.transport {
+            Transport::Tcp => {
+                let step_bytes = u64::from(case.bytes);
+                verify_download(case.spec, &self.material.file, step_bytes, &self.network)
+            }
+            _ => {
+                let sizes = (case.bytes, case.segments);
+                verify_datagrams(case.spec, (&self.material, image), sizes, &self.network)
+            }
+        }
+    }
+
+    /// A timed run of at least `bytes` bytes to `to`; `loop_bill` is subtracted.
+    pub(crate) fn time(
+        &self,
+        case: &Case,
+        image: &Image,
+        to: SocketAddr,
+        (bytes, loop_bill): (u64, f64),
+    ) -> Result<Sample, Error> {
+        match case.spec.transport {
+            Transport::Tcp => self.time_download(case, bytes),
+            _ => self.time_datagrams(case, image, to, (bytes, loop_bill)),
+        }
+    }
+
+    fn time_datagrams(
+        &self,
+        case: &Case,
+        image: &Image,
+        to: SocketAddr,
+        (bytes, loop_bill): (u64, f64),
+    ) -> Result<Sample, Error> {
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let sizes = (case.bytes, case.segments);
+        let mut sender = Sender::open(case.spec, &self.material, image, sizes, to)?;
+        let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
+        sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
+        let warm = sender.tally;
+        let before = taken(&case.sink)?;
+        let begun = self.meter.begin();
+        sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
+        let cost = begun.end(Duration::ZERO);
+        let tally = since(&sender.tally, &warm);
+        let there = taken(&case.sink)?.1 - before.1;
+        if there < tally.bytes {
+            return Err(wrong(format!("{} bytes sent, {there} at the device", tally.bytes)));
+        }
+        let mut sample = Sample::of(&cost, &tally, tally.packets, Duration::ZERO);
+        sample.bill = (sample.bill - loop_bill).max(0.0);
+        Ok(sample)
+    }
+
+    fn time_download(&self, case: &Case, bytes: u64) -> Result<Sample, Error> {
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let (drain, to) = Drain::start(&self.network)?;
+        let file = &self.material.file;
+        let mut download = Download::open(case.spec, file, u64::from(case.bytes), to)?;
+        // Past slow start, and the receiver's window grown.
+        download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
+        let (warm, warm_steps) = (download.tally, download.steps);
+        let begun = self.meter.begin();
+        download.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
+        download.finish().map_err(Error::host("shutdown"))?;
+        let (drained, receiver) = drain.finish()?;
+        // The receiver's whole time, warm-up included, by its share of the bytes.
+        let receiver = receiver.mul_f64(bytes as f64 / drained.max(1) as f64);
+        let cost = begun.end(receiver);
+        let tally = since(&download.tally, &warm);
+        if drained != download.tally.bytes {
+            let sent = download.tally.bytes;
+            return Err(wrong(format!("{sent} bytes sent, {drained} received")));
+        }
+        Ok(Sample::of(&cost, &tally, download.steps - warm_steps, receiver))
+    }
+
+    /// What the loop costs for these sizes without sending, s/GB: the median of some runs.
+    pub(crate) fn loop_bill(
+        &self,
+        (bytes, segments): (u32, u32),
+        to: SocketAddr,
+    ) -> Result<f64, Error> {
+        let mut bills = Vec::new();
+        for _ in 0..LOOP_RUNS {
+            let mut sender = Sender::of_nothing(&self.material, (bytes, segments), to)?;
+            let begun = self.meter.begin();
+            // Nothing refuses nothing.
+            let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
+            let cost = begun.end(Duration::ZERO);
+            bills.push(sender.tally.bill(cost.process).unwrap_or(0.0));
+        }
+        bills.sort_by(f64::total_cmp);
+        Ok(bills[bills.len() / 2])
+    }
+}
+
+impl Sample {
+    fn of(cost: &Cost, tally: &Tally, units: u64, receiver: Duration) -> Sample {
+        let bill = |time| tally.bill(time).unwrap_or(0.0);
+        let share = |part: u64| part as f64 / tally.bytes.max(1) as f64;
+        Sample {
+            bill: bill(cost.billed()),
+            kernel_threads: bill(cost.kernel_threads),
+            others_share: cost.others_share(),
+            receiver: bill(receiver),
+            calls: tally.calls as f64 / units.max(1) as f64,
+            copies: share(tally.copied_bytes),
+            zerocopy_copied: share(tally.zerocopy_copied_bytes),
+            stolen_share: cost.stolen.as_secs_f64() / cost.wall.as_secs_f64().max(1e-9),
+        }
+    }
+}
+
+/// What was added to a tally.
+fn since(now: &Tally, before: &Tally) -> Tally {
+    Tally {
+        packets: now.packets - before.packets,
+        bytes: now.bytes - before.bytes,
+        calls: now.calls - before.calls,
+        copied_bytes: now.copied_bytes - before.copied_bytes,
+        zerocopy_copied_bytes: now.zerocopy_copied_bytes - before.zerocopy_copied_bytes,
+        refused: now.refused - before.refused,
+    }
+}
+
+/// Ethernet devices' usual limit, and that of the devices made here.
+pub(crate) const MTU_BYTES: u32 = 1500;
+const IP_AND_UDP_BYTES: u32 = 28;
+const WARM_BATCHES: u64 = 4;
+const WARM_BYTES: u64 = 16 << 20;
+const LOOP_RUNS: usize = 5;
+const LOOP_PACKETS: u64 = 200_000;

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lab cold`: the page cache is empty; what reading ahead is worth.
+//!
+//! The file is dropped from the page cache, then sent once from end to end. Three ways to have it
+//! read: *none* (`POSIX_FADV_RANDOM`: a page when it is touched), *kernel* (its own read-ahead, the
+//! window doubled by `POSIX_FADV_SEQUENTIAL`), and *reader* (as the server does: a thread of its own
+//! makes the next megabytes resident, and what is not there yet is waited for). The bill has the
+//! reader's time in it, as it is a thread of the process, and kernel threads that read.
+//!
+//! Sources: posix_fadvise(2), madvise(2) (`MADV_POPULATE_READ`).
+//! Does not do: empty the cache of a disk or of a virtual machine's host; throughput is that of
+//! whatever lies below the page cache.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use paths::{Feed, Host, Media, Open, PATHS, Spec, Transport};
+use rustix::fs::{Advice, fadvise};
+
+use crate::Options;
+use crate::bench::{Bench, Case};
+use crate::error::Error;
+use crate::material::{Image, Material};
+use crate::meter::Meter;
+use crate::network::Sink;
+use crate::results::{Results, Row};
+use crate::sender::Sender;
+use crate::statistics::Figure;
+use crate::warning::Warning;
+
+use super::paths::USUAL_BYTES;
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reading {
+    None,
+    Kernel,
+    Reader,
+}
+
+impl Reading {
+    const ALL: [Self; 3] = [Self::None, Self::Kernel, Self::Reader];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Kernel => "kernel",
+            Self::Reader => "reader",
+        }
+    }
+
+    fn advice(self) -> Advice {
+        match self {
+            Self::None | Self::Reader => Advice::Random,
+            Self::Kernel => Advice::Sequential,
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Results, Error> {
+    let mut results = Results::new("cold", options.command.clone());
+    let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 5 }).max(1);
+    let mut bench = Bench::new()?;
+    let image = bench.material.image(USUAL_BYTES)?;
+    for media in [&bench.material.file, &image.media] {
+        media.file().sync_all().map_err(Error::host("fsync"))?;
+    }
+    let sink = options.sinks_or(&[Sink::IfbSoftware]).remove(0);
+    let to = bench.network.make(&sink)?;
+    let members = members(options, &mut results);
+    let meter = Meter::new();
+    let of = members.len() * Reading::ALL.len() * rounds;
+    let mut figures: Vec<(&Spec, Reading, Vec<f64>, Vec<f64>)> = Vec::new();
+    for &spec in &members {
+        figures.extend(Reading::ALL.map(|reading| (spec, reading, Vec::new(), Vec::new())));
+    }
+    let mut kept = 0.0_f64;
+    let mut done = 0;
+    for _ in 0..rounds {
+        for (spec, reading, bills, speeds) in &mut figures {
+            let spec = paths::find(spec.transport, spec.name).expect("a member of the list");
+            options.progress(done, of, &format!("{spec}, read ahead: {}", reading.name()));
+            done += 1;
+            if options.stopped() {
+                break;
+            }
+            let case = Case::new(spec, &sink, USUAL_BYTES, SEGMENTS);
+            let run = Run { bench: &bench, image: &image, case, reading: *reading };
+            let (bill, speed, resident) = run.time(&meter, to)?;
+            bills.push(bill);
+            speeds.push(speed);
+            kept = kept.max(resident);
+        }
+    }
+    if kept > RESIDENT_MAX {
+        let file = bench.material.file.name().to_owned();
+        results.warn(Warning::StillInPageCache { file, share: kept });
+    }
+    results.notes.push(format!(
+        "{rounds} rounds, interleaved; a file of {} MB, dropped from the page cache before each \
+         run and sent once; datagrams of {USUAL_BYTES} bytes, {SEGMENTS} a call where a path can",
+        crate::material::FILE_BYTES / 1_000_000
+    ));
+    for (spec, reading, bills, speeds) in figures.into_iter().filter(|f| !f.2.is_empty()) {
+        let row = |metric: &str, unit: &str, samples| {
+            Row::new("cold", spec.name, metric, unit, Figure::of(samples))
+                .with("transport", spec.transport)
+                .with("bytes", USUAL_BYTES)
+                .with("sink", sink.name())
+                .with("read ahead", reading.name())
+        };
+        results.rows.push(row("bill", "s/GB", bills));
+        results.rows.push(row("throughput", "MB/s", speeds));
+    }
+    results.complete = !options.stopped();
+    Ok(results)
+}
+
+fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
+    let host = Host::here();
+    let names: Vec<&str> = match &options.members[..] {
+        [] => MEMBERS.to_vec(),
+        names => names.iter().map(String::as_str).collect(),
+    };
+    let mut members = Vec::new();
+    for spec in PATHS.iter().filter(|spec| spec.transport == Transport::Rtp) {
+        if !names.contains(&spec.name) {
+            continue;
+        }
+        match (spec.probe)(&host) {
+            Ok(()) => members.push(*spec),
+            Err(reason) => results.notes.push(format!("skip: {spec}: {reason}")),
+        }
+    }
+    members
+}
+
+struct Run<'a> {
+    bench: &'a Bench,
+    image: &'a Image,
+    case: Case,
+    reading: Reading,
+}
+
+impl Run<'_> {
+    /// Drops the file, sends it once; bill in s/GB, throughput in MB/s, and the share of the file
+    /// that would not be dropped.
+    fn time(&self, meter: &Meter, to: std::net::SocketAddr) -> Result<(f64, f64, f64), Error> {
+        let wrong = |found: String| Error::Wrong { member: self.case.title(), found };
+        let source = match self.case.spec.open {
+            Open::Stream { feed: Feed::Image, .. } => &self.image.media,
+            _ => &self.bench.material.file,
+        };
+        // Mapped pages are not dropped: each run has a map of its own, made when it is first used.
+        let file = source.file().try_clone().map_err(Error::host("dup"))?;
+        let media = Media::open(file, source.name()).map_err(|error| wrong(error.to_string()))?;
+        fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
+        fadvise(media.file(), 0, None, self.reading.advice()).map_err(|e| wrong(e.to_string()))?;
+        let resident = Material::resident_share(&media);
+        // Asking may itself have read a page here and there.
+        fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
+        let sizes = (self.case.bytes, self.case.segments);
+        let mut sender = Sender::of_media(self.case.spec, &media, sizes, to)?;
+        let all = media.bytes() - media.bytes() % (u64::from(self.case.bytes) * 64);
+        let there = AtomicU64::new(if self.reading == Reading::Reader { 0 } else { u64::MAX });
+        let begun = meter.begin();
+        let began = Instant::now();
+        let sent = std::thread::scope(|scope| {
+            if self.reading == Reading::Reader {
+                scope.spawn(|| read_ahead(&media, &there));
+            }
+            while sender.tally.bytes < all {
+                while sender.reaches() > there.load(Ordering::Acquire) {
+                    std::thread::sleep(LOOK_AGAIN);
+                }
+                sender.step()?;
+            }
+            Ok(())
+        });
+        let wall = began.elapsed();
+        let cost = begun.end(Duration::ZERO);
+        sent.map_err(|error: paths::SendError| wrong(error.to_string()))?;
+        let bill = sender.tally.bill(cost.billed()).expect("bytes were sent");
+        Ok((bill, sender.tally.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
+    }
+}
+
+/// Makes the file resident, a window after the other, and says how far it is.
+fn read_ahead(media: &Media, there: &AtomicU64) {
+    let mut at = 0;
+    while at < media.bytes() {
+        let end = (at + WINDOW_BYTES).min(media.bytes());
+        // What cannot be read is for the sender to find out.
+        let _ = media.make_resident(at..end);
+        at = end;
+        there.store(at, Ordering::Release);
+    }
+    there.store(u64::MAX, Ordering::Release);
+}
+
+/// One of each kind: the reference, the mapped file, the page cache alone.
+const MEMBERS: &[&str] = &["read_writev", "mmap_gso", "wire_sendfile"];
+const SEGMENTS: u32 = 44;
+const WINDOW_BYTES: u64 = 4 << 20;
+const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// Pages that the drop left: more says that something holds them.
+const RESIDENT_MAX: f64 = 0.02;

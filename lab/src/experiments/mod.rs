@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The experiments: one file and one line each.
+//!
+//! Sources: the study's tables and figures, and its future work (`sessions`).
+//! Does not do: print; results are data.
+
+mod batch;
+mod cold;
+pub(crate) mod paths;
+mod sessions;
+
+use crate::error::Error;
+use crate::options::Options;
+use crate::results::Results;
+
+/// Something to measure.
+pub struct Experiment {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    run: fn(&Options) -> Result<Results, Error>,
+}
+
+/// All experiments.
+pub static EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "paths",
+        summary: "the bill of every path from file to socket, by transport, size and sink",
+        run: paths::run,
+    },
+    Experiment {
+        name: "batch",
+        summary: "packets a call against the bill, and against the gaps the receiver sees",
+        run: batch::run,
+    },
+    Experiment {
+        name: "sessions",
+        summary: "a server with many paced sessions: bill, lateness, loss, memory, and how many fit",
+        run: sessions::run,
+    },
+    Experiment {
+        name: "cold",
+        summary: "the page cache is empty: bill and throughput with and without reading ahead",
+        run: cold::run,
+    },
+];
+
+/// The experiment of that name.
+pub fn find(name: &str) -> Option<&'static Experiment> {
+    EXPERIMENTS.iter().find(|experiment| experiment.name == name)
+}
+
+impl Experiment {
+    /// Runs it. The calling process is in a network namespace of its own ([`crate::private`]),
+    /// unless the sink is a device of the machine.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] names what the host lacks; a member that fails is no error but a
+    /// warning among the results.
+    pub fn run(&self, options: &Options) -> Result<Results, Error> {
+        let mut results = (self.run)(options)?;
+        let doubts = crate::Warning::of_rows(&results.rows);
+        results.warnings.extend(doubts);
+        Ok(results)
+    }
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sinks: where the laboratory sends, made in a network namespace of its own and gone with it.
+//!
+//! An `ifb` device takes a packet at its driver's entry and drops it, so that what is measured is
+//! sending and nothing else. It advertises UDP segmentation and swallows a super-packet whole,
+//! which is what a card that segments costs the processor; with `gso_max_segs 1` the kernel
+//! segments before the device, as for a card that cannot. A `veth` pair leads to sockets in a
+//! second namespace, where every byte is checked; those sockets belong to this process, so that a
+//! test needs no second program.
+//!
+//! Nothing here needs root: the program runs itself again by `unshare(1)`, where it may make
+//! devices. Costs some twenty short programs (`ip`, `nsenter`) a run, all before the first figure.
+//!
+//! Sources: unshare(1), user_namespaces(7), ip-link(8), ip-neighbour(8), setns(2); Linux 6.18
+//! `drivers/net/ifb.c` (`ifb_xmit`), `net/core/dev.c` (`gso_features_check`).
+//! Does not do: namespaces by its own system calls; that would need `unsafe` and a process of one
+//! thread. `unshare` of util-linux is on every Linux.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command, Stdio};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::error::Error;
+
+/// Where datagrams go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sink {
+    /// An ifb device that cannot segment: the kernel does.
+    IfbSoftware,
+    /// An ifb device that swallows super-packets: a model of one that segments.
+    IfbDevice,
+    /// A veth pair to verifying sockets in a second namespace.
+    Veth,
+    /// A device of this machine, by name; needs a route by it to the address.
+    Interface(String, Ipv4Addr),
+}
+
+impl Sink {
+    /// The three that need no hardware.
+    pub const MADE: [Self; 3] = [Self::IfbSoftware, Self::IfbDevice, Self::Veth];
+
+    /// Its name on the command line and in results.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::IfbSoftware => "ifb-software",
+            Self::IfbDevice => "ifb-device",
+            Self::Veth => "veth",
+            Self::Interface(name, _) => name,
+        }
+    }
+}
+
+/// The program that runs another in new namespaces: without user namespace for root, who needs none
+/// and keeps all rights; with one for others, or where root may not.
+///
+/// # Errors
+/// [`Error::Unavailable`] with what the host says and what to allow.
+pub fn private() -> Result<Command, Error> {
+    let kinds: [&[&str]; 2] = [&["--net", "--"], &["--user", "--map-root-user", "--net", "--"]];
+    let first = usize::from(!rustix::process::geteuid().is_root());
+    let mut said = String::new();
+    for kind in &kinds[first..] {
+        let tried = Command::new("unshare").args(*kind).arg("true").output();
+        let output = tried.map_err(|error| Error::Unavailable {
+            need: "the program unshare (util-linux)",
+            found: format!("{error}; install util-linux"),
+        })?;
+        if output.status.success() {
+            let mut command = Command::new("unshare");
+            command.args(*kind);
+            return Ok(command);
+        }
+        said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    }
+    Err(Error::Unavailable {
+        need: "a network namespace of its own",
+        found: format!(
+            "{said}; run as root, or allow unprivileged user namespaces \
+             (kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns, \
+             user.max_net_namespaces)"
+        ),
+    })
+}
+
+/// The devices of a run.
+pub(crate) struct Network {
+    far: Option<Far>,
+}
+
+/// The second namespace.
+struct Far {
+    /// Keeps the namespace while it is set up; sockets keep it afterwards.
+    holder: Child,
+}
+
+impl Network {
+    /// Inside a new namespace: brings up loopback.
+    pub(crate) fn new() -> Result<Network, Error> {
+        ip(&["link", "set", "lo", "up"])?;
+        Ok(Network { far: None })
+    }
+
+    /// Makes a sink's device, unless it is there; returns where to send to.
+    pub(crate) fn make(&mut self, sink: &Sink) -> Result<SocketAddr, Error> {
+        match sink {
+            Sink::IfbSoftware => make_ifb(SOFTWARE, Some("1")),
+            Sink::IfbDevice => make_ifb(DEVICE, None),
+            Sink::Veth => self.make_veth(),
+            Sink::Interface(name, to) => check_route(name, *to),
+        }
+    }
+
+    fn make_veth(&mut self) -> Result<SocketAddr, Error> {
+        if self.far.is_none() {
+            let holder = Command::new("unshare")
+                .args(["--net", "--", "sleep", "infinity"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .spawn()
+                .map_err(Error::host("unshare --net"))?;
+            self.far = Some(Far { holder });
+            let far = self.far.as_ref().expect("just made");
+            far.wait_for_namespace()?;
+            let id = far.holder.id().to_string();
+            let (near, there) = (VETH.device, "far");
+            ip(&["link", "add", near, "type", "veth", "peer", "name", there])?;
+            ip(&["link", "set", near, "address", &hardware(VETH.number, 1)])?;
+            ip(&["link", "set", there, "address", &hardware(VETH.number, 2)])?;
+            ip(&["link", "set", there, "netns", &id])?;
+            ip(&["addr", "add", &format!("{}/24", VETH.address(1)), "dev", near])?;
+            ip(&["link", "set", near, "up"])?;
+            far.ip(&["link", "set", "lo", "up"])?;
+            far.ip(&["addr", "add", &format!("{}/24", VETH.address(2)), "dev", there])?;
+            far.ip(&["link", "set", there, "up"])?;
+            neighbour(&VETH)?;
+        }
+        Ok(VETH.sink())
+    }
+
+    /// Makes a socket of the second namespace: `make` runs there.
+    fn in_far<T: Send>(
+        &self,
+        make: impl FnOnce() -> std::io::Result<T> + Send,
+    ) -> Result<T, Error> {
+        let far = self.far.as_ref().expect("the veth pair is made first");
+        let path = format!("/proc/{}/ns/net", far.holder.id());
+        let namespace = File::open(&path).map_err(Error::host(path))?;
+        let made = std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                // The thread ends with its namespace; the others never leave theirs.
+                let kind = Some(LinkNameSpaceType::Network);
+                move_into_link_name_space(namespace.as_fd(), kind)?;
+                make()
+            });
+            thread.join().expect("it does not panic")
+        });
+        made.map_err(Error::host("a socket in the second namespace"))
+    }
+
+    /// A datagram socket behind the veth pair.
+    pub(crate) fn far_udp(&self, port: u16) -> Result<UdpSocket, Error> {
+        self.in_far(move || UdpSocket::bind((VETH.address(2), port)))
+    }
+
+    /// A listening socket behind the veth pair.
+    pub(crate) fn far_tcp(&self) -> Result<TcpListener, Error> {
+        self.in_far(|| TcpListener::bind((VETH.address(2), 0)))
+    }
+}
+
+impl Far {
+    /// `unshare` makes the namespace a moment after it was started.
+    fn wait_for_namespace(&self) -> Result<(), Error> {
+        let link = |id: &str| std::fs::read_link(format!("/proc/{id}/ns/net"));
+        let id = self.holder.id().to_string();
+        for _ in 0..NAMESPACE_LOOKS {
+            if let (Ok(own), Ok(there)) = (link("self"), link(&id))
+                && own != there
+            {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        Err(Error::Unavailable {
+            need: "a second network namespace",
+            found: "unshare --net made none; see user.max_net_namespaces".to_owned(),
+        })
+    }
+
+    fn ip(&self, arguments: &[&str]) -> Result<(), Error> {
+        let id = self.holder.id().to_string();
+        let enter = ["--target", &id, "--net", "--", "ip"];
+        call("nsenter", &[&enter, arguments].concat())
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// A device of ours and its network: number 10.99.n.0/24, ours is .1.
+struct Made {
+    device: &'static str,
+    number: u8,
+}
+
+impl Made {
+    fn address(&self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 99, self.number, host)
+    }
+
+    fn sink(&self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(self.address(2)), SINK_PORT)
+    }
+}
+
+/// The device of a sink, as `ip link` calls it.
+pub(crate) fn device(sink: &Sink) -> &str {
+    match sink {
+        Sink::IfbSoftware => SOFTWARE.device,
+        Sink::IfbDevice => DEVICE.device,
+        Sink::Veth => VETH.device,
+        Sink::Interface(name, _) => name,
+    }
+}
+
+fn make_ifb(made: Made, gso_max_segs: Option<&str>) -> Result<SocketAddr, Error> {
+    let device = made.device;
+    if std::fs::exists(format!("/sys/class/net/{device}")).unwrap_or(false)
+        || ip(&["link", "show", "dev", device]).is_ok()
+    {
+        return Ok(made.sink());
+    }
+    ip(&["link", "add", device, "type", "ifb"])?;
+    if let Some(segments) = gso_max_segs {
+        ip(&["link", "set", "dev", device, "gso_max_segs", segments])?;
+    }
+    ip(&["addr", "add", &format!("{}/24", made.address(1)), "dev", device])?;
+    ip(&["link", "set", device, "up"])?;
+    neighbour(&made)?;
+    Ok(made.sink())
+}
+
+/// A permanent entry: a sink answers no question.
+fn neighbour(made: &Made) -> Result<(), Error> {
+    let (there, hardware) = (made.address(2).to_string(), hardware(made.number, 2));
+    ip(&["neigh", "replace", &there, "lladdr", &hardware, "dev", made.device, "nud", "permanent"])
+}
+
+fn hardware(network: u8, host: u8) -> String {
+    format!("02:00:00:63:{network:02x}:{host:02x}")
+}
+
+/// That `to` is reached by that device and no other: load goes nowhere it was not sent.
+fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
+    let address = to.to_string();
+    let output = Command::new("ip")
+        .args(["-json", "route", "get", &address])
+        .output()
+        .map_err(Error::host("ip route get"))?;
+    let routes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    match routes[0]["dev"].as_str() {
+        Some(device) if device == name => Ok(SocketAddr::new(to.into(), SINK_PORT)),
+        found => Err(Error::Host {
+            what: format!("--interface {name} --to {to}"),
+            found: format!(
+                "the route to {to} leads by {}; write an address behind {name}",
+                found.unwrap_or("no device")
+            ),
+        }),
+    }
+}
+
+/// Packets and bytes that a sink's device was given so far: proof that they were sent.
+pub(crate) fn taken(sink: &Sink) -> Result<(u64, u64), Error> {
+    let device = device(sink);
+    // What an ifb device is given to transmit it counts as received.
+    let column = if matches!(sink, Sink::IfbSoftware | Sink::IfbDevice) { 0 } else { 8 };
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")
+        .map_err(Error::host("/proc/thread-self/net/dev"))?;
+    let line = table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
+    let columns: Vec<u64> =
+        line.unwrap_or("").split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    match (columns.get(column), columns.get(column + 1)) {
+        (Some(&bytes), Some(&packets)) => Ok((packets, bytes)),
+        _ => Err(Error::Host {
+            what: format!("counters of {device} in /proc/thread-self/net/dev"),
+            found: "no such line; the device is gone".to_owned(),
+        }),
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), Error> {
+    call("ip", arguments)
+}
+
+fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| Error::Unavailable {
+        need: "the programs ip (iproute2) and nsenter (util-linux)",
+        found: format!("{program}: {error}; install iproute2 and util-linux"),
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Host {
+        what: format!("{program} {}", arguments.join(" ")),
+        found: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}
+
+const SOFTWARE: Made = Made { device: "software", number: 1 };
+const DEVICE: Made = Made { device: "device", number: 2 };
+const VETH: Made = Made { device: "near", number: 3 };
+const SINK_PORT: u16 = 5004;
+/// Two milliseconds each.
+const NAMESPACE_LOOKS: u32 = 1000;

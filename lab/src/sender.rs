@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One member at work: datagrams by a stream path, or a file over TCP.
+//!
+//! The loop is what a server's is, less the pacing: headers are made, a batch is put together, the
+//! path is called; a full socket is waited for by poll(2). What the loop itself costs is measured
+//! with a path that sends nothing ([`Nothing`]) and subtracted from every bill.
+//!
+//! Sources: the study's section 3.3 to 3.5.
+//! Does not do: time anything.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+
+use paths::{
+    Batch, Destination, DownloadPath, Feed, Media, Open, Piece, SendError, Spec, StreamPath, Tally,
+    Transport,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
+
+use crate::error::Error;
+use crate::material::{HEADER_BYTES, Image, Material, header};
+
+/// A datagram may be this long over IPv4.
+pub(crate) const DATAGRAM_BYTES_MAX: u32 = 65_507;
+
+/// Sends the material's packets in batches, from the first again after the last.
+pub(crate) struct Sender<'a> {
+    path: Box<dyn StreamPath>,
+    to: Destination,
+    media: &'a Media,
+    form: Layout,
+    datagram_bytes: u32,
+    packets: u64,
+    batch_packets: u32,
+    next: u64,
+    heads: Vec<u8>,
+    pub(crate) tally: Tally,
+}
+
+#[derive(Clone, Copy)]
+enum Layout {
+    /// Headers from memory, payloads from the file.
+    Gathered,
+    /// Datagrams one after the other in the file.
+    Image,
+}
+
+impl<'a> Sender<'a> {
+    /// `segments` is how many packets a call may carry and a batch has, as far as 64 KiB allow.
+    pub(crate) fn open(
+        spec: &'static Spec,
+        material: &'a Material,
+        image: &'a Image,
+        (datagram_bytes, segments): (u32, u32),
+        to: SocketAddr,
+    ) -> Result<Sender<'a>, Error> {
+        let media = match (spec.open, spec.transport) {
+            (Open::Stream { feed: Feed::Image, .. }, Transport::Rtp) => &image.media,
+            _ => &material.file,
+        };
+        Self::of_media(spec, media, (datagram_bytes, segments), to)
+    }
+
+    /// Sends from `media`: a wire image or the file, as the path wants it.
+    pub(crate) fn of_media(
+        spec: &'static Spec,
+        media: &'a Media,
+        (datagram_bytes, segments): (u32, u32),
+        to: SocketAddr,
+    ) -> Result<Sender<'a>, Error> {
+        let Open::Stream { feed, open, .. } = spec.open else {
+            panic!("{spec} does not send datagrams");
+        };
+        let path = open().map_err(|error| failed(spec, &error))?;
+        let form = match feed {
+            Feed::Gathered => Layout::Gathered,
+            Feed::Image => Layout::Image,
+        };
+        Self::with(path, (media, form), (datagram_bytes, segments), to)
+            .map_err(|found| Error::Host { what: spec.to_string(), found })
+    }
+
+    /// The loop alone: batches are made and sent nowhere.
+    pub(crate) fn of_nothing(
+        material: &'a Material,
+        (datagram_bytes, segments): (u32, u32),
+        to: SocketAddr,
+    ) -> Result<Sender<'a>, Error> {
+        let what = (&material.file, Layout::Image);
+        Self::with(Box::new(Nothing), what, (datagram_bytes, segments), to)
+            .map_err(|found| Error::Host { what: "the loop".to_owned(), found })
+    }
+
+    fn with(
+        path: Box<dyn StreamPath>,
+        (media, form): (&'a Media, Layout),
+        (datagram_bytes, segments): (u32, u32),
+        to: SocketAddr,
+    ) -> Result<Sender<'a>, String> {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
+        let socket = socket.and_then(|socket| socket.connect(to).map(|()| socket));
+        let socket = socket.map_err(|error| format!("a socket to {to}: {error}"))?;
+        let mut to = Destination::new(socket, to.to_string()).map_err(|e| e.to_string())?;
+        to.limit_segments(segments);
+        let packet_bytes = match form {
+            Layout::Gathered => datagram_bytes - HEADER_BYTES,
+            Layout::Image => datagram_bytes,
+        };
+        Ok(Sender {
+            path,
+            to,
+            media,
+            form,
+            datagram_bytes,
+            packets: media.bytes() / u64::from(packet_bytes),
+            batch_packets: segments.min(DATAGRAM_BYTES_MAX / datagram_bytes).max(1),
+            next: 0,
+            heads: Vec::new(),
+            tally: Tally::default(),
+        })
+    }
+
+    /// Packets of the next batch: its first, and how many.
+    pub(crate) fn coming(&self) -> (u64, u32) {
+        let first =
+            if self.next + u64::from(self.batch_packets) > self.packets { 0 } else { self.next };
+        (first, self.batch_packets)
+    }
+
+    /// Sends a batch, or what is left of one; returns which packets that were.
+    pub(crate) fn step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
+        let (first, count) = self.coming();
+        let taken = match self.form {
+            Layout::Image => {
+                let bytes = u64::from(self.datagram_bytes);
+                let all = u64::from(count) * bytes;
+                let batch =
+                    Batch::image(self.media, count, self.datagram_bytes, first * bytes, all);
+                self.path.send(&batch, &mut self.to, &mut self.tally)
+            }
+            Layout::Gathered => {
+                let bytes = u64::from(self.datagram_bytes - HEADER_BYTES);
+                self.heads.clear();
+                self.heads.extend((first..first + u64::from(count)).flat_map(header));
+                let pieces = [Piece { offset: first * bytes, bytes: u64::from(count) * bytes }];
+                let (size, heads) = (self.datagram_bytes, &self.heads);
+                let batch = Batch::gathered(self.media, count, size, heads, &pieces);
+                self.path.send(&batch, &mut self.to, &mut self.tally)
+            }
+        };
+        match taken {
+            Ok(taken) => self.next = first + u64::from(taken),
+            Err(SendError::Blocked) => {
+                self.next = first;
+                wait_writable(&self.to);
+                return Ok(first..first);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(first..self.next)
+    }
+
+    /// Sends until `bytes` more have been taken.
+    pub(crate) fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
+        let end = self.tally.bytes + bytes;
+        while self.tally.bytes < end {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// The byte of the file before which the coming batch ends.
+    pub(crate) fn reaches(&self) -> u64 {
+        let (first, count) = self.coming();
+        let bytes = match self.form {
+            Layout::Gathered => self.datagram_bytes - HEADER_BYTES,
+            Layout::Image => self.datagram_bytes,
+        };
+        (first + u64::from(count)) * u64::from(bytes)
+    }
+}
+
+/// A path that sends nothing: what is left of a run is the loop.
+struct Nothing;
+
+impl StreamPath for Nothing {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        _: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        tally.packets += u64::from(batch.packets);
+        tally.bytes += std::hint::black_box(batch).bytes;
+        Ok(batch.packets)
+    }
+}
+
+/// Sends the file over a TCP connection, from its start again after its end.
+pub(crate) struct Download<'a> {
+    path: Box<dyn DownloadPath>,
+    socket: TcpStream,
+    media: &'a Media,
+    step_bytes: u64,
+    at: u64,
+    pub(crate) tally: Tally,
+    /// Calls of the path, those included that found the socket full.
+    pub(crate) steps: u64,
+}
+
+impl<'a> Download<'a> {
+    pub(crate) fn open(
+        spec: &'static Spec,
+        media: &'a Media,
+        step_bytes: u64,
+        to: SocketAddr,
+    ) -> Result<Download<'a>, Error> {
+        let Open::Download(open) = spec.open else { panic!("{spec} does not download") };
+        let path = open().map_err(|error| failed(spec, &error))?;
+        let socket = TcpStream::connect(to);
+        let socket = socket.and_then(|s| s.set_nonblocking(true).map(|()| s));
+        let socket = socket.map_err(Error::host(format!("{spec}: a connection to {to}")))?;
+        // As a server does from head to last byte: full segments, whatever the steps are.
+        set_tcp_cork(&socket, true).map_err(|error| failed(spec, &error))?;
+        // In every kernel, and without a timer a segment: BBR's pacing, which some hosts have for
+        // all connections, costs a virtual machine more than sending does.
+        set_tcp_congestion(&socket, "reno").map_err(|error| failed(spec, &error))?;
+        Ok(Download { path, socket, media, step_bytes, at: 0, tally: Tally::default(), steps: 0 })
+    }
+
+    pub(crate) fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
+        let end = self.tally.bytes + bytes;
+        while self.tally.bytes < end {
+            let left = self.media.bytes() - self.at;
+            let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
+            let socket = self.socket.as_fd();
+            self.steps += 1;
+            match self.path.send(self.media, self.at, wanted, socket, &mut self.tally) {
+                Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
+                Err(SendError::Blocked) => wait_writable(&self.socket),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn finish(&self) -> std::io::Result<()> {
+        self.socket.shutdown(std::net::Shutdown::Write)
+    }
+}
+
+fn wait_writable(socket: &impl AsFd) {
+    let mut asked = [PollFd::new(socket, PollFlags::OUT)];
+    // Interrupted or not: the send is made again.
+    let _ = poll(&mut asked, None);
+}
+
+fn failed(spec: &Spec, error: &dyn std::fmt::Display) -> Error {
+    Error::Host { what: spec.to_string(), found: error.to_string() }
+}
