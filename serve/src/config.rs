@@ -8,10 +8,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use paths::{Feed, Host, Open, Spec, Transport};
-
+use crate::choice::Bill;
 use crate::error::Error;
-use crate::pacer::Choice;
 use crate::ports::MediaPorts;
 
 /// Options of a server.
@@ -35,6 +33,8 @@ pub struct Config {
     pub media_ports: MediaPorts,
     /// Paths forced by name: at most one for streams and one for downloads.
     pub paths: Vec<String>,
+    /// What paths cost on this machine; the cheapest are used. Empty: a usual order.
+    pub bills: Vec<Bill>,
     /// Pacer threads; one per core by default.
     pub pacers: Option<usize>,
     /// A session nobody has heard from for this long ends (RFC 2326 §12.37).
@@ -71,6 +71,7 @@ impl Config {
             burst: Duration::from_millis(20),
             media_ports: MediaPorts::One(0),
             paths: Vec::new(),
+            bills: Vec::new(),
             pacers: None,
             session_timeout: Duration::from_secs(60),
             patience: Patience {
@@ -101,96 +102,7 @@ impl Config {
         }
         Ok(())
     }
-
-    /// The paths to use: the forced ones, else the cheapest this host has.
-    pub(crate) fn choose(&self) -> Result<Chosen, Error> {
-        let host = Host::here();
-        let mut chosen = Chosen {
-            streams: Choice {
-                gathered: cheapest(Transport::Rtp, GATHERED, &host)
-                    .expect("the reference has no needs"),
-                image: cheapest(Transport::Rtp, IMAGED, &host).filter(|_| self.cache_bytes_max > 0),
-            },
-            download: cheapest(Transport::Tcp, DOWNLOADS, &host)
-                .expect("the reference has no needs"),
-        };
-        let (mut stream, mut download) = (None, None);
-        for name in &self.paths {
-            let served = [Transport::Rtp, Transport::Tcp];
-            let spec = served.iter().find_map(|&transport| paths::find(transport, name));
-            let spec = spec.ok_or_else(|| unknown(name))?;
-            (spec.probe)(&host).map_err(|unavailable| Error::Option {
-                option: "--path",
-                found: name.clone(),
-                cure: unavailable.to_string(),
-            })?;
-            let slot = match spec.open {
-                Open::Stream { .. } => &mut stream,
-                Open::Download(_) => &mut download,
-            };
-            if slot.replace(spec).is_some_and(|other: &Spec| other.name != spec.name) {
-                return Err(Error::Option {
-                    option: "--path",
-                    found: self.paths.join(", "),
-                    cure: "force one path for streams and one for downloads at most".to_owned(),
-                });
-            }
-        }
-        if let Some(spec) = stream {
-            chosen.streams = self.forced(spec, chosen.streams)?;
-        }
-        chosen.download = download.unwrap_or(chosen.download);
-        Ok(chosen)
-    }
-
-    fn forced(&self, spec: &'static Spec, default: Choice) -> Result<Choice, Error> {
-        match spec.open {
-            Open::Stream { feed: Feed::Image, .. } if self.cache_bytes_max == 0 => {
-                Err(Error::Option {
-                    option: "--path",
-                    found: spec.name.to_owned(),
-                    cure: "it sends wire images, which --cache-size 0 forbids; write a size"
-                        .to_owned(),
-                })
-            }
-            Open::Stream { feed: Feed::Image, .. } => Ok(Choice { image: Some(spec), ..default }),
-            _ => Ok(Choice { gathered: spec, image: None }),
-        }
-    }
 }
 
-/// The paths of a running server.
-#[derive(Clone, Copy)]
-pub(crate) struct Chosen {
-    pub(crate) streams: Choice,
-    pub(crate) download: &'static Spec,
-}
-
-/// The first of `names` that this host has.
-fn cheapest(transport: Transport, names: &[&str], host: &Host) -> Option<&'static Spec> {
-    let specs =
-        names.iter().map(|name| paths::find(transport, name).expect("a member of the list"));
-    specs.into_iter().find(|spec| match (spec.probe)(host) {
-        Ok(()) => true,
-        Err(unavailable) => {
-            tracing::warn!("path {}: {unavailable}", spec.name);
-            false
-        }
-    })
-}
-
-fn unknown(name: &str) -> Error {
-    let known: Vec<_> = paths::PATHS.iter().map(|spec| spec.name).collect();
-    Error::Option {
-        option: "--path",
-        found: name.to_owned(),
-        cure: format!("write one of {}", known.join(", ")),
-    }
-}
-
-/// By their bill (`pagewire lab paths`), the cheapest first and the reference last.
-const GATHERED: &[&str] = &["mmap_gso", "mmap_writev", "read_writev"];
-const IMAGED: &[&str] = &["wire_sendfile"];
-const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
 /// Beyond this a burst would overflow the receivers' default socket buffers at common rates.
 const BURST_MS_MAX: u128 = 200;

@@ -12,6 +12,7 @@
 mod access;
 mod asset;
 mod cache;
+mod choice;
 pub mod client;
 mod config;
 mod control;
@@ -30,6 +31,7 @@ mod server;
 mod session;
 mod site;
 
+pub use choice::Bill;
 pub use config::{Config, Patience};
 pub use error::Error;
 pub use library::Summary;

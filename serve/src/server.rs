@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use crate::access::Folder;
 use crate::cache::Cache;
+use crate::choice::choose;
 use crate::config::Config;
 use crate::error::Error;
 use crate::image::Images;
@@ -45,7 +46,7 @@ impl Server {
 
     async fn start_with(config: Config, fetch: Fetch) -> Result<Server, Error> {
         config.check()?;
-        let chosen = config.choose()?;
+        let chosen = choose(&config)?;
         raise_descriptor_limit();
         let folder = Arc::new(Folder::open(&config.folder)?);
         let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use stream::{Over, Stream, ticks};
 
+use crate::choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::error::Error;
 use crate::meter::PacerMeter;
 use crate::resident::Asker;
@@ -69,15 +70,6 @@ pub(crate) struct Event {
     pub(crate) over: Over,
 }
 
-/// The paths in use.
-#[derive(Clone, Copy)]
-pub(crate) struct Choice {
-    /// Sends from the file, header by header.
-    pub(crate) gathered: &'static Spec,
-    /// Sends from the wire image, where there is one.
-    pub(crate) image: Option<&'static Spec>,
-}
-
 /// All pacers.
 pub(crate) struct Pacers {
     pacers: Vec<Pacer>,
@@ -110,8 +102,8 @@ impl Pacers {
         for (index, meter) in meters.iter().enumerate() {
             let (commands, inbox) = channel();
             let tools = Tools {
-                gathered: open(choice.gathered)?,
-                image: choice.image.map(open).transpose()?,
+                gathered: Sending::open(choice.gathered)?,
+                image: choice.image.map(Sending::open).transpose()?,
                 gather: Gather::default(),
                 meter: meter.clone(),
                 readers: readers.clone(),
@@ -184,12 +176,34 @@ impl Handle {
 
 /// What a thread works with; shared by its sessions.
 pub(crate) struct Tools {
-    gathered: Box<dyn StreamPath>,
-    image: Option<Box<dyn StreamPath>>,
+    gathered: Sending,
+    image: Option<Sending>,
     gather: Gather,
     meter: Arc<Mutex<PacerMeter>>,
     readers: Asker,
     burst: Duration,
+}
+
+/// A path for short bursts, and another for long ones where that is cheaper.
+struct Sending {
+    short: Box<dyn StreamPath>,
+    long: Option<Box<dyn StreamPath>>,
+}
+
+impl Sending {
+    fn open(specs: ByBurst) -> Result<Sending, Error> {
+        let differ = specs.short.name != specs.long.name;
+        let long = differ.then(|| open(specs.long)).transpose()?;
+        Ok(Sending { short: open(specs.short)?, long })
+    }
+
+    /// The path for a batch of so many packets.
+    fn of(&mut self, packets: u64) -> &mut dyn StreamPath {
+        match &mut self.long {
+            Some(long) if packets >= LONG_FROM_PACKETS => &mut **long,
+            _ => &mut *self.short,
+        }
+    }
 }
 
 impl Tools {

@@ -260,7 +260,7 @@ fn send_image(
     let count = (packets.end - packets.start) as u32;
     let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
     let path = tools.image.as_mut().expect("the form is chosen by the path being there");
-    path.send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+    path.of(count.into()).send(&batch, to, &mut tools.meter.lock().unwrap().tally)
 }
 
 fn send_gathered(
@@ -276,7 +276,7 @@ fn send_gathered(
     tools.gather.fill(plan, packets, shift);
     let (heads, pieces) = (tools.gather.heads(), tools.gather.pieces());
     let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
-    tools.gathered.send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+    tools.gathered.of(count.into()).send(&batch, to, &mut tools.meter.lock().unwrap().tally)
 }
 
 /// A duration in the plan's ticks.

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Which path sends what: by what each costs on this machine, or by name.
+//!
+//! Whoever starts the server may hand it the bills of paths ([`Bill`], from a calibration). Then
+//! the cheapest that can serve is taken, for short and for long bursts apart, since what is saved
+//! by one call for many packets depends on how many there are. Without bills the order is that of a
+//! machine that was measured before ([`GATHERED`] and its like). What was chosen is logged, and why
+//! each cheaper path was not.
+//!
+//! Sources: `pagewire lab paths`.
+//! Does not do: measure; look at a running session.
+
+use paths::{Feed, Host, Open, Spec, Transport, Via};
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// What a path costs on this machine.
+#[derive(Debug, Clone)]
+pub struct Bill {
+    /// `rtp` or `tcp`.
+    pub transport: String,
+    /// Its name.
+    pub path: String,
+    /// Packets of a burst it was timed with; 0 for downloads.
+    pub burst_packets: u32,
+    /// Processor seconds per 10⁹ bytes; `None` where it could not be used.
+    pub seconds_per_gb: Option<f64>,
+}
+
+/// The paths of a running server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) streams: Choice,
+    pub(crate) download: &'static Spec,
+}
+
+/// The paths of streams.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Choice {
+    /// Sends from the file, header by header.
+    pub(crate) gathered: ByBurst,
+    /// Sends from the wire image, where there is one.
+    pub(crate) image: Option<ByBurst>,
+}
+
+/// A path for short bursts and one for long ones, often the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ByBurst {
+    pub(crate) short: &'static Spec,
+    pub(crate) long: &'static Spec,
+}
+
+impl ByBurst {
+    fn always(spec: &'static Spec) -> ByBurst {
+        ByBurst { short: spec, long: spec }
+    }
+}
+
+/// The paths to use: the forced ones, else the cheapest this host has.
+pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
+    let host = Host::here();
+    let search = Search { host: &host, bills: &config.bills };
+    let image = |path: &Ranked| config.cache_bytes_max > 0 && path.feed() == Some(Feed::Image);
+    let gathered = |path: &Ranked| path.feed() == Some(Feed::Gathered);
+    let streams = Choice {
+        gathered: search.by_burst(GATHERED, &gathered).expect("the reference has no needs"),
+        image: search.by_burst(IMAGED, &image),
+    };
+    let download = search.cheapest(Transport::Tcp, 0, DOWNLOADS, &|_| true);
+    let download = download.expect("the reference has no needs").spec;
+    let mut chosen = Chosen { streams, download };
+    let (mut stream, mut forced_download) = (None, None);
+    for name in &config.paths {
+        let served = [Transport::Rtp, Transport::Tcp];
+        let spec = served.iter().find_map(|&transport| paths::find(transport, name));
+        let spec = spec.ok_or_else(|| unknown(name))?;
+        (spec.probe)(&host).map_err(|unavailable| Error::Option {
+            option: "--path",
+            found: name.clone(),
+            cure: unavailable.to_string(),
+        })?;
+        let slot = match spec.open {
+            Open::Stream { .. } => &mut stream,
+            Open::Download(_) => &mut forced_download,
+        };
+        if slot.replace(spec).is_some_and(|other: &Spec| other.name != spec.name) {
+            return Err(Error::Option {
+                option: "--path",
+                found: config.paths.join(", "),
+                cure: "force one path for streams and one for downloads at most".to_owned(),
+            });
+        }
+    }
+    if let Some(spec) = stream {
+        chosen.streams = forced(spec, chosen.streams, config)?;
+    }
+    chosen.download = forced_download.unwrap_or(chosen.download);
+    chosen.log();
+    Ok(chosen)
+}
+
+fn forced(spec: &'static Spec, default: Choice, config: &Config) -> Result<Choice, Error> {
+    match spec.open {
+        Open::Stream { feed: Feed::Image, .. } if config.cache_bytes_max == 0 => {
+            Err(Error::Option {
+                option: "--path",
+                found: spec.name.to_owned(),
+                cure: "it sends wire images, which --cache-size 0 forbids; write a size".to_owned(),
+            })
+        }
+        Open::Stream { feed: Feed::Image, .. } => {
+            Ok(Choice { image: Some(ByBurst::always(spec)), ..default })
+        }
+        _ => Ok(Choice { gathered: ByBurst::always(spec), image: None }),
+    }
+}
+
+impl Chosen {
+    fn log(&self) {
+        let pair = |pair: ByBurst| match pair.short.name == pair.long.name {
+            true => pair.short.name.to_owned(),
+            false => format!("{} (long bursts: {})", pair.short.name, pair.long.name),
+        };
+        let gathered = pair(self.streams.gathered);
+        match self.streams.image {
+            Some(image) => {
+                tracing::info!("streams by {}, without image by {gathered}", pair(image))
+            }
+            None => tracing::info!("streams by {gathered}, without wire images"),
+        }
+        tracing::info!("downloads by {}", self.download.name);
+    }
+}
+
+/// A path and what it costs here, if that is known.
+struct Ranked {
+    spec: &'static Spec,
+    bill: Option<f64>,
+}
+
+impl Ranked {
+    fn feed(&self) -> Option<Feed> {
+        match self.spec.open {
+            Open::Stream { feed, .. } => Some(feed),
+            Open::Download(_) => None,
+        }
+    }
+
+    /// Why it is not taken by itself, though it may be named.
+    fn refusal(&self, host: &Host) -> Option<String> {
+        if let Open::Stream { via: Via::Device, .. } = self.spec.open {
+            return Some("puts frames past routing and firewall; by --path alone".to_owned());
+        }
+        (self.spec.probe)(host).err().map(|unavailable| unavailable.to_string())
+    }
+}
+
+struct Search<'a> {
+    host: &'a Host,
+    bills: &'a [Bill],
+}
+
+impl Search<'_> {
+    fn by_burst(&self, usual: &[&str], fits: &dyn Fn(&Ranked) -> bool) -> Option<ByBurst> {
+        let [short, long] = BURSTS;
+        let short = self.cheapest(Transport::Rtp, short, usual, fits)?;
+        let long = self.cheapest(Transport::Rtp, long, usual, fits)?;
+        Some(ByBurst { short: short.spec, long: long.spec })
+    }
+
+    /// The cheapest that fits and can be used; with no bills the first of `usual`.
+    fn cheapest(
+        &self,
+        transport: Transport,
+        burst_packets: u32,
+        usual: &[&str],
+        fits: &dyn Fn(&Ranked) -> bool,
+    ) -> Option<Ranked> {
+        let ranked = self.ranked(transport, burst_packets, usual);
+        let mut refused = Vec::new();
+        for path in ranked.into_iter().filter(|path| fits(path)) {
+            let Some(reason) = path.refusal(self.host) else {
+                let cost = path.bill.map_or(String::new(), |bill| format!(" ({bill:.3} s/GB)"));
+                let burst = match burst_packets {
+                    0 => String::new(),
+                    packets => format!(", {packets} packets a burst"),
+                };
+                let name = path.spec.name;
+                tracing::info!("path for {transport}{burst}: {name}{cost}");
+                for line in refused {
+                    tracing::info!("better ranked but not used: {line}");
+                }
+                return Some(path);
+            };
+            refused.push(format!("{}: {reason}", path.spec));
+        }
+        None
+    }
+
+    /// By bill, the cheapest first; then those of `usual` that have none.
+    fn ranked(&self, transport: Transport, burst_packets: u32, usual: &[&str]) -> Vec<Ranked> {
+        let of_burst = self.bills.iter().filter(|bill| {
+            bill.transport == transport.name() && bill.burst_packets == burst_packets
+        });
+        let mut ranked: Vec<Ranked> = of_burst
+            .filter_map(|bill| {
+                let spec = paths::find(transport, &bill.path)?;
+                Some(Ranked { spec, bill: Some(bill.seconds_per_gb?) })
+            })
+            .collect();
+        ranked.sort_by(|a, b| a.bill.unwrap_or(f64::MAX).total_cmp(&b.bill.unwrap_or(f64::MAX)));
+        for name in usual {
+            let spec = paths::find(transport, name).expect("a member of the list");
+            if !ranked.iter().any(|path| std::ptr::eq(path.spec, spec)) {
+                ranked.push(Ranked { spec, bill: None });
+            }
+        }
+        ranked
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    let known = paths::PATHS.iter().filter(|spec| spec.transport != Transport::Udp);
+    let mut known: Vec<_> = known.map(|spec| spec.name).collect();
+    known.dedup();
+    Error::Option {
+        option: "--path",
+        found: name.to_owned(),
+        cure: format!("write auto, or one of {}", known.join(", ")),
+    }
+}
+
+/// By their bill where they were measured first (`pagewire lab paths`), the reference last.
+const GATHERED: &[&str] = &["mmap_gso", "mmap_writev", "read_writev"];
+const IMAGED: &[&str] = &["wire_sendfile"];
+const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
+/// Packets of a short burst and of a long one, as bills are made for.
+const BURSTS: [u32; 2] = [10, 44];
+/// From so many packets on a burst is a long one: between the two, by ratio.
+pub(crate) const LONG_FROM_PACKETS: u64 = 21;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bill(path: &str, burst_packets: u32, seconds_per_gb: Option<f64>) -> Bill {
+        let transport = if burst_packets == 0 { "tcp" } else { "rtp" }.to_owned();
+        Bill { transport, path: path.to_owned(), burst_packets, seconds_per_gb }
+    }
+
+    fn with(bills: Vec<Bill>) -> Config {
+        let mut config = Config::new("/");
+        config.bills = bills;
+        config
+    }
+
+    #[test]
+    fn without_bills_the_order_is_the_usual_one() {
+        let chosen = choose(&with(Vec::new())).unwrap();
+        assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
+        assert_eq!(chosen.download.name, "sendfile");
+    }
+
+    #[test]
+    fn the_cheapest_is_taken_for_each_length_of_burst() {
+        let chosen = choose(&with(vec![
+            bill("mmap_gso", 10, Some(0.5)),
+            bill("mmap_writev", 10, Some(0.4)),
+            bill("mmap_gso", 44, Some(0.2)),
+            bill("mmap_writev", 44, Some(0.4)),
+            bill("read_write", 0, Some(0.1)),
+            bill("sendfile", 0, Some(0.2)),
+        ]));
+        let chosen = chosen.unwrap();
+        let gathered = chosen.streams.gathered;
+        assert_eq!((gathered.short.name, gathered.long.name), ("mmap_writev", "mmap_gso"));
+        assert_eq!(chosen.download.name, "read_write");
+    }
+
+    #[test]
+    fn what_cannot_be_used_or_is_unknown_is_passed_over() {
+        let chosen = choose(&with(vec![
+            bill("teleport", 10, Some(0.01)),
+            bill("mmap_writev", 10, None),
+            bill("read_writev", 10, Some(0.9)),
+        ]));
+        assert_eq!(chosen.unwrap().streams.gathered.short.name, "read_writev");
+    }
+
+    #[test]
+    fn a_named_path_wins_over_every_bill() {
+        let mut config = with(vec![bill("mmap_gso", 10, Some(0.1))]);
+        config.paths = vec!["mmap_writev".to_owned()];
+        let chosen = choose(&config).unwrap();
+        assert_eq!(chosen.streams.gathered.long.name, "mmap_writev");
+        assert!(chosen.streams.image.is_none(), "an image would be sent another way");
+    }
+}
