@@ -10,19 +10,21 @@
 //! end to the end of its page the kernel reads zeroes, so a datagram there may carry some until
 //! `make_resident`, which asks for the size each time, notices.
 //!
-//! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14).
+//! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
+//! `cachestat(2)` (6.5).
 //!
 //! What it does not do: read ahead by itself, or pin pages. What is resident may be reclaimed.
 
 use std::fs::File;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crate::error::{Errno, Error, SendError};
 use crate::sys::{self, Map};
 use crate::tally::Tally;
 
-/// Distance of the bytes that [`Media::is_resident`] looks at.
+/// Distance of the bytes that [`Media::is_resident`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// Buffer of [`Media::make_resident`] where the kernel cannot populate a map.
@@ -35,6 +37,8 @@ pub struct Media {
     name: Arc<str>,
     bytes: u64,
     map: OnceLock<Result<Map, Errno>>,
+    /// Whether the kernel has refused to count the file's cached pages.
+    uncountable: AtomicBool,
 }
 
 impl Media {
@@ -49,7 +53,8 @@ impl Media {
         if !facts.is_file() {
             return Err(Error::NotFile { object: name });
         }
-        Ok(Self { file, name, bytes: facts.len(), map: OnceLock::new() })
+        let (map, uncountable) = (OnceLock::new(), AtomicBool::new(false));
+        Ok(Self { file, name, bytes: facts.len(), map, uncountable })
     }
 
     /// The file.
@@ -140,14 +145,53 @@ impl Media {
         Ok(())
     }
 
-    /// Whether `range` is probably in the page cache. Looks at its first byte, its last and one
-    /// every 64 KiB between, a call each: a hole smaller than that goes unseen, and on a file
-    /// system that does not know `RWF_NOWAIT` (tmpfs, some network ones) the answer is always no. A
-    /// page that is missing may be read ahead by the kernel because of the question.
+    /// Whether `range` is probably in the page cache; what lies beyond the file's end is nothing to
+    /// wait for. Costs two calls: the kernel counts the pages that are there or on their way, and
+    /// the last byte, which arrives last, is looked at.
+    ///
+    /// Where the kernel does not count them (before Linux 6.5, or for a file that this process
+    /// neither owns nor may write) the first byte is looked at, the last and one every 64 KiB
+    /// between, a call each: a hole smaller than that goes unseen. On a file system that does not
+    /// know `RWF_NOWAIT` (tmpfs, some network ones) the answer is always no. A page that is missing
+    /// may be read ahead by the kernel because of the question.
     pub fn is_resident(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return true;
         }
+        match self.count_cached(range.clone()) {
+            Some(all) => all && sys::is_cached(&self.file, range.end - 1),
+            None => self.is_sampled(range),
+        }
+    }
+
+    /// Whether all pages of `range` are in the page cache or being read into it; `None` when the
+    /// kernel does not say.
+    fn count_cached(&self, range: Range<u64>) -> Option<bool> {
+        if self.uncountable.load(Ordering::Relaxed) {
+            return None;
+        }
+        let cached_up_to = |end| {
+            let there = range.start..range.end.min(end);
+            if there.is_empty() {
+                return Ok(true);
+            }
+            let page_bytes = sys::page_bytes();
+            let pages = there.end.div_ceil(page_bytes) - there.start / page_bytes;
+            sys::cached_pages(&self.file, there).map(|cached| cached >= pages)
+        };
+        let mut cached = cached_up_to(self.bytes);
+        if cached == Ok(false) {
+            // Perhaps because the file has become shorter.
+            let size = self.size_now(&mut Tally::default()).unwrap_or(self.bytes);
+            if size < self.bytes {
+                cached = cached_up_to(size);
+            }
+        }
+        self.uncountable.fetch_or(cached.is_err(), Ordering::Relaxed);
+        cached.ok()
+    }
+
+    fn is_sampled(&self, range: Range<u64>) -> bool {
         let step = PROBE_STEP_BYTES as usize;
         range.clone().step_by(step).all(|offset| sys::is_cached(&self.file, offset))
             && sys::is_cached(&self.file, range.end - 1)
@@ -222,5 +266,38 @@ mod tests {
         assert_eq!(media.make_resident(0..BYTES as u64), Ok(()));
         assert!(media.is_resident(0..BYTES as u64));
         assert!(media.is_resident(BYTES as u64 - 1..BYTES as u64 + 1), "nothing to wait for there");
+        assert!(media.is_sampled(0..BYTES as u64));
+        media.file().set_len(5000).unwrap();
+        assert!(media.is_resident(0..BYTES as u64), "nor there");
+        assert!(media.is_resident(1 << 20..BYTES as u64), "nor there");
+    }
+
+    #[test]
+    fn a_small_hole_is_seen_where_pages_are_counted() {
+        const PAGE_BYTES: u64 = 4096;
+        const BYTES: u64 = 1 << 20;
+        let media = media(BYTES as usize);
+        if media.count_cached(0..BYTES).is_none() || !media.is_resident(0..1) {
+            eprintln!("skip: the kernel does not count this file's pages");
+            return;
+        }
+        // All but the 21st page, read without reading ahead.
+        media.file().sync_all().unwrap();
+        for advice in [rustix::fs::Advice::DontNeed, rustix::fs::Advice::Random] {
+            rustix::fs::fadvise(media.file(), 0, None, advice).unwrap();
+        }
+        let hole = 20 * PAGE_BYTES..21 * PAGE_BYTES;
+        for page in (0..BYTES).step_by(PAGE_BYTES as usize).filter(|page| *page != hole.start) {
+            media.file().read_exact_at(&mut [0; PAGE_BYTES as usize], page).unwrap();
+        }
+        if media.count_cached(hole.clone()) == Some(true) {
+            eprintln!("skip: the file system keeps larger pieces than a page");
+            return;
+        }
+        assert!(!media.is_resident(0..BYTES));
+        assert!(media.is_resident(0..hole.start));
+        assert!(media.is_resident(hole.end..BYTES));
+        assert_eq!(media.make_resident(0..BYTES), Ok(()));
+        assert!(media.is_resident(0..BYTES));
     }
 }

@@ -1,17 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading a file, asking for its size, and asking whether a page of it is cached.
+//! Reading a file, asking for its size, and asking whether pages of it are cached.
 //!
-//! Sources: `pread(2)`, `statx(2)`, `preadv2(2)` (`RWF_NOWAIT`).
+//! Sources: `pread(2)`, `statx(2)`, `preadv2(2)` (`RWF_NOWAIT`), `cachestat(2)` (Linux 6.5); 6.18
+//! `mm/filemap.c` (`can_do_cachestat`).
 //!
 //! What it does not do: move the file's own offset; files are shared by threads.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use crate::error::Errno;
-use crate::sys::counted;
+use crate::sys::{counted, last_errno};
 use crate::tally::Tally;
+
+/// The number of `cachestat`, the same on all machines that Rust has but Alpha.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// `struct cachestat_range` of `linux/mman.h`.
+#[repr(C)]
+struct CachestatRange {
+    offset: u64,
+    /// 0 is up to the end of the file.
+    bytes: u64,
+}
+
+/// `struct cachestat`: pages of each kind.
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cached: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
 
 /// Reads into `buffer` from `offset` on; 0 at the end of the file.
 pub(crate) fn read_at(
@@ -42,4 +66,18 @@ pub(crate) fn is_cached(file: &File, offset: u64) -> bool {
     let read =
         unsafe { libc::preadv2(file.as_raw_fd(), &raw const target, 1, offset, libc::RWF_NOWAIT) };
     counted(read).is_ok()
+}
+
+/// How many pages of `range`, which is not empty, are in the page cache, those included that are
+/// being read at this moment. `EPERM` for a file that this process neither owns nor may write (from
+/// Linux 6.14 on, and later versions of the older ones), `ENOSYS` before 6.5.
+pub(crate) fn cached_pages(file: &File, range: Range<u64>) -> Result<u64, Errno> {
+    let asked = CachestatRange { offset: range.start, bytes: range.end - range.start };
+    let mut answer = Cachestat::default();
+    // SAFETY: both structures are of the kernel's layout and live; the second alone is written to.
+    let done = unsafe {
+        let (asked, answer) = (&raw const asked, &raw mut answer);
+        libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), asked, answer, 0)
+    };
+    if done == 0 { Ok(answer.cached) } else { Err(last_errno()) }
 }

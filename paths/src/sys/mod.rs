@@ -20,7 +20,7 @@ use std::ffi::CStr;
 use crate::error::Errno;
 
 pub(crate) use ethtool::has_feature;
-pub(crate) use file::{is_cached, read_at, size_now};
+pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
