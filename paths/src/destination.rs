@@ -28,6 +28,7 @@ use crate::batch::DATAGRAM_BYTES_MAX;
 use crate::error::{Errno, Error, SendError};
 use crate::sys;
 use crate::tally::Tally;
+use crate::zerocopy::Unreported;
 
 /// The most segments a call may carry, as `udp(7)` has it. Later kernels take more, but 64 KiB are
 /// full before at any usual packet size.
@@ -72,6 +73,8 @@ pub struct Destination {
     /// Whether the call before was refused by the peer and none has succeeded since.
     refused_just_now: bool,
     batches_unrefused: u32,
+    /// Zero-copy sends of this socket, once it has had one.
+    unreported: Option<Box<Unreported>>,
 }
 
 impl Destination {
@@ -93,6 +96,7 @@ impl Destination {
             refusals: 0,
             refused_just_now: false,
             batches_unrefused: 0,
+            unreported: None,
         })
     }
 
@@ -151,6 +155,24 @@ impl Destination {
                 Err(errno) => return Err(self.host("setsockopt UDP_SEGMENT=0", errno)),
             }
         }
+    }
+
+    /// Readies the socket for zero-copy sends, with a call the first time; hands out what is known
+    /// of those that are out, until [`Destination::end_zerocopy`]. Other sends are not affected.
+    pub(crate) fn begin_zerocopy(
+        &mut self,
+        tally: &mut Tally,
+    ) -> Result<Box<Unreported>, SendError> {
+        if let Some(unreported) = self.unreported.take() {
+            return Ok(unreported);
+        }
+        let set = sys::set_zerocopy(self.as_fd(), tally);
+        set.map_err(|errno| self.host("setsockopt SO_ZEROCOPY=1", errno))?;
+        Ok(Box::default())
+    }
+
+    pub(crate) fn end_zerocopy(&mut self, unreported: Box<Unreported>) {
+        self.unreported = Some(unreported);
     }
 
     /// A call succeeded.

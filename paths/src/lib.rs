@@ -24,6 +24,7 @@ mod batch;
 mod destination;
 mod error;
 mod host;
+mod image;
 mod media;
 mod rtp;
 mod spec;
@@ -33,6 +34,7 @@ mod sys;
 mod tally;
 mod tcp;
 mod udp;
+mod zerocopy;
 
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};

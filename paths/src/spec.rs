@@ -17,6 +17,7 @@ use crate::host::Host;
 use crate::rtp;
 use crate::stream::StreamPath;
 use crate::tcp::{self, DownloadPath};
+use crate::udp;
 
 /// Every way from file to socket: RTP, then the file as datagrams, then the file over TCP; the
 /// reference of each first.
@@ -27,9 +28,18 @@ pub static PATHS: &[&Spec] = &[
     &rtp::mmap_gso::SPEC,
     &rtp::wire_sendfile::SPEC,
     // The file itself over UDP.
+    &udp::read_write::SPEC,
+    &udp::mmap_send::SPEC,
+    &udp::sendfile::SPEC,
+    &udp::sendfile_gso::SPEC,
+    &udp::splice::SPEC,
+    &udp::zerocopy::SPEC,
     // The file itself over TCP.
     &tcp::read_write::SPEC,
+    &tcp::mmap_send::SPEC,
     &tcp::sendfile::SPEC,
+    &tcp::splice::SPEC,
+    &tcp::zerocopy::SPEC,
 ];
 
 /// The path of that name for that transport.
@@ -101,14 +111,16 @@ impl fmt::Display for Spec {
 }
 
 /// A claim: system calls made when nothing is refused. Setting `UDP_SEGMENT` when a destination's
-/// segment size changes is one call more, once.
+/// segment size changes is one call more, once, and so are two at most to set up a socket for zero
+/// copies. What a socket takes in part is refused in part: emptying a pipe of the rest is a call
+/// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crossings {
     /// That many for each packet.
     PerPacket(u32),
     /// That many for each run of as many packets as the destination's segments and 64 KiB allow.
     PerRun(u32),
-    /// That many for each batch, whatever it holds.
+    /// That many for each batch, as long as one call holds it (1,024 messages, where that counts).
     PerBatch(u32),
     /// That many for each step of a download.
     PerStep(u32),

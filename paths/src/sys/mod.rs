@@ -9,23 +9,30 @@
 //!
 //! What it does not do: retry, allocate or interpret.
 
+mod cork;
 mod ethtool;
 mod file;
 mod map;
 mod option;
 mod send;
+mod splice;
+mod zerocopy;
 
 use std::ffi::CStr;
 
 use crate::error::Errno;
 
+pub(crate) use cork::discard_corked;
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
 pub(crate) use option::set_udp_segment;
-pub(crate) use send::{Scratch, discard_corked, send, sendfile};
+use option::{option, set_option};
+pub(crate) use send::{Scratch, send, send_mapped, send_mapped_zerocopy, sendfile};
+pub(crate) use splice::Pipe;
+pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 
 #[cfg(doc)]
 use crate::tally::Tally;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Socket options of UDP segmentation.
+//! Socket options: UDP segmentation, and the two calls that the others are made of.
 //!
 //! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18.
 //!
@@ -18,13 +18,31 @@ pub(crate) fn set_udp_segment(
     tally: &mut Tally,
 ) -> Result<(), Errno> {
     let value = libc::c_int::try_from(segment_bytes).map_err(|_| Errno::new(libc::EINVAL))?;
+    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, tally)
+}
+
+/// Switches transmit checksums off: the kernel then refuses UDP segmentation with `EINVAL`, as it
+/// would for a route that cannot do it.
+#[cfg(test)]
+pub(crate) fn set_no_checksums(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1, &mut Tally::default())
+}
+
+/// Sets an option whose value is an int.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
     tally.calls += 1;
     // SAFETY: `value` is a live int and the length given is its own.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::SOL_UDP,
-            libc::UDP_SEGMENT,
+            level,
+            option,
             (&raw const value).cast(),
             size_of::<libc::c_int>() as libc::socklen_t,
         )
@@ -32,20 +50,23 @@ pub(crate) fn set_udp_segment(
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Switches transmit checksums off: the kernel then refuses UDP segmentation with `EINVAL`, as it
-/// would for a route that cannot do it.
-#[cfg(test)]
-pub(crate) fn set_no_checksums(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let on: libc::c_int = 1;
-    // SAFETY: `on` is a live int and the length given is its own.
+/// The value of an option of type `T`.
+///
+/// # Safety
+/// `T` is a type of plain numbers: any bytes are a value of it.
+pub(super) unsafe fn option<T: Copy + Default>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    tally: &mut Tally,
+) -> Result<T, Errno> {
+    let mut value = T::default();
+    let mut bytes = size_of::<T>() as libc::socklen_t;
+    tally.calls += 1;
+    // SAFETY: `value` is live and the length given is its own, so the kernel writes no further;
+    // what it writes is a value, as the caller vouches.
     let done = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_NO_CHECK,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
+        libc::getsockopt(socket.as_raw_fd(), level, option, (&raw mut value).cast(), &raw mut bytes)
     };
-    if done == 0 { Ok(()) } else { Err(last_errno()) }
+    if done == 0 { Ok(value) } else { Err(last_errno()) }
 }

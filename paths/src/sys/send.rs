@@ -12,7 +12,6 @@
 use std::fs::File;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
 
 use crate::error::Errno;
 use crate::sys::{Map, counted};
@@ -121,39 +120,70 @@ pub(crate) fn send(
     bytes: &[u8],
     tally: &mut Tally,
 ) -> Result<usize, Errno> {
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    tally.calls += 1;
     // SAFETY: the range is the slice's own.
-    let sent = unsafe { libc::send(socket.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
-    let sent = counted(sent)?;
+    let sent = unsafe { send_range(socket, bytes.as_ptr().cast(), bytes.len(), 0, tally) }?;
     tally.copied_bytes += sent as u64;
     Ok(sent)
 }
 
-/// Throws away what an interrupted call left corked on a UDP socket, so that it is not sent in
-/// front of the next message; harmless when nothing is left.
+/// Sends what the socket takes now of `bytes` bytes of the mapped file from `offset` on; `EFAULT`
+/// where a page has gone.
 ///
-/// There is no call for it. `UDP_CORK` switched off would send the remainder, cut where it happens
-/// to end. A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
-/// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be.
-pub(crate) fn discard_corked(socket: BorrowedFd<'_>, tally: &mut Tally) {
-    let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
-    // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = (&raw const nowhere).cast_mut();
-    message.msg_iovlen = 1;
-    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+/// # Panics
+/// When the map does not reach so far: the caller compares first.
+pub(crate) fn send_mapped(
+    socket: BorrowedFd<'_>,
+    map: &Map,
+    offset: u64,
+    bytes: u64,
+    tally: &mut Tally,
+) -> Result<usize, Errno> {
+    let start = map.address(offset, bytes).expect("the range lies in the map");
+    // SAFETY: the map holds the range and is borrowed for the call.
+    let sent = unsafe { send_range(socket, start, bytes as usize, 0, tally) }?;
+    tally.copied_bytes += sent as u64;
+    Ok(sent)
+}
+
+/// As [`send_mapped`], the pages referred to and not copied, where the socket has been told so
+/// before ([`crate::sys::set_zerocopy`]) and the device can; what the kernel did it says later
+/// ([`crate::sys::report`]).
+///
+/// # Panics
+/// As [`send_mapped`].
+pub(crate) fn send_mapped_zerocopy(
+    socket: BorrowedFd<'_>,
+    map: &Map,
+    offset: u64,
+    bytes: u64,
+    tally: &mut Tally,
+) -> Result<usize, Errno> {
+    let start = map.address(offset, bytes).expect("the range lies in the map");
+    // SAFETY: the map holds the range and is borrowed for the call. The kernel holds the pages
+    // themselves, not the mapping, for as long as it refers to them.
+    unsafe { send_range(socket, start, bytes as usize, libc::MSG_ZEROCOPY, tally) }
+}
+
+/// One `send`, which neither waits nor raises SIGPIPE.
+///
+/// # Safety
+/// `bytes` bytes from `start` on belong to a slice or a mapping that is there during the call.
+unsafe fn send_range(
+    socket: BorrowedFd<'_>,
+    start: *const libc::c_void,
+    bytes: usize,
+    flags: libc::c_int,
+    tally: &mut Tally,
+) -> Result<usize, Errno> {
+    let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     tally.calls += 1;
-    // SAFETY: `message` names one range, which the kernel only reads and, as nothing is mapped at
-    // address 0, answers with EFAULT.
-    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
-    debug_assert!(sent < 0, "a byte at address 0 was sent");
+    // SAFETY: the kernel only reads the range, which the caller vouches for.
+    counted(unsafe { libc::send(socket.as_raw_fd(), start, bytes, flags) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{SendFlags, send as send_flagged};
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
     use std::time::Duration;
@@ -164,21 +194,6 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         (sender, receiver)
-    }
-
-    #[test]
-    fn corked_bytes_are_thrown_away_and_an_uncorked_socket_is_left_alone() {
-        let (sender, receiver) = pair();
-        let mut tally = Tally::default();
-        let mut buffer = [0; 64];
-        send_flagged(&sender, b"left behind", SendFlags::MORE).unwrap();
-        for message in [b"first", b"other"] {
-            discard_corked(sender.as_fd(), &mut tally);
-            send(sender.as_fd(), message, &mut tally).unwrap();
-            let bytes = receiver.recv(&mut buffer).unwrap();
-            assert_eq!(&buffer[..bytes], message);
-        }
-        assert_eq!(tally.calls, 4);
     }
 
     #[test]

@@ -10,13 +10,17 @@
 //!
 //! What it does not do: wait until a socket is writable, or keep what was read for the next step.
 
+pub(crate) mod mmap_send;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
+pub(crate) mod splice;
+pub(crate) mod zerocopy;
 
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
 use crate::media::Media;
+use crate::sys::Map;
 use crate::tally::Tally;
 
 /// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
@@ -57,6 +61,40 @@ fn refusal(call: &'static str, errno: Errno, media: &Media, tally: &mut Tally) -
         | libc::ENETDOWN
         | libc::ENETUNREACH => SendError::Gone { errno },
         _ => media.host(call, errno),
+    }
+}
+
+/// Sends by `send` what the socket takes of the mapped file's `bytes` bytes from `offset` on, one
+/// step at most. Where the file has been cut (`EFAULT`) what it still has is sent, by as many calls
+/// more.
+fn send_mapped(
+    media: &Media,
+    offset: u64,
+    bytes: u64,
+    tally: &mut Tally,
+    mut send: impl FnMut(&Map, u64, &mut Tally) -> Result<usize, Errno>,
+) -> Result<u64, SendError> {
+    let map = media.mapped().map_err(|errno| media.host("mmap", errno))?;
+    let mut bytes = bytes.min(STEP_BYTES_MAX).min(media.bytes().saturating_sub(offset));
+    loop {
+        if bytes == 0 {
+            return Err(ended(media, offset, tally));
+        }
+        match send(map, bytes, tally) {
+            Ok(sent) => {
+                tally.bytes += sent as u64;
+                return Ok(sent as u64);
+            }
+            Err(errno) if errno.code() == libc::EINTR => {}
+            Err(errno) if errno.code() == libc::EFAULT => match media.size_now(tally) {
+                Ok(size) if size < offset.saturating_add(bytes) => {
+                    bytes = size.saturating_sub(offset);
+                }
+                Ok(_) => return Err(media.host("send", errno)),
+                Err(errno) => return Err(refusal("statx", errno, media, tally)),
+            },
+            Err(errno) => return Err(refusal("send", errno, media, tally)),
+        }
     }
 }
 

@@ -7,3 +7,10 @@
 //! Sources: the study's table 1-A.
 //!
 //! What it does not do: make a protocol of it; nothing is acknowledged or repeated.
+
+pub(crate) mod mmap_send;
+pub(crate) mod read_write;
+pub(crate) mod sendfile;
+pub(crate) mod sendfile_gso;
+pub(crate) mod splice;
+pub(crate) mod zerocopy;

@@ -31,14 +31,15 @@ fn streams_cost_the_calls_and_copies_they_claim() {
             let mut to = peer.destination();
             let batch = asset.batch(feed, 0..PACKETS as u32, &pieces);
             to.limit_segments(segments_max);
-            // The first batch sets the segment size; what is claimed is what each one costs then.
+            // The first batch sets the segment size, and the socket up for zero copies; what is
+            // claimed is what each one costs then.
             let mut first = Tally::default();
             let mut tally = Tally::default();
             for tally in [&mut first, &mut tally] {
                 assert_eq!(path.send(&batch, &mut to, tally), Ok(PACKETS as u32), "{what}");
             }
             assert_eq!((tally.packets, tally.bytes, tally.refused), (PACKETS, bytes, 0), "{what}");
-            assert!(first.calls - tally.calls <= 1, "{what}: {} calls first", first.calls);
+            assert!(first.calls - tally.calls <= 2, "{what}: {} calls first", first.calls);
 
             let (fewest, most) = match spec.crossings {
                 Crossings::PerPacket(calls) => {

@@ -13,9 +13,11 @@ mod claims;
 mod counted;
 mod downloads;
 mod faults;
+mod many;
 mod namespace;
 mod peer;
 mod shapes;
+mod zerocopy;
 
 use paths::{Destination, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
 

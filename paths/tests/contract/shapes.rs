@@ -102,6 +102,18 @@ fn payloads_with_gaps_arrive_without_them() {
     }
 }
 
+/// More pieces than a datagram may have fragments.
+#[test]
+fn a_payload_spread_over_many_pages_arrives() {
+    let (segment_bytes, last_bytes) = (HEAD_BYTES + 40 * 188, HEAD_BYTES + 30 * 188);
+    for gap_bytes in [4, 20_000] {
+        let shape = Shape { segment_bytes, last_bytes, gap_bytes, ..Shape::full(4) };
+        for segments_max in [SEGMENTS_MAX, 1] {
+            arrives(shape, segments_max, "127.0.0.1:0");
+        }
+    }
+}
+
 #[test]
 fn every_shape_arrives_over_ipv6() {
     if let Err(error) = Peer::at("[::1]:0") {

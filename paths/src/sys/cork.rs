@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Throwing away what was corked.
+//!
+//! Sources: Linux 6.18 `net/ipv4/udp.c` (`udp_sendmsg`).
+//!
+//! What it does not do: cork.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use crate::tally::Tally;
+
+/// Throws away what an interrupted call left corked on a UDP socket, so that it is not sent in
+/// front of the next message; harmless when nothing is left.
+///
+/// There is no call for it. `UDP_CORK` switched off would send the remainder, cut where it happens
+/// to end. A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
+/// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be.
+pub(crate) fn discard_corked(socket: BorrowedFd<'_>, tally: &mut Tally) {
+    let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
+    // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = (&raw const nowhere).cast_mut();
+    message.msg_iovlen = 1;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
+    tally.calls += 1;
+    // SAFETY: `message` names one range, which the kernel only reads and, as nothing is mapped at
+    // address 0, answers with EFAULT.
+    let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
+    debug_assert!(sent < 0, "a byte at address 0 was sent");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::send;
+    use rustix::net::{SendFlags, send as send_flagged};
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        (sender, receiver)
+    }
+
+    #[test]
+    fn corked_bytes_are_thrown_away_and_an_uncorked_socket_is_left_alone() {
+        let (sender, receiver) = pair();
+        let mut tally = Tally::default();
+        let mut buffer = [0; 64];
+        send_flagged(&sender, b"left behind", SendFlags::MORE).unwrap();
+        for message in [b"first", b"other"] {
+            discard_corked(sender.as_fd(), &mut tally);
+            send(sender.as_fd(), message, &mut tally).unwrap();
+            let bytes = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..bytes], message);
+        }
+        assert_eq!(tally.calls, 4);
+    }
+}

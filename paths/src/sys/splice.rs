@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A pipe through which a file's pages go to a socket: two calls, and not a byte copied.
+//!
+//! What goes in and does not come out again would be sent in front of the next message, so a
+//! [`Pipe`] knows how many bytes are in it and can throw them away: to `/dev/null`, one call that
+//! copies nothing either, and where that does not empty it, together with the pipe itself.
+//!
+//! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
+//! (`splice_to_socket`), `mm/filemap.c` (`filemap_splice_read`).
+//!
+//! What it does not do: wait for room in the pipe. It may wait for the file.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use crate::error::{Errno, Error};
+use crate::sys::{counted, last_errno, page_bytes};
+use crate::tally::Tally;
+
+/// Where what is not wanted goes.
+const NOWHERE: &str = "/dev/null";
+
+/// A pipe, what is in it, and where to throw that.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    read: OwnedFd,
+    write: OwnedFd,
+    nowhere: OwnedFd,
+    /// Asked for; what was granted may be less.
+    wanted_pages: u64,
+    pages: u64,
+    /// In it now.
+    bytes: u64,
+}
+
+impl Pipe {
+    /// Makes a pipe with room for `pages` pages, or as many as this user may have.
+    pub(crate) fn new(pages: u64) -> Result<Self, Error> {
+        let host = |call, object: &str, errno| Error::Host { call, object: object.into(), errno };
+        let nowhere = File::options().write(true).open(NOWHERE);
+        let nowhere = nowhere.map_err(|error| host("open", NOWHERE, error.into()))?.into();
+        let mut tally = Tally::default();
+        let made = make(pages, &mut tally).map_err(|errno| host("pipe2", "splice", errno))?;
+        let (read, write, granted) = made;
+        Ok(Self { read, write, nowhere, wanted_pages: pages, pages: granted, bytes: 0 })
+    }
+
+    /// Pages it has room for when empty.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Puts `bytes` bytes of `file` from `offset` on into it, or as many as there is room for; 0 at
+    /// the end of the file, `EAGAIN` when the pipe is full.
+    pub(crate) fn fill(
+        &mut self,
+        file: &File,
+        offset: u64,
+        bytes: u64,
+        tally: &mut Tally,
+    ) -> Result<u64, Errno> {
+        let mut offset = libc::off_t::try_from(offset).map_err(|_| Errno::new(libc::EOVERFLOW))?;
+        let put = splice(file.as_fd(), Some(&mut offset), self.write.as_fd(), bytes, tally)?;
+        self.bytes += put;
+        Ok(put)
+    }
+
+    /// Sends `bytes` bytes of what is in it; returns how many the socket took.
+    pub(crate) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        bytes: u64,
+        tally: &mut Tally,
+    ) -> Result<u64, Errno> {
+        let sent = splice(self.read.as_fd(), None, socket, bytes, tally)?;
+        self.bytes = self.bytes.saturating_sub(sent);
+        Ok(sent)
+    }
+
+    /// Throws away what is in it; no call when that is nothing.
+    pub(crate) fn clear(&mut self, tally: &mut Tally) -> Result<(), Errno> {
+        while self.bytes > 0 {
+            match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, tally) {
+                Ok(gone) if gone > 0 => self.bytes = self.bytes.saturating_sub(gone),
+                Err(errno) if errno.code() == libc::EINTR => {}
+                // A page that cannot be confirmed any more, say: it goes with its pipe.
+                _ => {
+                    let (read, write, pages) = make(self.wanted_pages, tally)?;
+                    // The two ends that are replaced are closed.
+                    tally.calls += 2;
+                    (self.read, self.write, self.pages, self.bytes) = (read, write, pages, 0);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A new pipe and the pages it has room for.
+fn make(pages: u64, tally: &mut Tally) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
+    let mut ends = [-1; 2];
+    tally.calls += 1;
+    // SAFETY: `ends` is two live ints to be written to.
+    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: pipe2 succeeded, so both are open and nobody else's.
+    let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    let wanted_bytes = pages.saturating_mul(page_bytes());
+    let wanted_bytes = libc::c_int::try_from(wanted_bytes).unwrap_or(libc::c_int::MAX);
+    tally.calls += 1;
+    // SAFETY: the descriptor is open; the call takes no pointer.
+    let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, wanted_bytes) };
+    let granted = if set >= 0 {
+        set
+    } else {
+        // More than this user may have; then it is as large as it was made.
+        tally.calls += 1;
+        // SAFETY: as above.
+        unsafe { libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ) }
+    };
+    let granted_bytes = u64::try_from(granted).map_err(|_| last_errno())?;
+    Ok((read, write, (granted_bytes / page_bytes()).max(1)))
+}
+
+/// Moves bytes from `source`, at `offset` where it is a file, to `target`, without waiting for a
+/// pipe.
+fn splice(
+    source: BorrowedFd<'_>,
+    offset: Option<&mut libc::off_t>,
+    target: BorrowedFd<'_>,
+    bytes: u64,
+    tally: &mut Tally,
+) -> Result<u64, Errno> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let offset = offset.map_or(ptr::null_mut(), ptr::from_mut);
+    let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
+    tally.calls += 1;
+    // SAFETY: `offset` is null or a live off_t, the only memory the call touches.
+    let moved = unsafe {
+        let (source, target) = (source.as_raw_fd(), target.as_raw_fd());
+        libc::splice(source, offset.cast(), target, ptr::null_mut(), bytes, flags)
+    };
+    counted(moved).map(|moved| moved as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::fs::FileExt;
+
+    fn file(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_cleared_pipe_holds_nothing_of_before() {
+        let mut tally = Tally::default();
+        let mut pipe = Pipe::new(4).unwrap();
+        assert_eq!(pipe.pages(), 4);
+        let file = file(&[[1; 4096], [2; 4096]].concat());
+        assert_eq!(pipe.fill(&file, 100, 5000, &mut tally), Ok(5000));
+        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 2));
+        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 2));
+        assert_eq!(pipe.fill(&file, 4096, 3, &mut tally), Ok(3));
+        let mut got = [0; 8];
+        let mut end = File::from(pipe.read.try_clone().unwrap());
+        assert_eq!(end.read(&mut got).unwrap(), 3);
+        assert_eq!(got[..3], [2; 3]);
+    }
+
+    #[test]
+    fn a_pipe_that_cannot_be_emptied_is_replaced() {
+        let mut tally = Tally::default();
+        let mut pipe = Pipe::new(4).unwrap();
+        let file = file(&[7; 100]);
+        assert_eq!(pipe.fill(&file, 0, 100, &mut tally), Ok(100));
+        // Nothing can be written to a descriptor that is for reading.
+        pipe.nowhere = File::open(NOWHERE).unwrap().into();
+        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 6));
+        let mut end = File::from(pipe.read.try_clone().unwrap());
+        assert_eq!(end.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+
+    #[test]
+    fn a_full_pipe_and_a_file_at_its_end_are_told_apart() {
+        let mut tally = Tally::default();
+        let mut pipe = Pipe::new(1).unwrap();
+        let file = file(&[7; 9000]);
+        assert_eq!(pipe.fill(&file, 9000, 100, &mut tally), Ok(0));
+        let put = pipe.fill(&file, 0, 9000, &mut tally).unwrap();
+        assert_eq!(put, page_bytes().min(9000));
+        let full = pipe.fill(&file, put, 100, &mut tally).unwrap_err();
+        assert_eq!(full.code(), libc::EAGAIN);
+    }
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `mmap_send`: the mapped file, one `send` a step.
+//!
+//! `mmap_send` of the study's table 1-A (n copies, 1 mmap and n sends): against `read_write` it
+//! saves the read and its copy, and what the socket leaves of a step costs nothing. Costs one copy
+//! per byte and one call per step of at most 1 MiB or what the socket's buffer takes.
+//!
+//! When the file has been cut and the cut lies in a step's last page, the step ends with that
+//! page's zeroes, up to the page's end: nothing in the call shows it. The next step says
+//! [`SendError::Shrunk`].
+//!
+//! Sources: `mmap(2)`, `send(2)` (`MSG_NOSIGNAL`).
+//!
+//! What it does not do: look at a mapped byte; the kernel says `EFAULT` where a page has gone.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::SendError;
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::sys;
+use crate::tally::Tally;
+use crate::tcp::{DownloadPath, send_mapped};
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "mmap_send",
+    transport: Transport::Tcp,
+    summary: "mapped file, one send a step",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerStep(1),
+    sources: &["mmap(2)", "send(2)"],
+    probe: |_| Ok(()),
+    open: Open::Download(|| Ok(Box::new(MmapSend))),
+};
+
+struct MmapSend;
+
+impl DownloadPath for MmapSend {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        send_mapped(media, offset, bytes, tally, |map, bytes, tally| {
+            sys::send_mapped(socket, map, offset, bytes, tally)
+        })
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `splice`: page cache into a pipe, the pipe into the socket.
+//!
+//! What `sendfile` does inside the kernel with a pipe of its own, done with one of ours. Costs no
+//! copy and two calls per step of at most the pipe's size, 256 KiB (16 pages for a user who has
+//! many pipes open).
+//!
+//! The pipe serves all connections of a thread in turn, so nothing stays in it: what a socket
+//! leaves of a step is thrown away, one call more, and put in again when its connection has its
+//! next turn. Keeping it would save that, and tie the pipe to one connection.
+//!
+//! A peer that has closed gives `EPIPE` and SIGPIPE, as with `sendfile`; Rust's runtime ignores the
+//! signal.
+//!
+//! Sources: `splice(2)`, `pipe(7)`; Linux 6.18 `fs/splice.c` (`splice_to_socket`).
+//!
+//! What it does not do: wait for the socket, which has to be non-blocking itself.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Errno, SendError};
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::sys::{Pipe, page_bytes};
+use crate::tally::Tally;
+use crate::tcp::{DownloadPath, ended, refusal};
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "splice",
+    transport: Transport::Tcp,
+    summary: "page cache to pipe to socket; no user buffer",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerStep(2),
+    sources: &["splice(2)", "linux 6.18 fs/splice.c"],
+    probe: |host| host.needs_kernel(2, 6),
+    open: Open::Download(|| {
+        let pipe = Pipe::new(STEP_BYTES_MAX / page_bytes())?;
+        Ok(Box::new(Splice { pipe }))
+    }),
+};
+
+/// Bytes of a step.
+const STEP_BYTES_MAX: u64 = 256 * 1024;
+
+struct Splice {
+    pipe: Pipe,
+}
+
+impl Splice {
+    /// A step; what the socket does not take is left in the pipe.
+    fn step(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        let refused = |errno, tally: &mut Tally| refusal("splice", errno, media, tally);
+        let filled = loop {
+            match self.pipe.fill(media.file(), offset, bytes, tally) {
+                Ok(0) => return Err(ended(media, offset, tally)),
+                Ok(filled) => break filled,
+                Err(errno) if errno.code() == libc::EINTR => {}
+                // The pipe is empty: it is not for lack of room.
+                Err(errno) if errno.code() == libc::EAGAIN => {
+                    return Err(media.host("splice", errno));
+                }
+                Err(errno) => return Err(refused(errno, tally)),
+            }
+        };
+        loop {
+            match self.pipe.send(socket, filled, tally) {
+                // A page that has gone since it was put in.
+                Ok(0) => return Err(ended(media, offset, tally)),
+                Ok(sent) => return Ok(sent),
+                Err(errno) if errno.code() == libc::EINTR => {}
+                Err(errno) => return Err(refused(errno, tally)),
+            }
+        }
+    }
+}
+
+impl DownloadPath for Splice {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let no_pipe = |errno: Errno| media.host("pipe2", errno);
+        // Left by a step after which it could neither be emptied nor replaced.
+        self.pipe.clear(tally).map_err(no_pipe)?;
+        let sent = self.step(media, offset, bytes.min(STEP_BYTES_MAX), socket, tally);
+        tally.bytes += *sent.as_ref().unwrap_or(&0);
+        // What was sent was sent: the next step says if there is no pipe any more.
+        let _ = self.pipe.clear(tally);
+        sent
+    }
+}

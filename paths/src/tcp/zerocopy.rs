@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `zerocopy`: the mapped file, `MSG_ZEROCOPY`, and the kernel's report.
+//!
+//! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
+//! each page is looked up and pinned, and the kernel reports when the peer has acknowledged them.
+//! Costs no copy and three calls per step of at most 1 MiB: which socket this is (`SO_COOKIE`), the
+//! send, and taking one report off the socket's error queue. A socket seen for the first time costs
+//! two more. A report is taken after a refused send too, for a queue with reports in it makes
+//! `poll(2)` say `POLLERR` and never wait.
+//!
+//! Reports name sends by number, and a path object serves many connections, whose descriptors are
+//! used again; so it remembers the last [`SOCKETS_MAX`] sockets by their cookies. One that it has
+//! forgotten, or that another thread has used this way, is known by `SO_ZEROCOPY` being set: its
+//! numbers are not known any more, and it is sent to by a copy, counted as one. So is a step while
+//! 128 reports are outstanding or the kernel has no more memory to account for (`ENOBUFS`).
+//!
+//! Bytes that the kernel copied after all are in [`Tally::zerocopy_copied_bytes`]: all of them on
+//! loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of the
+//! last steps may never be asked for, and go with the socket.
+//!
+//! When the file has been cut, a step may end with the zeroes of the last page, as `mmap_send`'s
+//! may.
+//!
+//! Sources: Linux `Documentation/networking/msg_zerocopy.rst`, 6.18 `net/ipv4/tcp.c`
+//! (`tcp_sendmsg_locked`), `net/core/skbuff.c` (`__msg_zerocopy_callback`).
+//!
+//! What it does not do: keep the file as it was: bytes overwritten in place before they are
+//! acknowledged are sent, and sent again, as they then are.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Errno, SendError};
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::sys::{self, Map};
+use crate::tally::Tally;
+use crate::tcp::{DownloadPath, refusal, send_mapped};
+use crate::zerocopy::Unreported;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "zerocopy",
+    transport: Transport::Tcp,
+    summary: "mapped file, MSG_ZEROCOPY a step, and the kernel's report of it",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerStep(3),
+    sources: &["msg_zerocopy.rst", "mmap(2)", "socket(7) SO_COOKIE", "linux 6.18 net/ipv4/tcp.c"],
+    probe: |host| host.needs_kernel(4, 14),
+    open: Open::Download(|| Ok(Box::new(Zerocopy { sockets: Vec::new() }))),
+};
+
+/// Sockets that a path object remembers, the one used longest ago forgotten first.
+const SOCKETS_MAX: usize = 256;
+
+/// A socket by its cookie, and its sends that are out; `None` when their numbers are not known.
+#[derive(Debug)]
+struct Known {
+    cookie: u64,
+    unreported: Option<Unreported>,
+}
+
+struct Zerocopy {
+    /// The one used last is last.
+    sockets: Vec<Known>,
+}
+
+impl Zerocopy {
+    /// What is known of the socket, to be put back at the end of `sockets`.
+    fn known(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<Known, Errno> {
+        let cookie = sys::cookie(socket, tally)?;
+        // Downloads come in runs of steps: the one sought is mostly the last.
+        if let Some(at) = self.sockets.iter().rposition(|known| known.cookie == cookie) {
+            return Ok(self.sockets.remove(at));
+        }
+        if self.sockets.len() >= SOCKETS_MAX {
+            self.sockets.remove(0);
+        }
+        let used = sys::is_zerocopy(socket, tally)?;
+        if !used {
+            sys::set_zerocopy(socket, tally)?;
+        }
+        Ok(Known { cookie, unreported: (!used).then(Unreported::default) })
+    }
+}
+
+impl DownloadPath for Zerocopy {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let known = self.known(socket, tally);
+        let mut known = known.map_err(|errno| refusal("setsockopt", errno, media, tally))?;
+        let sent = send_mapped(media, offset, bytes, tally, |map, bytes, tally| match &mut known {
+            Known { unreported: Some(unreported), .. } => {
+                send(unreported, map, offset, bytes, socket, tally)
+            }
+            Known { unreported: None, .. } => {
+                let sent = sys::send_mapped(socket, map, offset, bytes, tally);
+                // Reports that nobody else takes.
+                let _ = sys::report(socket, tally);
+                sent
+            }
+        });
+        self.sockets.push(known);
+        sent
+    }
+}
+
+/// Sends what the socket takes and takes a report.
+fn send(
+    unreported: &mut Unreported,
+    map: &Map,
+    offset: u64,
+    bytes: u64,
+    socket: BorrowedFd<'_>,
+    tally: &mut Tally,
+) -> Result<usize, Errno> {
+    let mut sent = Err(Errno::new(libc::ENOBUFS));
+    if unreported.has_room() {
+        sent = sys::send_mapped_zerocopy(socket, map, offset, bytes, tally);
+    }
+    match sent {
+        Ok(taken) => unreported.sent(taken as u64),
+        Err(errno) if errno.code() == libc::ENOBUFS => {
+            sent = sys::send_mapped(socket, map, offset, bytes, tally);
+        }
+        // TCP takes a number for what it takes, and none when it takes nothing.
+        Err(_) => {}
+    }
+    // None may have come yet.
+    let _ = unreported.reap(socket, tally);
+    sent
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `mmap_send`: the mapped file, one `send` per packet.
+//!
+//! `mmap_send` of the study's table 1-A (n copies, 1 mmap and n sends): against `read_write` it
+//! saves the read and its copy. Costs one copy per byte and one call per packet.
+//!
+//! Sources: `mmap(2)`, `send(2)`.
+//!
+//! What it does not do: look at a mapped byte. See [`crate::Media`] for what that leaves unseen of
+//! a file that is cut.
+
+use std::os::fd::AsFd;
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::SendError;
+use crate::image::Image;
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{StreamPath, send_runs};
+use crate::sys;
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "mmap_send",
+    transport: Transport::Udp,
+    summary: "mapped file, one send per packet",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerPacket(1),
+    sources: &["mmap(2)", "send(2)"],
+    probe: |_| Ok(()),
+    open: Open::Stream { feed: Feed::Image, via: Via::Socket, open: || Ok(Box::new(MmapSend)) },
+};
+
+struct MmapSend;
+
+impl StreamPath for MmapSend {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let image = Image::of(batch);
+        send_runs(batch, false, to, tally, |run, to, tally| {
+            let range = image.range(batch, run);
+            let sent = sys::send_mapped(to.as_fd(), range.map()?, range.offset, range.bytes, tally);
+            sent.map(|_| run.packets).map_err(|errno| range.refused("send", errno, tally))
+        })
+    }
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `read_write`: read a datagram's bytes into a buffer, send the buffer. The reference.
+//!
+//! What a plain program does: `read_write` of the study's table 1-A (2n copies, n reads and n
+//! writes). Costs two copies per byte and two calls per packet.
+//!
+//! Sources: `pread(2)`, `send(2)`.
+//!
+//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::SendError;
+use crate::image::{Copier, Image};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{StreamPath, send_runs};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "read_write",
+    transport: Transport::Udp,
+    summary: "read a packet into a buffer, send the buffer: the reference for datagrams",
+    copies_per_byte: 2,
+    header_copies: 0,
+    crossings: Crossings::PerPacket(2),
+    sources: &["pread(2)", "send(2)"],
+    probe: |_| Ok(()),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(ReadWrite { copier: Copier::new() })),
+    },
+};
+
+struct ReadWrite {
+    copier: Copier,
+}
+
+impl StreamPath for ReadWrite {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let image = Image::of(batch);
+        send_runs(batch, false, to, tally, |run, to, tally| {
+            self.copier.send(image.range(batch, run), to, tally).map(|()| run.packets)
+        })
+    }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `splice`: page cache into a pipe, the pipe into the socket, a run at a time.
+//!
+//! What `sendfile` does inside the kernel with a pipe of its own, done with one of ours: it tells
+//! what that hidden pipe costs, and what a second crossing adds. Costs no copy and two calls per
+//! run, which the kernel cuts into datagrams.
+//!
+//! How a run stays whole: it touches no more pages than the pipe has room for (16, as
+//! `splice_to_socket` hands on no more at once), so the socket is given all of it in one message.
+//! When the file ends within a run, what is in the pipe is thrown away and the packets before the
+//! end are sent as a run of their own, so no short datagram leaves. After a refusal the pipe is
+//! emptied: nothing is left in it for the next destination. A lone datagram that crosses a page
+//! border at an odd byte is read and sent ([`crate::image`] says why), as is one that the pipe has
+//! no room for.
+//!
+//! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
+//!
+//! What it does not do: run on kernels before 6.5, where each page went to the socket alone.
+
+use std::os::fd::AsFd;
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::{Copier, Image, PIPE_PAGES, Range};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::sys::{self, Pipe};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "splice",
+    transport: Transport::Udp,
+    summary: "page cache to pipe to socket, a run that the kernel cuts into datagrams; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerRun(2),
+    sources: &["splice(2)", "udp(7) UDP_SEGMENT", "linux 6.18 fs/splice.c"],
+    probe: |host| host.needs_kernel(6, 5),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(Splice::new()?)),
+    },
+};
+
+struct Splice {
+    page_bytes: u64,
+    pipe: Pipe,
+    copier: Copier,
+}
+
+impl Splice {
+    fn new() -> Result<Self, Error> {
+        let (pipe, page_bytes) = (Pipe::new(PIPE_PAGES)?, sys::page_bytes());
+        Ok(Self { page_bytes, pipe, copier: Copier::new() })
+    }
+
+    /// Sends the range by way of the pipe, or nothing of it and leaves the pipe empty.
+    fn send(
+        &mut self,
+        range: Range<'_>,
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Setback> {
+        let piped = self.pipe_through(range, to, tally);
+        if piped.is_err() {
+            let cleared = self.pipe.clear(tally);
+            cleared.map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
+        }
+        piped
+    }
+
+    fn pipe_through(
+        &mut self,
+        range: Range<'_>,
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Setback> {
+        let refused = |errno| Setback::Refused { call: "splice", errno };
+        // Left by one that could neither be emptied nor replaced, for lack of descriptors.
+        self.pipe.clear(tally).map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
+        let mut filled = 0;
+        while filled < range.bytes {
+            let (offset, left) = (range.offset.saturating_add(filled), range.bytes - filled);
+            match self.pipe.fill(range.media.file(), offset, left, tally) {
+                Ok(0) => return Err(self.ended(range, tally)),
+                Ok(bytes) => filled += bytes,
+                Err(errno) if errno.code() == libc::EINTR => {}
+                // A file system that fills less than a page at a time.
+                Err(errno) if errno.code() == libc::EAGAIN => return Err(Setback::InPieces),
+                Err(errno) => return Err(refused(errno)),
+            }
+        }
+        match self.pipe.send(to.as_fd(), range.bytes, tally) {
+            Ok(sent) if sent == range.bytes => Ok(()),
+            Ok(_) => {
+                sys::discard_corked(to.as_fd(), tally);
+                Err(Setback::InPieces)
+            }
+            Err(errno) => Err(refused(errno)),
+        }
+    }
+
+    /// The file gave no more.
+    fn ended(&self, range: Range<'_>, tally: &mut Tally) -> Setback {
+        match range.media.size_now(tally) {
+            Ok(at) if at < range.offset.saturating_add(range.bytes) => range.cut(at),
+            Ok(_) => Setback::Refused { call: "splice", errno: Errno::new(libc::EIO) },
+            Err(errno) => Setback::Refused { call: "statx", errno },
+        }
+    }
+}
+
+impl StreamPath for Splice {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let image = Image::of(batch);
+        send_runs(batch, true, to, tally, |run, to, tally| {
+            let pages = self.pipe.pages().min(PIPE_PAGES);
+            let fit = image.range(batch, run).packets_per_step(pages, self.page_bytes);
+            let packets = run.packets.min(fit);
+            let range = image.range(batch, Run { packets, ..run });
+            let alone = packets == 1;
+            let too_long = range.pages(self.page_bytes) > pages;
+            if alone && (too_long || range.crosses_oddly(self.page_bytes)) {
+                return self.copier.send(range, to, tally).map(|()| 1);
+            }
+            match self.send(range, to, tally) {
+                Err(Setback::InPieces) if alone => self.copier.send(range, to, tally).map(|()| 1),
+                sent => sent.map(|()| packets),
+            }
+        })
+    }
+}

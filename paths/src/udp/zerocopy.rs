@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `zerocopy`: the mapped file, `MSG_ZEROCOPY` of a whole run, cut into datagrams by the kernel.
+//!
+//! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
+//! each page is looked up and pinned, and the kernel reports when it has let go of them. Costs no
+//! copy and two calls per run: the send, and taking one report off the socket's error queue, so
+//! that no more than a few are ever in it. A device that is slow to send makes reports late; those
+//! of a stream's last runs may never be asked for, and go with the socket.
+//!
+//! Bytes that the kernel copied after all are in [`Tally::zerocopy_copied_bytes`]: on loopback and
+//! into a veth peer all of them, without checksum offload too, and datagrams above the MTU, which
+//! are sent in fragments. One send refers to at most 17 page fragments (`MAX_SKB_FRAGS`); 65,507
+//! bytes of a file in one range never touch more, which is why this path is for files and not for
+//! payloads with headers between them.
+//!
+//! The kernel accounts for what is out with the socket's option memory (`optmem_max`) and the
+//! user's locked memory (`RLIMIT_MEMLOCK`); when either is used up (`ENOBUFS`), or 128 reports are
+//! outstanding, reports are taken and the run is sent by a copy, counted as one.
+//!
+//! Sources: Linux `Documentation/networking/msg_zerocopy.rst`; 6.18 `net/ipv4/ip_output.c`
+//! (`__ip_append_data`), `net/core/skbuff.c` (`msg_zerocopy_realloc`, `skb_orphan_frags_rx`).
+//!
+//! What it does not do: keep the file as it was: bytes overwritten in place before the device has
+//! sent them are sent as they then are. And look at a mapped byte: see [`crate::Media`].
+
+use std::os::fd::AsFd;
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::SendError;
+use crate::image::{Image, Range};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Setback, StreamPath, send_runs};
+use crate::sys;
+use crate::tally::Tally;
+use crate::zerocopy::Unreported;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "zerocopy",
+    transport: Transport::Udp,
+    summary: "mapped file, MSG_ZEROCOPY of a run that the kernel cuts into datagrams, and a report",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerRun(2),
+    sources: &["msg_zerocopy.rst", "udp(7) UDP_SEGMENT", "mmap(2)", "linux 6.18 net/core/skbuff.c"],
+    probe: |host| host.needs_kernel(5, 0),
+    open: Open::Stream { feed: Feed::Image, via: Via::Socket, open: || Ok(Box::new(Zerocopy)) },
+};
+
+struct Zerocopy;
+
+impl StreamPath for Zerocopy {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let image = Image::of(batch);
+        batch.assert_sound();
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        let mut unreported = to.begin_zerocopy(tally)?;
+        let sent = send_runs(batch, true, to, tally, |run, to, tally| {
+            send(image.range(batch, run), &mut unreported, to, tally).map(|()| run.packets)
+        });
+        to.end_zerocopy(unreported);
+        sent
+    }
+}
+
+/// Sends a run and takes a report.
+fn send(
+    range: Range<'_>,
+    unreported: &mut Unreported,
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(), Setback> {
+    let (map, Range { offset, bytes, .. }) = (range.map()?, range);
+    if unreported.has_room() {
+        match sys::send_mapped_zerocopy(to.as_fd(), map, offset, bytes, tally) {
+            Ok(_) => {
+                unreported.sent(bytes);
+                // None may have come yet.
+                let _ = unreported.reap(to.as_fd(), tally);
+                return Ok(());
+            }
+            Err(errno) => {
+                unreported.reap_all(to.as_fd(), tally);
+                if errno.code() != libc::ENOBUFS {
+                    return Err(range.refused("send", errno, tally));
+                }
+            }
+        }
+    } else {
+        unreported.reap_all(to.as_fd(), tally);
+    }
+    let sent = sys::send_mapped(to.as_fd(), map, offset, bytes, tally);
+    sent.map(|_| ()).map_err(|errno| range.refused("send", errno, tally))
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Zero-copy sends of one socket that the kernel has not reported yet.
+//!
+//! The kernel's report names numbers of sends, not bytes; the bytes of each are kept here until
+//! then, so that what was copied after all can be said in bytes. Costs 4 bytes a send that is out,
+//! of which there are at most [`UNREPORTED_MAX`].
+//!
+//! Nothing else has to be kept: the kernel holds the pages it refers to, so the mapping may go, and
+//! a file that is overwritten in place meanwhile is sent as it then is.
+//!
+//! Reports may come out of order and joined. Joined ones have the first one's verdict on copying
+//! (Linux 6.18 `net/core/skbuff.c`, `__msg_zerocopy_callback`), so the figure is the kernel's own
+//! account and no better; taking a report after every send leaves little to join.
+//!
+//! Sources: Linux `Documentation/networking/msg_zerocopy.rst`.
+//!
+//! What it does not do: ask for reports ([`crate::sys::report`]).
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use crate::error::Errno;
+use crate::sys::{self, Report};
+use crate::tally::Tally;
+
+/// Sends without a report after which the next ones are plain. The kernel's own limit is not much
+/// above (`optmem_max`: 128 KiB, and about 0.8 KiB a send).
+pub(crate) const UNREPORTED_MAX: usize = 128;
+
+/// A send that is reported, or was refused: nothing is to come for it.
+const DONE: u32 = u32::MAX;
+
+/// The sends of a socket that are out, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Unreported {
+    /// The number of the oldest.
+    first: u32,
+    /// Bytes of each, or [`DONE`].
+    bytes: VecDeque<u32>,
+}
+
+impl Unreported {
+    /// Whether one more may be sent.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes.len() < UNREPORTED_MAX
+    }
+
+    /// A zero-copy send of `bytes` bytes was taken.
+    pub(crate) fn sent(&mut self, bytes: u64) {
+        self.bytes.push_back(u32::try_from(bytes).unwrap_or(DONE - 1));
+    }
+
+    /// Takes one report, if there is one, with one call.
+    pub(crate) fn reap(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+        let report = sys::report(socket, tally)?;
+        tally.zerocopy_copied_bytes += report.map_or(0, |report| self.settle(report));
+        Ok(())
+    }
+
+    /// Takes all reports there are. After a refused send this has to be done before the next: its
+    /// number may be used up (a datagram that was made and then refused) or not (one that never
+    /// was), and only its report, which is there at once, tells.
+    pub(crate) fn reap_all(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) {
+        while self.reap(socket, tally).is_ok() {}
+    }
+
+    /// Notes a report; returns how many bytes of ours it says were copied.
+    fn settle(&mut self, report: Report) -> u64 {
+        let mut copied_bytes = 0;
+        let reported = report.last.wrapping_sub(report.first);
+        for (index, bytes) in self.bytes.iter_mut().enumerate() {
+            let number = self.first.wrapping_add(index as u32);
+            if number.wrapping_sub(report.first) <= reported && *bytes != DONE {
+                copied_bytes += if report.copied { u64::from(*bytes) } else { 0 };
+                *bytes = DONE;
+            }
+        }
+        // A number of none that was taken: a refused send has used it up.
+        let next = self.first.wrapping_add(self.bytes.len() as u32);
+        let beyond = report.last.wrapping_sub(next);
+        if beyond < UNREPORTED_MAX as u32 {
+            self.bytes.extend(std::iter::repeat_n(DONE, beyond as usize + 1));
+        }
+        while self.bytes.front() == Some(&DONE) {
+            self.bytes.pop_front();
+            self.first = self.first.wrapping_add(1);
+        }
+        copied_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(first: u32, last: u32, copied: bool) -> Report {
+        Report { first, last, copied }
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_numbers_reported() {
+        let mut unreported = Unreported::default();
+        [10, 20, 30, 40].into_iter().for_each(|bytes| unreported.sent(bytes));
+        assert_eq!(unreported.settle(report(1, 2, true)), 50);
+        assert_eq!(unreported.settle(report(1, 2, true)), 0, "once");
+        assert_eq!(unreported.settle(report(0, 0, false)), 0);
+        assert_eq!((unreported.first, unreported.bytes.len()), (3, 1));
+        assert_eq!(unreported.settle(report(3, 3, true)), 40);
+        assert_eq!((unreported.first, unreported.bytes.len()), (4, 0));
+    }
+
+    #[test]
+    fn a_refused_send_may_have_used_its_number_up() {
+        let mut unreported = Unreported::default();
+        unreported.sent(10);
+        assert_eq!(unreported.settle(report(0, 1, true)), 10);
+        unreported.sent(30);
+        assert_eq!(unreported.settle(report(2, 2, true)), 30);
+        // While an earlier one is still out.
+        unreported.sent(40);
+        assert_eq!(unreported.settle(report(4, 4, true)), 0);
+        unreported.sent(50);
+        assert_eq!(unreported.settle(report(5, 5, true)), 50);
+        assert_eq!(unreported.settle(report(3, 3, true)), 40);
+        assert_eq!((unreported.first, unreported.bytes.len()), (6, 0));
+    }
+
+    #[test]
+    fn numbers_begin_again_after_the_last() {
+        let mut unreported = Unreported { first: u32::MAX - 1, ..Unreported::default() };
+        [1, 2, 3, 4].into_iter().for_each(|bytes| unreported.sent(bytes));
+        assert_eq!(unreported.settle(report(u32::MAX, 0, true)), 5);
+        assert_eq!(unreported.settle(report(u32::MAX - 1, u32::MAX - 1, true)), 1);
+        assert_eq!(unreported.settle(report(1, 1, true)), 4);
+        assert_eq!((unreported.first, unreported.bytes.len()), (2, 0));
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_out() {
+        let mut unreported = Unreported::default();
+        let sent = (0..1000).take_while(|_| {
+            let room = unreported.has_room();
+            unreported.sent(1);
+            room
+        });
+        assert_eq!(sent.count(), UNREPORTED_MAX);
+    }
+}

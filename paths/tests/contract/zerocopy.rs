@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the kernel copies of zero-copy sends after all is said, and only that.
+
+use std::io::Read;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use paths::{Destination, DownloadPath, Feed, Open, SEGMENTS_MAX, Spec, StreamPath, Tally};
+use paths::{Host, Transport, find};
+use rustix::process::Resource;
+
+use crate::asset::{Asset, Shape};
+use crate::namespace;
+use crate::peer::{Peer, assert_received};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn usable(transport: Transport) -> Option<&'static Spec> {
+    let spec = find(transport, "zerocopy").unwrap();
+    match (spec.probe)(&Host::here()) {
+        Ok(()) => Some(spec),
+        Err(reason) => {
+            eprintln!("skip: {spec}: {reason}");
+            None
+        }
+    }
+}
+
+fn stream_path() -> Option<Box<dyn StreamPath>> {
+    let Open::Stream { open, .. } = usable(Transport::Udp)?.open else { panic!("a stream") };
+    Some(open().unwrap())
+}
+
+fn download_path() -> Option<Box<dyn DownloadPath>> {
+    let Open::Download(open) = usable(Transport::Tcp)?.open else { panic!("a download") };
+    Some(open().unwrap())
+}
+
+/// Sends `asset`, then its first packet again and again until `done`: each send takes a report.
+fn send_until(
+    path: &mut dyn StreamPath,
+    asset: &Asset,
+    to: &mut Destination,
+    done: impl Fn(&Tally) -> bool,
+) -> Tally {
+    let mut tally = Tally::default();
+    let all = asset.batch(Feed::Image, 0..asset.packets(), &[]);
+    assert_eq!(path.send(&all, to, &mut tally), Ok(asset.packets()));
+    let start = Instant::now();
+    while !done(&tally) && start.elapsed() < PATIENCE {
+        assert_eq!(path.send(&asset.batch(Feed::Image, 0..1, &[]), to, &mut tally), Ok(1));
+    }
+    tally
+}
+
+#[test]
+fn loopback_copies_every_datagram_and_says_so() {
+    let Some(mut path) = stream_path() else { return };
+    let asset = Asset::new(Shape { offset: 1, ..Shape::full(300) });
+    for segments_max in [SEGMENTS_MAX, 7, 1] {
+        let peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        to.limit_segments(segments_max);
+        let said = |tally: &Tally| tally.zerocopy_copied_bytes == tally.bytes;
+        let tally = send_until(&mut *path, &asset, &mut to, said);
+        assert_eq!(tally.zerocopy_copied_bytes, tally.bytes, "segments {segments_max}");
+        assert_eq!(tally.copied_bytes, 0, "segments {segments_max}");
+    }
+}
+
+/// Refused sends use up numbers of their own, and nothing is counted for them or counted wrong
+/// after them.
+#[test]
+fn a_fall_does_not_confuse_the_count() {
+    namespace::run("ip link set lo up mtu 1000", "zerocopy::inside_a_small_mtu");
+}
+
+#[test]
+#[ignore = "run by a_fall_does_not_confuse_the_count"]
+fn inside_a_small_mtu() {
+    let Some(mut path) = stream_path() else { return };
+    let asset = Asset::new(Shape::full(60));
+    let peer = Peer::on_loopback();
+    let mut to = peer.destination();
+    let said = |tally: &Tally| tally.zerocopy_copied_bytes == tally.bytes;
+    let tally = send_until(&mut *path, &asset, &mut to, said);
+    assert!(to.take_fall().is_some());
+    assert_eq!(tally.zerocopy_copied_bytes, tally.bytes);
+}
+
+/// A device that sends from the pages (here: throws away) has nothing copied, whether it or the
+/// kernel cuts the run.
+#[test]
+fn a_device_copies_nothing() {
+    let setup = "ip link add sink type ifb && ip addr add 10.98.0.1/24 dev sink \
+                 && ip link set sink up \
+                 && ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev sink nud permanent";
+    namespace::run(setup, "zerocopy::inside_a_sink");
+    let setup = format!("{setup} && ethtool -K sink tx-udp-segmentation off");
+    namespace::run(&setup, "zerocopy::inside_a_sink");
+}
+
+#[test]
+#[ignore = "run by a_device_copies_nothing"]
+fn inside_a_sink() {
+    let Some(mut path) = stream_path() else { return };
+    let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
+    let socket = UdpSocket::bind("10.98.0.1:0").unwrap();
+    socket.connect("10.98.0.2:5004").unwrap();
+    let mut to = Destination::new(socket, "a sink").unwrap();
+    // As many runs as loopback needs to have all reports in.
+    let tally = send_until(&mut *path, &asset, &mut to, |tally| tally.packets >= 600);
+    assert_eq!((tally.zerocopy_copied_bytes, tally.copied_bytes, tally.refused), (0, 0, 0));
+    assert!(to.take_fall().is_none());
+}
+
+/// With no memory that may be locked the kernel refuses zero copies, and bytes are copied instead,
+/// and counted.
+#[test]
+fn without_memory_to_lock_bytes_are_copied_and_counted() {
+    namespace::run("ip link set lo up", "zerocopy::inside_locked_memory_limit");
+}
+
+#[test]
+#[ignore = "run by without_memory_to_lock_bytes_are_copied_and_counted"]
+fn inside_locked_memory_limit() {
+    let mut limit = rustix::process::getrlimit(Resource::Memlock);
+    limit.current = Some(0);
+    rustix::process::setrlimit(Resource::Memlock, limit).unwrap();
+    let asset = Asset::new(Shape::full(100));
+    if let Some(mut path) = stream_path() {
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        let mut tally = Tally::default();
+        let all = asset.batch(Feed::Image, 0..100, &[]);
+        assert_eq!(path.send(&all, &mut to, &mut tally), Ok(100));
+        assert_received(&peer.all(100), &asset.datagrams, "without memory to lock");
+        assert_eq!((tally.copied_bytes, tally.zerocopy_copied_bytes), (tally.bytes, 0));
+        assert_eq!((tally.refused, to.take_fall()), (0, None));
+    }
+    if let Some(mut path) = download_path() {
+        let (server, _client) = connection();
+        let mut tally = Tally::default();
+        let sent = path.send(&asset.media, 0, 20_000, server.as_fd(), &mut tally);
+        assert_eq!((sent, tally.copied_bytes), (Ok(20_000), 20_000));
+        assert_eq!(tally.zerocopy_copied_bytes, 0);
+    }
+}
+
+fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    server.set_nonblocking(true).unwrap();
+    (server, client)
+}
+
+/// All but the last step, whose acknowledgement may be on its way.
+fn is_settled(tally: &Tally) -> bool {
+    (tally.bytes - 1000..=tally.bytes).contains(&tally.zerocopy_copied_bytes)
+}
+
+#[test]
+fn loopback_copies_every_download_and_says_so() {
+    let Some(mut path) = download_path() else { return };
+    let asset = Asset::new(Shape::full(200));
+    let mut connections = [connection(), connection()];
+    let mut tallies = [Tally::default(); 2];
+    let mut buffer = vec![0; 1000];
+    let start = Instant::now();
+    // Connections in turn, and the peers read: the kernel reports what was acknowledged.
+    while start.elapsed() < PATIENCE {
+        for ((server, client), tally) in connections.iter_mut().zip(&mut tallies) {
+            assert_eq!(path.send(&asset.media, 0, 1000, server.as_fd(), tally), Ok(1000));
+            client.read_exact(&mut buffer).unwrap();
+        }
+        if tallies[0].bytes >= 100_000 && tallies.iter().all(is_settled) {
+            break;
+        }
+    }
+    for tally in tallies {
+        assert!(is_settled(&tally) && tally.copied_bytes == 0, "{tally:?}");
+    }
+}
+
+/// A path remembers so many sockets. One that it has forgotten it still serves, by a copy.
+#[test]
+fn a_forgotten_connection_is_served_by_a_copy() {
+    let Some(mut path) = download_path() else { return };
+    let asset = Asset::new(Shape::full(20));
+    let (server, mut client) = connection();
+    let mut send = |server: &TcpStream| {
+        let mut tally = Tally::default();
+        let sent = path.send(&asset.media, 0, 1000, server.as_fd(), &mut tally);
+        assert_eq!(sent, Ok(1000));
+        tally.copied_bytes
+    };
+    assert_eq!([send(&server), send(&server)], [0, 0]);
+    for _ in 0..300 {
+        let (other, _client) = connection();
+        assert_eq!(send(&other), 0);
+    }
+    assert_eq!([send(&server), send(&server)], [1000, 1000]);
+    let mut got = vec![0; 4000];
+    client.read_exact(&mut got).unwrap();
+    let (other, _) = connection();
+    assert_eq!(send(&other), 0);
+}
