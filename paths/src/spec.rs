@@ -24,12 +24,18 @@ use crate::udp;
 pub static PATHS: &[&Spec] = &[
     // RTP over UDP.
     &rtp::read_writev::SPEC,
+    &rtp::read_send_rtp::SPEC,
+    &rtp::mmap_send_rtp::SPEC,
     &rtp::mmap_writev::SPEC,
+    &rtp::mmap_sendmmsg::SPEC,
     &rtp::mmap_gso::SPEC,
+    &rtp::rtp_sendfile::SPEC,
+    &rtp::more_sendfile::SPEC,
     &rtp::wire_sendfile::SPEC,
     // The file itself over UDP.
     &udp::read_write::SPEC,
     &udp::mmap_send::SPEC,
+    &udp::sendmmsg::SPEC,
     &udp::sendfile::SPEC,
     &udp::sendfile_gso::SPEC,
     &udp::splice::SPEC,

@@ -92,11 +92,43 @@ struct Cut {
     packet: u32,
 }
 
+/// What a call may carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Load {
+    /// One packet.
+    Packet,
+    /// As many as the destination's segments and 64 KiB allow, cut apart by the kernel.
+    Run,
+    /// All of the batch, each packet a message of its own.
+    Batch,
+}
+
 /// Sends `batch` run by run. `together` says whether a run is more than one packet; `attempt` makes
 /// the call for a run and returns how many of its packets it carried, at least one.
 pub(crate) fn send_runs(
     batch: &Batch<'_>,
     together: bool,
+    to: &mut Destination,
+    tally: &mut Tally,
+    attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
+) -> Result<u32, SendError> {
+    send_loads(batch, if together { Load::Run } else { Load::Packet }, to, tally, attempt)
+}
+
+/// As [`send_runs`], where a run is all that is left of the batch: `attempt` hands each packet to
+/// the kernel as a message of its own.
+pub(crate) fn send_messages(
+    batch: &Batch<'_>,
+    to: &mut Destination,
+    tally: &mut Tally,
+    attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
+) -> Result<u32, SendError> {
+    send_loads(batch, Load::Batch, to, tally, attempt)
+}
+
+fn send_loads(
+    batch: &Batch<'_>,
+    load: Load,
     to: &mut Destination,
     tally: &mut Tally,
     mut attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
@@ -114,7 +146,8 @@ pub(crate) fn send_runs(
             Some(cut) => cut.packet,
             None => batch.packets,
         };
-        let packets = to.ready(batch.segment_bytes, together, tally)?.min(end - taken);
+        let fit = to.ready(batch.segment_bytes, load == Load::Run, tally)?;
+        let packets = if load == Load::Batch { end - taken } else { fit.min(end - taken) };
         let run = Run { first: taken, packets };
         let verdict = match attempt(run, to, tally) {
             Ok(packets) => {

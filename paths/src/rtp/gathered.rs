@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Header, payload, header, payload from a mapped file in one list: what `mmap_writev` and
-//! `mmap_gso` share.
+//! Packets of a header in memory and a payload in the file; and header, payload, header, payload
+//! from a mapped file in one list: what `mmap_writev` and `mmap_gso` share.
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
 //! socket's buffers, so each byte is copied once and never by this program. Where the file has been
@@ -13,7 +13,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Cursor, Form};
+use crate::batch::{Batch, Cursor, Form, Piece};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::media::Media;
@@ -23,95 +23,81 @@ use crate::tally::Tally;
 
 const CALL: &str = "writev";
 
-/// Sends a gathered batch over the mapped file, `together` or packet by packet.
-pub(super) fn send(
-    scratch: &mut Scratch,
-    batch: &Batch<'_>,
-    together: bool,
-    to: &mut Destination,
-    tally: &mut Tally,
-) -> Result<u32, SendError> {
-    let Form::Gathered { media, heads, pieces } = batch.form else {
-        panic!("a gathering path is fed gathered batches");
-    };
-    if batch.packets == 0 {
-        return Ok(0);
-    }
-    let map = media.mapped().map_err(|errno| media.host("mmap", errno))?;
-    let list = List { batch, media, map, heads };
-    let mut cursor = Cursor::new(pieces);
-    send_runs(batch, together, to, tally, |run, to, tally| {
-        let (packets, after) = list.send(scratch, run, cursor, to, tally)?;
-        cursor = after;
-        Ok(packets)
-    })
-}
-
-/// What a run's list is made of.
-struct List<'a> {
+/// A gathered batch.
+#[derive(Clone, Copy)]
+pub(super) struct Packets<'a> {
     batch: &'a Batch<'a>,
-    media: &'a Media,
-    map: &'a Map,
+    pub(super) media: &'a Media,
     heads: &'a [u8],
+    pieces: &'a [Piece],
 }
 
-impl<'a> List<'a> {
+impl<'a> Packets<'a> {
+    /// # Panics
+    /// When the batch is of the other form: the caller was told which.
+    pub(super) fn of(batch: &'a Batch<'a>) -> Self {
+        let Form::Gathered { media, heads, pieces } = batch.form else {
+            panic!("this path is fed gathered batches");
+        };
+        Self { batch, media, heads, pieces }
+    }
+
+    /// Where the first payload begins.
+    pub(super) fn start(&self) -> Cursor<'a> {
+        Cursor::new(self.pieces)
+    }
+
     /// Bytes of every packet's header.
     fn head_bytes(&self) -> usize {
-        self.heads.len() / self.batch.packets as usize
+        self.heads.len() / self.batch.packets.max(1) as usize
+    }
+
+    /// A packet's header.
+    pub(super) fn head(&self, packet: u32) -> &'a [u8] {
+        let at = packet as usize * self.head_bytes();
+        &self.heads[at..at + self.head_bytes()]
     }
 
     /// Payload bytes of a packet.
-    fn payload_bytes(&self, packet: u32) -> u64 {
+    pub(super) fn payload_bytes(&self, packet: u32) -> u64 {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64
     }
 
-    /// Sends `run`, or as many of its packets as the list takes; says how many, and where the
-    /// payload after them begins.
-    fn send<'c>(
-        &self,
-        scratch: &mut Scratch,
-        run: Run,
-        start: Cursor<'c>,
-        to: &Destination,
-        tally: &mut Tally,
-    ) -> Result<(u32, Cursor<'c>), Setback> {
-        let head_bytes = self.head_bytes();
-        let mut list = scratch.gather();
-        let mut cursor = start;
-        let mut packets = 0;
-        for packet in run.first..run.first + run.packets {
-            let whole = (list.len(), cursor);
-            let at = packet as usize * head_bytes;
-            let mut fits = head_bytes == 0 || list.bytes(&self.heads[at..at + head_bytes]);
-            let mut in_map = true;
-            cursor.take(self.payload_bytes(packet), |piece| {
-                in_map = in_map && self.map.address(piece.offset, piece.bytes).is_some();
-                fits = fits && in_map && list.mapped(self.map, piece.offset, piece.bytes);
-            });
-            if !in_map {
-                // Beyond what the file had when it was opened.
-                return Err(Setback::Cut { at: self.media.bytes(), whole: packets });
-            }
-            if !fits {
-                list.truncate(whole.0);
-                cursor = whole.1;
-                break;
-            }
-            packets += 1;
-        }
-        if packets == 0 {
-            return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
-        }
-        match list.send(to.as_fd(), tally) {
-            Ok(_) => Ok((packets, cursor)),
-            Err(errno) if errno.code() == libc::EFAULT => Err(self.fault(run, start, errno, tally)),
-            Err(errno) => Err(Setback::Refused { call: CALL, errno }),
-        }
+    /// The map of the file.
+    pub(super) fn map(&self) -> Result<&'a Map, SendError> {
+        self.media.mapped().map_err(|errno| self.media.host("mmap", errno))
     }
 
-    /// A page could not be read: because the file was cut, or for a reason of the device's own.
-    fn fault(&self, run: Run, start: Cursor<'_>, errno: Errno, tally: &mut Tally) -> Setback {
+    /// Calls `each` with the ranges of the next payload as long as it answers yes; says whether it
+    /// always did. A range beyond what the file had when it was mapped is [`Setback::Cut`] with
+    /// `whole` packets before it.
+    pub(super) fn take_mapped(
+        &self,
+        map: &Map,
+        cursor: &mut Cursor<'a>,
+        (packet, whole): (u32, u32),
+        mut each: impl FnMut(Piece) -> bool,
+    ) -> Result<bool, Setback> {
+        let (mut fits, mut in_map) = (true, true);
+        cursor.take(self.payload_bytes(packet), |piece| {
+            in_map = in_map && map.address(piece.offset, piece.bytes).is_some();
+            fits = fits && in_map && each(piece);
+        });
+        if in_map { Ok(fits) } else { Err(Setback::Cut { at: self.media.bytes(), whole }) }
+    }
+
+    /// Why `call` was refused: a page of the map could not be read because the file was cut, or for
+    /// the reason that the kernel gives.
+    pub(super) fn refused(
+        &self,
+        (call, errno): (&'static str, Errno),
+        run: Run,
+        start: Cursor<'_>,
+        tally: &mut Tally,
+    ) -> Setback {
+        if errno.code() != libc::EFAULT {
+            return Setback::Refused { call, errno };
+        }
         let at = match self.media.size_now(tally) {
             Ok(at) => at,
             Err(errno) => return Setback::Refused { call: "statx", errno },
@@ -126,6 +112,64 @@ impl<'a> List<'a> {
                 return Setback::Cut { at, whole };
             }
         }
-        Setback::Refused { call: CALL, errno }
+        Setback::Refused { call, errno }
+    }
+}
+
+/// Sends a gathered batch over the mapped file, `together` or packet by packet.
+pub(super) fn send(
+    scratch: &mut Scratch,
+    batch: &Batch<'_>,
+    together: bool,
+    to: &mut Destination,
+    tally: &mut Tally,
+) -> Result<u32, SendError> {
+    let packets = Packets::of(batch);
+    if batch.packets == 0 {
+        return Ok(0);
+    }
+    let map = packets.map()?;
+    let mut cursor = packets.start();
+    send_runs(batch, together, to, tally, |run, to, tally| {
+        let (sent, after) = send_run(&packets, map, scratch, (run, cursor), to, tally)?;
+        cursor = after;
+        Ok(sent)
+    })
+}
+
+/// Sends `run`, or as many of its packets as the list takes; says how many, and where the payload
+/// after them begins.
+fn send_run<'a>(
+    packets: &Packets<'a>,
+    map: &Map,
+    scratch: &mut Scratch,
+    (run, start): (Run, Cursor<'a>),
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(u32, Cursor<'a>), Setback> {
+    let mut list = scratch.gather();
+    let mut cursor = start;
+    let mut listed = 0;
+    while listed < run.packets {
+        let before = (list.len(), cursor);
+        let packet = run.first + listed;
+        let head = packets.head(packet);
+        let fits = (head.is_empty() || list.bytes(head))
+            & packets.take_mapped(map, &mut cursor, (packet, listed), |piece| {
+                list.mapped(map, piece.offset, piece.bytes)
+            })?;
+        if !fits {
+            list.truncate(before.0);
+            cursor = before.1;
+            break;
+        }
+        listed += 1;
+    }
+    if listed == 0 {
+        return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
+    }
+    match list.send(to.as_fd(), tally) {
+        Ok(_) => Ok((listed, cursor)),
+        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
     }
 }

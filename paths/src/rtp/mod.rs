@@ -10,8 +10,15 @@
 //! What it does not do: make headers, or choose.
 
 pub(crate) mod mmap_gso;
+pub(crate) mod mmap_send_rtp;
+pub(crate) mod mmap_sendmmsg;
 pub(crate) mod mmap_writev;
+pub(crate) mod more_sendfile;
+pub(crate) mod read_send_rtp;
 pub(crate) mod read_writev;
+pub(crate) mod rtp_sendfile;
 pub(crate) mod wire_sendfile;
 
+mod corked;
 mod gathered;
+mod reader;

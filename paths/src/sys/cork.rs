@@ -1,14 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Throwing away what was corked.
+//! Corking: a datagram made by several calls, sent when the cork is taken out; and throwing away
+//! what was corked.
 //!
-//! Sources: Linux 6.18 `net/ipv4/udp.c` (`udp_sendmsg`).
+//! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`); Linux 6.18 `net/ipv4/udp.c`
+//! (`udp_lib_setsockopt`, `udp_sendmsg`).
 //!
-//! What it does not do: cork.
+//! What it does not do: remember whether a socket is corked; a path takes its own cork out.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use crate::error::Errno;
+use crate::sys::set_option;
 use crate::tally::Tally;
+
+/// `UDP_CORK` of `linux/udp.h`, which the libc crate lacks for Linux.
+const UDP_CORK: libc::c_int = 1;
+
+/// Corks a UDP socket, or takes the cork out and with that sends what was corked. What the network
+/// then refuses is not said: the kernel returns 0 whatever became of the datagram.
+pub(crate) fn set_cork(
+    socket: BorrowedFd<'_>,
+    corked: bool,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_UDP, UDP_CORK, corked.into(), tally)
+}
 
 /// Throws away what an interrupted call left corked on a UDP socket, so that it is not sent in
 /// front of the next message; harmless when nothing is left.
@@ -60,5 +77,28 @@ mod tests {
             assert_eq!(&buffer[..bytes], message);
         }
         assert_eq!(tally.calls, 4);
+    }
+
+    #[test]
+    fn what_is_corked_is_one_datagram_or_thrown_away() {
+        let (sender, receiver) = pair();
+        let mut tally = Tally::default();
+        let mut buffer = [0; 64];
+        for thrown_away in [true, false] {
+            set_cork(sender.as_fd(), true, &mut tally).unwrap();
+            for part in [b"one ", b"part"] {
+                send(sender.as_fd(), part, &mut tally).unwrap();
+            }
+            if thrown_away {
+                discard_corked(sender.as_fd(), &mut tally);
+            }
+            set_cork(sender.as_fd(), false, &mut tally).unwrap();
+        }
+        send(sender.as_fd(), b"next", &mut tally).unwrap();
+        for expected in [&b"one part"[..], b"next"] {
+            let bytes = receiver.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..bytes], expected);
+        }
+        assert_eq!(tally.calls, 10);
     }
 }

@@ -13,6 +13,7 @@ mod cork;
 mod ethtool;
 mod file;
 mod map;
+mod messages;
 mod option;
 mod send;
 mod splice;
@@ -22,15 +23,16 @@ use std::ffi::CStr;
 
 use crate::error::Errno;
 
-pub(crate) use cork::discard_corked;
+pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;
+pub(crate) use messages::Outbox;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
 pub(crate) use option::set_udp_segment;
 use option::{option, set_option};
-pub(crate) use send::{Scratch, send, send_mapped, send_mapped_zerocopy, sendfile};
+pub(crate) use send::{Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile};
 pub(crate) use splice::Pipe;
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 

@@ -126,6 +126,19 @@ pub(crate) fn send(
     Ok(sent)
 }
 
+/// Sends `bytes` as the beginning of a datagram that the next call goes on with.
+pub(crate) fn send_more(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    tally: &mut Tally,
+) -> Result<usize, Errno> {
+    let (start, len) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: the range is the slice's own.
+    let sent = unsafe { send_range(socket, start, len, libc::MSG_MORE, tally) }?;
+    tally.copied_bytes += sent as u64;
+    Ok(sent)
+}
+
 /// Sends what the socket takes now of `bytes` bytes of the mapped file from `offset` on; `EFAULT`
 /// where a page has gone.
 ///

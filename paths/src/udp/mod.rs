@@ -12,5 +12,6 @@ pub(crate) mod mmap_send;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 pub(crate) mod sendfile_gso;
+pub(crate) mod sendmmsg;
 pub(crate) mod splice;
 pub(crate) mod zerocopy;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `mmap_send_rtp`: cork, send the header, send the payload from the mapped file, uncork.
+//!
+//! `mmap_send_rtp` of the study's table 1-B (2n copies by its count of the header as one; 1 mmap, n
+//! cork, n send, n send and n uncork calls): what `mmap_writev` does in one call. Costs one copy
+//! per byte and four calls per packet.
+//!
+//! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload in several pieces is gathered by
+//! `writev(2)`, as is one in one piece: the call is the same to the kernel.
+//!
+//! What it does not do: learn what becomes of the datagram once the cork is out. And look at a
+//! mapped byte: see [`crate::Media`].
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Cursor};
+use crate::destination::Destination;
+use crate::error::{Errno, SendError};
+use crate::rtp::corked::{corked, send_head};
+use crate::rtp::gathered::Packets;
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::sys::{Map, Scratch};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "mmap_send_rtp",
+    transport: Transport::Rtp,
+    summary: "mapped file; cork, send header, send payload, uncork per packet",
+    copies_per_byte: 1,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(4),
+    sources: &["udp(7) UDP_CORK", "mmap(2)", "send(2)"],
+    probe: |_| Ok(()),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(MmapSendRtp { scratch: Scratch::new() })),
+    },
+};
+
+const CALL: &str = "writev";
+
+struct MmapSendRtp {
+    scratch: Scratch,
+}
+
+impl MmapSendRtp {
+    /// Sends the packet of `run`; says where the payload after it begins.
+    fn send_packet<'a>(
+        &mut self,
+        packets: &Packets<'a>,
+        map: &Map,
+        (run, start): (Run, Cursor<'a>),
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<Cursor<'a>, Setback> {
+        let mut list = self.scratch.gather();
+        let mut cursor = start;
+        let fits = packets.take_mapped(map, &mut cursor, (run.first, 0), |piece| {
+            list.mapped(map, piece.offset, piece.bytes)
+        })?;
+        if !fits {
+            return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
+        }
+        corked(to, tally, |tally| {
+            send_head(packets.head(run.first), to, tally)?;
+            if list.len() == 0 {
+                return Ok(());
+            }
+            let sent = list.send(to.as_fd(), tally);
+            sent.map(|_| ()).map_err(|errno| packets.refused((CALL, errno), run, start, tally))
+        })?;
+        Ok(cursor)
+    }
+}
+
+impl StreamPath for MmapSendRtp {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let packets = Packets::of(batch);
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        let map = packets.map()?;
+        let mut cursor = packets.start();
+        send_runs(batch, false, to, tally, |run, to, tally| {
+            cursor = self.send_packet(&packets, map, (run, cursor), to, tally)?;
+            Ok(1)
+        })
+    }
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `read_send_rtp`: read the payload behind the header in one buffer, send the buffer.
+//!
+//! `read_send_rtp` of the study's table 1-B (2n copies, n reads and n sends): against `read_writev`
+//! the kernel has one range to gather instead of two. Costs two copies per byte and two calls per
+//! packet. What is moved within this program's memory is no copy by the tally's word: the header,
+//! and the payload's pieces where there are gaps to close.
+//!
+//! Sources: `pread(2)`, `send(2)`.
+//!
+//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::SendError;
+use crate::rtp::gathered::Packets;
+use crate::rtp::reader::Reader;
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{StreamPath, send_runs};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "read_send_rtp",
+    transport: Transport::Rtp,
+    summary: "read behind the header in one buffer, send the buffer, per packet",
+    copies_per_byte: 2,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(2),
+    sources: &["pread(2)", "send(2)"],
+    probe: |_| Ok(()),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(ReadSendRtp { reader: Reader::new() })),
+    },
+};
+
+struct ReadSendRtp {
+    reader: Reader,
+}
+
+impl StreamPath for ReadSendRtp {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let packets = Packets::of(batch);
+        let mut cursor = packets.start();
+        send_runs(batch, false, to, tally, |run, to, tally| {
+            let (head, bytes) = (packets.head(run.first), packets.payload_bytes(run.first));
+            let after = self.reader.read(head.len(), packets.media, cursor, bytes, tally)?;
+            self.reader.send(head, to, tally)?;
+            cursor = after;
+            Ok(1)
+        })
+    }
+}

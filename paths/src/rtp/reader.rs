@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A packet's payload read into a buffer: what the paths that read share, and the others where the
+//! kernel would get a packet wrong.
+//!
+//! A payload in several pieces (192-byte transport stream packets, of which 188 are sent) is read
+//! in one call, gaps and all, when it lies within the buffer, and piece by piece otherwise.
+//!
+//! Sources: `pread(2)`, `writev(2)`.
+//!
+//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use crate::batch::{Cursor, DATAGRAM_BYTES_MAX, Piece};
+use crate::destination::Destination;
+use crate::error::Errno;
+use crate::media::Media;
+use crate::stream::{Setback, fill};
+use crate::sys::{self, Scratch};
+use crate::tally::Tally;
+
+/// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.
+const BUFFER_BYTES: usize = 2 * DATAGRAM_BYTES_MAX as usize;
+
+/// A buffer and what was read into it.
+#[derive(Debug)]
+pub(super) struct Reader {
+    buffer: Box<[u8]>,
+    scratch: Scratch,
+    /// The payload's ranges in the buffer.
+    ranges: Vec<Range<usize>>,
+}
+
+impl Reader {
+    pub(super) fn new() -> Self {
+        Self {
+            buffer: vec![0; BUFFER_BYTES].into(),
+            scratch: Scratch::new(),
+            ranges: Vec::with_capacity(16),
+        }
+    }
+
+    /// Reads the next `payload_bytes` into the buffer, from its byte `room` on, and notes where
+    /// their ranges lie; returns where the payload after them begins.
+    pub(super) fn read<'c>(
+        &mut self,
+        room: usize,
+        media: &Media,
+        start: Cursor<'c>,
+        payload_bytes: u64,
+        tally: &mut Tally,
+    ) -> Result<Cursor<'c>, Setback> {
+        let target = &mut self.buffer[room..];
+        let mut cursor = start;
+        let mut span: Option<Range<u64>> = None;
+        let mut ascending = true;
+        self.ranges.clear();
+        cursor.take(payload_bytes, |piece| {
+            let end = piece.offset.saturating_add(piece.bytes);
+            let first = span.clone().unwrap_or(piece.offset..piece.offset);
+            ascending = ascending && piece.offset >= first.end;
+            span = Some(first.start..end);
+        });
+        let Some(span) = span else { return Ok(cursor) };
+        if ascending && span.end - span.start <= target.len() as u64 {
+            let bytes = (span.end - span.start) as usize;
+            fill(media, &mut target[..bytes], span.start, tally)?;
+            let mut again = start;
+            again.take(payload_bytes, |piece| {
+                let at = room + (piece.offset - span.start) as usize;
+                self.ranges.push(at..at + piece.bytes as usize);
+            });
+            return Ok(cursor);
+        }
+        let mut again = start;
+        let mut left = payload_bytes;
+        let mut at = 0;
+        while left > 0 {
+            let Piece { offset, bytes } = again.next(left);
+            let end = at + bytes as usize;
+            fill(media, &mut target[at..end], offset, tally)?;
+            left -= bytes;
+            at = end;
+        }
+        self.ranges.push(room..room + at);
+        Ok(cursor)
+    }
+
+    /// Sends `head` and what was read as one datagram, gathered by the kernel.
+    pub(super) fn write(
+        &mut self,
+        head: &[u8],
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Setback> {
+        let mut list = self.scratch.gather();
+        let mut fits = head.is_empty() || list.bytes(head);
+        for range in &self.ranges {
+            fits = fits && list.bytes(&self.buffer[range.clone()]);
+        }
+        let sent = if fits { list.send(to.as_fd(), tally) } else { Err(Errno::new(libc::E2BIG)) };
+        sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "writev", errno })
+    }
+
+    /// Puts `head` in front of what was read, as much room as was left for it, closes the gaps and
+    /// sends the buffer as one datagram.
+    pub(super) fn send(
+        &mut self,
+        head: &[u8],
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Setback> {
+        self.buffer[..head.len()].copy_from_slice(head);
+        let mut end = head.len();
+        for range in &self.ranges {
+            if range.start != end {
+                self.buffer.copy_within(range.clone(), end);
+            }
+            end += range.len();
+        }
+        let sent = sys::send(to.as_fd(), &self.buffer[..end], tally);
+        sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
+    }
+}
