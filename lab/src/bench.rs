@@ -110,12 +110,21 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new() -> Result<Bench, Error> {
-        Self::with(Material::make()?)
+    /// For these sinks.
+    pub(crate) fn new(sinks: &[Sink]) -> Result<Bench, Error> {
+        let real = |sink: &Sink| matches!(sink, Sink::Interface(..));
+        let mut network = match sinks.iter().any(real) {
+            true => Network::of_machine(),
+            false => Network::new()?,
+        };
+        // A sink that cannot be is said before anything is written.
+        for sink in sinks {
+            network.make(sink)?;
+        }
+        Self::with(network, Material::make()?)
     }
 
-    pub(crate) fn with(material: Material) -> Result<Bench, Error> {
-        let network = Network::new()?;
+    pub(crate) fn with(network: Network, material: Material) -> Result<Bench, Error> {
         pin(false);
         Ok(Bench { network, material, meter: Meter::new() })
     }

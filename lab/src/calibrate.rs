@@ -21,7 +21,7 @@ use crate::bench::{Bench, Case};
 use crate::error::Error;
 use crate::experiments::paths::USUAL_BYTES;
 use crate::material::Material;
-use crate::network::Sink;
+use crate::network::{Network, Sink};
 use crate::statistics::Figure;
 
 /// A path's place on this machine.
@@ -49,7 +49,7 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
     let until = Instant::now() + BUDGET;
     let host = Host::here();
     let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
-    let mut bench = Bench::with(Material::small()?)?;
+    let mut bench = Bench::with(Network::new()?, Material::small()?)?;
     let image = bench.material.image(USUAL_BYTES)?;
     bench.network.make(&Sink::Veth)?;
     let to = bench.network.make(&sink)?;

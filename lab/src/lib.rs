@@ -39,7 +39,7 @@ pub use experiments::{EXPERIMENTS, Experiment, find};
 pub use host::{COMMIT, HostFacts};
 pub use network::{Sink, private};
 pub use options::{Options, Progress};
-pub use paths::Transport;
+pub use paths::{Transport, segments_udp};
 pub use results::{FORMAT, Results, Row, save};
 pub use statistics::Figure;
 pub use warning::{INSTRUMENT_SHARE_MAX, SAMPLES_MIN, SPREAD_MAX, Warning};

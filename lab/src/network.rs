@@ -87,6 +87,8 @@ pub fn private() -> Result<Command, Error> {
 
 /// The devices of a run.
 pub(crate) struct Network {
+    /// Whether this process is in a namespace of its own; the machine's own has no device added.
+    own: bool,
     far: Option<Far>,
 }
 
@@ -100,12 +102,20 @@ impl Network {
     /// Inside a new namespace: brings up loopback.
     pub(crate) fn new() -> Result<Network, Error> {
         ip(&["link", "set", "lo", "up"])?;
-        Ok(Network { far: None })
+        Ok(Network { own: true, far: None })
+    }
+
+    /// The machine's own network, to measure a real card: nothing is made, and what is verified
+    /// goes over loopback.
+    pub(crate) fn of_machine() -> Network {
+        Network { own: false, far: None }
     }
 
     /// Makes a sink's device, unless it is there; returns where to send to.
     pub(crate) fn make(&mut self, sink: &Sink) -> Result<SocketAddr, Error> {
         match sink {
+            // Its users ask for the far end, which loopback stands in for.
+            Sink::Veth if !self.own => Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), SINK_PORT)),
             Sink::IfbSoftware => make_ifb(SOFTWARE, Some("1")),
             Sink::IfbDevice => make_ifb(DEVICE, None),
             Sink::Veth => self.make_veth(),
@@ -145,7 +155,10 @@ impl Network {
         &self,
         make: impl FnOnce() -> std::io::Result<T> + Send,
     ) -> Result<T, Error> {
-        let far = self.far.as_ref().expect("the veth pair is made first");
+        let Some(far) = self.far.as_ref() else {
+            assert!(!self.own, "the veth pair is made first");
+            return make().map_err(Error::host("a socket on loopback"));
+        };
         let path = format!("/proc/{}/ns/net", far.holder.id());
         let namespace = File::open(&path).map_err(Error::host(path))?;
         let made = std::thread::scope(|scope| {
@@ -162,12 +175,18 @@ impl Network {
 
     /// A datagram socket behind the veth pair.
     pub(crate) fn far_udp(&self, port: u16) -> Result<UdpSocket, Error> {
-        self.in_far(move || UdpSocket::bind((VETH.address(2), port)))
+        let address = self.far_address();
+        self.in_far(move || UdpSocket::bind((address, port)))
     }
 
     /// A listening socket behind the veth pair.
     pub(crate) fn far_tcp(&self) -> Result<TcpListener, Error> {
-        self.in_far(|| TcpListener::bind((VETH.address(2), 0)))
+        let address = self.far_address();
+        self.in_far(move || TcpListener::bind((address, 0)))
+    }
+
+    fn far_address(&self) -> Ipv4Addr {
+        if self.own { VETH.address(2) } else { Ipv4Addr::LOCALHOST }
     }
 }
 
@@ -267,7 +286,7 @@ fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
     let routes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     match routes[0]["dev"].as_str() {
         Some(device) if device == name => Ok(SocketAddr::new(to.into(), SINK_PORT)),
-        found => Err(Error::Host {
+        found => Err(Error::Caller {
             what: format!("--interface {name} --to {to}"),
             found: format!(
                 "the route to {to} leads by {}; write an address behind {name}",

@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod calibration;
 mod demo;
 mod lab;
+mod paths;
 mod play;
 mod serve;
 
@@ -33,7 +35,9 @@ enum Verb {
     Serve(serve::Options),
     /// Plays a stream and verifies it: loss, order, lateness against its clock.
     Play(play::Options),
-    /// Measures this machine: paths, sessions.
+    /// Lists the ways from file to socket by what each costs on this machine.
+    Paths(paths::Options),
+    /// Measures this machine: paths, batch, sessions, cold; compares measurements.
     Lab(lab::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
     Demo(demo::Options),
@@ -54,6 +58,7 @@ fn main() -> ExitCode {
     match arguments.verb {
         Verb::Serve(options) => serve::run(options),
         Verb::Play(options) => play::run(options),
+        Verb::Paths(options) => paths::run(options),
         Verb::Lab(options) => lab::run(options),
         Verb::Demo(options) => demo::run(options),
     }

@@ -2,15 +2,17 @@
 //! `pagewire serve`: options, the ready line, progress of planning, signals.
 
 use std::io::{IsTerminal, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use serve::{Config, MediaPorts, Server};
+use serve::{Bill, Config, MediaPorts, Server};
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::calibration::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -35,8 +37,9 @@ pub(crate) struct Options {
     /// pair per session.
     #[arg(long, value_name = "PORT", default_value = "0", value_parser = media_ports)]
     rtp_port: MediaPorts,
-    /// Forces a path; once for streams and once for downloads at most. See `pagewire lab paths`.
-    #[arg(long, value_name = "NAME")]
+    /// A path by name, once for streams and once for downloads at most; or auto, the cheapest on
+    /// this machine: measured for two seconds at the first start, then kept. See `pagewire paths`.
+    #[arg(long, value_name = "NAME", default_value = AUTO)]
     path: Vec<String>,
     /// Pacer threads [default: one per core].
     #[arg(long, value_name = "N")]
@@ -55,7 +58,10 @@ impl Options {
         config.cache_bytes_max = self.cache_size;
         config.burst = Duration::from_millis(self.burst);
         config.media_ports = self.rtp_port;
-        config.paths = self.path;
+        if self.path.iter().any(|name| name == AUTO) {
+            config.bills = bills(self.rtsp.ip());
+        }
+        config.paths = self.path.into_iter().filter(|name| name != AUTO).collect();
         config.pacers = self.pacers;
         config.session_timeout = Duration::from_secs(self.session_timeout);
         config
@@ -95,6 +101,41 @@ pub(crate) fn run(options: Options) -> ExitCode {
     runtime.shutdown_background();
     status
 }
+
+/// What paths cost on this machine; none, and a line why, where that cannot be measured.
+fn bills(address: IpAddr) -> Vec<Bill> {
+    let subject = Subject::of(address);
+    let waiting = ProgressBar::new_spinner();
+    waiting.set_message("measuring this machine's paths, two seconds, once");
+    waiting.enable_steady_tick(Duration::from_millis(100));
+    let calibration = Calibration::of(&subject, false);
+    waiting.finish_and_clear();
+    match calibration {
+        Ok(calibration) => {
+            let (interface, kept) = (&subject.interface, calibration.kept);
+            tracing::info!(
+                "calibration for {interface}: {}",
+                if kept { "kept" } else { "measured" }
+            );
+            let ranks = calibration.ranks.into_iter();
+            ranks
+                .map(|rank| Bill {
+                    transport: rank.transport,
+                    path: rank.member,
+                    burst_packets: rank.burst_packets,
+                    seconds_per_gb: rank.bill,
+                    refused: rank.refused,
+                })
+                .collect()
+        }
+        Err(error) => {
+            tracing::warn!("--path auto: {error}; the usual order of paths is used");
+            Vec::new()
+        }
+    }
+}
+
+const AUTO: &str = "auto";
 
 /// The ready line, and how to open the server to others while it is not.
 fn announce(server: &Server) {

@@ -26,6 +26,8 @@ pub struct Bill {
     pub burst_packets: u32,
     /// Processor seconds per 10⁹ bytes; `None` where it could not be used.
     pub seconds_per_gb: Option<f64>,
+    /// Why it could not be used.
+    pub refused: Option<String>,
 }
 
 /// The paths of a running server.
@@ -61,6 +63,11 @@ impl ByBurst {
 pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let host = Host::here();
     let search = Search { host: &host, bills: &config.bills };
+    for bill in config.bills.iter().filter(|bill| bill.burst_packets != BURSTS[1]) {
+        if let Some(reason) = &bill.refused {
+            tracing::info!("path {}/{} refused: {reason}", bill.transport, bill.path);
+        }
+    }
     let image = |path: &Ranked| config.cache_bytes_max > 0 && path.feed() == Some(Feed::Image);
     let gathered = |path: &Ranked| path.feed() == Some(Feed::Gathered);
     let streams = Choice {
@@ -123,12 +130,8 @@ impl Chosen {
             false => format!("{} (long bursts: {})", pair.short.name, pair.long.name),
         };
         let gathered = pair(self.streams.gathered);
-        match self.streams.image {
-            Some(image) => {
-                tracing::info!("streams by {}, without image by {gathered}", pair(image))
-            }
-            None => tracing::info!("streams by {gathered}, without wire images"),
-        }
+        let images = self.streams.image.map_or("none".to_owned(), pair);
+        tracing::info!("streams by {gathered}; from wire images: {images}");
         tracing::info!("downloads by {}", self.download.name);
     }
 }
@@ -246,7 +249,7 @@ mod tests {
 
     fn bill(path: &str, burst_packets: u32, seconds_per_gb: Option<f64>) -> Bill {
         let transport = if burst_packets == 0 { "tcp" } else { "rtp" }.to_owned();
-        Bill { transport, path: path.to_owned(), burst_packets, seconds_per_gb }
+        Bill { transport, path: path.to_owned(), burst_packets, seconds_per_gb, refused: None }
     }
 
     fn with(bills: Vec<Bill>) -> Config {

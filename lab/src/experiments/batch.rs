@@ -33,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("batch", options.command.clone());
     let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 7 }).max(1);
     let counts = if options.quick { QUICK_COUNTS } else { COUNTS };
-    let mut bench = Bench::new()?;
+    let mut bench = Bench::new(&options.sinks)?;
     let image = bench.material.image(USUAL_BYTES)?;
     let members = members(options, &mut results);
     if members.is_empty() {

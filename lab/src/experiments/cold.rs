@@ -60,7 +60,7 @@ impl Reading {
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("cold", options.command.clone());
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 5 }).max(1);
-    let mut bench = Bench::new()?;
+    let mut bench = Bench::new(&options.sinks)?;
     let image = bench.material.image(USUAL_BYTES)?;
     for media in [&bench.material.file, &image.media] {
         media.file().sync_all().map_err(Error::host("fsync"))?;

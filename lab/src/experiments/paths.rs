@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         false => Scale { rounds: FULL_ROUNDS, bytes: FULL_BYTES },
     };
     let scale = Scale { rounds: options.rounds.unwrap_or(scale.rounds).max(1), ..scale };
-    let mut bench = Bench::new()?;
+    let mut bench = Bench::new(&options.sinks)?;
     let mut results = Results::new("paths", options.command.clone());
     results.complete = true;
     let groups = plan(options, &mut results)?;
@@ -112,7 +112,12 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
             groups.push(Group { sink: sink.clone(), bytes, cases });
         }
     }
-    for bytes in steps(options) {
+    let real = options.sinks.iter().any(|sink| matches!(sink, Sink::Interface(..)));
+    if real {
+        let note = "downloads are not measured by --interface: they need a peer that takes them";
+        results.notes.push(note.to_owned());
+    }
+    for bytes in steps(options).into_iter().filter(|_| !real) {
         let downloads = usable.iter().filter(|spec| spec.transport == Transport::Tcp);
         let mut cases: Vec<Case> =
             downloads.map(|spec| Case::new(spec, &Sink::Veth, bytes, 1)).collect();

@@ -102,6 +102,8 @@ impl Server {
         let log = File::create(place.top().join("log")).expect("a log file");
         let mut child = command
             .arg("--log=info")
+            // Calibrated once for all tests, and not in the user's own cache.
+            .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
             .args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"])
             .arg(place.cache())
             .args(options)

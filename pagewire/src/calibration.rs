@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What paths cost on this machine, measured once and kept.
+//!
+//! The laboratory times them in a network of its own, for at most two seconds, as a program of its
+//! own. The answer is kept under all that it depends on: the machine, its kernel, the program, the
+//! interface and whether that segments UDP itself. Where no network can be made (a container that
+//! may not) nothing is kept, and the server goes by its usual order and says so.
+//!
+//! Sources: `lab::calibrate`; machine-id(5); XDG Base Directory Specification 0.8.
+//! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+
+use lab::{HostFacts, Rank};
+use serde::{Deserialize, Serialize};
+
+/// The ranks of paths, and for what.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Calibration {
+    /// All that it depends on, a line each.
+    pub(crate) key: String,
+    pub(crate) ranks: Vec<Rank>,
+    /// Read, not measured now.
+    #[serde(skip)]
+    pub(crate) kept: bool,
+}
+
+/// What a calibration is for.
+pub(crate) struct Subject {
+    pub(crate) interface: String,
+    /// Whether the interface cuts super-packets of UDP itself.
+    pub(crate) segments: bool,
+}
+
+impl Subject {
+    /// The interface by which peers of a server at `address` are reached.
+    pub(crate) fn of(address: IpAddr) -> Subject {
+        let interface = interface_of(address).unwrap_or_else(|| "lo".to_owned());
+        // An interface that does not say is taken for one that does not.
+        let segments = lab::segments_udp(&interface).unwrap_or(false);
+        Subject { interface, segments }
+    }
+
+    pub(crate) fn named(interface: &str) -> Result<Subject, lab::Error> {
+        match lab::segments_udp(interface) {
+            Ok(segments) => Ok(Subject { interface: interface.to_owned(), segments }),
+            Err(errno) => Err(lab::Error::Caller {
+                what: format!("--interface {interface}"),
+                found: format!("{errno}; write a name that `ip link` lists"),
+            }),
+        }
+    }
+
+    fn key(&self) -> String {
+        let host = HostFacts::here();
+        let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        format!(
+            "machine {}\nkernel {}\nprocessor {} ({} cores)\ninterface {}, {}\nprogram {} {}\n",
+            machine.trim(),
+            host.kernel,
+            host.processor,
+            host.cores,
+            self.interface,
+            if self.segments { "segments UDP" } else { "does not segment UDP" },
+            env!("CARGO_PKG_VERSION"),
+            lab::COMMIT
+        )
+    }
+}
+
+impl Calibration {
+    /// The kept one, or one measured now and kept; always measured if `again`.
+    pub(crate) fn of(subject: &Subject, again: bool) -> Result<Calibration, lab::Error> {
+        let key = subject.key();
+        let file = file(&key);
+        if !again && let Some(kept) = file.as_ref().and_then(|file| read(file, &key)) {
+            return Ok(kept);
+        }
+        let segments = if subject.segments { "yes" } else { "no" };
+        let text = crate::lab::inside(&["paths", "--segments", segments])?;
+        let ranks = serde_json::from_str(&text).map_err(|error| lab::Error::Host {
+            what: "the calibration's answer".to_owned(),
+            found: error.to_string(),
+        })?;
+        let measured = Calibration { key, ranks, kept: false };
+        if let Some(file) = file {
+            let text = serde_json::to_string_pretty(&measured).expect("plain data");
+            let folder = file.parent().expect("it has a folder");
+            let written = fs::create_dir_all(folder)
+                .map_err(|error| error.to_string())
+                .and_then(|()| lab::save(&file, &text).map_err(|error| error.to_string()));
+            if let Err(error) = written {
+                tracing::warn!("calibration: {error}; it is measured again at the next start");
+            }
+        }
+        Ok(measured)
+    }
+}
+
+/// What is kept under this key; a damaged file is as none.
+fn read(file: &PathBuf, key: &str) -> Option<Calibration> {
+    let kept: Calibration = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
+    (kept.key == key).then_some(Calibration { kept: true, ..kept })
+}
+
+/// Beside the server's default cache, which may be elsewhere and is not about this machine.
+fn file(key: &str) -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    // FNV-1a: the same number in every build, and the key itself is in the file.
+    let number = key.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    Some(cache.join("pagewire").join("calibration").join(format!("{number:016x}.json")))
+}
+
+/// The device with that address; for "any", the one of the default route.
+fn interface_of(address: IpAddr) -> Option<String> {
+    let asked: &[&str] = match address.is_unspecified() {
+        true => &["-json", "route", "show", "default"],
+        false => &["-json", "address", "show", "to", &address.to_string()],
+    };
+    let output = Command::new("ip").args(asked).output().ok()?;
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    // `address show to` lists the others as empty objects.
+    let devices = found
+        .as_array()?
+        .iter()
+        .filter_map(|entry| (entry["dev"].as_str()).or_else(|| entry["ifname"].as_str()));
+    devices.map(str::to_owned).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_calibration_is_for_its_key_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kept.json");
+        let rank = Rank {
+            transport: "rtp".to_owned(),
+            member: "mmap_gso".to_owned(),
+            burst_packets: 10,
+            bill: Some(0.4),
+            refused: None,
+        };
+        let made = Calibration { key: "here".to_owned(), ranks: vec![rank], kept: false };
+        fs::write(&file, serde_json::to_string(&made).unwrap()).unwrap();
+        let found = read(&file, "here").unwrap();
+        assert!(found.kept && found.ranks == made.ranks);
+        assert!(read(&file, "elsewhere").is_none());
+        fs::write(&file, "{ half a fi").unwrap();
+        assert!(read(&file, "here").is_none());
+    }
+
+    #[test]
+    fn loopback_is_found_by_its_address() {
+        match interface_of(IpAddr::from([127, 0, 0, 1])) {
+            Some(name) => assert_eq!(name, "lo"),
+            None => eprintln!("skip: ip (iproute2) is not there"),
+        }
+        let subject = Subject::of(IpAddr::from([127, 0, 0, 1]));
+        assert!(subject.key().contains("interface lo, "), "{}", subject.key());
+    }
+
+    #[test]
+    fn an_unknown_interface_is_refused_with_what_to_write() {
+        let refusal = Subject::named("no-such-device").err().unwrap().to_string();
+        assert_eq!(
+            refusal,
+            "--interface no-such-device: ENODEV; write a name that `ip link` lists"
+        );
+    }
+}

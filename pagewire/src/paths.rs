@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire paths`: every path that could serve, by what it costs on this machine.
+//!
+//! The table that `serve --path auto` goes by; `pagewire lab paths` measures the same at length and
+//! at other sizes.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::ExitCode;
+
+use clap::Args;
+use indicatif::ProgressBar;
+use lab::Rank;
+
+use crate::calibration::{Calibration, Subject};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The interface that peers are reached by [default: that of the default route].
+    #[arg(long, value_name = "DEVICE")]
+    interface: Option<String>,
+    /// Measures again, whatever is kept.
+    #[arg(long)]
+    again: bool,
+    /// Prints the table as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Set by the program itself: whether the device segments.
+    #[arg(long, hide = true, value_name = "yes|no")]
+    segments: Option<String>,
+    /// Set by the program itself in the namespace it made.
+    #[arg(long, hide = true, requires = "segments")]
+    inside: bool,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let shown = if options.inside { measure(&options) } else { show(&options) };
+    match shown {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("pagewire: paths: {error}");
+            ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
+        }
+    }
+}
+
+/// In the namespace: measures and says it in JSON.
+fn measure(options: &Options) -> Result<String, lab::Error> {
+    let ranks = lab::calibrate(options.segments.as_deref() == Some("yes"))?;
+    Ok(serde_json::to_string(&ranks).expect("plain data"))
+}
+
+fn show(options: &Options) -> Result<String, lab::Error> {
+    let subject = match &options.interface {
+        Some(name) => Subject::named(name)?,
+        None => Subject::of(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+    };
+    let waiting = ProgressBar::new_spinner().with_message("measuring, at most two seconds");
+    waiting.enable_steady_tick(std::time::Duration::from_millis(100));
+    let calibration = Calibration::of(&subject, options.again);
+    waiting.finish_and_clear();
+    let calibration = calibration?;
+    if options.json {
+        let mut text = serde_json::to_string_pretty(&calibration).expect("plain data");
+        text.push('\n');
+        return Ok(text);
+    }
+    Ok(table(&calibration, &subject))
+}
+
+fn table(calibration: &Calibration, subject: &Subject) -> String {
+    let Subject { interface, segments } = subject;
+    let by = if *segments { "the device" } else { "the kernel" };
+    let when = if calibration.kept { "kept from before; --again measures" } else { "measured now" };
+    let mut text = format!("interface {interface}, UDP segmented by {by}; {when}\n");
+    let mut group = None;
+    let mut reference = None;
+    for rank in &calibration.ranks {
+        let of = (rank.transport.clone(), rank.burst_packets);
+        if group.as_ref() != Some(&of) {
+            let burst = match rank.burst_packets {
+                0 => String::new(),
+                packets => format!(", {packets} packets a burst"),
+            };
+            let _ = writeln!(text, "\n{}{burst}: processor seconds per gigabyte", rank.transport);
+            reference = dearest(&calibration.ranks, &of);
+            group = Some(of);
+        }
+        line(&mut text, rank, reference);
+    }
+    text
+}
+
+fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
+    let name = &rank.member;
+    let _ = match (rank.bill, reference) {
+        (Some(bill), Some(dearest)) => {
+            let bar = "█".repeat((bill / dearest * BAR_CHARS).round().max(1.0) as usize);
+            writeln!(text, "  {name:16} {bill:7.3}  {bar}")
+        }
+        _ => {
+            let reason = rank.refused.as_deref().unwrap_or("not measured");
+            writeln!(text, "  {name:16}       –  {reason}")
+        }
+    };
+}
+
+/// The longest bar of a group.
+fn dearest(ranks: &[Rank], (transport, burst): &(String, u32)) -> Option<f64> {
+    let of_group = ranks.iter().filter(|r| r.transport == *transport && r.burst_packets == *burst);
+    of_group.filter_map(|rank| rank.bill).reduce(f64::max)
+}
+
+const BAR_CHARS: f64 = 40.0;

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The laboratory through the real program: what it measures is written, compared and kept; what
+//! goes wrong is said in a line.
+//!
+//! Nothing here judges a figure: that a path is cheap is the laboratory's to say, on a machine that
+//! is quiet. Asserted is that every figure is there, that counts equal claims, and what becomes of
+//! bad input and faults. Takes about ten seconds; skips what needs a network namespace where the
+//! host allows none, with the reason.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+
+fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
+}
+
+fn pagewire(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().expect("the program runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether the host lets this program make a network; else the reason is printed as a skip.
+fn has_network() -> bool {
+    for kind in [&["--net", "true"][..], &["--user", "--map-root-user", "--net", "true"]] {
+        if Command::new("unshare").args(kind).output().is_ok_and(|tried| tried.status.success()) {
+            return true;
+        }
+    }
+    eprintln!("skip: no network namespace can be made here (unshare --user --net)");
+    false
+}
+
+/// A short measurement of two members, in a file.
+fn measure(folder: &Path, name: &str) -> PathBuf {
+    let file = folder.join(name);
+    let output = pagewire(&[
+        "lab",
+        "paths",
+        "--quick",
+        "--transport",
+        "rtp",
+        "--member",
+        "wire_sendfile",
+        "--sink",
+        "ifb-software",
+        "--json",
+        file.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", said(&output));
+    file
+}
+
+fn read(file: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(file).expect("a measurement file")).expect("JSON")
+}
+
+#[test]
+fn a_measurement_has_its_host_its_command_and_a_row_per_figure() {
+    if !has_network() {
+        return;
+    }
+    let folder = folder();
+    let results = read(&measure(folder.path(), "paths.json"));
+    assert_eq!(results["experiment"], "paths");
+    assert_eq!(results["complete"], true, "{results}");
+    assert!(results["host"]["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()));
+    let command = results["command"].as_str().unwrap();
+    assert!(command.starts_with("pagewire lab paths --quick"), "{command}");
+    assert!(!command.contains("--inside"), "{command}");
+    let rows = results["rows"].as_array().unwrap();
+    for (member, metric) in [
+        ("read_writev", "bill"),
+        ("wire_sendfile", "bill"),
+        ("wire_sendfile", "relative to read_writev"),
+        ("wire_sendfile", "calls"),
+        ("wire_sendfile", "copies"),
+        ("wire_sendfile", "a core carries"),
+    ] {
+        let row = rows.iter().find(|row| row["member"] == member && row["metric"] == metric);
+        let row = row.unwrap_or_else(|| panic!("no {metric} of {member}"));
+        let samples = row["samples"].as_array().unwrap();
+        assert_eq!(samples.len(), 3, "{row}");
+        assert_eq!(row["parameters"]["bytes"], "1328", "{row}");
+    }
+    let published = rows.iter().filter(|row| row["published"].is_string()).count();
+    assert!(published >= 8, "{published} values of the study");
+    let notes = results["notes"].as_array().unwrap();
+    let met = notes.iter().filter_map(Value::as_str).find(|note| note.starts_with("claims"));
+    let met = met.expect("claims are compared with counts");
+    let (found, of) = met.rsplit_once(": ").unwrap().1.split_once(" of ").unwrap();
+    assert_eq!(format!("{found} met"), of, "{met}");
+}
+
+#[test]
+fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
+    if !has_network() {
+        return;
+    }
+    let folder = folder();
+    let (first, second) = (measure(folder.path(), "a.json"), measure(folder.path(), "b.json"));
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (csv, markdown, html) = (at("a.csv"), at("a.md"), at("a.html"));
+    let output = pagewire(&[
+        "lab",
+        "report",
+        first.to_str().unwrap(),
+        "--csv",
+        &csv,
+        "--markdown",
+        &markdown,
+        "--html",
+        &html,
+    ]);
+    assert!(output.status.success(), "{}", said(&output));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    for text in [&shown, &fs::read_to_string(csv).unwrap(), &fs::read_to_string(markdown).unwrap()]
+    {
+        assert!(text.contains("wire_sendfile") && text.contains("bill"), "{text}");
+    }
+    let page = fs::read_to_string(html).unwrap();
+    assert!(page.contains("<svg") && page.contains("wire_sendfile"));
+    let output = pagewire(&["lab", "compare", first.to_str().unwrap(), second.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", said(&output));
+    let compared = String::from_utf8_lossy(&output.stdout).into_owned();
+    let last = compared.trim_end().lines().last().unwrap_or_default();
+    assert!(last.contains("faster") && last.contains("unchanged"), "{compared}");
+}
+
+#[test]
+fn ctrl_c_keeps_what_was_measured() {
+    if !has_network() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("cut.json");
+    let mut child = Command::new(PROGRAM)
+        .args(["lab", "paths", "--transport", "rtp", "--member", "mmap_gso", "--rounds", "900"])
+        .args(["--size", "1328", "--json"])
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    // unshare replaces itself by the program: the process stays the same.
+    std::thread::sleep(Duration::from_secs(4));
+    let id = Pid::from_raw(child.id() as i32).unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("what was measured is kept"), "{said}");
+    assert!(said.contains("not all of it was measured"), "{said}");
+    let results = read(&file);
+    assert_eq!(results["complete"], false);
+    assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "bill"));
+}
+
+#[test]
+fn a_full_disk_is_said_after_the_table() {
+    if !has_network() {
+        return;
+    }
+    let output = pagewire(&[
+        "lab",
+        "paths",
+        "--quick",
+        "--transport",
+        "rtp",
+        "--member",
+        "mmap_gso",
+        "--sink",
+        "ifb-device",
+        "--json",
+        "/dev/full",
+    ]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("mmap_gso"), "the table comes first: {shown}");
+    let said = said(&output);
+    assert!(said.contains("writing /dev/full: No space left on device"), "{said}");
+}
+
+#[test]
+fn bad_input_is_told_what_to_write() {
+    let folder = folder();
+    let newer = folder.path().join("newer.json");
+    fs::write(&newer, r#"{"format": 99, "shape": "unheard of"}"#).unwrap();
+    let broken = folder.path().join("broken.json");
+    fs::write(&broken, "{ \"format\": 1, ").unwrap();
+    let (newer, broken) = (newer.to_str().unwrap(), broken.to_str().unwrap());
+    for (arguments, code, wanted) in [
+        (&["lab", "teleport"][..], 2, "lab teleport: write one of paths, batch"),
+        (&["lab", "compare", newer][..], 2, "write two measurement files"),
+        (&["lab", "compare", newer, newer][..], 2, "format 99; this program reads 1"),
+        (&["lab", "report", broken][..], 2, "broken.json"),
+        (&["lab", "report", "/nowhere.json"][..], 1, "/nowhere.json"),
+        (&["lab", "paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
+        (&["lab", "paths", "--transport", "pigeon"][..], 2, "write rtp, udp or tcp"),
+        (&["lab", "paths", "--interface", "lo"][..], 2, "--to"),
+        (&["paths", "--interface", "no-such-device"][..], 2, "ENODEV"),
+    ] {
+        let output = pagewire(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+    }
+}
+
+#[test]
+fn without_unshare_the_need_is_named() {
+    let output = Command::new(PROGRAM)
+        .args(["lab", "paths", "--quick"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(said.contains("this needs the program unshare (util-linux)"), "{said}");
+}
+
+#[test]
+fn a_device_that_does_not_lead_there_is_refused_and_nothing_is_sent() {
+    let output = pagewire(&[
+        "lab",
+        "paths",
+        "--quick",
+        "--interface",
+        "no-such-device",
+        "--to",
+        "127.0.0.1",
+    ]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let said = said(&output);
+    assert!(said.contains("the route to 127.0.0.1 leads by lo"), "{said}");
+}
+
+#[test]
+fn paths_are_ranked_once_and_kept() {
+    if !has_network() {
+        return;
+    }
+    let cache = folder();
+    let ranked = |more: &[&str]| {
+        let output = Command::new(PROGRAM)
+            .args(["paths", "--interface", "lo"])
+            .args(more)
+            .env("XDG_CACHE_HOME", cache.path())
+            .output()
+            .expect("the program runs");
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let first = ranked(&[]);
+    assert!(first.contains("measured now") && first.contains("wire_sendfile"), "{first}");
+    assert!(ranked(&[]).contains("kept from before"));
+    assert!(ranked(&["--again"]).contains("measured now"));
+    let table: Value = serde_json::from_str(&ranked(&["--json"])).unwrap();
+    let ranks = table["ranks"].as_array().unwrap();
+    for transport in ["rtp", "tcp"] {
+        let of = ranks.iter().filter(|rank| rank["transport"] == transport);
+        let bills: Vec<f64> = of.filter_map(|rank| rank["bill"].as_f64()).collect();
+        assert!(bills.len() >= 2 && bills.iter().all(|bill| *bill > 0.0), "{table}");
+    }
+    let unusable = ranks.iter().filter(|rank| rank["bill"].is_null());
+    assert!(unusable.into_iter().all(|rank| rank["refused"].is_string()), "{table}");
+}
