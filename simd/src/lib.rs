@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes in, bytes out: the loops that are worth vector instructions, one file per kernel.
+//!
+//! Each kernel has an *oracle*, plain and obviously right, and a list of variants, widest last,
+//! which do the same on wider registers. [`Kernels::here`] takes, once at start, the widest of each
+//! that this processor has and that gives the known answers. What it chose is a value that is
+//! passed down, so a test or a measurement can use any other.
+//!
+//! Sources: memchr's `arch/generic` for the form: a generic body and a thin function per
+//! instruction set.
+//!
+//! What it does not do: no input or output, no allocation, no clock. On processors other than
+//! x86-64 the portable variants are the only ones.
+
+pub mod checksum;
+pub mod stamp;
+#[cfg(test)]
+mod trials;
+mod variant;
+
+pub use checksum::Checksum;
+pub use stamp::Stamp;
+pub use variant::Dropped;
+
+/// One variant of each kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Kernels {
+    /// Ones' complement sums of many ranges.
+    pub checksum: Checksum,
+    /// Ethernet, IPv4, UDP and RTP headers of many frames.
+    pub stamp: Stamp,
+    dropped: [Option<Dropped>; 2],
+}
+
+impl Kernels {
+    /// The widest variants that this processor has and that are right on it. Runs each once on
+    /// known answers: microseconds.
+    pub fn here() -> Self {
+        let (checksum, checksum_dropped) = Checksum::choose();
+        let (stamp, stamp_dropped) = Stamp::choose();
+        Self { checksum, stamp, dropped: [checksum_dropped, stamp_dropped] }
+    }
+
+    /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
+    /// the processor, to be logged.
+    pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
+        self.dropped.into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_is_the_widest_and_none_is_dropped() {
+        let kernels = Kernels::here();
+        assert_eq!(kernels.dropped().count(), 0, "{:?}", kernels.dropped().next());
+        assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
+        assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
+        assert_eq!(Checksum::all().next().unwrap().name(), "portable");
+        assert_eq!(Stamp::all().next().unwrap().name(), "portable");
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What every kernel is tried on: lengths that matter, and bytes without a pattern.
+//!
+//! Sources: transport stream packets are of 188 bytes, seven go in a datagram; 1,500 and 9,000 are
+//! the usual MTUs.
+//!
+//! What it does not do: compare. Each kernel's tests know what is right.
+
+/// Lengths beyond those around a register's width.
+pub(crate) const LENGTHS: &[usize] = &[
+    188, 376, 564, 752, 940, 1128, 1315, 1316, 1317, 1472, 1500, 4095, 4096, 4097, 8972, 9000,
+    65_507,
+];
+
+/// Bytes without a pattern that a mistake could repeat, the same in every run.
+pub(crate) fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
