@@ -18,14 +18,16 @@
 //! Sources: `udp(7)`; Linux 6.18 `net/ipv4/udp.c` (`udp_send_skb`) and commit
 //! 10154dbded6d, `icmp_ratelimit` (ip-sysctl); quinn-udp for segments as a number that may fall.
 //!
-//! What it does not do: send. It costs a session one socket and under 100 bytes.
+//! What it does not do: send. It costs a session one socket and about 100 bytes, and 200 more where
+//! frames are made for it.
 
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::batch::DATAGRAM_BYTES_MAX;
-use crate::error::{Errno, Error, SendError};
+use crate::error::{Errno, Error, SendError, Unframed};
+use crate::frame::Framing;
 use crate::sys;
 use crate::tally::Tally;
 use crate::zerocopy::Unreported;
@@ -75,6 +77,8 @@ pub struct Destination {
     batches_unrefused: u32,
     /// Zero-copy sends of this socket, once it has had one.
     unreported: Option<Box<Unreported>>,
+    /// How frames to it begin, once a path that makes frames has asked.
+    framing: Option<Box<Framing>>,
 }
 
 impl Destination {
@@ -97,6 +101,7 @@ impl Destination {
             refused_just_now: false,
             batches_unrefused: 0,
             unreported: None,
+            framing: None,
         })
     }
 
@@ -124,6 +129,20 @@ impl Destination {
     /// The socket, to ask its address or set its buffers.
     pub fn socket(&self) -> &UdpSocket {
         &self.socket
+    }
+
+    /// Takes out how frames to it begin; given back by [`Destination::keep_framing`] while it
+    /// holds.
+    pub(crate) fn take_framing(&mut self) -> Option<Box<Framing>> {
+        self.framing.take()
+    }
+
+    pub(crate) fn keep_framing(&mut self, framing: Box<Framing>) {
+        self.framing = Some(framing);
+    }
+
+    pub(crate) fn unframed(&self, reason: Unframed) -> SendError {
+        SendError::Unframed { object: self.name.clone(), reason }
     }
 
     /// A batch begins.

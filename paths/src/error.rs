@@ -12,6 +12,7 @@
 
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// The number of a system call's error.
@@ -24,6 +25,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::EACCES, "EACCES"),
     (libc::EAGAIN, "EAGAIN"),
     (libc::EBADF, "EBADF"),
+    (libc::EBUSY, "EBUSY"),
     (libc::ECONNABORTED, "ECONNABORTED"),
     (libc::ECONNREFUSED, "ECONNREFUSED"),
     (libc::ECONNRESET, "ECONNRESET"),
@@ -48,10 +50,12 @@ const NAMES: &[(i32, &str)] = &[
     (libc::ENOSYS, "ENOSYS"),
     (libc::ENOTCONN, "ENOTCONN"),
     (libc::ENOTSOCK, "ENOTSOCK"),
+    (libc::ENXIO, "ENXIO"),
     (libc::EOPNOTSUPP, "EOPNOTSUPP"),
     (libc::EOVERFLOW, "EOVERFLOW"),
     (libc::EPERM, "EPERM"),
     (libc::EPIPE, "EPIPE"),
+    (libc::EPROTO, "EPROTO"),
     (libc::ESHUTDOWN, "ESHUTDOWN"),
     (libc::ESTALE, "ESTALE"),
     (libc::ETIMEDOUT, "ETIMEDOUT"),
@@ -148,6 +152,72 @@ pub enum SendError {
         object: Arc<str>,
         /// What the kernel answered.
         errno: Errno,
+    },
+    /// Whole frames cannot be made for the destination; a path by socket may serve it.
+    #[error("frames to {object}: {reason}")]
+    Unframed {
+        /// The destination's name.
+        object: Arc<str>,
+        /// Why not.
+        reason: Unframed,
+    },
+}
+
+/// Why a destination cannot be sent whole frames.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unframed {
+    /// The socket is one of IPv6.
+    #[error("over IPv6; frames are made for IPv4 alone")]
+    Ipv6,
+    /// The kernel has no route.
+    #[error("no route: {errno}")]
+    NoRoute {
+        /// What the kernel answered.
+        errno: Errno,
+    },
+    /// The route leads to this host, to many, or through a tunnel.
+    #[error("the route on {device} is none to a single neighbour (kind {kind} of rtnetlink(7))")]
+    NotUnicast {
+        /// The route's device.
+        device: Arc<str>,
+        /// The route's type, such as 2 for an address of this host.
+        kind: u8,
+    },
+    /// The device takes no Ethernet frames.
+    #[error("{device} is no Ethernet (type {kind} of netdevice(7))")]
+    NotEthernet {
+        /// The route's device.
+        device: Arc<str>,
+        /// The hardware type, such as 772 for loopback.
+        kind: u16,
+    },
+    /// The next hop's Ethernet address is not known.
+    #[error(
+        "no neighbour entry for {hop} on {device}; \
+         send to it by a socket first, or make the entry permanent"
+    )]
+    NoNeighbour {
+        /// The destination, or the gateway to it.
+        hop: Ipv4Addr,
+        /// The route's device.
+        device: Arc<str>,
+    },
+    /// The datagram would have to be cut into fragments.
+    #[error("a datagram of {bytes} bytes; {device} carries {most} in a frame")]
+    TooLarge {
+        /// The datagram's UDP payload.
+        bytes: u32,
+        /// What fits.
+        most: u32,
+        /// The route's device.
+        device: Arc<str>,
+    },
+    /// All of the device's queues have an XDP socket already.
+    #[error("no queue of {device} is free for an XDP socket; each serves one sending thread")]
+    NoQueue {
+        /// The route's device.
+        device: Arc<str>,
     },
 }
 

@@ -2,12 +2,12 @@
 //! Facts about the host that decide which paths can be used here.
 //!
 //! Read once at start and handed to each path's probe, so that a test can ask what a path would say
-//! on another host. Costs one system call and the reading of one file of proc.
+//! on another host. Costs a few system calls and the reading of one file of proc.
 //!
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`.
 //!
-//! What it does not do: it asks the kernel's release and this process's rights. What varies with
-//! the device (UDP segmentation) is found out by sending and is a number that may fall
+//! What it does not do: it asks the kernel's release and parts and this process's rights. What
+//! varies with the device (UDP segmentation) is found out by sending and is a number that may fall
 //! ([`crate::Destination`]).
 
 use crate::error::{Errno, Unavailable};
@@ -20,13 +20,19 @@ pub struct Host {
     pub kernel_release: String,
     /// Whether this process has `CAP_NET_RAW` in its network namespace: packet and XDP sockets.
     pub raw_frames: bool,
+    /// Whether the kernel was built with XDP sockets (`AF_XDP`).
+    pub xdp_sockets: bool,
 }
 
 impl Host {
     /// The host this program runs on.
     pub fn here() -> Self {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-        Self { kernel_release: sys::kernel_release(), raw_frames: has_net_raw(&status) }
+        Self {
+            kernel_release: sys::kernel_release(),
+            raw_frames: has_net_raw(&status),
+            xdp_sockets: sys::has_xdp_sockets(),
+        }
     }
 
     /// Major and minor number of the kernel; 0.0 when the release does not begin with numbers.
@@ -47,6 +53,17 @@ impl Host {
         Err(Unavailable {
             need: format!("kernel {major}.{minor}"),
             found: format!("kernel {}", self.kernel_release),
+        })
+    }
+
+    /// Says that frames cannot be put onto a device without `CAP_NET_RAW`.
+    pub fn needs_raw_frames(&self) -> Result<(), Unavailable> {
+        if self.raw_frames {
+            return Ok(());
+        }
+        Err(Unavailable {
+            need: "CAP_NET_RAW".to_string(),
+            found: "none; run as root or in the laboratory's namespace".to_string(),
         })
     }
 }
@@ -75,7 +92,7 @@ mod tests {
     use super::*;
 
     fn host(release: &str) -> Host {
-        Host { kernel_release: release.to_string(), raw_frames: false }
+        Host { kernel_release: release.to_string(), raw_frames: false, xdp_sockets: false }
     }
 
     #[test]
@@ -86,6 +103,14 @@ mod tests {
         assert!(!has_net_raw(&status("0000000000001000")));
         assert!(!has_net_raw(&status("none")));
         assert!(!has_net_raw(""));
+    }
+
+    #[test]
+    fn frames_need_a_right() {
+        let refusal = host("6.18").needs_raw_frames().unwrap_err().to_string();
+        let said = "needs CAP_NET_RAW, found none; run as root or in the laboratory's namespace";
+        assert_eq!(refusal, said);
+        assert!(Host { raw_frames: true, ..host("6.18") }.needs_raw_frames().is_ok());
     }
 
     #[test]

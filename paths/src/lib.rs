@@ -23,6 +23,7 @@
 mod batch;
 mod destination;
 mod error;
+mod frame;
 mod host;
 mod image;
 mod media;
@@ -38,7 +39,7 @@ mod zerocopy;
 
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};
-pub use error::{Errno, Error, SendError, Unavailable};
+pub use error::{Errno, Error, SendError, Unavailable, Unframed};
 pub use host::{Host, segments_udp};
 pub use media::Media;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};

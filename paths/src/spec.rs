@@ -32,6 +32,8 @@ pub static PATHS: &[&Spec] = &[
     &rtp::rtp_sendfile::SPEC,
     &rtp::more_sendfile::SPEC,
     &rtp::wire_sendfile::SPEC,
+    &rtp::packet_ring::SPEC,
+    &rtp::xdp::SPEC,
     // The file itself over UDP.
     &udp::read_write::SPEC,
     &udp::mmap_send::SPEC,

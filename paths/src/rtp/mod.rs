@@ -14,11 +14,14 @@ pub(crate) mod mmap_send_rtp;
 pub(crate) mod mmap_sendmmsg;
 pub(crate) mod mmap_writev;
 pub(crate) mod more_sendfile;
+pub(crate) mod packet_ring;
 pub(crate) mod read_send_rtp;
 pub(crate) mod read_writev;
 pub(crate) mod rtp_sendfile;
 pub(crate) mod wire_sendfile;
+pub(crate) mod xdp;
 
 mod corked;
+mod framed;
 mod gathered;
 mod reader;

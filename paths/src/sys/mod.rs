@@ -9,14 +9,19 @@
 //!
 //! What it does not do: retry, allocate or interpret.
 
+mod area;
 mod cork;
 mod ethtool;
 mod file;
 mod map;
 mod messages;
+mod netlink;
 mod option;
+mod packet;
+mod scatter;
 mod send;
 mod splice;
+mod xdp;
 mod zerocopy;
 
 use std::ffi::CStr;
@@ -28,12 +33,16 @@ pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;
 pub(crate) use messages::Outbox;
+pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
-pub(crate) use option::set_udp_segment;
-use option::{option, set_option};
+pub(crate) use option::{ip_option, set_udp_segment};
+use option::{option, set_option, set_record, set_send_buffer};
+pub(crate) use packet::PacketRing;
+pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile};
 pub(crate) use splice::Pipe;
+pub(crate) use xdp::{XdpRing, has_xdp_sockets};
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 
 #[cfg(doc)]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Socket options: UDP segmentation, and the two calls that the others are made of.
+//! Socket options: UDP segmentation, what IP headers have, and the two calls that the others are
+//! made of.
 //!
-//! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18.
+//! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18; `ip(7)`, `socket(7)`.
 //!
 //! What it does not do: remember what is set ([`crate::Destination`] does).
 
@@ -21,6 +22,27 @@ pub(crate) fn set_udp_segment(
     set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, tally)
 }
 
+/// The value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
+pub(crate) fn ip_option(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+    tally: &mut Tally,
+) -> Result<u8, Errno> {
+    // SAFETY: an int is a plain number.
+    let value: libc::c_int = unsafe { option(socket, libc::IPPROTO_IP, name, tally)? };
+    u8::try_from(value).map_err(|_| Errno::new(libc::EOVERFLOW))
+}
+
+/// Sets how many bytes may be on their way from a socket: two calls. The kernel grants what the
+/// host allows, and more to those who administer it.
+pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, tally: &mut Tally) {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
+        // A smaller one will do.
+        let _ = set_option(socket, libc::SOL_SOCKET, name, value, tally);
+    }
+}
+
 /// Switches transmit checksums off: the kernel then refuses UDP segmentation with `EINVAL`, as it
 /// would for a route that cannot do it.
 #[cfg(test)]
@@ -36,15 +58,26 @@ pub(super) fn set_option(
     value: libc::c_int,
     tally: &mut Tally,
 ) -> Result<(), Errno> {
+    set_record(socket, level, option, &value, tally)
+}
+
+/// Sets an option whose value is a record of the kernel's.
+pub(super) fn set_record<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: &T,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
     tally.calls += 1;
-    // SAFETY: `value` is a live int and the length given is its own.
+    // SAFETY: `value` is alive and the length given is its own; the kernel only reads it.
     let done = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
             level,
             option,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
+            (&raw const *value).cast(),
+            size_of::<T>() as libc::socklen_t,
         )
     };
     if done == 0 { Ok(()) } else { Err(last_errno()) }

@@ -14,12 +14,12 @@ use crate::asset::{Asset, Shape};
 use crate::peer::Peer;
 use crate::stream_paths;
 
-const BEGIN: &str = "tally-begins";
-const END: &str = "tally-ends";
+pub(crate) const BEGIN: &str = "tally-begins";
+pub(crate) const END: &str = "tally-ends";
 
 /// One call that stands out in the trace; straight to the descriptor, for a test's output is held
 /// back.
-fn mark(text: &str) {
+pub(crate) fn mark(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).unwrap();
 }
 
@@ -93,7 +93,7 @@ fn residence_of_a_mebibyte_is_two_calls() {
 }
 
 /// Of a trace: for each path, pairs of calls seen and calls in the tally.
-fn pairs(trace: &str) -> HashMap<String, Vec<(u64, u64)>> {
+pub(crate) fn pairs(trace: &str) -> HashMap<String, Vec<(u64, u64)>> {
     let mut pairs: HashMap<String, Vec<(u64, u64)>> = HashMap::new();
     let mut begun: Option<(&str, u64)> = None;
     let mut ended = None;
@@ -123,7 +123,7 @@ fn pairs(trace: &str) -> HashMap<String, Vec<(u64, u64)>> {
 }
 
 /// The trace of the ignored test `name`; skips where the host has no tracer or does not let it.
-fn traced(name: &str) -> Option<String> {
+pub(crate) fn traced(name: &str) -> Option<String> {
     let trace = tempfile::NamedTempFile::new().unwrap();
     let program = std::env::current_exe().unwrap();
     let mut strace = Command::new("strace");

@@ -11,8 +11,10 @@
 mod asset;
 mod claims;
 mod counted;
+mod devices;
 mod downloads;
 mod faults;
+mod frames;
 mod many;
 mod namespace;
 mod peer;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whole Ethernet frames: what a destination's begin with, and the rings they are put on.
+//!
+//! A path by device does what the kernel's routing does for a socket: it finds device, next hop and
+//! its Ethernet address, asked of the kernel itself (rtnetlink), so policy rules, gateways and the
+//! route's MTU count. What comes out is a [`Framing`], kept in the destination: a template of the
+//! three headers. It is asked for once, again when the device fails, and every 1,024 batches, for
+//! neighbours move; that costs 12 calls and some 30 µs.
+//!
+//! Known to no path by socket: the firewall does not see these frames, IPsec policies and tunnels
+//! do not apply, and what the peer answers by ICMP is not asked for.
+//!
+//! Sources: `rtnetlink(7)`, RFC 826, RFC 1122 §2.3; Linux 6.18 `net/ipv4/route.c`
+//! (`inet_rtm_getroute`).
+//!
+//! What it does not do: ask the network who has an address (ARP). That is the kernel's, which does
+//! it for anything sent by a socket; here an address that is being asked for is waited for
+//! ([`SendError::Blocked`]) and one that is not known a refusal.
+
+mod message;
+pub(crate) mod ring;
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use simd::stamp::{Addresses, FRONT_BYTES, Template};
+
+use crate::destination::Destination;
+use crate::error::{Errno, SendError, Unframed};
+use crate::sys::{Netlink, ip_option};
+use crate::tally::Tally;
+use message::Neighbour;
+
+/// Batches after which route and neighbour are asked for again.
+const FRESH_BATCHES: u32 = 1024;
+
+/// What errors call the questions.
+const CALL: &str = "rtnetlink";
+
+/// Bytes of the IPv4 and UDP headers, which count in an MTU.
+const IP_UDP_BYTES: u32 = 28;
+
+/// Room for an answer about one device, which are of about 1 KiB.
+const ANSWER_BYTES: usize = 16 * 1024;
+
+/// `ARPHRD_ETHER`.
+const ETHERNET: u16 = 1;
+
+/// `RTN_UNICAST`.
+const UNICAST: u8 = 1;
+
+/// States of a neighbour with an address that counts (`NUD_REACHABLE`, `NUD_STALE`, `NUD_DELAY`,
+/// `NUD_PROBE`, `NUD_NOARP`, `NUD_PERMANENT`).
+const KNOWN: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+
+/// `NUD_INCOMPLETE`: the kernel is asking.
+const BEING_ASKED: u16 = 0x01;
+
+/// A device that frames are put onto.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Device {
+    pub(crate) index: u32,
+    pub(crate) name: Arc<str>,
+    /// The largest frame, Ethernet header included.
+    pub(crate) frame_bytes: u32,
+}
+
+/// How frames to a destination begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Framing {
+    pub(crate) template: Template,
+    pub(crate) device: Device,
+    /// The most UDP payload of a datagram that needs no fragments.
+    most_bytes: u32,
+    /// The next datagram's IP identification. Of no meaning in a datagram that may not be cut
+    /// (RFC 6864 §4.1); different ones are kinder to what does look at it.
+    identification: u16,
+    batches: u32,
+}
+
+impl Framing {
+    /// Asks how frames to the destination have to begin.
+    pub(crate) fn ask(to: &Destination, tally: &mut Tally) -> Result<Self, SendError> {
+        let (source, target) = addresses(to, tally)?;
+        let failed = |errno| to.host(CALL, errno);
+        let kernel = Netlink::open(tally).map_err(failed)?;
+        let mut answer = vec![0; ANSWER_BYTES];
+
+        let question = message::ask_route(source, target);
+        let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+        let no_route = |errno| to.unframed(Unframed::NoRoute { errno });
+        let route = message::route(said).map_err(no_route)?;
+
+        let question = message::ask_link(route.device);
+        let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+        let link = message::link(said).map_err(failed)?;
+        let device: Arc<str> = link.name.as_str().into();
+        if route.kind != UNICAST || route.is_wrapped {
+            return Err(to.unframed(Unframed::NotUnicast { device, kind: route.kind }));
+        }
+        let (ETHERNET, Some(source_mac)) = (link.kind, link.address) else {
+            return Err(to.unframed(Unframed::NotEthernet { device, kind: link.kind }));
+        };
+        if !link.is_up {
+            return Err(SendError::Gone { errno: Errno::new(libc::ENETDOWN) });
+        }
+
+        let hop = route.gateway.unwrap_or(*target.ip());
+        // As the kernel's own frames on such a device (`arp_constructor`).
+        let target_mac = if link.is_silent {
+            source_mac
+        } else {
+            address_of(hop, (route.device, &device), &kernel, to, tally)?
+        };
+
+        let option = |option, name, tally: &mut Tally| {
+            ip_option(to.as_fd(), option, tally).map_err(|errno| to.host(name, errno))
+        };
+        let time_to_live = option(libc::IP_TTL, "getsockopt IP_TTL", tally)?;
+        let service = option(libc::IP_TOS, "getsockopt IP_TOS", tally)?;
+        let addresses = Addresses { source_mac, target_mac, source, target };
+        let mtu = route.mtu.unwrap_or(link.mtu).min(link.mtu);
+        let ethernet_bytes = FRONT_BYTES as u32 - IP_UDP_BYTES;
+        let frame_bytes = link.mtu.saturating_add(ethernet_bytes);
+        Ok(Self {
+            template: Template::new(&addresses, time_to_live, service),
+            device: Device { index: route.device, name: device, frame_bytes },
+            most_bytes: mtu.saturating_sub(IP_UDP_BYTES),
+            identification: source.port(),
+            batches: 0,
+        })
+    }
+
+    /// What the destination has kept, or what the kernel says. A neighbour that the kernel has
+    /// forgotten meanwhile is no news: frames do not remind it.
+    pub(crate) fn of(to: &mut Destination, tally: &mut Tally) -> Result<Box<Self>, SendError> {
+        let Some(mut kept) = to.take_framing() else {
+            return Self::ask(to, tally).map(Box::new);
+        };
+        kept.batches += 1;
+        if kept.batches >= FRESH_BATCHES {
+            kept.batches = 0;
+            match Self::ask(to, tally) {
+                Ok(fresh) => *kept = Self { identification: kept.identification, ..fresh },
+                Err(SendError::Blocked)
+                | Err(SendError::Unframed { reason: Unframed::NoNeighbour { .. }, .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Says that a datagram is too large for a frame that holds at most `room_bytes`.
+    pub(crate) fn fits(&self, bytes: u32, room_bytes: u32) -> Result<(), Unframed> {
+        let most = self.most_bytes.min(room_bytes.saturating_sub(FRONT_BYTES as u32));
+        if bytes <= most {
+            return Ok(());
+        }
+        Err(Unframed::TooLarge { bytes, most, device: self.device.name.clone() })
+    }
+
+    /// The identification of the next datagram.
+    pub(crate) fn identification(&self) -> u16 {
+        self.identification
+    }
+
+    /// So many datagrams have been sent.
+    pub(crate) fn sent(&mut self, packets: u32) {
+        self.identification = self.identification.wrapping_add(packets as u16);
+    }
+}
+
+/// The Ethernet address of a neighbour on a device.
+fn address_of(
+    hop: Ipv4Addr,
+    (index, device): (u32, &Arc<str>),
+    kernel: &Netlink,
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<[u8; 6], SendError> {
+    let mut answer = [0; 1024];
+    let question = message::ask_neighbour(index, hop);
+    let failed = |errno| to.host(CALL, errno);
+    let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+    match message::neighbour(said) {
+        Ok(Neighbour { state, address: Some(address) }) if state & KNOWN != 0 => Ok(address),
+        Ok(Neighbour { state: BEING_ASKED, .. }) => {
+            tally.refused += 1;
+            Err(SendError::Blocked)
+        }
+        Err(errno) if errno.code() != libc::ENOENT => Err(failed(errno)),
+        _ => Err(to.unframed(Unframed::NoNeighbour { hop, device: device.clone() })),
+    }
+}
+
+/// Both ends of the destination's socket.
+fn addresses(
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(SocketAddrV4, SocketAddrV4), SendError> {
+    tally.calls += 2;
+    let local = to.socket().local_addr().map_err(|error| to.host("getsockname", error.into()))?;
+    let peer = to.socket().peer_addr().map_err(|error| to.host("getpeername", error.into()))?;
+    match (local, peer) {
+        (SocketAddr::V4(local), SocketAddr::V4(peer)) => Ok((local, peer)),
+        _ => Err(to.unframed(Unframed::Ipv6)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    fn destination(from: &str, to: &str) -> Destination {
+        let socket = UdpSocket::bind(from).unwrap();
+        socket.connect(to).unwrap();
+        Destination::new(socket, to).unwrap()
+    }
+
+    /// Every host has loopback and no frames for it.
+    #[test]
+    fn this_hosts_own_address_is_refused_by_name() {
+        let to = destination("127.0.0.1:0", "127.0.0.1:9");
+        let mut tally = Tally::default();
+        let refusal = Framing::ask(&to, &mut tally).unwrap_err();
+        let said = "frames to 127.0.0.1:9: the route on lo is none to a single neighbour \
+                    (kind 2 of rtnetlink(7))";
+        assert_eq!(refusal.to_string(), said);
+        assert_eq!(tally.calls, 7);
+    }
+
+    #[test]
+    fn a_socket_of_ipv6_is_refused_by_name() {
+        let Ok(socket) = UdpSocket::bind("[::1]:0") else {
+            return eprintln!("skip: no IPv6 loopback");
+        };
+        socket.connect("[::1]:9").unwrap();
+        let to = Destination::new(socket, "[::1]:9").unwrap();
+        let refusal = Framing::ask(&to, &mut Tally::default()).unwrap_err();
+        let said = "frames to [::1]:9: over IPv6; frames are made for IPv4 alone";
+        assert_eq!(refusal.to_string(), said);
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Payloads read into a ring of frames, headers stamped in front: what `packet_ring` and `xdp`
+//! share.
+//!
+//! A batch is: as many free slots as it has packets; one `preadv` of the payloads to where each
+//! frame has its own; checksums and headers by the kernels of `simd`, while the bytes lie in the
+//! cache; one call to send. The file is read, not mapped, so a file that is cut is a short read and
+//! no zeroes are sent for what is gone.
+//!
+//! Where the ring has no free slot for all, what fits is sent and the rest is the caller's to send
+//! again: nothing is waited for. A device that went away is looked up anew, once a batch.
+//!
+//! Sources: `preadv(2)`; RFC 768, RFC 791.
+//!
+//! What it does not do: segment or fragment, or hear of a closed port (ICMP goes to the socket).
+
+use crate::batch::{Batch, Cursor, Form};
+use crate::destination::{Destination, Verdict};
+use crate::error::{Errno, SendError};
+use crate::frame::Framing;
+use crate::frame::ring::{Closed, Ring};
+use crate::media::Media;
+use crate::stream::{Setback, fill};
+use crate::sys::{Scatter, ScatterScratch};
+use crate::tally::Tally;
+use simd::Kernels;
+use simd::checksum::Ranges;
+use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
+
+/// Devices that a thread keeps a ring for; with more, the oldest ring is closed.
+const RINGS_MAX: usize = 8;
+
+/// Fills rings of one kind; belongs to a sending thread.
+pub(super) struct Framer<R> {
+    rings: Vec<R>,
+    kernels: Kernels,
+    scratch: ScatterScratch,
+    /// The sum of each frame's payload.
+    sums: Vec<u16>,
+    /// For each packet of a read, how many of its bytes have come when the packet is whole.
+    ends: Vec<u64>,
+    /// The call that sends, for errors.
+    call: &'static str,
+}
+
+/// What a batch is made of, and how far it is sent.
+struct Course<'a> {
+    batch: &'a Batch<'a>,
+    media: &'a Media,
+    heads: &'a [u8],
+    head_bytes: usize,
+    taken: u32,
+    /// Where the payload of packet `taken` begins.
+    cursor: Cursor<'a>,
+}
+
+impl Course<'_> {
+    fn payload_bytes(&self, packet: u32) -> usize {
+        self.batch.run_bytes(packet, 1) as usize - self.head_bytes
+    }
+
+    /// Bytes of the first and of the last of the next `count` datagrams.
+    fn datagram_bytes(&self, count: u32) -> [u32; 2] {
+        let last = self.taken + count - 1;
+        [self.taken, last].map(|packet| self.batch.run_bytes(packet, 1) as u32)
+    }
+
+    /// The next `count` packets have been sent.
+    fn advance(&mut self, count: u32, tally: &mut Tally) {
+        let bytes = self.batch.run_bytes(self.taken, count);
+        let head_bytes = self.head_bytes as u64 * u64::from(count);
+        self.cursor.take(bytes - head_bytes, |_| ());
+        self.taken += count;
+        tally.packets += u64::from(count);
+        tally.bytes += bytes;
+    }
+}
+
+impl<R: Ring> Framer<R> {
+    pub(super) fn new(call: &'static str) -> Self {
+        Self {
+            rings: Vec::with_capacity(RINGS_MAX),
+            kernels: Kernels::here(),
+            scratch: ScatterScratch::new(),
+            sums: Vec::new(),
+            ends: Vec::new(),
+            call,
+        }
+    }
+
+    /// Sends a gathered batch as frames.
+    pub(super) fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let Form::Gathered { media, heads, pieces } = batch.form else {
+            panic!("a framing path is fed gathered batches");
+        };
+        batch.assert_sound();
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        to.begin();
+        let head_bytes = heads.len() / batch.packets as usize;
+        let cursor = Cursor::new(pieces);
+        let mut course = Course { batch, media, heads, head_bytes, taken: 0, cursor };
+        let mut framing = Framing::of(to, tally)?;
+        let mut stop = self.push(&mut course, &mut framing, to, tally);
+        if let Err(Stop::Device(_)) = stop {
+            self.close(&framing);
+            *framing = Framing::ask(to, tally)?;
+            stop = self.push(&mut course, &mut framing, to, tally);
+        }
+        match stop {
+            Err(Stop::Device(errno)) => {
+                self.close(&framing);
+                return Err(SendError::Gone { errno });
+            }
+            // Asked for anew next time: an MTU may be another by then.
+            Err(Stop::Error(error @ SendError::Unframed { .. })) => return Err(error),
+            Ok(()) | Err(Stop::Error(_)) => to.keep_framing(framing),
+        }
+        match stop {
+            Err(Stop::Error(SendError::Blocked)) if course.taken > 0 => Ok(course.taken),
+            Err(Stop::Error(error)) => Err(error),
+            _ => Ok(course.taken),
+        }
+    }
+
+    /// Closes the ring of the framing's device.
+    fn close(&mut self, framing: &Framing) {
+        self.rings.retain(|ring| ring.device() != framing.device.index);
+    }
+
+    /// Sends what is left of the batch.
+    fn push(
+        &mut self,
+        course: &mut Course<'_>,
+        framing: &mut Framing,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Stop> {
+        // A ring has slots for the device's largest frame, or the largest there are.
+        let fits = framing.fits(course.batch.segment_bytes, R::FRAME_BYTES_MAX);
+        fits.map_err(|reason| Stop::Error(to.unframed(reason)))?;
+        let at = self.ring_for(framing, to, tally)?;
+        while course.taken < course.batch.packets {
+            let left = course.batch.packets - course.taken;
+            let free = self.rings[at].free(left, tally);
+            if free == 0 {
+                tally.refused += 1;
+                return Err(Stop::Error(SendError::Blocked));
+            }
+            let filled = self.fill(at, course, free, tally);
+            let filled = filled.map_err(|setback| stop(setback, course.media))?;
+            self.stamp(at, course, filled, framing, tally);
+            let front = FRONT_BYTES as u32;
+            let [first, last] = course.datagram_bytes(filled).map(|bytes| bytes + front);
+            let sent = self.rings[at].send(filled, first, last, tally);
+            framing.sent(sent.taken);
+            course.advance(sent.taken, tally);
+            let Some(errno) = sent.errno else {
+                to.accepted();
+                continue;
+            };
+            return Err(match errno.code() {
+                // Gone, down, or of another MTU than before.
+                libc::ENXIO | libc::ENETDOWN | libc::ENODEV | libc::EMSGSIZE => Stop::Device(errno),
+                _ => match to.judge(self.call, errno, 1, tally) {
+                    Verdict::Repeat => continue,
+                    Verdict::Stop(SendError::Blocked) => Stop::Error(SendError::Blocked),
+                    Verdict::Stop(error) => {
+                        self.close(framing);
+                        Stop::Error(error)
+                    }
+                },
+            });
+        }
+        Ok(())
+    }
+
+    /// The ring for a device, opened if there is none, or none with slots large enough.
+    fn ring_for(
+        &mut self,
+        framing: &Framing,
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<usize, Stop> {
+        let device = &framing.device;
+        let wanted = device.frame_bytes.min(R::FRAME_BYTES_MAX);
+        if let Some(at) = self.rings.iter().position(|ring| ring.device() == device.index) {
+            if self.rings[at].frame_bytes_max() >= wanted {
+                return Ok(at);
+            }
+            self.rings.remove(at);
+        }
+        if self.rings.len() == RINGS_MAX {
+            self.rings.remove(0);
+        }
+        let ring = R::open(device, tally).map_err(|closed| match closed {
+            Closed::Unframed(reason) => Stop::Error(to.unframed(reason)),
+            Closed::Refused(_, errno) if errno.code() == libc::ENODEV => Stop::Device(errno),
+            Closed::Refused(call, errno) => {
+                Stop::Error(SendError::Host { call, object: device.name.clone(), errno })
+            }
+        })?;
+        let slots = ring.slot_count() as usize;
+        self.sums.resize(self.sums.len().max(slots), 0);
+        self.rings.push(ring);
+        Ok(self.rings.len() - 1)
+    }
+
+    /// Reads the payloads of the next `count` packets into the ring; returns how many are whole, at
+    /// least one.
+    fn fill(
+        &mut self,
+        at: usize,
+        course: &Course<'_>,
+        count: u32,
+        tally: &mut Tally,
+    ) -> Result<u32, Setback> {
+        match self.fill_together(at, course, count, tally)? {
+            0 => fill_first(&mut self.rings[at], course, tally).map(|()| 1),
+            whole => Ok(whole),
+        }
+    }
+
+    /// By as few reads as the places allow; returns how many packets are whole. Fewer than `count`
+    /// are when a read is short.
+    fn fill_together(
+        &mut self,
+        at: usize,
+        course: &Course<'_>,
+        count: u32,
+        tally: &mut Tally,
+    ) -> Result<u32, Setback> {
+        let ring = &mut self.rings[at];
+        let (stride, payload_at) = (ring.stride(), payload_at(ring, course));
+        let mut list = self.scratch.scatter();
+        let mut cursor = course.cursor;
+        let mut whole = 0;
+        self.ends.clear();
+        let slots = ring.slots(count);
+        for (slot, packet) in slots.into_iter().flat_map(|part| part.chunks_mut(stride)).zip(0..) {
+            let mut rest = &mut slot[payload_at..][..course.payload_bytes(course.taken + packet)];
+            while !rest.is_empty() {
+                let piece = cursor.next(rest.len() as u64);
+                let (place, after) = rest.split_at_mut(piece.bytes as usize);
+                rest = after;
+                if let Err(place) = list.add(piece.offset, place) {
+                    if !flush(&mut list, course.media, &mut self.ends, &mut whole, tally)? {
+                        return Ok(whole);
+                    }
+                    let added = list.add(piece.offset, place);
+                    assert!(added.is_ok(), "an empty list takes anything");
+                }
+            }
+            self.ends.push(list.bytes());
+        }
+        flush(&mut list, course.media, &mut self.ends, &mut whole, tally)?;
+        Ok(whole)
+    }
+
+    /// Sums the payloads of the next `count` packets and writes their headers.
+    fn stamp(
+        &mut self,
+        at: usize,
+        course: &Course<'_>,
+        count: u32,
+        framing: &Framing,
+        tally: &mut Tally,
+    ) {
+        let ring = &mut self.rings[at];
+        let (stride, frame_at) = (ring.stride(), ring.frame_at());
+        // Headers of another size than a plain RTP header's are summed with the payload.
+        let stamped_bytes = if course.head_bytes == HEAD_BYTES { HEAD_BYTES } else { 0 };
+        let [first_bytes, last_bytes] = course.datagram_bytes(count);
+        let mut identification = framing.identification();
+        let mut done = 0_usize;
+        for slots in ring.slots(count) {
+            let part = slots.len() / stride;
+            if part == 0 {
+                continue;
+            }
+            let start = course.taken as usize + done;
+            let heads = &course.heads[start * course.head_bytes..][..part * course.head_bytes];
+            if stamped_bytes == 0 && course.head_bytes > 0 {
+                let places = slots.chunks_mut(stride).zip(heads.chunks(course.head_bytes));
+                places.for_each(|(slot, head)| {
+                    slot[frame_at + FRONT_BYTES..][..head.len()].copy_from_slice(head);
+                });
+            }
+            done += part;
+            let last_bytes = if done == count as usize { last_bytes } else { first_bytes };
+            let sums = &mut self.sums[..part];
+            let ranges = Ranges {
+                slots,
+                stride,
+                at: frame_at + FRONT_BYTES + stamped_bytes,
+                bytes: first_bytes as usize - stamped_bytes,
+                last_bytes: last_bytes as usize - stamped_bytes,
+            };
+            self.kernels.checksum.sums(ranges, sums);
+            let frames = Frames {
+                slots,
+                stride,
+                at: frame_at,
+                heads: if stamped_bytes > 0 { heads } else { &[] },
+                // Datagrams are at most an IPv4 packet's payload: `Framing::fits` was asked.
+                datagram_bytes: first_bytes as u16,
+                last_bytes: last_bytes as u16,
+                identification,
+            };
+            self.kernels.stamp.frames(&framing.template, frames, sums);
+            identification = identification.wrapping_add(part as u16);
+        }
+        R::filled(course.head_bytes as u64 * u64::from(count), tally);
+    }
+}
+
+/// Why a batch is not sent to its end.
+enum Stop {
+    Error(SendError),
+    /// The device is not what it was.
+    Device(Errno),
+}
+
+fn stop(setback: Setback, media: &Media) -> Stop {
+    Stop::Error(match setback {
+        Setback::Cut { at, .. } => SendError::Shrunk { at },
+        Setback::Refused { call, errno } => media.host(call, errno),
+        Setback::InPieces => unreachable!("frames are not cut"),
+    })
+}
+
+/// Reads the next packet by itself, which says why it could not be read with the others.
+fn fill_first(ring: &mut impl Ring, course: &Course<'_>, tally: &mut Tally) -> Result<(), Setback> {
+    let payload_at = payload_at(ring, course);
+    let [slot, _] = ring.slots(1);
+    let mut rest = &mut slot[payload_at..][..course.payload_bytes(course.taken)];
+    let mut cursor = course.cursor;
+    while !rest.is_empty() {
+        let piece = cursor.next(rest.len() as u64);
+        let (place, after) = rest.split_at_mut(piece.bytes as usize);
+        fill(course.media, place, piece.offset, tally)?;
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Where in a slot the file's bytes begin.
+fn payload_at(ring: &impl Ring, course: &Course<'_>) -> usize {
+    ring.frame_at() + FRONT_BYTES + course.head_bytes
+}
+
+/// Reads what is on the list. `whole` is raised by the packets that are complete then; false when
+/// the read was short.
+fn flush(
+    list: &mut Scatter<'_, '_>,
+    media: &Media,
+    ends: &mut Vec<u64>,
+    whole: &mut u32,
+    tally: &mut Tally,
+) -> Result<bool, Setback> {
+    let wanted = list.bytes();
+    let read = loop {
+        match list.read(media.file(), tally) {
+            Ok(read) => break read,
+            Err(errno) if errno.code() == libc::EINTR => {}
+            Err(errno) => return Err(Setback::Refused { call: "preadv", errno }),
+        }
+    };
+    *whole += ends.iter().take_while(|end| **end <= read).count() as u32;
+    ends.clear();
+    Ok(read == wanted)
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One question to the kernel's routing (rtnetlink) and its answer.
+//!
+//! Sources: `netlink(7)`, `rtnetlink(7)`.
+//!
+//! What it does not do: know what is in a message ([`crate::frame`] does), or wait: the kernel has
+//! put the answer to a question about one thing into the socket before the send returns.
+
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::error::Errno;
+use crate::sys::{counted, last_errno};
+use crate::tally::Tally;
+
+/// A socket to the kernel's routing.
+#[derive(Debug)]
+pub(crate) struct Netlink(OwnedFd);
+
+impl Netlink {
+    pub(crate) fn open(tally: &mut Tally) -> Result<Self, Errno> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        tally.calls += 1;
+        // SAFETY: socket takes no pointer.
+        let descriptor = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+        if descriptor < 0 {
+            return Err(last_errno());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
+    }
+
+    /// Sends a question; returns the part of `answer` that was filled.
+    pub(crate) fn ask<'a>(
+        &self,
+        question: &[u8],
+        answer: &'a mut [u8],
+        tally: &mut Tally,
+    ) -> Result<&'a [u8], Errno> {
+        let socket = self.0.as_raw_fd();
+        tally.calls += 2;
+        // SAFETY: the range is the slice's own. A netlink socket that was not connected sends to
+        // the kernel.
+        let sent = unsafe { libc::send(socket, question.as_ptr().cast(), question.len(), 0) };
+        counted(sent)?;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
+        // SAFETY: the range is the slice's own.
+        let got = unsafe { libc::recv(socket, answer.as_mut_ptr().cast(), answer.len(), flags) };
+        // With MSG_TRUNC the whole length is returned, even if it did not fit.
+        answer.get(..counted(got)?).ok_or(Errno::new(libc::EMSGSIZE))
+    }
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An XDP socket that only transmits, in copy mode: frames in memory of ours, descriptors in rings.
+//!
+//! The frames lie in a UMEM, pages of this process that the kernel has pinned. A descriptor in the
+//! transmit ring names a frame; `sendto` has the kernel copy it into a buffer of its own and give
+//! that to the driver, past the queue discipline; when the driver has done with it, its address
+//! comes back in the completion ring. A socket must have a fill ring to be bound, even if nothing
+//! is received.
+//!
+//! Why not zero-copy. A driver that sends a queue's frames from the UMEM receives that queue's into
+//! it too, so a socket that only transmits would take packets away from the host: its own control
+//! connections. That cannot be tried without such a card, so it is not asked for. In copy mode
+//! the kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
+//!
+//! What the kernel does not take at once (`EAGAIN`: a driver's queue is full) stays in the ring and
+//! goes first with the next batch, whosever that is, or when the ring is closed: it cannot be taken
+//! back, and so counts as sent. A ring that has no room for more says so. Where a call fails for
+//! good, what was not taken is lost with the ring, which the caller closes. A frame that the driver
+//! drops (`EBUSY`: no carrier) is lost as any on a wire.
+//!
+//! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`
+//! (`__xsk_generic_xmit`), `net/xdp/xsk_queue.h`, commit 45e359be1ce8 (6.17: more than 32 frames a
+//! call).
+//!
+//! What it does not do: receive, share a UMEM, or send frames of more than a page.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+use crate::error::{Errno, Unframed};
+use crate::frame::Device;
+use crate::frame::ring::{Closed, Ring, Sent};
+use crate::sys::area::{Area, ring_ranges};
+use crate::sys::{counted, last_errno, set_record, set_send_buffer};
+use crate::tally::Tally;
+use simd::stamp::FRONT_BYTES;
+
+/// Bytes of a UMEM: within the 8 MiB of locked memory that most hosts grant, for several threads.
+const UMEM_BYTES: usize = 1 << 20;
+/// A slot (`chunk_size`) is a power of two, from this to a page.
+const SLOT_BYTES_MIN: usize = 2048;
+const SLOT_BYTES_MAX: usize = 4096;
+/// The fill ring has to be there and stays empty.
+const FILL_ENTRIES: libc::c_int = 2;
+/// Frames that a call takes unless told otherwise (`TX_BATCH_SIZE`).
+const BUDGET: u32 = 32;
+/// `XDP_MAX_TX_SKB_BUDGET`.
+const MAX_TX_SKB_BUDGET: libc::c_int = 9;
+/// Calls in a row that moved nothing, after which what is pending is left for the next batch.
+const IDLE_KICKS_MAX: u32 = 64;
+/// More queues than any card has.
+const QUEUES_MAX: u32 = 4096;
+
+/// Whether the kernel has XDP sockets. Those who may not open one are told so by another errno.
+pub(crate) fn has_xdp_sockets() -> bool {
+    // SAFETY: socket takes no pointer.
+    let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+    if descriptor < 0 {
+        return last_errno().code() == libc::EPERM;
+    }
+    // SAFETY: the descriptor is new and nobody else's.
+    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    true
+}
+
+/// A ring of descriptors or addresses, mapped.
+#[derive(Debug)]
+struct Queue {
+    area: Area,
+    offsets: libc::xdp_ring_offset,
+    /// A power of two.
+    entries: u32,
+}
+
+impl Queue {
+    fn new(
+        socket: &OwnedFd,
+        page: u64,
+        offsets: libc::xdp_ring_offset,
+        entries: u32,
+        entry_bytes: usize,
+    ) -> Result<Self, Errno> {
+        let bytes = offsets.desc as usize + entries as usize * entry_bytes;
+        Ok(Self { area: Area::of_socket(socket.as_fd(), page, bytes)?, offsets, entries })
+    }
+
+    /// How far the producer has filled it. Acquire: what lies before comes before this number.
+    fn producer(&self) -> u32 {
+        self.area.word(self.offsets.producer as usize).load(Ordering::Acquire)
+    }
+
+    /// How far the consumer has emptied it. Acquire: the consumer is done with what lies before.
+    fn consumer(&self) -> u32 {
+        self.area.word(self.offsets.consumer as usize).load(Ordering::Acquire)
+    }
+
+    /// Release: the entries before it are written before this number is.
+    fn set_producer(&self, to: u32) {
+        self.area.word(self.offsets.producer as usize).store(to, Ordering::Release);
+    }
+
+    /// Release: the entries before it have been read before this number is written.
+    fn set_consumer(&self, to: u32) {
+        self.area.word(self.offsets.consumer as usize).store(to, Ordering::Release);
+    }
+
+    fn entry_at(&self, index: u32, entry_bytes: usize) -> usize {
+        self.offsets.desc as usize + (index & (self.entries - 1)) as usize * entry_bytes
+    }
+}
+
+/// An XDP socket, its UMEM and its rings.
+#[derive(Debug)]
+pub(crate) struct XdpRing {
+    umem: Area,
+    transmit: Queue,
+    completion: Queue,
+    device: u32,
+    slot_bytes: usize,
+    /// Whether a slot's frame is the kernel's; slots are used in turn.
+    busy: Box<[bool]>,
+    /// The slot to be filled next.
+    next: u32,
+    /// Where the next descriptor goes; the published producer.
+    produced: u32,
+    /// Last, so that the rings are unmapped before it is closed.
+    socket: OwnedFd,
+}
+
+impl XdpRing {
+    /// Registers the UMEM; where the limit of locked memory is too low, raises it as far as
+    /// allowed.
+    fn register(
+        socket: &OwnedFd,
+        umem: &Area,
+        slot_bytes: usize,
+        tally: &mut Tally,
+    ) -> Result<(), Errno> {
+        // SAFETY: xdp_umem_reg is plain numbers, for which all zeroes is a value.
+        let mut registration: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
+        registration.addr = umem.address();
+        registration.len = umem.bytes() as u64;
+        registration.chunk_size = slot_bytes as u32;
+        match set(socket, libc::XDP_UMEM_REG, &registration, tally) {
+            Err(errno) if errno.code() == libc::ENOBUFS => {
+                raise_locked_memory(tally);
+                set(socket, libc::XDP_UMEM_REG, &registration, tally)
+            }
+            done => done,
+        }
+    }
+
+    fn offsets(socket: &OwnedFd) -> Result<libc::xdp_mmap_offsets, Errno> {
+        // SAFETY: xdp_mmap_offsets is plain numbers, for which all zeroes is a value.
+        let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
+        let mut bytes = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
+        // SAFETY: `offsets` and its length are alive.
+        let done = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_XDP,
+                libc::XDP_MMAP_OFFSETS,
+                (&raw mut offsets).cast(),
+                &raw mut bytes,
+            )
+        };
+        if done != 0 {
+            return Err(last_errno());
+        }
+        // A kernel before 5.4 has another, shorter form.
+        let whole = bytes as usize == size_of::<libc::xdp_mmap_offsets>();
+        if whole { Ok(offsets) } else { Err(Errno::new(libc::EOPNOTSUPP)) }
+    }
+
+    /// Binds to the first queue of the device that has no XDP socket yet.
+    fn bind(socket: &OwnedFd, device: &Device, tally: &mut Tally) -> Result<(), Closed> {
+        for queue in 0..QUEUES_MAX {
+            let address = libc::sockaddr_xdp {
+                sxdp_family: libc::AF_XDP as u16,
+                sxdp_flags: libc::XDP_COPY,
+                sxdp_ifindex: device.index,
+                sxdp_queue_id: queue,
+                sxdp_shared_umem_fd: 0,
+            };
+            tally.calls += 1;
+            // SAFETY: `address` is alive with the length given.
+            let done = unsafe {
+                let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
+                libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes)
+            };
+            if done == 0 {
+                return Ok(());
+            }
+            let errno = last_errno();
+            match errno.code() {
+                libc::EBUSY => {}
+                // There are no more queues.
+                libc::EINVAL if queue > 0 => break,
+                _ => return Err(Closed::Refused("bind AF_XDP", errno)),
+            }
+        }
+        Err(Closed::Unframed(Unframed::NoQueue { device: device.name.clone() }))
+    }
+
+    /// Takes back the slots of frames that have left.
+    fn reap(&mut self) {
+        let (mut consumer, producer) = (self.completion.consumer(), self.completion.producer());
+        while consumer != producer {
+            let at = self.completion.entry_at(consumer, size_of::<u64>());
+            // SAFETY: the kernel wrote this entry before it published the producer that was read
+            // above, and does not write it again until the consumer is past it, below.
+            let address: u64 = unsafe { self.completion.area.value(at) };
+            if let Some(busy) = self.busy.get_mut((address / self.slot_bytes as u64) as usize) {
+                *busy = false;
+            }
+            consumer = consumer.wrapping_add(1);
+        }
+        self.completion.set_consumer(consumer);
+    }
+
+    /// Has the kernel send; it does not wait.
+    fn kick(&self, tally: &mut Tally) -> Result<(), Errno> {
+        tally.calls += 1;
+        // SAFETY: no bytes are sent from here and no address is given.
+        let sent = unsafe {
+            let socket = self.socket.as_raw_fd();
+            libc::sendto(socket, std::ptr::null(), 0, libc::MSG_DONTWAIT, std::ptr::null(), 0)
+        };
+        counted(sent).map(|_| ())
+    }
+
+    /// Writes the descriptor at position `index` of the ring.
+    fn describe(&mut self, index: u32, addr: u64, len: u32) {
+        let at = self.transmit.entry_at(index, size_of::<libc::xdp_desc>());
+        let descriptor = libc::xdp_desc { addr, len, options: 0 };
+        // SAFETY: the kernel reads descriptors in `sendto` alone, which this thread is not in, and
+        // writes none.
+        unsafe { self.transmit.area.put(at, descriptor) };
+    }
+
+    /// Kicks until the kernel has consumed all descriptors, or does not go on; says why, if it
+    /// never will.
+    fn push(&self, tally: &mut Tally) -> Result<(), Errno> {
+        let (mut idle_kicks, mut drops) = (0, 0);
+        let mut before = self.transmit.consumer();
+        loop {
+            let called = self.kick(tally).map_err(Errno::code);
+            let consumer = self.transmit.consumer();
+            if consumer == self.produced {
+                return Ok(());
+            }
+            idle_kicks = if consumer == before { idle_kicks + 1 } else { 0 };
+            before = consumer;
+            match called {
+                // Dropped one, of which the ring may not tell before the next call.
+                Err(libc::EBUSY) if drops < self.transmit.entries => drops += 1,
+                // The queue is no longer one of the device's: none was looked at.
+                Ok(()) if idle_kicks > 2 => return Err(Errno::new(libc::ENXIO)),
+                Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM)
+                    if idle_kicks > IDLE_KICKS_MAX =>
+                {
+                    tally.refused += 1;
+                    return Ok(());
+                }
+                Ok(()) | Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => {}
+                Err(libc::EINTR) => {}
+                Err(errno) => return Err(Errno::new(errno)),
+            }
+        }
+    }
+
+    /// Descriptors that the kernel has not come to.
+    fn pending(&self) -> u32 {
+        self.produced.wrapping_sub(self.transmit.consumer())
+    }
+}
+
+impl Ring for XdpRing {
+    const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX as u32;
+
+    fn open(device: &Device, tally: &mut Tally) -> Result<Self, Closed> {
+        let wanted = device.frame_bytes.min(Self::FRAME_BYTES_MAX) as usize;
+        let slot_bytes = wanted.next_power_of_two().max(SLOT_BYTES_MIN);
+        let slots = UMEM_BYTES / slot_bytes;
+        let descriptors = slots as u32;
+        let refused = |call| move |errno| Closed::Refused(call, errno);
+        tally.calls += 5;
+        // SAFETY: socket takes no pointer.
+        let descriptor =
+            unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if descriptor < 0 {
+            return Err(Closed::Refused("socket AF_XDP", last_errno()));
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let umem = Area::anonymous(UMEM_BYTES).map_err(refused("mmap of a UMEM"))?;
+        Self::register(&socket, &umem, slot_bytes, tally)
+            .map_err(refused("setsockopt XDP_UMEM_REG (RLIMIT_MEMLOCK)"))?;
+        set(&socket, libc::XDP_UMEM_FILL_RING, &FILL_ENTRIES, tally)
+            .map_err(refused("setsockopt XDP_UMEM_FILL_RING"))?;
+        set(&socket, libc::XDP_UMEM_COMPLETION_RING, &descriptors, tally)
+            .map_err(refused("setsockopt XDP_UMEM_COMPLETION_RING"))?;
+        set(&socket, libc::XDP_TX_RING, &descriptors, tally)
+            .map_err(refused("setsockopt XDP_TX_RING"))?;
+        // A kernel before 6.17 takes 32 at a time, and is called as often as that needs.
+        let _ = set(&socket, MAX_TX_SKB_BUDGET, &descriptors.max(BUDGET), tally);
+        set_send_buffer(socket.as_fd(), 2 * UMEM_BYTES, tally);
+        let offsets = Self::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
+        let page = libc::XDP_PGOFF_TX_RING as u64;
+        let entry_bytes = size_of::<libc::xdp_desc>();
+        let transmit = Queue::new(&socket, page, offsets.tx, descriptors, entry_bytes)
+            .map_err(refused("mmap of XDP_TX_RING"))?;
+        let page = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
+        let completion = Queue::new(&socket, page, offsets.cr, descriptors, size_of::<u64>())
+            .map_err(refused("mmap of XDP_UMEM_COMPLETION_RING"))?;
+        Self::bind(&socket, device, tally)?;
+        Ok(Self {
+            umem,
+            transmit,
+            completion,
+            device: device.index,
+            slot_bytes,
+            busy: vec![false; slots].into(),
+            next: 0,
+            produced: 0,
+            socket,
+        })
+    }
+
+    fn device(&self) -> u32 {
+        self.device
+    }
+
+    fn slot_count(&self) -> u32 {
+        self.busy.len() as u32
+    }
+
+    fn frame_bytes_max(&self) -> u32 {
+        self.slot_bytes as u32
+    }
+
+    fn stride(&self) -> usize {
+        self.slot_bytes
+    }
+
+    fn frame_at(&self) -> usize {
+        0
+    }
+
+    fn free(&mut self, wanted: u32, tally: &mut Tally) -> u32 {
+        if self.pending() > 0 {
+            // An error comes again when frames are sent.
+            let _ = self.push(tally);
+        }
+        self.reap();
+        let room = self.transmit.entries.saturating_sub(self.pending());
+        let wanted = wanted.min(self.slot_count()).min(room);
+        let slot = |ahead: u32| (self.next + ahead) % self.slot_count();
+        (0..wanted).take_while(|ahead| !self.busy[slot(*ahead) as usize]).count() as u32
+    }
+
+    fn slots(&mut self, count: u32) -> [&mut [u8]; 2] {
+        let slot = |ahead: u32| (self.next + ahead) % self.slot_count();
+        let free = (0..count).all(|ahead| !self.busy[slot(ahead) as usize]);
+        assert!(free, "the slots are ours");
+        let (first, second) = ring_ranges(self.next, count, self.slot_count(), self.slot_bytes);
+        // SAFETY: nothing is received, so the kernel writes no byte of the UMEM.
+        unsafe { self.umem.two(first, second) }
+    }
+
+    /// The UMEM is this program's memory; what is copied from it, `send` counts.
+    fn filled(_: u64, _: &mut Tally) {}
+
+    fn send(&mut self, count: u32, frame_bytes: u32, last_bytes: u32, tally: &mut Tally) -> Sent {
+        let (first, slots) = (self.produced, self.slot_count());
+        for ahead in 0..count {
+            let bytes = if ahead + 1 == count { last_bytes } else { frame_bytes };
+            let slot = (self.next + ahead) % slots;
+            let address = u64::from(slot) * self.slot_bytes as u64;
+            self.describe(first.wrapping_add(ahead), address, bytes);
+            self.busy[slot as usize] = true;
+        }
+        self.produced = first.wrapping_add(count);
+        self.transmit.set_producer(self.produced);
+        self.next = (self.next + count) % slots;
+        let pushed = self.push(tally);
+        let taken = match pushed {
+            Ok(()) => count,
+            Err(_) => count.saturating_sub(self.pending()),
+        };
+        // Datagrams, as all tallies have it: without the headers below UDP's payload.
+        let short = if taken == count { frame_bytes - last_bytes } else { 0 };
+        let frames_bytes = u64::from(taken) * u64::from(frame_bytes) - u64::from(short);
+        tally.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;
+        Sent { taken, errno: pushed.err() }
+    }
+}
+
+impl Drop for XdpRing {
+    fn drop(&mut self) {
+        if self.pending() > 0 {
+            let _ = self.push(&mut Tally::default());
+        }
+    }
+}
+
+/// Sets an option of XDP sockets.
+fn set<T>(
+    socket: &OwnedFd,
+    option: libc::c_int,
+    value: &T,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    set_record(socket.as_fd(), libc::SOL_XDP, option, value, tally)
+}
+
+/// Raises the limit of locked memory to what this process may have.
+fn raise_locked_memory(tally: &mut Tally) {
+    tally.calls += 2;
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a live rlimit to be written to.
+    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0 {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: `limit` is alive and only read.
+        let _ = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    }
+}
