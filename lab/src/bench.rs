@@ -168,6 +168,7 @@ impl Bench {
         let sizes = (case.bytes, case.segments);
         let mut sender = Sender::open(case.spec, &self.material, image, sizes, to)?;
         let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
+        sender.first_step().map_err(|error| wrong(error.to_string()))?;
         sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
         let warm = sender.tally;
         let before = taken(&case.sink)?;

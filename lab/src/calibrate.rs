@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a server should use on this machine: every path that could serve, timed in two seconds.
 //!
-//! The short form of the experiment `paths`: RTP at two lengths of a call, with a sink that segments
-//! or not as the server's device does, and downloads through the veth pair. Nothing is sent by the
-//! device itself. The order of two paths that lie within a few percent of each other may differ
+//! The short form of the experiment `paths`: RTP at two lengths of a call, with a sink that
+//! segments or not as the server's device does, and downloads through the veth pair. Nothing is
+//! sent by the device itself. The order of two paths that lie within a few percent of each other may differ
 //! from run to run, and does not matter then.
 //!
 //! Costs at most two seconds ([`BUDGET`]): members take turns until it is spent, so every member

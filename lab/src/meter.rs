@@ -33,6 +33,8 @@ pub(crate) struct Cost {
     pub(crate) wall: Duration,
     /// The time of threads that are not the subject.
     pub(crate) apart: Duration,
+    /// How many processors the machine has.
+    pub(crate) processors: usize,
 }
 
 impl Cost {
@@ -46,9 +48,8 @@ impl Cost {
         if self.wall < SHARES_FROM {
             return 0.0;
         }
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let others = self.busy.saturating_sub(self.billed() + self.apart);
-        others.as_secs_f64() / (self.wall.as_secs_f64() * cores as f64)
+        others.as_secs_f64() / (self.wall.as_secs_f64() * self.processors as f64)
     }
 }
 
@@ -113,6 +114,7 @@ impl Begun<'_> {
             stolen: processors.stolen.saturating_sub(before.stolen),
             wall,
             apart,
+            processors: processors.count.max(1),
         }
     }
 }
@@ -121,22 +123,24 @@ impl Begun<'_> {
 struct Processors {
     busy: Duration,
     stolen: Duration,
+    count: usize,
 }
 
 impl Processors {
     fn now() -> Processors {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-        Processors::parse(text.lines().next().unwrap_or(""))
+        Processors::parse(&text)
     }
 
     /// user nice system idle iowait irq softirq steal, in hundredths of a second.
-    fn parse(line: &str) -> Processors {
-        let words = line.split_whitespace().skip(1);
+    fn parse(text: &str) -> Processors {
+        let count = text.lines().filter(|line| line.starts_with("cpu")).count().saturating_sub(1);
+        let words = text.lines().next().unwrap_or("").split_whitespace().skip(1);
         let ticks: Vec<u64> = words.map(|word| word.parse().unwrap_or(0)).collect();
         let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
         let busy = at(0) + at(1) + at(2) + at(5) + at(6);
         let time = |ticks: u64| Duration::from_millis(ticks * 1000 / USER_HZ);
-        Processors { busy: time(busy), stolen: time(at(7)) }
+        Processors { busy: time(busy), stolen: time(at(7)), count }
     }
 }
 
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn a_line_of_all_processors() {
-        let processors = Processors::parse("cpu  10 1 20 5000 30 4 5 6 0 0");
+        let processors = Processors::parse("cpu  10 1 20 5000 30 4 5 6 0 0\ncpu0 1\ncpu1 9\nx 0");
+        assert_eq!(processors.count, 2);
         assert_eq!(processors.busy, Duration::from_millis(400));
         assert_eq!(processors.stolen, Duration::from_millis(60));
         assert_eq!(Processors::parse("").busy, Duration::ZERO);

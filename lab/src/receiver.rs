@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The far end: checks what a member sends, byte by byte, before its time counts.
 //!
-//! Datagrams are taken in after each batch by the sending thread itself, from a socket of the second
-//! namespace whose buffer holds a batch; nothing can be lost by being slow. A TCP connection is
+//! Datagrams are taken in after each batch by the sending thread itself, from a socket of the
+//! second namespace whose buffer holds a batch; nothing can be lost by being slow. A TCP connection is
 //! read by a thread of its own: with a comparison when a member is verified, and with `MSG_TRUNC`,
 //! which throws bytes away without copying them, when it is timed, so that receiving costs little.
 //!
@@ -47,9 +47,11 @@ pub(crate) fn verify_datagrams(
     };
     let size = datagram_bytes as usize;
     let (mut expected, mut found) = (vec![0; size], vec![0; size + 1]);
-    let mut verified = 0;
+    let (mut verified, mut first) = (0, true);
     while verified < VERIFIED_PACKETS.max(3 * u64::from(segments)) {
-        let packets = sender.step().map_err(|error| wrong(error.to_string()))?;
+        let packets = if first { sender.first_step() } else { sender.step() };
+        let packets = packets.map_err(|error| wrong(error.to_string()))?;
+        first = false;
         verified += packets.end - packets.start;
         for packet in packets {
             let bytes = socket.recv(&mut found).map_err(|e| wrong(format!("{packet}: {e}")))?;

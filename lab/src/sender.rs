@@ -13,7 +13,7 @@ use std::os::fd::AsFd;
 
 use paths::{
     Batch, Destination, DownloadPath, Feed, Media, Open, Piece, SendError, Spec, StreamPath, Tally,
-    Transport,
+    Transport, Unframed,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -161,6 +161,20 @@ impl<'a> Sender<'a> {
         Ok(first..self.next)
     }
 
+    /// The first step, made again for a while where a device's queue is still busy: the kernel
+    /// gives that of a closed socket back when it comes to it.
+    pub(crate) fn first_step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
+        for _ in 0..QUEUE_LOOKS {
+            match self.step() {
+                Err(SendError::Unframed { reason: Unframed::NoQueue { .. }, .. }) => {
+                    std::thread::sleep(QUEUE_LOOK);
+                }
+                done => return done,
+            }
+        }
+        self.step()
+    }
+
     /// Sends until `bytes` more have been taken.
     pub(crate) fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
         let end = self.tally.bytes + bytes;
@@ -250,6 +264,10 @@ impl<'a> Download<'a> {
         self.socket.shutdown(std::net::Shutdown::Write)
     }
 }
+
+/// Two seconds in all.
+const QUEUE_LOOKS: u32 = 200;
+const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);
 
 fn wait_writable(socket: &impl AsFd) {
     let mut asked = [PollFd::new(socket, PollFlags::OUT)];

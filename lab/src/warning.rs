@@ -21,18 +21,19 @@ use crate::results::Row;
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Warning {
-    /// The device took segmented sends whole and counted or passed on less than was sent.
+    /// The device takes segmented sends whole, as one that segments itself does.
     SuperPacketsSwallowed {
         /// The sink, as in the parameter of that name.
         sink: String,
-        /// Who sent.
-        member: String,
     },
     /// Sends that asked for no copy were copied.
     ZerocopyCopied {
         /// Who sent.
         member: String,
-        /// Of its sends.
+        /// Its parameters.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Of its bytes.
         share: f64,
     },
     /// The samples of a figure lie too far apart for it to be published.
@@ -191,9 +192,10 @@ impl Warning {
                 About::Row(member, parameters, metric)
             }
             Warning::InstrumentLarge { member, metric, .. } => About::Metric(member, metric),
-            Warning::SuperPacketsSwallowed { member, .. }
-            | Warning::ZerocopyCopied { member, .. }
-            | Warning::MemberFailed { member, .. } => About::Member(member),
+            Warning::ZerocopyCopied { member, parameters, .. } => {
+                About::Row(member, parameters, "bill")
+            }
+            Warning::MemberFailed { member, .. } => About::Member(member),
             _ => About::Run,
         }
     }
@@ -204,8 +206,12 @@ impl Warning {
         let metric = || "bill".to_owned();
         let parameters = BTreeMap::from([("bytes".to_owned(), "1328".to_owned())]);
         vec![
-            Warning::SuperPacketsSwallowed { sink: "veth".to_owned(), member: member() },
-            Warning::ZerocopyCopied { member: "uring_zc".to_owned(), share: 1.0 },
+            Warning::SuperPacketsSwallowed { sink: "ifb-device".to_owned() },
+            Warning::ZerocopyCopied {
+                member: "zerocopy".to_owned(),
+                parameters: BTreeMap::from([("sink".to_owned(), "veth".to_owned())]),
+                share: 1.0,
+            },
             Warning::NoisySpread {
                 member: member(),
                 parameters,
@@ -261,11 +267,15 @@ impl Warning {
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Warning::SuperPacketsSwallowed { sink, member } => {
-                write!(f, "{member}: the sink {sink} takes segmented sends whole")
+            Warning::SuperPacketsSwallowed { sink } => {
+                write!(f, "the sink {sink} takes segmented sends whole")
             }
-            Warning::ZerocopyCopied { member, share } => {
-                write!(f, "{member}: {} of its zerocopy sends were copied", Percent(*share))
+            Warning::ZerocopyCopied { member, parameters, share } => {
+                write!(f, "{member}")?;
+                for (name, value) in parameters {
+                    write!(f, ", {name}={value}")?;
+                }
+                write!(f, ": {} of its zerocopy sends were copied", Percent(*share))
             }
             Warning::NoisySpread { member, parameters, metric, spread, samples } => {
                 write!(f, "{member}")?;

@@ -34,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PATH")]
     member: Vec<String>,
     /// Bytes of a datagram, headers of RTP included; may be given several times.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(13..=1_048_576))]
+    #[arg(long, value_name = "BYTES", value_parser = size_bytes())]
     size: Vec<u32>,
     /// Where to send: ifb-software, ifb-device or veth; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = sink)]
@@ -251,6 +251,11 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
 fn transport(name: &str) -> Result<Transport, String> {
     let found = Transport::ALL.into_iter().find(|transport| transport.name() == name);
     found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
+}
+
+/// A byte of payload behind RTP's header, to the most a download moves in a call.
+fn size_bytes() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(13..=1_048_576)
 }
 
 fn sink(name: &str) -> Result<Sink, String> {

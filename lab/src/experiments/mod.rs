@@ -36,7 +36,7 @@ pub static EXPERIMENTS: &[Experiment] = &[
     },
     Experiment {
         name: "sessions",
-        summary: "a server with many paced sessions: bill, lateness, loss, memory, and how many fit",
+        summary: "many paced sessions: bill, lateness, loss, memory, and how many fit",
         run: sessions::run,
     },
     Experiment {

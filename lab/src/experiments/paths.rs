@@ -38,8 +38,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         false => Scale { rounds: FULL_ROUNDS, bytes: FULL_BYTES },
     };
     let scale = Scale { rounds: options.rounds.unwrap_or(scale.rounds).max(1), ..scale };
-    let mut bench = Bench::new(&options.sinks)?;
     let mut results = Results::new("paths", options.command.clone());
+    let mut bench = Bench::new(&options.sinks)?;
     results.complete = true;
     let groups = plan(options, &mut results)?;
     let steps = groups.iter().map(|group| group.cases.len() * (scale.rounds + 2)).sum();
@@ -295,7 +295,12 @@ impl Course<'_> {
         let most = |of: fn(&Sample) -> f64| case.samples.iter().map(of).fold(0.0, f64::max);
         let copied = most(|sample| sample.zerocopy_copied);
         if copied > 0.0 {
-            results.warn(Warning::ZerocopyCopied { member: member.clone(), share: copied });
+            let parameters = case.parameters();
+            results.warn(Warning::ZerocopyCopied {
+                member: member.clone(),
+                parameters,
+                share: copied,
+            });
         }
         let others = case.samples.iter().map(|sample| sample.others_share);
         let others = Figure::of(others.collect()).median;
@@ -308,7 +313,7 @@ impl Course<'_> {
         }
         if case.sink == Sink::IfbDevice && case.segments > 1 {
             let sink = case.sink.name().to_owned();
-            results.warn(Warning::SuperPacketsSwallowed { sink, member: member.clone() });
+            results.warn(Warning::SuperPacketsSwallowed { sink });
         }
         let bill = Figure::of(case.samples.iter().map(|sample| sample.bill).collect());
         let share = loop_bills.get(&case.segments).copied().unwrap_or(0.0) / bill.median;

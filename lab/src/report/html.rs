@@ -123,17 +123,17 @@ fn plotted(page: &mut String, results: &Results) {
 }
 
 fn table<'a>(page: &mut String, section: &Section<'a>, ratios: &Ratios<'a>, doubts: &Doubts<'a>) {
-    let columns = ratios.columns(section.metric);
+    let columns = ratios.columns(section.metric, &section.rows);
     let _ = writeln!(page, "<table>\n<caption>{}</caption>", escape(&section.title()));
     let _ = write!(page, "<tr><th></th><th>{}</th><th>spread</th>", escape(&section.metric_line()));
-    for column in columns {
+    for column in &columns {
         let _ = write!(page, "<th>{}</th>", escape(column));
     }
     page.push_str("<th></th></tr>\n");
     for row in &section.rows {
         let (label, median) = (escape(&section.label(row)), number(row.figure.median));
         let _ = write!(page, "<tr><td>{label}</td><td>{median}</td><td>{}</td>", spread(row));
-        for column in columns {
+        for column in &columns {
             let ratio = ratios.beside(row, column);
             let ratio = ratio.map(|ratio| number(ratio.figure.median)).unwrap_or_default();
             let _ = write!(page, "<td>{ratio}</td>");

@@ -46,10 +46,10 @@ pub fn markdown(results: &Results) -> String {
 }
 
 fn table(text: &mut String, section: &Section<'_>, ratios: &Ratios<'_>, doubts: &Doubts<'_>) {
-    let columns = ratios.columns(section.metric);
+    let columns = ratios.columns(section.metric, &section.rows);
     let any_marks = section.rows.iter().any(|row| !doubts.of_row(row).is_empty());
     let _ = write!(text, "| | {} | spread |", escape(&section.metric_line()));
-    for column in columns {
+    for column in &columns {
         let _ = write!(text, " {} |", escape(column));
     }
     text.push_str(if any_marks { " warnings |\n" } else { "\n" });
@@ -59,7 +59,7 @@ fn table(text: &mut String, section: &Section<'_>, ratios: &Ratios<'_>, doubts: 
     for row in &section.rows {
         let (label, median) = (escape(&section.label(row)), number(row.figure.median));
         let _ = write!(text, "| {label} | {median} | {} |", spread(row));
-        for column in columns {
+        for column in &columns {
             let ratio = ratios.beside(row, column);
             let ratio = ratio.map(|ratio| number(ratio.figure.median)).unwrap_or_default();
             let _ = write!(text, " {ratio} |");

@@ -156,7 +156,7 @@ fn marks(numbers: &[usize]) -> String {
 struct Ratios<'a> {
     /// The metric they belong to: the bill, or else the first that is no ratio.
     of: &'a str,
-    /// Their own metrics, at most [`RATIOS_MAX`].
+    /// Their own metrics.
     metrics: Vec<&'a str>,
     rows: BTreeMap<(&'a str, RowKey<'a>), &'a Row>,
 }
@@ -175,9 +175,6 @@ impl<'a> Ratios<'a> {
         let mut found = BTreeMap::new();
         for row in rows.iter().filter(is_ratio).filter(|row| based.contains_key(&key(row))) {
             if !metrics.contains(&row.metric.as_str()) {
-                if metrics.len() == RATIOS_MAX {
-                    continue;
-                }
                 metrics.push(&row.metric);
             }
             found.entry((row.metric.as_str(), key(row))).or_insert(row);
@@ -185,9 +182,13 @@ impl<'a> Ratios<'a> {
         Ratios { of, metrics, rows: found }
     }
 
-    /// The columns of a table of this metric.
-    fn columns(&self, metric: &str) -> &[&'a str] {
-        if metric == self.of { &self.metrics } else { &[] }
+    /// The columns of a table of these rows: the ratios that any of them has.
+    fn columns(&self, metric: &str, rows: &[&'a Row]) -> Vec<&'a str> {
+        if metric != self.of {
+            return Vec::new();
+        }
+        let has = |column: &&&'a str| rows.iter().any(|row| self.beside(row, column).is_some());
+        self.metrics.iter().filter(has).copied().collect()
     }
 
     fn beside(&self, row: &'a Row, metric: &'a str) -> Option<&'a Row> {
@@ -206,7 +207,6 @@ fn key(row: &Row) -> RowKey<'_> {
 
 const BILL: &str = "bill";
 const RATIO: &str = "relative to ";
-const RATIOS_MAX: usize = 2;
 const INCOMPLETE: &str = "the run was interrupted or a member failed; the figures it has hold";
 
 #[cfg(test)]
@@ -246,8 +246,9 @@ mod tests {
             row("published only", "relative to b"),
         ];
         let ratios = Ratios::of(&rows);
-        assert_eq!(ratios.columns("bill"), ["relative to b"]);
-        assert!(ratios.columns("throughput").is_empty());
+        assert_eq!(ratios.columns("bill", &[&rows[1]]), ["relative to b"]);
+        assert!(ratios.columns("bill", &[&rows[3]]).is_empty(), "no row of it has the ratio");
+        assert!(ratios.columns("throughput", &[&rows[0]]).is_empty());
         assert_eq!(ratios.beside(&rows[1], "relative to b"), Some(&rows[2]));
         let own_table: Vec<bool> = rows.iter().map(|row| !ratios.is_beside(row)).collect();
         assert_eq!(own_table, [true, true, false, true]);
@@ -263,8 +264,8 @@ mod tests {
         results.warnings = Warning::examples();
         let doubts = Doubts::of(&results);
         let numbers: Vec<_> = results.rows.iter().map(|row| doubts.of_row(row)).collect();
-        assert_eq!(numbers, [vec![1, 3, 12], vec![2], vec![]]);
-        assert_eq!(marks(&numbers[0]), "!1 !3 !12");
+        assert_eq!(numbers, [vec![3, 12], vec![], vec![]]);
+        assert_eq!(marks(&numbers[0]), "!3 !12");
         let published = Row { published: Some("elsewhere".to_owned()), ..row("uring_zc") };
         assert!(doubts.of_row(&published).is_empty());
     }

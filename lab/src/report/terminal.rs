@@ -54,7 +54,7 @@ struct Line {
 }
 
 fn table<'a>(text: &mut String, section: &Section<'a>, ratios: &Ratios<'a>, doubts: &Doubts<'a>) {
-    let columns = ratios.columns(section.metric);
+    let columns = ratios.columns(section.metric, &section.rows);
     let line = |row: &&'a Row| Line {
         member: cut(&plain(&row.member), MEMBER_CHARS_MAX),
         own: cut(&plain(&pairs(section.own(row))), OWN_CHARS_MAX),
@@ -79,7 +79,7 @@ fn table<'a>(text: &mut String, section: &Section<'a>, ratios: &Ratios<'a>, doub
     let spread = width(|line| &line.spread, 0);
     let mark = width(|line| &line.marks, 0).min(MARK_CHARS_MAX);
     let mut heading = plain(&section.title());
-    for column in columns {
+    for column in &columns {
         let _ = write!(heading, "; then {}", plain(column));
     }
     text.push('\n');
