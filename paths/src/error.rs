@@ -71,6 +71,11 @@ impl Errno {
     pub const fn code(self) -> i32 {
         self.0
     }
+
+    /// Whether it only says that there is nothing to be had now.
+    pub(crate) const fn is_again(self) -> bool {
+        self.0 == libc::EAGAIN || self.0 == libc::EINTR
+    }
 }
 
 impl fmt::Display for Errno {

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! From sockets to memory, many datagrams a call, each with the kernel's own time; and the number
+//! of datagrams a socket has dropped, one by one counted by the kernel.
+//!
+//! For those who measure: the time is taken when the packet comes from the device, so how late the
+//! reader is does not show in it, and a reader may come every few milliseconds for all that is
+//! there. An [`Intake`] belongs to a reading thread and serves any number of sockets. Costs one
+//! copy a byte and one system call for up to 32 datagrams.
+//!
+//! A socket filter that lets nothing through makes a socket that only counts: what a filter refuses
+//! is a drop ([`dropped_packets`]), at no cost to the process that owns the socket.
+//!
+//! Sources: `recvmmsg(2)`, `socket(7)`; Linux `net/ipv4/udp.c` (`udp_queue_rcv_one_skb` counts what
+//! the filter refuses).
+//!
+//! What it does not do: wait for datagrams, or say who sent them.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::Errno;
+use crate::sys::{DATAGRAMS_MAX, Slots, drops, receive_many, say_time_and_drops};
+
+/// A thread's room for datagrams.
+#[derive(Debug)]
+pub struct Intake {
+    slots: Slots,
+    count: usize,
+}
+
+/// A datagram that came.
+#[derive(Clone, Copy, Debug)]
+pub struct Datagram<'a> {
+    /// What is in it, as far as there was room.
+    pub bytes: &'a [u8],
+    /// Whether there was more than there was room for.
+    pub is_cut: bool,
+    /// When the kernel took it from the device, on the clock that the user sees; the socket must
+    /// have been [`prepare`](Intake::prepare)d.
+    pub time: Option<SystemTime>,
+    /// Datagrams the socket had dropped before this one, since it was made, modulo 2³². As
+    /// [`prepare`](Intake::prepare) for [`time`](Self::time).
+    pub dropped: u32,
+}
+
+impl Intake {
+    /// Room for datagrams of at most so many bytes.
+    pub fn new(datagram_bytes_max: usize) -> Self {
+        Self { slots: Slots::new(datagram_bytes_max), count: 0 }
+    }
+
+    /// Has the kernel say with each datagram of a socket when it came and what was dropped.
+    ///
+    /// # Errors
+    /// What the kernel answers to setsockopt.
+    pub fn prepare(socket: impl AsFd) -> Result<(), Errno> {
+        say_time_and_drops(socket.as_fd())
+    }
+
+    /// Takes what is in a socket, without waiting; true when there may be more.
+    /// [`datagrams`](Self::datagrams) has it until the next call.
+    ///
+    /// # Errors
+    /// What the kernel answers, but for "nothing there".
+    pub fn receive(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
+        self.count = 0;
+        self.count = match receive_many(socket.as_fd(), &mut self.slots) {
+            Ok(count) => count,
+            Err(errno) if errno.is_again() => 0,
+            Err(errno) => return Err(errno),
+        };
+        Ok(self.count == DATAGRAMS_MAX)
+    }
+
+    /// What the last call took, in the order it came.
+    pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
+        (0..self.count).map(|slot| {
+            let (bytes, taken) = self.slots.datagram(slot);
+            let time = taken.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
+            Datagram { bytes, is_cut: taken.is_cut, time, dropped: taken.dropped }
+        })
+    }
+}
+
+/// Datagrams that a socket has dropped since it was made, modulo 2³²: refused by its filter, with a
+/// wrong checksum, or come while its buffer was full. One system call, whatever the number of
+/// sockets (`/proc/net/udp` lists them all).
+///
+/// # Errors
+/// `ENOPROTOOPT` before Linux 4.12.
+pub fn dropped_packets(socket: impl AsFd) -> Result<u32, Errno> {
+    let socket: BorrowedFd<'_> = socket.as_fd();
+    drops(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, UdpSocket};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (UdpSocket, UdpSocket) {
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        (receiver, sender)
+    }
+
+    #[test]
+    fn datagrams_come_in_order_whole_and_with_their_time() {
+        let (receiver, sender) = pair();
+        Intake::prepare(&receiver).unwrap();
+        let mut intake = Intake::new(2048);
+        assert!(!intake.receive(&receiver).unwrap(), "nothing was sent");
+        assert_eq!(intake.datagrams().count(), 0);
+        let before = SystemTime::now();
+        for n in 0..40_u8 {
+            sender.send(&vec![n; 1 + usize::from(n)]).unwrap();
+        }
+        let after = SystemTime::now();
+        let mut seen = Vec::new();
+        loop {
+            let more = intake.receive(&receiver).unwrap();
+            for datagram in intake.datagrams() {
+                let n = seen.len();
+                assert_eq!(datagram.bytes, vec![n as u8; 1 + n]);
+                assert!(!datagram.is_cut && datagram.dropped == 0);
+                seen.push(datagram.time.expect("this kernel stamps"));
+            }
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 40);
+        // The clock of the test machine may be set back while the test runs, but not by a second.
+        let slack = Duration::from_secs(1);
+        assert!(seen.iter().all(|time| *time + slack > before && *time < after + slack));
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_and_said_to_be() {
+        let (receiver, sender) = pair();
+        let mut intake = Intake::new(100);
+        sender.send(&[7; 101]).unwrap();
+        sender.send(&[8; 100]).unwrap();
+        intake.receive(&receiver).unwrap();
+        let seen: Vec<_> = intake.datagrams().map(|d| (d.bytes.to_vec(), d.is_cut)).collect();
+        assert_eq!(seen, [(vec![7; 100], true), (vec![8; 100], false)]);
+        assert!(intake.datagrams().all(|datagram| datagram.time.is_none()), "nobody asked for it");
+    }
+
+    #[test]
+    fn a_full_buffers_drops_are_told_with_the_next_datagram_and_by_the_counter() {
+        let (receiver, sender) = pair();
+        Intake::prepare(&receiver).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&receiver, 4096).unwrap();
+        assert_eq!(dropped_packets(&receiver).unwrap(), 0);
+        for _ in 0..100 {
+            sender.send(&[0; 1328]).unwrap();
+        }
+        let mut intake = Intake::new(2048);
+        let mut received = 0;
+        while intake.receive(&receiver).unwrap() || intake.datagrams().next().is_some() {
+            received += intake.datagrams().count() as u32;
+        }
+        assert!((1..100).contains(&received), "{received}");
+        assert_eq!(dropped_packets(&receiver).unwrap(), 100 - received);
+        sender.send(&[0; 1328]).unwrap();
+        intake.receive(&receiver).unwrap();
+        let told: Vec<_> = intake.datagrams().map(|datagram| datagram.dropped).collect();
+        assert_eq!(told, [100 - received]);
+    }
+
+    #[test]
+    fn a_socket_that_is_none_is_an_error() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        assert_eq!(dropped_packets(&file).unwrap_err().to_string(), "ENOTSOCK");
+        assert_eq!(Intake::new(10).receive(&file).unwrap_err().to_string(), "ENOTSOCK");
+    }
+}
