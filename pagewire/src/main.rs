@@ -8,6 +8,7 @@
 mod calibration;
 mod demo;
 mod lab;
+mod load;
 mod paths;
 mod play;
 mod serve;
@@ -37,6 +38,8 @@ enum Verb {
     Play(play::Options),
     /// Lists the ways from file to socket by what each costs on this machine.
     Paths(paths::Options),
+    /// Plays many sessions at once: how many stay timely, and what breaks first.
+    Load(load::Options),
     /// Measures this machine: paths, batch, sessions, cold; compares measurements.
     Lab(lab::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Verb::Serve(options) => serve::run(options),
         Verb::Play(options) => play::run(options),
         Verb::Paths(options) => paths::run(options),
+        Verb::Load(options) => load::run(options),
         Verb::Lab(options) => lab::run(options),
         Verb::Demo(options) => demo::run(options),
     }

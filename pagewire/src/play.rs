@@ -121,7 +121,7 @@ fn bar(template: &str) -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
     seconds.ok_or_else(|| format!("{text}: write seconds, such as 30 or 2.5"))
 }

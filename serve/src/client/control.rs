@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use wire::rtsp::client::{Client, Reply, ReplyReader};
 use wire::rtsp::{Limits, Malformed};
@@ -36,6 +36,11 @@ impl Control {
     pub(super) async fn connect(url: &str) -> Result<Control, Error> {
         let client = Client::new(url).map_err(|_| wrong_url(url))?;
         let stream = connect(client.host(), client.port()).await?;
+        Control::over(client, stream)
+    }
+
+    /// Speaks over a connection that stands.
+    pub(super) fn over(client: Client, stream: TcpStream) -> Result<Control, Error> {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
         let name = |source| Error::Host { call: "getsockname", object: peer.clone(), source };
         let (local, remote) =
@@ -112,14 +117,36 @@ impl Control {
 
 /// Opens a TCP connection, to the first address of a name that takes it.
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Error> {
-    let object = authority(host, port);
+    connected(authority(host, port), TcpStream::connect((host, port))).await
+}
+
+/// Opens a TCP connection to an address, from one of this machine's own if that is said.
+pub(super) async fn connect_from(
+    source: Option<IpAddr>,
+    to: SocketAddr,
+) -> Result<TcpStream, Error> {
+    let connecting = async {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(source) = source {
+            socket.bind(SocketAddr::new(source, 0))?;
+        }
+        socket.connect(to).await
+    };
+    let from = source.map_or_else(String::new, |source| format!(" from {source}"));
+    connected(format!("{to}{from}"), connecting).await
+}
+
+async fn connected(
+    object: String,
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+) -> Result<TcpStream, Error> {
     let failed = |source| Error::Host { call: "connect", object: object.clone(), source };
     let late = || {
         let waited =
             format!("no answer in {} s; is it on, and no firewall between?", CONNECT_WAIT_S);
         io::Error::new(io::ErrorKind::TimedOut, waited)
     };
-    let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), TcpStream::connect((host, port)));
+    let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), connecting);
     let stream = connecting.await.unwrap_or_else(|_| Err(late())).map_err(failed)?;
     // Requests are small and waited for.
     stream.set_nodelay(true).map_err(failed)?;

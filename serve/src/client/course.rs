@@ -439,4 +439,4 @@ const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const EARLIER_MAX: Duration = Duration::from_secs(30);
 /// So long the server is given to end a range by itself.
 const LENGTH_GRACE: Duration = Duration::from_secs(2);
-const LOST_AT_ENDS_MAX: u32 = 1 << 16;
+pub(super) const LOST_AT_ENDS_MAX: u32 = 1 << 16;

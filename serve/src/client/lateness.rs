@@ -78,13 +78,21 @@ impl Lateness {
     pub(super) fn arrived(&mut self, timestamp: u32, arrival: Instant) {
         let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
         clock.arrived(timestamp, arrival);
+        clock.count();
+    }
+
+    /// A packet arrived before or after the time that counts: it may be the earliest, and is in no
+    /// figure.
+    pub(super) fn passed(&mut self, timestamp: u32, arrival: Instant) {
+        let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
+        clock.arrived(timestamp, arrival);
     }
 
     /// Closes the clock: the next packet starts another.
     pub(super) fn renew(&mut self) {
         let Some(clock) = self.clock.take() else { return };
         self.drift_ppm = clock.drift.ppm.or(self.drift_ppm);
-        self.max_ns_ended = self.max_ns_ended.max(clock.max_ns - clock.min_ns);
+        self.max_ns_ended = self.max_ns_ended.max(clock.max_ns.saturating_sub(clock.min_ns));
         self.media_stamps_ended += clock.stamps.max - clock.stamps.min;
         let least = clock.least_bin();
         for (bin, packets) in clock.bins {
@@ -111,17 +119,40 @@ impl Lateness {
         self.clock.as_ref().and_then(|clock| clock.drift.ppm).or(self.drift_ppm)
     }
 
-    /// The figures by now.
-    pub(super) fn figures(&self) -> Figures {
+    /// Closes the clocks of both, and takes the other's packets into the figures.
+    pub(super) fn merge(&mut self, mut other: Lateness) {
+        self.renew();
+        other.renew();
+        self.drift_ppm = self.drift_ppm.or(other.drift_ppm);
+        self.max_ns_ended = self.max_ns_ended.max(other.max_ns_ended);
+        self.media_stamps_ended += other.media_stamps_ended;
+        for (bin, packets) in other.ended {
+            *self.ended.entry(bin).or_default() += packets;
+        }
+    }
+
+    /// Packets later than `bound`, told apart in steps of 50 µs.
+    pub(super) fn later_than(&self, bound: Duration) -> u64 {
+        later(&self.bins(), bound)
+    }
+
+    /// Packets by lateness in bins.
+    fn bins(&self) -> BTreeMap<i64, u64> {
         let mut bins = self.ended.clone();
-        let mut max_ns = self.max_ns_ended;
         if let Some(clock) = &self.clock {
             let least = clock.least_bin();
             for (bin, packets) in &clock.bins {
                 *bins.entry(bin - least).or_default() += packets;
             }
-            max_ns = max_ns.max(clock.max_ns - clock.min_ns);
         }
+        bins
+    }
+
+    /// The figures by now.
+    pub(super) fn figures(&self) -> Figures {
+        let bins = self.bins();
+        let running = self.clock.as_ref().map(|clock| clock.max_ns.saturating_sub(clock.min_ns));
+        let max_ns = self.max_ns_ended.max(running.unwrap_or(0));
         let total: u64 = bins.values().sum();
         let quantile = |per_mille: u64| {
             // Nearest rank: the least lateness that so many packets do not exceed.
@@ -133,7 +164,6 @@ impl Lateness {
             });
             nanoseconds(found.map_or(0, |(bin, _)| bin.saturating_mul(BIN_NS)).min(max_ns))
         };
-        let late_bins = LATE.as_nanos() as i64 / BIN_NS;
         Figures {
             packets: total,
             p50: quantile(500),
@@ -141,7 +171,7 @@ impl Lateness {
             p99: quantile(990),
             p999: quantile(999),
             max: nanoseconds(max_ns),
-            late: bins.range(late_bins + 1..).map(|(_, packets)| packets).sum(),
+            late: later(&bins, LATE),
         }
     }
 }
@@ -165,14 +195,18 @@ impl Clock {
         let passed_ns = i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
         let transit_ns = passed_ns.saturating_sub(stamp.saturating_mul(NS_PER_9_STAMPS) / 9);
         self.min_ns = self.min_ns.min(transit_ns);
-        self.max_ns = self.max_ns.max(transit_ns);
         self.last_ns = transit_ns;
-        *self.bins.entry(bin(transit_ns)).or_default() += 1;
         self.drift.note(passed, transit_ns);
     }
 
+    /// The last packet that arrived is in the figures.
+    fn count(&mut self) {
+        self.max_ns = self.max_ns.max(self.last_ns);
+        *self.bins.entry(bin(self.last_ns)).or_default() += 1;
+    }
+
     fn least_bin(&self) -> i64 {
-        self.bins.first_key_value().map_or(0, |(bin, _)| *bin)
+        bin(self.min_ns)
     }
 }
 
@@ -202,6 +236,11 @@ impl Drift {
         }
         self.least = Some(self.least.map_or(transit_ns, |least| least.min(transit_ns)));
     }
+}
+
+fn later(bins: &BTreeMap<i64, u64>, bound: Duration) -> u64 {
+    let bound = i64::try_from(bound.as_nanos()).unwrap_or(i64::MAX) / BIN_NS;
+    bins.range(bound.saturating_add(1)..).map(|(_, packets)| packets).sum()
 }
 
 /// Far transits share the outermost bins, which bounds the memory a hostile sender can take.
@@ -282,6 +321,25 @@ mod tests {
         let mut lateness = Lateness::default();
         play(&mut lateness, Instant::now(), 0, &[0, 25, 26]);
         assert_eq!(lateness.figures().late, 1);
+    }
+
+    #[test]
+    fn what_passes_may_be_the_earliest_and_is_in_no_figure() {
+        let mut lateness = Lateness::default();
+        let from = Instant::now();
+        lateness.passed(0, from);
+        lateness.arrived(900, from + ms(30));
+        lateness.arrived(1800, from + ms(25));
+        lateness.passed(2700, from + ms(500));
+        let figures = lateness.figures();
+        assert_eq!((figures.packets, figures.p50, figures.max), (2, ms(5), ms(20)));
+        assert_eq!((lateness.later_than(ms(5)), lateness.later_than(ms(20))), (1, 0));
+        let mut only = Lateness::default();
+        only.passed(0, from);
+        assert_eq!((only.figures().packets, only.figures().max), (0, ms(0)));
+        only.merge(lateness);
+        assert_eq!((only.figures().packets, only.figures().max), (2, ms(20)));
+        assert_eq!(only.later_than(ms(6)), 1);
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod control;
 mod course;
 mod download;
 mod lateness;
+pub mod load;
 mod output;
 mod play;
 mod receive;

@@ -415,7 +415,7 @@ fn is_idle(error: &io::Error) -> bool {
 }
 
 /// RFC 2250 §2: an integral number of TS packets.
-fn is_transport_stream(payload: &[u8]) -> bool {
+pub(super) fn is_transport_stream(payload: &[u8]) -> bool {
     !payload.is_empty()
         && payload.len().is_multiple_of(media::TS_PACKET_BYTES)
         && payload.chunks_exact(media::TS_PACKET_BYTES).all(|packet| packet[0] == SYNC_BYTE)
@@ -431,7 +431,7 @@ const PAUSE_GRACE: Duration = Duration::from_millis(200);
 const HELD_PACKETS_MAX: usize = 8192;
 const HELD_BYTES_MAX: usize = 16 << 20;
 /// A.1 MAX_DROPOUT: a first packet further on than this is no stream with a loss at its start.
-const FIRST_DISTANCE_MAX: u16 = 3000;
+pub(super) const FIRST_DISTANCE_MAX: u16 = 3000;
 const DATAGRAM_BYTES_MAX: usize = 65_536;
 /// ISO/IEC 13818-1 §2.4.3.3.
 const SYNC_BYTE: u8 = 0x47;

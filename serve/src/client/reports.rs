@@ -15,6 +15,7 @@ use std::time::Instant;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use wire::rtcp::{self, Seen};
+use wire::rtp::Reception;
 
 use super::receive::{Books, open};
 use crate::control::random;
@@ -119,14 +120,7 @@ impl Reporter {
             let mut books = open(&self.books);
             let sender = books.rtcp.last_sender;
             let source = books.ssrc.filter(|_| books.reception.received() > 0);
-            source.map(|ssrc| {
-                let mut report = books.reception.report(ssrc);
-                if let Some((sender, arrival)) = sender {
-                    report.last_sender_report = rtcp::ntp_middle(sender.ntp);
-                    report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
-                }
-                report
-            })
+            source.map(|ssrc| block(&mut books.reception, ssrc, sender))
         };
         self.send(&rtcp::receiver_report(self.ssrc, reports.as_slice(), &self.cname)).await;
     }
@@ -140,6 +134,20 @@ impl Reporter {
             self.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// What is to be reported of a source, whose last sender report came when it says.
+pub(super) fn block(
+    reception: &mut Reception,
+    ssrc: u32,
+    sender: Option<(rtcp::Sender, Instant)>,
+) -> rtcp::Report {
+    let mut report = reception.report(ssrc);
+    if let Some((sender, arrival)) = sender {
+        report.last_sender_report = rtcp::ntp_middle(sender.ntp);
+        report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
+    }
+    report
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire load`: many sessions of one stream, how many stayed timely, and what broke first.
+//!
+//! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
+//! when not, 2 for a wrong option.
+//!
+//! `--json` writes one JSON object a line as things happen, each with its kind in `event`:
+//! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`
+//! (measuring has ended, the sessions still play and are about to leave), `result` (the table). A
+//! program that runs this one takes the server's counters at `playing` and at `measured`.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
+use serve::Error;
+use serve::client::load::{Event, Load, Progress, Stage, load};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// rtsp://HOST:PORT/PATH of a stream.
+    url: String,
+    /// How many sessions play at once.
+    #[arg(long, value_name = "N")]
+    sessions: u32,
+    /// How long to measure when all play.
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::play::seconds)]
+    seconds: Duration,
+    /// Over how long the starts are spread [default: 2 ms a session, a second at least].
+    #[arg(long, value_name = "SECONDS", value_parser = crate::play::seconds)]
+    ramp: Option<Duration>,
+    /// Verifies every Nth session; the kernel counts and drops the packets of the others. 0 for
+    /// none [default: about 40 sessions in all].
+    #[arg(long, value_name = "N")]
+    sample: Option<u32>,
+    /// How late a packet may be; 999 in 1000 must not be later.
+    #[arg(long, value_name = "MS", default_value_t = 25)]
+    within: u32,
+    /// An address of this machine to connect from and to receive at.
+    #[arg(long, value_name = "ADDRESS")]
+    source: Option<IpAddr>,
+    /// The asset: payloads of verified sessions are compared with it.
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Writes what happens, and the result, as lines of JSON to a file; - for standard output.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let mut lines = match Lines::open(options.json.as_deref()) {
+        Ok(lines) => lines,
+        Err(error) => {
+            let path = options.json.unwrap_or_default();
+            return crate::wrong(&format!(
+                "--json {}: {error}; name a file that can be written, or -",
+                path.display()
+            ));
+        }
+    };
+    let runtime = match crate::runtime() {
+        Ok(runtime) => runtime,
+        Err(error) => return crate::wrong(&format!("starting the runtime: {error}")),
+    };
+    let done = runtime.block_on(play(options, &mut lines));
+    runtime.shutdown_background();
+    let status = done.unwrap_or_else(|error| crate::failed(&error));
+    match lines.failure {
+        None => status,
+        Some((name, error)) => {
+            eprintln!("pagewire: --json {}: {error}", name.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
+    let mut wanted = Load::new(options.url.as_str(), options.sessions);
+    wanted.length = options.seconds;
+    wanted.ramp = options.ramp;
+    wanted.sample = options.sample;
+    wanted.within = Duration::from_millis(options.within.into());
+    wanted.source = options.source;
+    wanted.file = options.file;
+    let stop = crate::serve::stop_signal().map_err(|source| Error::Host {
+        call: "sigaction",
+        object: "SIGINT".to_owned(),
+        source,
+    })?;
+    wanted.stop = Some(Box::pin(stop));
+    let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}");
+    let bar = ProgressBar::new(0).with_style(style.expect("the template is a constant"));
+    let outcome = load(wanted, |event| match event {
+        Event::Progress(progress) => show(&bar, progress, options.sessions),
+        event => lines.write(serde_json::to_value(event)),
+    })
+    .await;
+    bar.finish_and_clear();
+    let outcome = outcome?;
+    lines.write(serde_json::to_value(&outcome).map(|mut result| {
+        result["event"] = Value::from("result");
+        result
+    }));
+    if !lines.is_standard_output() {
+        // Whoever closed standard output does not want to know.
+        let _ = write!(io::stdout(), "{outcome}");
+    }
+    Ok(if outcome.is_timely() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn show(bar: &ProgressBar, progress: &Progress, sessions: u32) {
+    let Progress { played, failed, ended, left, .. } = progress;
+    let (what, done, of) = match progress.stage {
+        Stage::Starting => ("starting", u64::from(played + failed), u64::from(sessions)),
+        Stage::Leaving => ("leaving", u64::from(*left), u64::from(*played)),
+        Stage::Settling => ("settling", ms(progress.elapsed_seconds), stage_ms(progress)),
+        Stage::Measuring => ("measuring", ms(progress.elapsed_seconds), stage_ms(progress)),
+    };
+    bar.set_length(of);
+    bar.set_position(done.min(of));
+    bar.set_message(format!("{what}: {played} played, {failed} not, {ended} ended"));
+}
+
+fn stage_ms(progress: &Progress) -> u64 {
+    ms(progress.stage_seconds.unwrap_or_default())
+}
+
+fn ms(seconds: f64) -> u64 {
+    (seconds * 1e3) as u64
+}
+
+/// Where lines of JSON go, if anywhere.
+struct Lines {
+    target: Option<(PathBuf, Box<dyn Write>)>,
+    /// After the first nothing more is written.
+    failure: Option<(PathBuf, io::Error)>,
+}
+
+impl Lines {
+    fn open(path: Option<&Path>) -> io::Result<Lines> {
+        let open = |path: &Path| -> io::Result<(PathBuf, Box<dyn Write>)> {
+            let target: Box<dyn Write> = if path.as_os_str() == STANDARD_OUTPUT {
+                Box::new(io::stdout())
+            } else {
+                Box::new(File::create(path)?)
+            };
+            Ok((path.to_owned(), target))
+        };
+        Ok(Lines { target: path.map(open).transpose()?, failure: None })
+    }
+
+    fn is_standard_output(&self) -> bool {
+        self.target.as_ref().is_some_and(|(path, _)| path.as_os_str() == STANDARD_OUTPUT)
+            || self.failure.as_ref().is_some_and(|(path, _)| path.as_os_str() == STANDARD_OUTPUT)
+    }
+
+    fn write(&mut self, line: serde_json::Result<Value>) {
+        let Some((path, target)) = &mut self.target else { return };
+        let line = line.expect("plain data");
+        if let Err(error) = writeln!(target, "{line}").and_then(|()| target.flush()) {
+            self.failure = Some((path.clone(), error));
+            self.target = None;
+        }
+    }
+}
+
+const STANDARD_OUTPUT: &str = "-";

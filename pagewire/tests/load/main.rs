@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire load`, as built, against `pagewire serve`, as built.
+//!
+//! What is asserted is what was counted, never how fast it was: the bound on lateness is set to
+//! seconds, for a test machine does other things besides.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, geteuid, kill_process};
+use serde_json::Value;
+
+use harness::clip::Clip;
+use harness::watchdog::{self, Outcome};
+use harness::{PROGRAM, Place, Server};
+
+/// A server of one clip, `a.ts`, and the clip's bytes.
+fn serve(seconds: u64) -> (Server, Vec<u8>) {
+    let (place, clip) = (Place::new(), Clip::of_seconds(11, seconds).bytes());
+    place.put("a.ts", &clip);
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    server.await_stream("a.ts");
+    (server, clip)
+}
+
+fn load(url: &str, options: &[&str]) -> Outcome {
+    let mut command = Command::new(PROGRAM);
+    command.args(["load", url, "--within", "10000"]).args(options);
+    watchdog::run(&mut command, LIMIT).expect("the program under test is there")
+}
+
+/// The lines of `--json -`, of which the last is the result.
+fn events(outcome: &Outcome) -> Vec<Value> {
+    let text = std::str::from_utf8(&outcome.stdout).expect("JSON is UTF-8");
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("JSON: {line}"));
+    text.lines().map(parse).collect()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("a number: {value}"))
+}
+
+/// Every packet the server sent is in the books, whether it was looked at or only counted.
+#[test]
+fn thirty_sessions_are_played_verified_and_counted_to_the_packet() {
+    let (server, _) = serve(60);
+    let file = server.folder().join("a.ts");
+    let file = file.to_str().expect("a plain path");
+    let options =
+        ["--sessions", "30", "--sample", "3", "--seconds", "2", "--file", file, "--json", "-"];
+    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let events = events(&outcome);
+    let kinds: Vec<_> = events.iter().map(|event| event["event"].as_str()).collect();
+    assert_eq!(kinds, [Some("starting"), Some("playing"), Some("measured"), Some("result")]);
+    assert_eq!((&events[1]["played"], &events[2]["playing"]), (&30.into(), &30.into()));
+    let result = &events[3];
+    assert_eq!(result["played"], 30, "{result:#}");
+    let (verified, counted) = (&result["verified"], &result["counted"]);
+    assert_eq!((&verified["sessions"], &verified["timely"]), (&10.into(), &10.into()));
+    for figure in ["lost", "duplicates", "reordered", "foreign", "misshapen", "different"] {
+        assert_eq!(verified[figure], 0, "{figure} of {result:#}");
+    }
+    assert_eq!((&counted["sessions"], &counted["accounted"]), (&20.into(), &20.into()));
+    assert_eq!(counted["lost"], 0, "{result:#}");
+    assert!(number(&counted["packets_least"]) > 0 && number(&verified["packets"]) > 0);
+    assert_eq!(result["broke_first"]["what"], "nothing");
+
+    let sent = number(&server.index()["server"]["packets"]);
+    let came = number(&verified["packets_in_all"]) + number(&counted["packets_in_all"]);
+    assert_eq!(came, sent, "{result:#}");
+    assert_eq!(server.index()["server"]["sessions"], 0, "all have taken leave");
+    server.stop();
+}
+
+#[test]
+fn no_session_need_be_verified_and_all_are_counted() {
+    let (server, _) = serve(60);
+    let options = ["--sessions", "20", "--sample", "0", "--seconds", "1", "--ramp", "0"];
+    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let table = String::from_utf8_lossy(&outcome.stdout);
+    for words in [
+        "  timely      0 of 0 verified; 20 played\n",
+        "; 0 lost of what the senders of 20 say they sent\n",
+        "  broke first not known: no session was verified (--sample N verifies every Nth)\n",
+    ] {
+        assert!(table.contains(words), "{words:?} in {table}");
+    }
+}
+
+#[test]
+fn bytes_that_are_not_the_files_are_noticed() {
+    let (server, mut clip) = serve(60);
+    // In the second packet of the stream, which every session plays.
+    clip[2000] ^= 1;
+    let other = server.place.top().join("other.ts");
+    std::fs::write(&other, clip).expect("room for a file");
+    let file = other.to_str().expect("a plain path");
+    let options = ["--sessions", "4", "--seconds", "1", "--file", file, "--json", "-"];
+    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    assert_eq!(outcome.status.code(), Some(1));
+    let result = events(&outcome).pop().expect("a result");
+    assert_eq!(result["verified"]["different"], 4, "{result:#}");
+    assert_eq!(result["broke_first_line"], "bytes: 4 packets did not hold what they should");
+}
+
+/// A load that goes on until something is done to it.
+struct Running {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// Comes back when all its sessions play.
+    fn start(url: &str, sessions: &str) -> Running {
+        let mut child = Command::new(PROGRAM)
+            .args(["load", url, "--sessions", sessions, "--seconds", "90", "--within", "10000"])
+            .args(["--json", "-"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program under test starts");
+        let stdout = child.stdout.take().expect("it is piped");
+        let mut running = Running { child, lines: BufReader::new(stdout) };
+        while running.next()["event"] != "playing" {}
+        running
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("its output can be read");
+        serde_json::from_str(&line).unwrap_or_else(|_| panic!("JSON: {line:?}"))
+    }
+
+    /// The result and the exit status.
+    fn end(mut self) -> (Value, Option<i32>) {
+        let result = loop {
+            let event = self.next();
+            if event["event"] == "result" {
+                break event;
+            }
+        };
+        let status = watchdog::wait(&mut self.child, LIMIT).expect("it ends after its result");
+        (result, status.code())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended where all went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_that_dies_is_named_and_its_sessions_are_counted() {
+    let (server, _) = serve(120);
+    let running = Running::start(&server.rtsp_url("a.ts"), "20");
+    // Killed, not stopped: no BYE, no answer.
+    drop(server);
+    let (result, status) = running.end();
+    assert_eq!(status, Some(1));
+    assert_eq!((&result["played"], &result["interrupted"]), (&20.into(), &false.into()));
+    assert_eq!(result["verified"]["timely"], 0, "{result:#}");
+    let reasons = result["ended"].as_array().expect("a list");
+    let ended: u64 = reasons.iter().map(|reason| number(&reason["sessions"])).sum();
+    assert_eq!(ended, 20, "{result:#}");
+    assert_eq!(result["broke_first"]["what"], "ended", "{result:#}");
+    let line = result["broke_first_line"].as_str().expect("a line");
+    let found = line.strip_prefix("the server: 20 sessions ended before their time: ");
+    assert!(found.is_some_and(|reason| reason.contains("the connection")), "{line}");
+    assert!(number(&result["seconds"].as_f64().map(|s| s as u64).into()) < 90);
+}
+
+#[test]
+fn an_interrupted_load_tells_what_it_measured_and_tears_down() {
+    let (server, _) = serve(120);
+    let running = Running::start(&server.rtsp_url("a.ts"), "10");
+    thread::sleep(Duration::from_secs(1));
+    kill_process(Pid::from_child(&running.child), Signal::INT).expect("it runs");
+    let (result, status) = running.end();
+    assert_eq!(status, Some(0), "{result:#}");
+    assert_eq!(result["interrupted"], true);
+    assert!(number(&result["verified"]["packets"]) > 0, "{result:#}");
+    assert_eq!(result["verified"]["timely"], 10, "{result:#}");
+    assert_eq!(server.index()["server"]["sessions"], 0);
+    server.stop();
+}
+
+#[test]
+fn sessions_come_from_the_address_that_is_named() {
+    let (server, _) = serve(60);
+    let options = ["--sessions", "2", "--seconds", "1", "--source", "127.0.0.2"];
+    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let log = server.stop();
+    assert_eq!(log.matches(" of 127.0.0.2:").count(), 2, "{log}");
+}
+
+#[test]
+fn what_is_no_stream_is_refused_once_with_the_servers_reason() {
+    let place = Place::new();
+    place.put("letter.txt", b"no stream");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    for (name, expected) in [("letter.txt", ": DESCRIBE: 415 "), ("none.ts", ": DESCRIBE: 404 ")] {
+        let outcome = load(&server.rtsp_url(name), &["--sessions", "5"]);
+        assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+        assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+    }
+}
+
+#[test]
+fn wrong_options_are_said_with_what_to_write() {
+    let (server, _) = serve(3);
+    let url = server.rtsp_url("a.ts");
+    let cases: [(&str, &[&str], &str); 7] = [
+        ("http://h/a.ts", &["--sessions", "1"], "URL: http://h/a.ts; write rtsp://"),
+        (&url, &["--sessions", "0"], "--sessions: 0; write 1 to 32000"),
+        (&url, &["--sessions", "1", "--seconds", "0"], "--seconds: 0 s; write 0.1 or more"),
+        (&url, &["--sessions", "1", "--ramp", "1e6"], "--ramp: 1000000; write a day"),
+        (&url, &["--sessions", "1"], "and the asset ends after 3.0 s; name a longer asset"),
+        (&url, &["--sessions", "1", "--file", "/none.ts"], "--file: /none.ts: No such file"),
+        (&url, &["--sessions", "1", "--json", "/none/a"], "--json /none/a: No such file"),
+    ];
+    for (url, options, expected) in cases {
+        let outcome = load(url, options);
+        assert_eq!(outcome.status.code(), Some(2), "{options:?}: {outcome:?}");
+        assert!(outcome.stderr.contains(expected), "{options:?}: {}", outcome.stderr);
+    }
+    // No number of sessions is no load.
+    assert_eq!(load(&url, &[]).status.code(), Some(2));
+}
+
+#[test]
+fn a_disk_that_is_full_costs_the_lines_and_not_the_table() {
+    let (server, _) = serve(60);
+    let options = ["--sessions", "2", "--seconds", "1", "--json", "/dev/full"];
+    let outcome = load(&server.rtsp_url("a.ts"), &options);
+    assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
+    assert!(outcome.stderr.contains("--json /dev/full: No space left"), "{}", outcome.stderr);
+    let table = String::from_utf8_lossy(&outcome.stdout);
+    assert!(table.contains("  timely      2 of 2 verified; 2 played\n"), "{table}");
+}
+
+/// Said before the first session, with how many fit; those that fit do.
+#[test]
+fn too_few_descriptors_are_said_before_anything_is_asked_for() {
+    let (server, _) = serve(60);
+    let url = server.rtsp_url("a.ts");
+    let Some(refused) = limited(&url, "30") else { return };
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let line = refused.stderr.trim();
+    let rest = line.strip_prefix("pagewire: --sessions: 30 sessions take ").unwrap_or(line);
+    assert!(rest.contains("file descriptors, and this process may open 64; write"), "{line}");
+    assert!(rest.contains("raise the limit before (as root: ulimit -n "), "{line}");
+    assert_eq!(server.index()["server"]["sessions_total"], 0);
+    let fit = rest.split("write --sessions ").nth(1).and_then(|rest| rest.split(' ').next());
+    let played = limited(&url, fit.expect("how many fit")).expect("as before");
+    assert!(played.status.success(), "{played:?}");
+}
+
+/// Where 64 descriptors are the limit and stay so: root may raise any limit, but not from within a
+/// user namespace.
+fn limited(url: &str, sessions: &str) -> Option<Outcome> {
+    let shell = ["sh", "-c", "ulimit -n 64 && exec \"$0\" \"$@\"", PROGRAM, "load", url];
+    let mut command = if geteuid().is_root() {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user"]).args(shell);
+        command
+    } else {
+        let mut command = Command::new(shell[0]);
+        command.args(&shell[1..]);
+        command
+    };
+    command.args(["--sessions", sessions, "--seconds", "1", "--within", "10000"]);
+    let outcome = watchdog::run(&mut command, LIMIT);
+    let skip = |reason: &str| eprintln!("skip: too few descriptors: {reason}");
+    match outcome {
+        Ok(outcome) if outcome.stderr.starts_with("unshare:") => {
+            skip(outcome.stderr.trim());
+            None
+        }
+        Ok(outcome) => Some(outcome),
+        Err(reason) => {
+            skip(&reason);
+            None
+        }
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(90);

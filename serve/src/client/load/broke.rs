@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What broke first: of all that went wrong, the one that came before the others, in one line.
+//!
+//! Refusals, ends, gaps and drops have their time and their cause in themselves. Lateness has only
+//! a time: packets are stamped by the kernel when they come, so they are late because they left
+//! late or were held up on the way. Whose processor ran out is inferred, and the line says from
+//! what: this program's own timers (a thread that needs little and is late all the same has no
+//! processor to run on), its share of what this machine was busy with, and whether the sessions
+//! were late together (a server that falls behind is late for all; a network rarely).
+//!
+//! Does not do: look at the server's machine.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+/// What broke first.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Broke {
+    /// All that was verified was as it should be.
+    Nothing,
+    /// No session was verified, and nothing else is known to have gone wrong.
+    NotVerified,
+    /// Sessions could not be set up.
+    SetUp {
+        /// How many.
+        sessions: u32,
+        /// Why, in the words of the first.
+        reason: String,
+    },
+    /// Sessions were ended by the other side.
+    Ended {
+        /// How many.
+        sessions: u32,
+        /// How, in the words of the first.
+        reason: String,
+    },
+    /// Sessions were granted and nothing came.
+    NothingCame {
+        /// How many.
+        sessions: u32,
+        /// Of so many that were verified.
+        verified: u32,
+    },
+    /// A socket of this machine dropped what came while its buffer was full.
+    SocketBuffer {
+        /// Packets dropped.
+        packets: u64,
+    },
+    /// Packets did not come, and no buffer of this machine dropped them.
+    Loss {
+        /// How many.
+        packets: u64,
+    },
+    /// Packets were late, and so was this program for want of a processor.
+    ClientProcessor {
+        /// 99 % of this program's own timers were at most this late, in milliseconds.
+        timers_late_ms: f64,
+        /// Processors this program used.
+        cores: f64,
+    },
+    /// Packets were late on a machine that was busy with something else.
+    OtherLoad {
+        /// Processors that others used than this program and the server.
+        cores: f64,
+        /// Processors there are.
+        cores_all: u32,
+    },
+    /// Packets of many sessions were late together while this program had time to spare.
+    ServerProcessor {
+        /// Sessions that were late within one tenth of a second, at the worst time.
+        together: u32,
+        /// Of so many that were verified.
+        verified: u32,
+        /// As in [`Broke::ClientProcessor`].
+        timers_late_ms: f64,
+        /// As in [`Broke::ClientProcessor`].
+        cores: f64,
+    },
+    /// Packets were late here and there.
+    Scattered {
+        /// Sessions that were late.
+        sessions: u32,
+        /// Of so many that were verified.
+        verified: u32,
+    },
+    /// Payloads were not those of the asset, or not whole TS packets.
+    Bytes {
+        /// How many.
+        packets: u64,
+    },
+}
+
+/// What is known when all is over.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Evidence {
+    /// The first that could not be set up, and how many.
+    pub(super) failed: Option<(Instant, String, u32)>,
+    pub(super) ended: Option<(Instant, String, u32)>,
+    pub(super) verified: u32,
+    /// Verified sessions to which nothing came, and those with too many late packets.
+    pub(super) silent: u32,
+    pub(super) late: u32,
+    /// Verified sessions that were late within the same tenth of a second, at most.
+    pub(super) together: u32,
+    pub(super) first_late: Option<Instant>,
+    pub(super) first_gap: Option<Instant>,
+    pub(super) first_drop: Option<Instant>,
+    /// In all sessions of which it is known.
+    pub(super) lost: u64,
+    pub(super) dropped: u64,
+    pub(super) wrong: u64,
+    /// 99 % of this program's timers were at most this late.
+    pub(super) timers_late: Duration,
+    /// Processors this program used, and this machine.
+    pub(super) cores: f64,
+    pub(super) cores_machine: Option<f64>,
+    pub(super) cores_all: u32,
+    /// Processors the server used, where that can be seen.
+    pub(super) cores_server: Option<f64>,
+    /// The server is on this machine.
+    pub(super) is_local: bool,
+}
+
+/// Of all that went wrong, what came first.
+pub(super) fn broke_first(evidence: &Evidence) -> Broke {
+    let mut found: Vec<(Option<Instant>, Broke)> = Vec::new();
+    let verified = evidence.verified;
+    if let Some((at, reason, sessions)) = &evidence.failed {
+        let (reason, sessions) = (reason.clone(), *sessions);
+        found.push((Some(*at), Broke::SetUp { sessions, reason }));
+    }
+    if let Some((at, reason, sessions)) = &evidence.ended {
+        let (reason, sessions) = (reason.clone(), *sessions);
+        found.push((Some(*at), Broke::Ended { sessions, reason }));
+    }
+    if evidence.dropped > 0 {
+        found.push((evidence.first_drop, Broke::SocketBuffer { packets: evidence.dropped }));
+    }
+    if evidence.lost > evidence.dropped {
+        let packets = evidence.lost - evidence.dropped;
+        found.push((evidence.first_gap, Broke::Loss { packets }));
+    }
+    if evidence.late > 0 {
+        found.push((evidence.first_late, late(evidence)));
+    }
+    if evidence.silent > 0 {
+        found.push((None, Broke::NothingCame { sessions: evidence.silent, verified }));
+    }
+    if evidence.wrong > 0 {
+        found.push((None, Broke::Bytes { packets: evidence.wrong }));
+    }
+    // Stable: what has the same time keeps the order above. What has no time comes last.
+    found.sort_by_key(|(at, _)| (at.is_none(), *at));
+    let well = if verified > 0 { Broke::Nothing } else { Broke::NotVerified };
+    found.into_iter().next().map_or(well, |(_, broke)| broke)
+}
+
+/// Whose lateness it was.
+fn late(evidence: &Evidence) -> Broke {
+    let timers_late_ms = evidence.timers_late.as_secs_f64() * 1e3;
+    let (cores, verified) = (evidence.cores, evidence.verified);
+    let cores_all = f64::from(evidence.cores_all);
+    let busy = evidence.cores_machine.unwrap_or(0.0);
+    // On one machine all wait for the same processors: it is whoever takes them.
+    let others = busy - cores;
+    let is_others_doing = evidence.is_local && others > cores;
+    if let Some(server) = evidence.cores_server
+        && busy > cores_all * FULL
+        && others - server > server.max(cores)
+    {
+        return Broke::OtherLoad { cores: others - server, cores_all: evidence.cores_all };
+    }
+    if evidence.timers_late > TIMERS_LATE && !is_others_doing {
+        return Broke::ClientProcessor { timers_late_ms, cores };
+    }
+    let together = evidence.together;
+    if together * 2 >= verified {
+        return Broke::ServerProcessor { together, verified, timers_late_ms, cores };
+    }
+    Broke::Scattered { sessions: evidence.late, verified }
+}
+
+/// One line: what was found, on what evidence, and what to do where that is known.
+impl fmt::Display for Broke {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broke::Nothing => f.write_str("nothing"),
+            Broke::NotVerified => {
+                f.write_str("not known: no session was verified (--sample N verifies every Nth)")
+            }
+            Broke::SetUp { sessions, reason } => {
+                write!(f, "set-up: {sessions} sessions were not granted: {reason}")
+            }
+            Broke::Ended { sessions, reason } => {
+                write!(f, "the server: {sessions} sessions ended before their time: {reason}")
+            }
+            Broke::NothingCame { sessions, verified } => write!(
+                f,
+                "the way: nothing came to {sessions} of {verified} verified sessions; is a \
+                 firewall between?"
+            ),
+            Broke::SocketBuffer { packets } => write!(
+                f,
+                "socket buffer: this machine dropped {packets} packets before they were read; \
+                 raise net.core.rmem_max, or verify fewer sessions"
+            ),
+            Broke::Loss { packets } => write!(
+                f,
+                "loss: {packets} packets did not come, and no buffer of this machine dropped them"
+            ),
+            Broke::ClientProcessor { timers_late_ms, cores } => write!(
+                f,
+                "client CPU: this program's own timers were {timers_late_ms:.1} ms late (99 %), it \
+                 used {cores:.2} cores; give it cores of its own, or another machine"
+            ),
+            Broke::OtherLoad { cores, cores_all } => write!(
+                f,
+                "this machine: other programs used {cores:.2} of its {cores_all} cores; measure \
+                 where nothing else runs"
+            ),
+            Broke::ServerProcessor { together, verified, timers_late_ms, cores } => write!(
+                f,
+                "server CPU: {together} of {verified} verified sessions were late together, while \
+                 this program used {cores:.2} cores and its timers were {timers_late_ms:.1} ms \
+                 late (99 %)"
+            ),
+            Broke::Scattered { sessions, verified } => write!(
+                f,
+                "lateness: {sessions} of {verified} verified sessions, not together: the network, \
+                 or the server's disk"
+            ),
+            Broke::Bytes { packets } => {
+                write!(f, "bytes: {packets} packets did not hold what they should")
+            }
+        }
+    }
+}
+
+/// A thread that sleeps until a time is woken within a millisecond where a processor is free.
+const TIMERS_LATE: Duration = Duration::from_millis(5);
+
+/// Share of all processors from which on a machine has none to spare.
+const FULL: f64 = 0.8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        *BEGAN.get_or_init(Instant::now) + Duration::from_millis(ms)
+    }
+
+    fn line(evidence: Evidence) -> String {
+        broke_first(&Evidence { verified: 41, ..evidence }).to_string()
+    }
+
+    fn late_evidence() -> Evidence {
+        Evidence {
+            late: 41,
+            together: 39,
+            first_late: Some(at(50)),
+            timers_late: Duration::from_micros(800),
+            cores: 0.04,
+            ..Evidence::default()
+        }
+    }
+
+    #[test]
+    fn every_line_is_as_documented() {
+        assert_eq!(line(Evidence::default()), "nothing");
+        assert_eq!(
+            broke_first(&Evidence::default()).to_string(),
+            "not known: no session was verified (--sample N verifies every Nth)"
+        );
+        let failed = Some((at(0), "rtsp h:554: SETUP: 453".to_owned(), 3));
+        assert_eq!(
+            line(Evidence { failed, ..Evidence::default() }),
+            "set-up: 3 sessions were not granted: rtsp h:554: SETUP: 453"
+        );
+        let ended = Some((at(0), "the server closed the connection".to_owned(), 7));
+        assert_eq!(
+            line(Evidence { ended, ..Evidence::default() }),
+            "the server: 7 sessions ended before their time: the server closed the connection"
+        );
+        assert_eq!(
+            line(Evidence { silent: 2, ..Evidence::default() }),
+            "the way: nothing came to 2 of 41 verified sessions; is a firewall between?"
+        );
+        let dropped = Evidence { dropped: 5, lost: 5, first_gap: Some(at(1)), ..late_evidence() };
+        assert_eq!(
+            line(Evidence { first_drop: Some(at(1)), ..dropped }),
+            "socket buffer: this machine dropped 5 packets before they were read; raise \
+             net.core.rmem_max, or verify fewer sessions"
+        );
+        assert_eq!(
+            line(Evidence { lost: 9, first_gap: Some(at(1)), ..Evidence::default() }),
+            "loss: 9 packets did not come, and no buffer of this machine dropped them"
+        );
+        assert_eq!(
+            line(late_evidence()),
+            "server CPU: 39 of 41 verified sessions were late together, while this program used \
+             0.04 cores and its timers were 0.8 ms late (99 %)"
+        );
+        assert_eq!(
+            line(Evidence { timers_late: Duration::from_millis(40), ..late_evidence() }),
+            "client CPU: this program's own timers were 40.0 ms late (99 %), it used 0.04 cores; \
+             give it cores of its own, or another machine"
+        );
+        assert_eq!(
+            line(Evidence { late: 3, together: 1, ..late_evidence() }),
+            "lateness: 3 of 41 verified sessions, not together: the network, or the server's disk"
+        );
+        let busy = Evidence { cores_machine: Some(1.9), cores_all: 2, ..late_evidence() };
+        assert_eq!(
+            line(Evidence { cores_server: Some(0.25), is_local: true, ..busy }),
+            "this machine: other programs used 1.61 of its 2 cores; measure where nothing else runs"
+        );
+        assert_eq!(
+            line(Evidence { wrong: 4, ..Evidence::default() }),
+            "bytes: 4 packets did not hold what they should"
+        );
+    }
+
+    #[test]
+    fn what_came_first_is_told_and_not_what_followed() {
+        let all = |late, gap, end| Evidence {
+            first_late: Some(at(late)),
+            first_gap: Some(at(gap)),
+            lost: 3,
+            ended: Some((at(end), "it left".to_owned(), 1)),
+            ..late_evidence()
+        };
+        let first = |evidence| line(evidence).split(':').next().unwrap().to_owned();
+        assert_eq!(first(all(1, 2, 3)), "server CPU");
+        assert_eq!(first(all(2, 1, 3)), "loss");
+        assert_eq!(first(all(3, 2, 1)), "the server");
+    }
+
+    #[test]
+    fn a_gap_that_this_machine_made_is_not_called_loss() {
+        let full = |lost| Evidence {
+            lost,
+            dropped: 5,
+            first_drop: Some(at(2)),
+            first_gap: Some(at(2)),
+            ..Evidence::default()
+        };
+        assert_eq!(
+            broke_first(&full(5)),
+            Broke::SocketBuffer { packets: 5 },
+            "the same packets, counted twice"
+        );
+        let also_lost = Evidence { first_gap: Some(at(1)), ..full(8) };
+        assert_eq!(broke_first(&also_lost), Broke::Loss { packets: 3 });
+    }
+
+    #[test]
+    fn on_one_machine_whoever_takes_the_processors_is_named() {
+        let starved = Evidence {
+            timers_late: Duration::from_millis(40),
+            cores: 0.1,
+            cores_machine: Some(2.0),
+            is_local: true,
+            verified: 41,
+            ..late_evidence()
+        };
+        assert!(matches!(broke_first(&starved), Broke::ServerProcessor { .. }));
+        let greedy = Evidence { cores: 1.2, ..starved.clone() };
+        assert!(matches!(broke_first(&greedy), Broke::ClientProcessor { .. }));
+        let served = Evidence { cores_server: Some(1.7), cores_all: 2, ..starved.clone() };
+        assert!(matches!(broke_first(&served), Broke::ServerProcessor { .. }));
+        // Elsewhere the server's processors are its own.
+        let remote = Evidence { is_local: false, ..starved };
+        assert!(matches!(broke_first(&remote), Broke::ClientProcessor { .. }));
+    }
+}

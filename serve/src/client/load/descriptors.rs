@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Room for the sockets of many sessions: three descriptors each.
+//!
+//! The soft limit is raised to what is needed, and the hard one where the process may; what is too
+//! low even then is said before the first session, with how many fit.
+//!
+//! Sources: getrlimit(2) RLIMIT_NOFILE.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::error::Error;
+
+/// Sees to it that so many sessions can be opened.
+pub(super) fn make_room(sessions: u32) -> Result<(), Error> {
+    let limit = getrlimit(Resource::Nofile);
+    let open = open_now();
+    let needed = open + u64::from(sessions) * EACH;
+    if limit.current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if limit.maximum.is_none_or(|maximum| maximum >= needed) {
+        return setrlimit(Resource::Nofile, raised).map_err(|errno| Error::Host {
+            call: "setrlimit",
+            object: "RLIMIT_NOFILE".to_owned(),
+            source: errno.into(),
+        });
+    }
+    let beyond = Rlimit { current: Some(needed), maximum: Some(needed) };
+    if setrlimit(Resource::Nofile, beyond).is_ok() {
+        return Ok(());
+    }
+    Err(too_few(sessions, open, limit.maximum.unwrap_or(u64::MAX)))
+}
+
+fn too_few(sessions: u32, open: u64, allowed: u64) -> Error {
+    let needed = open + u64::from(sessions) * EACH;
+    let fit = allowed.saturating_sub(open) / EACH;
+    let less = match fit {
+        0 => String::new(),
+        fit => format!("write --sessions {fit} or less, or "),
+    };
+    Error::Option {
+        option: "--sessions",
+        found: format!(
+            "{sessions} sessions take {needed} file descriptors, and this process may open \
+             {allowed}"
+        ),
+        cure: format!("{less}raise the limit before (as root: ulimit -n {needed})"),
+    }
+}
+
+/// Descriptors that are open, and some that others will need.
+fn open_now() -> u64 {
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    open as u64 + SPARE
+}
+
+/// RTSP, RTP, RTCP.
+const EACH: u64 = 3;
+/// The runtime's own, names to be resolved, files that are read beside.
+const SPARE: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_many_fit_is_said() {
+        assert_eq!(
+            too_few(2500, 30, 4096).to_string(),
+            "--sessions: 2500 sessions take 7530 file descriptors, and this process may open \
+             4096; write --sessions 1355 or less, or raise the limit before (as root: ulimit -n \
+             7530)"
+        );
+        assert_eq!(
+            too_few(1, 30, 32).to_string(),
+            "--sessions: 1 sessions take 33 file descriptors, and this process may open 32; raise \
+             the limit before (as root: ulimit -n 33)"
+        );
+    }
+
+    #[test]
+    fn what_is_allowed_already_is_left_alone() {
+        let before = getrlimit(Resource::Nofile);
+        make_room(0).unwrap();
+        assert_eq!(getrlimit(Resource::Nofile), before);
+    }
+}

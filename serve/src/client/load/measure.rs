@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The measured time: what is read at its begin and at its end, and what comes of it.
+//!
+//! Costs a system call a counting session at either end (2,500 take about a millisecond), so the
+//! sessions' counts are of the same time within that.
+//!
+//! Sources: proc_stat(5); clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID.
+
+use std::net::UdpSocket;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use paths::dropped_packets;
+
+use super::Load;
+use super::broke::{Evidence, broke_first};
+use super::outcome::{Client, Counted, Outcome, Reason, Verified};
+use super::process::Process;
+use super::reader::open;
+use super::sampled::{Books, Window};
+use super::session::{End, Shared};
+use crate::client::course::LOST_AT_ENDS_MAX;
+use crate::client::lateness::Lateness;
+use crate::client::verdict::LatenessMs;
+use crate::meter::processor_seconds;
+
+/// Counters at the begin.
+pub(super) struct Measuring {
+    began: Instant,
+    processor_seconds: f64,
+    machine: Option<Machine>,
+    is_local: bool,
+    server: Option<Process>,
+    counting: Vec<(Arc<UdpSocket>, u32)>,
+}
+
+/// What the time measured came to.
+pub(super) struct Measured {
+    length: Duration,
+    processor_seconds: f64,
+    machine_cores: Option<f64>,
+    is_local: bool,
+    server_cores: Option<f64>,
+    /// Packets of each counting session.
+    packets: Vec<u64>,
+}
+
+/// Times of all processors since the machine started, in ticks of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Machine {
+    busy: u64,
+    all: u64,
+    cores: u32,
+}
+
+impl Measuring {
+    pub(super) fn begin(shared: &Shared, window: &Window, is_local: bool) -> Measuring {
+        let server = is_local.then(|| Process::listening_at(shared.server)).flatten();
+        let sockets = shared.counting.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let began = *window.from.get_or_init(Instant::now);
+        let count = |socket: Arc<UdpSocket>| {
+            let before = dropped_packets(&*socket).unwrap_or(0);
+            (socket, before)
+        };
+        let counting = sockets.into_iter().map(count).collect();
+        let processor_seconds = processor_seconds();
+        Measuring { began, processor_seconds, machine: machine(), is_local, server, counting }
+    }
+
+    pub(super) fn end(self, window: &Window) -> Measured {
+        let ended = *window.until.get_or_init(Instant::now);
+        let since = |(socket, before): &(Arc<UdpSocket>, u32)| {
+            let now = dropped_packets(&**socket).unwrap_or(*before);
+            u64::from(now.wrapping_sub(*before))
+        };
+        let packets = self.counting.iter().map(since).collect();
+        let busy = self.machine.zip(machine()).and_then(|(before, now)| now.cores_since(before));
+        let length = ended.saturating_duration_since(self.began);
+        let server = self.server.as_ref().and_then(Process::seconds_since);
+        Measured {
+            length,
+            is_local: self.is_local,
+            server_cores: server.map(|seconds| seconds / length.as_secs_f64().max(1e-3)),
+            processor_seconds: processor_seconds() - self.processor_seconds,
+            machine_cores: busy,
+            packets,
+        }
+    }
+}
+
+impl Measured {
+    /// Nothing was measured.
+    pub(super) fn nothing(is_local: bool) -> Measured {
+        Measured {
+            length: Duration::ZERO,
+            processor_seconds: 0.0,
+            machine_cores: None,
+            is_local,
+            server_cores: None,
+            packets: Vec::new(),
+        }
+    }
+
+    pub(super) fn seconds(&self) -> f64 {
+        self.length.as_secs_f64()
+    }
+
+    /// The outcome of a load in which every session has ended.
+    pub(super) fn outcome(
+        &self,
+        options: &Load,
+        ends: &[End],
+        timers: &Histogram<u64>,
+        interrupted: bool,
+    ) -> Outcome {
+        let client = self.client(timers);
+        let mut evidence = Evidence {
+            timers_late: Duration::from_micros(quantile(timers, 0.99)),
+            cores: client.cores,
+            cores_machine: client.machine_cores,
+            cores_server: client.server_cores,
+            cores_all: client.machine_cores_all,
+            is_local: client.server_is_local,
+            ..Evidence::default()
+        };
+        let (failed, first) = reasons(ends.iter().filter_map(|end| end.failed.as_ref()));
+        evidence.failed = first;
+        let (ended, first) = reasons(ends.iter().filter_map(|end| end.ended.as_ref()));
+        evidence.ended = first;
+        let verified = verified(options, ends, &mut evidence);
+        let counted = self.counted(ends, &mut evidence);
+        let broke_first = broke_first(&evidence);
+        Outcome {
+            url: options.url.clone(),
+            asked: options.sessions,
+            played: ends.iter().filter(|end| end.is_played).count() as u32,
+            failed,
+            ended,
+            interrupted,
+            seconds: self.seconds(),
+            ramp_seconds: options.ramp().as_secs_f64(),
+            verified,
+            counted,
+            client,
+            broke_first_line: broke_first.to_string(),
+            broke_first,
+        }
+    }
+
+    fn client(&self, timers: &Histogram<u64>) -> Client {
+        let ms = |us: u64| us as f64 / 1e3;
+        Client {
+            processor_seconds: self.processor_seconds,
+            cores: self.processor_seconds / self.seconds().max(1e-3),
+            timers_late_ms_p50: ms(quantile(timers, 0.5)),
+            timers_late_ms_p99: ms(quantile(timers, 0.99)),
+            timers_late_ms_max: ms(timers.max()),
+            machine_cores: self.machine_cores,
+            machine_cores_all: machine().map_or(0, |machine| machine.cores),
+            server_is_local: self.is_local,
+            server_cores: self.server_cores,
+        }
+    }
+
+    fn counted(&self, ends: &[End], evidence: &mut Evidence) -> Counted {
+        let mut counted = Counted {
+            sessions: 0,
+            packets: self.packets.iter().sum(),
+            packets_least: self.packets.iter().min().copied().unwrap_or(0),
+            packets_most: self.packets.iter().max().copied().unwrap_or(0),
+            packets_in_all: 0,
+            accounted: 0,
+            lost: 0,
+        };
+        for end in ends {
+            let Some(came) = end.counted else { continue };
+            counted.sessions += 1;
+            counted.packets_in_all += u64::from(came);
+            if let Some(lost) = end.sent.and_then(|sent| missing(sent, came)) {
+                counted.accounted += 1;
+                counted.lost += lost;
+            }
+        }
+        evidence.lost += counted.lost;
+        counted
+    }
+}
+
+/// Packets sent that did not come; none where the counts cannot be of the same packets (a relay has
+/// counted before this session).
+fn missing(sent: u32, came: u32) -> Option<u64> {
+    // Modulo 2^32. More than was sent is duplicates, or datagrams of others: none is missing.
+    let missing = sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned();
+    (missing <= LOST_AT_ENDS_MAX).then_some(missing.into())
+}
+
+/// The verified sessions.
+fn verified(options: &Load, ends: &[End], evidence: &mut Evidence) -> Verified {
+    let mut verified = Verified {
+        sessions: 0,
+        timely: 0,
+        packets: 0,
+        bytes: 0,
+        packets_in_all: 0,
+        lost: 0,
+        duplicates: 0,
+        reordered: 0,
+        foreign: 0,
+        misshapen: 0,
+        different: None,
+        dropped: 0,
+        lateness_ms: lateness_ms(&Lateness::default(), options.within),
+    };
+    let mut all = Lateness::default();
+    let mut late_slots: Vec<u32> = Vec::new();
+    for end in ends {
+        let Some(books) = &end.books else { continue };
+        let books = &mut *open(books);
+        let lost = lost(books, end.sent);
+        let is_late = books.counted > 0 && !books.is_punctual();
+        verified.sessions += 1;
+        verified.timely += u32::from(books.is_punctual() && lost == 0 && end.ended.is_none());
+        verified.packets += books.counted;
+        verified.bytes += books.bytes;
+        verified.packets_in_all += books.reception.received();
+        verified.lost += lost;
+        verified.duplicates += books.reception.duplicates();
+        verified.reordered += books.reception.reordered();
+        verified.foreign += books.foreign;
+        verified.misshapen += books.misshapen;
+        if let Some(different) = books.different() {
+            *verified.different.get_or_insert(0) += different;
+        }
+        verified.dropped += u64::from(books.dropped);
+        evidence.silent += u32::from(books.reception.received() == 0 && end.ended.is_none());
+        if lost > 0 {
+            evidence.first_gap = earlier(evidence.first_gap, books.first_gap);
+        }
+        evidence.first_drop = earlier(evidence.first_drop, books.first_drop);
+        if is_late {
+            evidence.late += 1;
+            evidence.first_late = earlier(evidence.first_late, books.first_late);
+            add_slots(&mut late_slots, &books.late_slots);
+        }
+        all.merge(std::mem::take(&mut books.lateness));
+    }
+    verified.lateness_ms = lateness_ms(&all, options.within);
+    evidence.verified = verified.sessions;
+    evidence.together = late_slots.into_iter().max().unwrap_or(0);
+    evidence.lost += verified.lost;
+    evidence.dropped += verified.dropped;
+    evidence.wrong += verified.misshapen + verified.different.unwrap_or(0);
+    verified
+}
+
+/// By the numbers of what came, or by what the sender says it sent: whichever is more.
+fn lost(books: &Books, sent: Option<u32>) -> u64 {
+    let reception = &books.reception;
+    // Modulo 2^32, as the sender counts.
+    let came = (reception.received() - reception.duplicates()) as u32;
+    let missing = sent.and_then(|sent| missing(sent, came)).unwrap_or(0);
+    books.lost().max(missing)
+}
+
+fn add_slots(sessions: &mut Vec<u32>, late: &[u64]) {
+    sessions.resize(sessions.len().max(late.len() * 64), 0);
+    for (slot, sessions) in sessions.iter_mut().enumerate().take(late.len() * 64) {
+        *sessions += u32::from(late[slot / 64] >> (slot % 64) & 1 == 1);
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn lateness_ms(lateness: &Lateness, within: Duration) -> LatenessMs {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let figures = lateness.figures();
+    LatenessMs {
+        p50: ms(figures.p50),
+        p90: ms(figures.p90),
+        p99: ms(figures.p99),
+        p999: ms(figures.p999),
+        max: ms(figures.max),
+        late_share: lateness.later_than(within) as f64 / figures.packets.max(1) as f64,
+        bound: ms(within),
+        drift_ppm: lateness.drift_ppm(),
+    }
+}
+
+/// What sessions said, most frequent first, and the first of them with how many there were.
+#[allow(clippy::type_complexity, reason = "two results of one pass")]
+fn reasons<'a>(
+    all: impl Iterator<Item = &'a (Instant, String)>,
+) -> (Vec<Reason>, Option<(Instant, String, u32)>) {
+    let mut first: Option<(Instant, String, u32)> = None;
+    let mut reasons: Vec<Reason> = Vec::new();
+    for (at, reason) in all {
+        match &mut first {
+            Some((earliest, _, count)) if *earliest <= *at => *count += 1,
+            found => {
+                let count = found.as_ref().map_or(0, |(_, _, count)| *count);
+                *found = Some((*at, reason.clone(), count + 1));
+            }
+        }
+        let known = reasons.iter().position(|known| known.reason == *reason);
+        if known.is_none() && reasons.len() < REASONS_MAX {
+            reasons.push(Reason { sessions: 1, reason: reason.clone() });
+            continue;
+        }
+        let index = known.unwrap_or(REASONS_MAX - 1);
+        reasons[index].sessions += 1;
+        if known.is_none() {
+            reasons[index].reason = "other reasons".to_owned();
+        }
+    }
+    reasons.sort_by_key(|reason| std::cmp::Reverse(reason.sessions));
+    (reasons, first)
+}
+
+fn quantile(timers: &Histogram<u64>, quantile: f64) -> u64 {
+    if timers.is_empty() { 0 } else { timers.value_at_quantile(quantile) }
+}
+
+/// proc_stat(5); none where it cannot be read.
+fn machine() -> Option<Machine> {
+    machine_of(&std::fs::read_to_string("/proc/stat").ok()?)
+}
+
+fn machine_of(stat: &str) -> Option<Machine> {
+    let cores = stat.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
+    let times = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    // user nice system idle iowait irq softirq steal; guests are in user already.
+    let times: Vec<u64> = times.take(8).map_while(|word| word.parse().ok()).collect();
+    let all: u64 = times.iter().sum();
+    let idle = times.get(3)? + times.get(4)?;
+    Some(Machine { busy: all - idle, all, cores: cores as u32 })
+}
+
+impl Machine {
+    /// Processors that were busy.
+    fn cores_since(self, before: Machine) -> Option<f64> {
+        let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
+        let busy = self.busy.saturating_sub(before.busy);
+        Some(busy as f64 / all as f64 * f64::from(self.cores))
+    }
+}
+
+/// A server that makes up a reason for each session must not fill the screen.
+const REASONS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_sender_and_socket_are_compared_modulo_their_width() {
+        assert_eq!(missing(100, 100), Some(0));
+        assert_eq!(missing(100, 97), Some(3));
+        assert_eq!(missing(2, u32::MAX), Some(3));
+        assert_eq!(missing(100, 103), Some(0));
+        assert_eq!(missing(5_000_000, 100), None, "a relay that counted before");
+    }
+
+    #[test]
+    fn reasons_are_gathered_and_bounded() {
+        let at = Instant::now();
+        let said = |n: u64, text: &str| (at + Duration::from_millis(n), text.to_owned());
+        let all = [said(5, "a"), said(2, "b"), said(3, "b")];
+        let (gathered, first) = reasons(all.iter());
+        let gathered: Vec<_> = gathered.iter().map(|r| (r.sessions, &*r.reason)).collect();
+        assert_eq!(gathered, [(2, "b"), (1, "a")]);
+        assert_eq!(first, Some((at + Duration::from_millis(2), "b".to_owned(), 3)));
+        let many: Vec<_> = (0..100).map(|n| said(n, &n.to_string())).collect();
+        let (gathered, _) = reasons(many.iter());
+        assert_eq!(gathered.len(), REASONS_MAX);
+        assert_eq!(gathered.iter().map(|reason| reason.sessions).sum::<u32>(), 100);
+        assert_eq!(gathered[0].reason, "other reasons");
+    }
+
+    #[test]
+    fn the_machines_busy_processors_are_read() {
+        let stat = |user, idle| {
+            format!(
+                "cpu  {user} 0 100 {idle} 50 0 10 5 3 0\ncpu0 1 0 0 0\ncpu1 0 0 0 0\nintr 5 6\n"
+            )
+        };
+        let (before, after) = (machine_of(&stat(100, 500)), machine_of(&stat(250, 550)));
+        assert_eq!(before, Some(Machine { busy: 215, all: 765, cores: 2 }));
+        assert_eq!(after.unwrap().cores_since(before.unwrap()), Some(1.5));
+        assert_eq!(before.unwrap().cores_since(before.unwrap()), None);
+        assert_eq!(machine_of("nonsense"), None);
+    }
+
+    #[test]
+    fn sessions_late_together_are_counted_by_the_tenth_of_a_second() {
+        let mut sessions = Vec::new();
+        add_slots(&mut sessions, &[0b101, 1]);
+        add_slots(&mut sessions, &[0b100]);
+        assert_eq!((sessions[0], sessions[1], sessions[2], sessions[64]), (1, 0, 2, 1));
+    }
+}

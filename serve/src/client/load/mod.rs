@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! RTSP sessions in numbers from one process: how many stay timely, and what breaks first.
+//!
+//! Each session is a real one: SETUP with its own pair of UDP ports, PLAY, receiver reports,
+//! keep-alives, TEARDOWN. What makes thousands of them cheap is that only every n-th is looked at:
+//! the sockets of the others refuse every packet in the kernel (`filter`), which counts them; and
+//! in the end the sender says how many it sent (RTCP, BYE), so that loss is known of every session.
+//! The verified ones are read by one thread (`reader`) into books (`sampled`), with the kernel's
+//! time of each packet. Sessions are tasks (`session`) on the caller's tokio runtime.
+//!
+//! The course: starts spread over the ramp; a moment to settle; the time that is measured; leave.
+//!
+//! Costs at 2,500 sessions of 5 Mb/s, 41 of them verified: about 5 % of a core besides the
+//! kernel's own work of delivering, three descriptors and some 12 KiB a session.
+//!
+//! Sources: RFC 2326, RFC 3550, RFC 2250; DESIGN.md ("A load client can be nearly free").
+//! Does not do: RTP over TCP, redirections, authentication; begin a session again that has ended.
+
+mod broke;
+mod descriptors;
+mod filter;
+mod measure;
+mod outcome;
+mod process;
+mod reader;
+mod rtcp;
+mod sampled;
+mod session;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+
+use self::measure::{Measured, Measuring};
+use self::reader::Reader;
+use self::sampled::{Expected, Window};
+use self::session::{Counts, End, LEAVING_MAX, SETTING_UP_MAX, Shared, session};
+use super::control::{Control, connect_from};
+use super::play::Stop;
+use super::wrong_url;
+use crate::error::Error;
+
+pub use broke::Broke;
+pub use outcome::{Client, Counted, Outcome, Reason, Verified};
+
+/// What to play, how often, and how to look at it.
+#[non_exhaustive]
+pub struct Load {
+    /// `rtsp://HOST:PORT/PATH`.
+    pub url: String,
+    /// How many sessions.
+    pub sessions: u32,
+    /// How long to measure when all play.
+    pub length: Duration,
+    /// Over how long the starts are spread; two milliseconds a session and a second at least if
+    /// not said.
+    pub ramp: Option<Duration>,
+    /// One session in so many is verified, none if 0; about 40 in all if not said.
+    pub sample: Option<u32>,
+    /// A packet may come so much later than the earliest of its session, each against its due
+    /// time.
+    pub within: Duration,
+    /// An address of this machine to connect from and to receive at.
+    pub source: Option<IpAddr>,
+    /// The asset: payloads of verified sessions are compared with it. Transport streams of 188-byte
+    /// packets only.
+    pub file: Option<PathBuf>,
+    /// Ends the load when it is ready: Ctrl-C, say.
+    pub stop: Option<Stop>,
+}
+
+impl Load {
+    /// So many sessions of the asset at `url`, ten seconds, 25 ms.
+    pub fn new(url: impl Into<String>, sessions: u32) -> Load {
+        Load {
+            url: url.into(),
+            sessions,
+            length: Duration::from_secs(10),
+            ramp: None,
+            sample: None,
+            within: super::lateness::LATE,
+            source: None,
+            file: None,
+            stop: None,
+        }
+    }
+
+    fn ramp(&self) -> Duration {
+        self.ramp.unwrap_or_else(|| (RAMP_EACH * self.sessions).max(RAMP_MIN))
+    }
+
+    fn sample(&self) -> u32 {
+        self.sample.unwrap_or_else(|| (self.sessions / VERIFIED_USUAL).max(1))
+    }
+}
+
+/// How a load is going. Serialised, each is an object with its name as `event`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Event {
+    /// The asset was described; sessions are about to be set up.
+    Starting {
+        /// Sessions asked for.
+        sessions: u32,
+        /// Of these, how many will be verified.
+        verified: u32,
+        /// Over how long they start, in seconds.
+        ramp_seconds: f64,
+    },
+    /// All sessions that could be set up play: measuring begins now.
+    Playing {
+        /// That play.
+        played: u32,
+        /// That could not be set up.
+        failed: u32,
+    },
+    /// Measuring has ended; sessions are about to leave.
+    Measured {
+        /// How long it took, in seconds.
+        seconds: f64,
+        /// Sessions that play still.
+        playing: u32,
+    },
+    /// Four times a second.
+    Progress(Progress),
+}
+
+/// Where a load stands.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Progress {
+    /// What is going on.
+    pub stage: Stage,
+    /// Since this stage began, in seconds.
+    pub elapsed_seconds: f64,
+    /// How long it is to take; none for [`Stage::Leaving`].
+    pub stage_seconds: Option<f64>,
+    /// Sessions that were set up, that could not be, that ended before their time, and that left.
+    pub played: u32,
+    /// Sessions that could not be set up.
+    pub failed: u32,
+    /// Sessions that ended before their time.
+    pub ended: u32,
+    /// Sessions that have taken leave.
+    pub left: u32,
+}
+
+/// The stages of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Sessions are being set up.
+    Starting,
+    /// All play; the last to start catch up.
+    Settling,
+    /// What comes counts.
+    Measuring,
+    /// TEARDOWN.
+    Leaving,
+}
+
+/// Plays a stream many times at once and says how it went. `tell` is called four times a second and
+/// at each turn.
+///
+/// # Errors What keeps all sessions from beginning: a wrong option, too few descriptors, a server
+/// that does not answer or does not know the asset. What goes wrong with single sessions is in the
+/// outcome. Dropping the future ends everything at once, without TEARDOWN.
+pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Outcome, Error> {
+    check(&options)?;
+    descriptors::make_room(options.sessions)?;
+    let file = options.file.as_deref().map(session::file).transpose()?;
+    let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
+    let described = tokio::select! {
+        described = describe(&options) => described?,
+        () = &mut stop => return Err(Error::Peer {
+            peer: "load".to_owned(),
+            found: "stopped before the first session".to_owned(),
+        }),
+    };
+    let window = Arc::new(Window::default());
+    let reader = Reader::start(window.clone())?;
+    let (end, ending) = watch::channel(None);
+    let sample = options.sample();
+    let expected = Expected {
+        ssrc: None,
+        payload_type: described.payload_type,
+        sequence: None,
+        within: options.within,
+        file,
+    };
+    let shared = Arc::new(Shared {
+        client: described.client,
+        server: described.server,
+        source: options.source,
+        expected,
+        sample,
+        reader: reader.inbox.clone(),
+        ending,
+        setting_up: Semaphore::new(SETTING_UP_MAX),
+        leaving: Semaphore::new(LEAVING_MAX),
+        counts: Counts::default(),
+        counting: Mutex::default(),
+    });
+    let verified = if sample == 0 { 0 } else { options.sessions.div_ceil(sample) };
+    let ramp_seconds = options.ramp().as_secs_f64();
+    tell(&Event::Starting { sessions: options.sessions, verified, ramp_seconds });
+    let is_local = described.local == shared.server.ip() || shared.server.ip().is_loopback();
+    let tell = &mut tell;
+    let mut course =
+        Course { options: &options, shared, window, is_local, stop, is_stopped: false, tell };
+    let mut tasks = course.start();
+    let measured = course.measure().await;
+    end.send_replace(Some(Instant::now() + LEAVING_WAIT));
+    let ends = course.leave(&mut tasks).await;
+    let is_stopped = course.is_stopped;
+    let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
+    let timers = timers.unwrap_or_else(|_| reader::delays());
+    Ok(measured.outcome(&options, &ends, &timers, is_stopped))
+}
+
+/// A load under way.
+struct Course<'a, T> {
+    options: &'a Load,
+    shared: Arc<Shared>,
+    window: Arc<Window>,
+    /// The server's address is this machine's.
+    is_local: bool,
+    stop: Stop,
+    is_stopped: bool,
+    tell: &'a mut T,
+}
+
+impl<T: FnMut(&Event)> Course<'_, T> {
+    /// One task a session, each waiting for its turn.
+    fn start(&self) -> JoinSet<End> {
+        let began = Instant::now();
+        let (sessions, ramp) = (self.options.sessions, self.options.ramp());
+        let mut tasks = JoinSet::new();
+        for index in 0..sessions {
+            let turn = began + ramp.mul_f64(f64::from(index) / f64::from(sessions));
+            tasks.spawn(session(self.shared.clone(), index, turn));
+        }
+        tasks
+    }
+
+    /// From the first start to the end of the measured time.
+    async fn measure(&mut self) -> Measured {
+        let sessions = self.options.sessions;
+        let ramp = self.options.ramp();
+        let all_asked = |counts: &Counts| get(&counts.played) + get(&counts.failed) >= sessions;
+        self.wait(Stage::Starting, ramp, Duration::MAX, all_asked).await;
+        self.wait(Stage::Settling, SETTLE, SETTLE, nobody_plays).await;
+        let counts = &self.shared.counts;
+        let (played, failed) = (get(&counts.played), get(&counts.failed));
+        if self.is_stopped || played == 0 {
+            return Measured::nothing(self.is_local);
+        }
+        let measuring = Measuring::begin(&self.shared, &self.window, self.is_local);
+        (self.tell)(&Event::Playing { played, failed });
+        let length = self.options.length;
+        self.wait(Stage::Measuring, length, length, nobody_plays).await;
+        let measured = measuring.end(&self.window);
+        let playing = played.saturating_sub(get(&self.shared.counts.ended));
+        (self.tell)(&Event::Measured { seconds: measured.seconds(), playing });
+        measured
+    }
+
+    /// All sessions' ends. Those that have not begun end at once.
+    async fn leave(&mut self, tasks: &mut JoinSet<End>) -> Vec<End> {
+        let mut ends = Vec::with_capacity(tasks.len());
+        let began = Instant::now();
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            tokio::select! {
+                end = tasks.join_next() => match end {
+                    // A task that panicked has said so on standard error; it counts as not played.
+                    Some(end) => ends.push(end.unwrap_or_default()),
+                    None => return ends,
+                },
+                _ = look.tick() => self.progress(Stage::Leaving, began, None),
+            }
+        }
+    }
+
+    /// Waits so long at most, or until it is done, or until it is stopped.
+    async fn wait(
+        &mut self,
+        stage: Stage,
+        usual: Duration,
+        most: Duration,
+        is_done: impl Fn(&Counts) -> bool,
+    ) {
+        let began = Instant::now();
+        let mut told = None::<Instant>;
+        while !self.is_stopped && began.elapsed() < most && !is_done(&self.shared.counts) {
+            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+                told = Some(Instant::now());
+                self.progress(stage, began, Some(usual));
+            }
+            let left = most.saturating_sub(began.elapsed());
+            tokio::select! {
+                () = &mut self.stop => self.is_stopped = true,
+                () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+            }
+        }
+    }
+
+    fn progress(&mut self, stage: Stage, began: Instant, usual: Option<Duration>) {
+        let counts = &self.shared.counts;
+        (self.tell)(&Event::Progress(Progress {
+            stage,
+            elapsed_seconds: began.elapsed().as_secs_f64(),
+            stage_seconds: usual.map(|usual| usual.as_secs_f64()),
+            played: get(&counts.played),
+            failed: get(&counts.failed),
+            ended: get(&counts.ended),
+            left: get(&counts.left),
+        }));
+    }
+}
+
+fn get(count: &AtomicU32) -> u32 {
+    count.load(Ordering::Relaxed)
+}
+
+fn nobody_plays(counts: &Counts) -> bool {
+    get(&counts.ended) >= get(&counts.played)
+}
+
+/// What all sessions have in common.
+struct Described {
+    client: wire::rtsp::client::Client,
+    server: SocketAddr,
+    /// This machine's address towards the server.
+    local: IpAddr,
+    payload_type: u8,
+}
+
+/// DESCRIBE, once for all.
+async fn describe(options: &Load) -> Result<Described, Error> {
+    let url = &options.url;
+    let client = wire::rtsp::client::Client::new(url).map_err(|_| wrong_url(url))?;
+    let server = resolve(client.host(), client.port(), options.source).await?;
+    let stream = connect_from(options.source, server).await?;
+    let mut control = Control::over(client, stream)?;
+    let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
+    let described = control.client.described(&reply);
+    let offer = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?.offer;
+    let needed = options.ramp() + SETTLE + options.length;
+    if let Some(duration) = offer.duration.filter(|duration| *duration < needed) {
+        return Err(too_short(duration, needed, options));
+    }
+    let (local, payload_type) = (control.local.ip(), offer.payload_type);
+    Ok(Described { client: control.client, server, local, payload_type })
+}
+
+/// The first address of a name that `source` can reach.
+async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<SocketAddr, Error> {
+    let object = || super::control::authority(host, port);
+    let found = tokio::net::lookup_host((host, port)).await;
+    let mut found =
+        found.map_err(|source| Error::Host { call: "resolve", object: object(), source })?;
+    let fits = |address: &SocketAddr| source.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
+    found.find(fits).ok_or_else(|| Error::Option {
+        option: "--source",
+        found: source.map_or_else(String::new, |source| source.to_string()),
+        cure: format!("{} has no address of that family; write one of the other", object()),
+    })
+}
+
+fn too_short(duration: Duration, needed: Duration, options: &Load) -> Error {
+    let ramp = options.ramp().as_secs_f64();
+    Error::Option {
+        option: "--seconds",
+        found: format!("{:.1}", options.length.as_secs_f64()),
+        cure: format!(
+            "with a ramp of {ramp:.1} s the first session has to play for {:.1} s and the asset \
+             ends after {:.1} s; name a longer asset, or write less for --seconds or --ramp",
+            needed.as_secs_f64(),
+            duration.as_secs_f64()
+        ),
+    }
+}
+
+fn check(options: &Load) -> Result<(), Error> {
+    let wrong = |option, found: String, cure: &str| {
+        Err(Error::Option { option, found, cure: cure.to_owned() })
+    };
+    if options.sessions == 0 || options.sessions > SESSIONS_MAX {
+        let cure = format!("write 1 to {SESSIONS_MAX}; an address has no more pairs of UDP ports");
+        return wrong("--sessions", options.sessions.to_string(), &cure);
+    }
+    for (option, time) in [("--seconds", options.length), ("--ramp", options.ramp())] {
+        if time > TIME_MAX {
+            return wrong(option, time.as_secs().to_string(), "write a day (86400) or less");
+        }
+    }
+    if options.length < LENGTH_MIN {
+        let found = format!("{} s", options.length.as_secs_f64());
+        return wrong("--seconds", found, "write 0.1 or more");
+    }
+    Ok(())
+}
+
+/// A pair of ports each.
+const SESSIONS_MAX: u32 = 32_000;
+const TIME_MAX: Duration = Duration::from_secs(86_400);
+const LENGTH_MIN: Duration = Duration::from_millis(100);
+/// 500 sessions a second: what a server does beside streaming, and not what it is measured by.
+const RAMP_EACH: Duration = Duration::from_millis(2);
+const RAMP_MIN: Duration = Duration::from_secs(1);
+/// Enough to see one session in forty go wrong.
+const VERIFIED_USUAL: u32 = 40;
+/// The last to start have their first seconds behind them: files read ahead, images made.
+const SETTLE: Duration = Duration::from_secs(2);
+/// All must have left by then: a server that hangs is not waited for.
+const LEAVING_WAIT: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+const TELL_EVERY: Duration = Duration::from_millis(250);

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a load came to: figures for programs (serde), a short table for people (`Display`).
+//!
+//! What is known of all sessions and what of the verified ones alone is kept apart: how many
+//! packets came is counted for every session by the kernel, and compared with what its sender says
+//! it sent; order, bytes and lateness are known only where packets were looked at.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::broke::Broke;
+use crate::client::verdict::LatenessMs;
+
+/// What a load came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// What was played.
+    pub url: String,
+    /// Sessions asked for.
+    pub asked: u32,
+    /// Sessions whose PLAY was granted.
+    pub played: u32,
+    /// Why others were not set up.
+    pub failed: Vec<Reason>,
+    /// How sessions ended that were to play on.
+    pub ended: Vec<Reason>,
+    /// Whether it was stopped from outside before its time.
+    pub interrupted: bool,
+    /// Time that was measured, in seconds.
+    pub seconds: f64,
+    /// Time over which the starts were spread, in seconds.
+    pub ramp_seconds: f64,
+    /// Of the sessions that were verified.
+    pub verified: Verified,
+    /// Of all the others.
+    pub counted: Counted,
+    /// Of this program.
+    pub client: Client,
+    /// What broke first.
+    pub broke_first: Broke,
+    /// The same in words.
+    pub broke_first_line: String,
+}
+
+/// A number of sessions and what they have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// How many.
+    pub sessions: u32,
+    /// What was said.
+    pub reason: String,
+}
+
+/// The sessions whose packets were looked at.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Verified {
+    /// How many played.
+    pub sessions: u32,
+    /// How many were timely: 99.9 % of the packets measured no later than the bound, and none lost
+    /// from PLAY to the end.
+    pub timely: u32,
+    /// Packets in the measured time.
+    pub packets: u64,
+    /// Bytes of these, RTP headers included.
+    pub bytes: u64,
+    /// Packets from PLAY to the end, those that came once more among them.
+    pub packets_in_all: u64,
+    /// Packets that did not come, from PLAY to the end.
+    pub lost: u64,
+    /// Packets that came once more.
+    pub duplicates: u64,
+    /// Packets that came after one with a higher number.
+    pub reordered: u64,
+    /// Datagrams that were not of the stream.
+    pub foreign: u64,
+    /// Payloads that were not whole TS packets.
+    pub misshapen: u64,
+    /// Payloads that were not what the file holds; none where no file was given, or where the
+    /// server did not say which packet is the first.
+    pub different: Option<u64>,
+    /// Packets the sockets dropped because their buffers were full.
+    pub dropped: u64,
+    /// How late packets of the measured time came, each against the earliest of its session.
+    pub lateness_ms: LatenessMs,
+}
+
+/// The sessions whose packets the kernel counted and dropped.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Counted {
+    /// How many played.
+    pub sessions: u32,
+    /// Packets in the measured time.
+    pub packets: u64,
+    /// The fewest of a session in the measured time.
+    pub packets_least: u64,
+    /// The most of a session.
+    pub packets_most: u64,
+    /// Packets from PLAY to the end.
+    pub packets_in_all: u64,
+    /// Sessions of which the sender has said in the end how many packets it sent.
+    pub accounted: u32,
+    /// Packets that these miss, from PLAY to the end.
+    pub lost: u64,
+}
+
+/// This program, in the measured time.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Client {
+    /// Processor seconds, user and system.
+    pub processor_seconds: f64,
+    /// Processors used: seconds per second.
+    pub cores: f64,
+    /// How late its own timers were: half of them, in milliseconds.
+    pub timers_late_ms_p50: f64,
+    /// 99 in a hundred.
+    pub timers_late_ms_p99: f64,
+    /// The latest.
+    pub timers_late_ms_max: f64,
+    /// Processors this whole machine was busy with; none where it does not say.
+    pub machine_cores: Option<f64>,
+    /// Processors it has.
+    pub machine_cores_all: u32,
+    /// Whether the server's address is this machine's.
+    pub server_is_local: bool,
+    /// Processors the server used; none where it is on another machine or may not be looked at.
+    pub server_cores: Option<f64>,
+}
+
+impl Outcome {
+    /// Whether all sessions asked for were played to the end, all that were verified were timely,
+    /// and no other packet is known to be missing.
+    pub fn is_timely(&self) -> bool {
+        let verified = &self.verified;
+        self.played == self.asked
+            && self.ended.is_empty()
+            && verified.timely == verified.sessions
+            && verified.misshapen == 0
+            && verified.different.is_none_or(|different| different == 0)
+            && self.counted.lost == 0
+    }
+}
+
+/// A short table, the last line with its line end.
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Outcome { url, asked, played, seconds, verified, counted, client, .. } = self;
+        let stopped = if self.interrupted { ", stopped" } else { "" };
+        writeln!(f, "{url}: {asked} sessions for {seconds:.1} s{stopped}")?;
+        writeln!(
+            f,
+            "  timely      {} of {} verified; {played} played",
+            verified.timely, verified.sessions
+        )?;
+        for Reason { sessions, reason } in &self.failed {
+            writeln!(f, "  not played  {sessions}: {reason}")?;
+        }
+        for Reason { sessions, reason } in &self.ended {
+            writeln!(f, "  ended       {sessions}: {reason}")?;
+        }
+        if verified.sessions > 0 {
+            writeln!(f, "  lateness    {}", verified.lateness_ms)?;
+            writeln!(f, "  verified    {verified}")?;
+        }
+        if counted.sessions > 0 {
+            writeln!(f, "  counted     {counted}")?;
+        }
+        writeln!(f, "  client      {client}")?;
+        writeln!(f, "  broke first {}", self.broke_first)
+    }
+}
+
+impl fmt::Display for Verified {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Verified { packets, lost, duplicates, reordered, .. } = self;
+        write!(
+            f,
+            "{packets} packets, {lost} lost, {duplicates} duplicates, {reordered} reordered"
+        )?;
+        match self.different {
+            Some(different) => write!(f, ", {different} unlike the file")?,
+            None => f.write_str(", bytes not compared")?,
+        }
+        let others = [
+            (self.dropped, "dropped here"),
+            (self.misshapen, "misshapen"),
+            (self.foreign, "foreign"),
+        ];
+        for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counted { sessions, packets, packets_least, packets_most, accounted, lost, .. } = self;
+        write!(
+            f,
+            "{packets} packets of {sessions} sessions, {packets_least} to {packets_most} each"
+        )?;
+        match accounted {
+            0 => f.write_str("; what was sent is not known"),
+            _ => write!(f, "; {lost} lost of what the senders of {accounted} say they sent"),
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.2} cores used, its timers {:.1} ms late (99 %)",
+            self.cores, self.timers_late_ms_p99
+        )?;
+        if let Some(busy) = self.machine_cores {
+            write!(f, "; machine {busy:.2} of {} cores busy", self.machine_cores_all)?;
+        }
+        match self.server_cores {
+            Some(cores) => write!(f, ", the server {cores:.2}"),
+            None if self.server_is_local => f.write_str(", the server on it"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome() -> Outcome {
+        let lateness_ms = LatenessMs {
+            p50: 10.1,
+            p90: 18.0,
+            p99: 20.0,
+            p999: 21.25,
+            max: 24.0,
+            late_share: 0.0,
+            bound: 25.0,
+            drift_ppm: None,
+        };
+        Outcome {
+            url: "rtsp://h/a.ts".to_owned(),
+            asked: 2500,
+            played: 2500,
+            failed: Vec::new(),
+            ended: Vec::new(),
+            interrupted: false,
+            seconds: 10.0,
+            ramp_seconds: 5.0,
+            verified: Verified {
+                sessions: 41,
+                timely: 41,
+                packets: 194_668,
+                bytes: 258_519_104,
+                packets_in_all: 300_000,
+                lost: 0,
+                duplicates: 0,
+                reordered: 0,
+                foreign: 0,
+                misshapen: 0,
+                different: None,
+                dropped: 0,
+                lateness_ms,
+            },
+            counted: Counted {
+                sessions: 2459,
+                packets: 11_675_332,
+                packets_least: 4748,
+                packets_most: 4752,
+                packets_in_all: 19_000_000,
+                accounted: 2459,
+                lost: 0,
+            },
+            client: Client {
+                processor_seconds: 0.5,
+                cores: 0.05,
+                timers_late_ms_p50: 0.08,
+                timers_late_ms_p99: 0.31,
+                timers_late_ms_max: 4.0,
+                machine_cores: Some(1.25),
+                machine_cores_all: 2,
+                server_is_local: true,
+                server_cores: Some(1.0),
+            },
+            broke_first: Broke::Nothing,
+            broke_first_line: "nothing".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_table_is_short_and_keeps_apart_what_is_known_of_whom() {
+        let expected = "\
+rtsp://h/a.ts: 2500 sessions for 10.0 s
+  timely      41 of 41 verified; 2500 played
+  lateness    p50 10.10, p90 18.00, p99 20.00, p99.9 21.25, max 24.00 ms; 0.000 % later than 25 ms
+  verified    194668 packets, 0 lost, 0 duplicates, 0 reordered, bytes not compared
+  counted     11675332 packets of 2459 sessions, 4748 to 4752 each; 0 lost of what the senders of \
+                        2459 say they sent
+  client      0.05 cores used, its timers 0.3 ms late (99 %); machine 1.25 of 2 cores busy, the \
+                        server 1.00
+  broke first nothing
+";
+        assert_eq!(outcome().to_string(), expected);
+        assert!(outcome().is_timely());
+    }
+
+    #[test]
+    fn whatever_is_not_as_it_should_be_shows() {
+        let mut bad = outcome();
+        bad.played = 2490;
+        bad.failed.push(Reason { sessions: 10, reason: "SETUP: 453".to_owned() });
+        bad.interrupted = true;
+        bad.counted.accounted = 0;
+        bad.verified.different = Some(2);
+        bad.verified.dropped = 3;
+        bad.client.server_cores = None;
+        let text = bad.to_string();
+        for words in [
+            "for 10.0 s, stopped\n",
+            "  not played  10: SETUP: 453\n",
+            "2 unlike the file, 3 dropped here\n",
+            "; what was sent is not known\n",
+            "cores busy, the server on it\n",
+        ] {
+            assert!(text.contains(words), "{words:?} in {text}");
+        }
+        assert!(!bad.is_timely());
+        let changes: [fn(&mut Outcome); 5] = [
+            |o| o.played = 2499,
+            |o| o.ended.push(Reason { sessions: 1, reason: String::new() }),
+            |o| o.verified.timely = 40,
+            |o| o.verified.different = Some(1),
+            |o| o.counted.lost = 1,
+        ];
+        for change in changes {
+            let mut one = outcome();
+            change(&mut one);
+            assert!(!one.is_timely());
+        }
+    }
+}

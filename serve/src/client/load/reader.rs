@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that reads the sockets of all verified sessions.
+//!
+//! It comes every 10 ms and takes all that is there: the kernel has stamped each packet when it
+//! came, so how late the thread is does not show in any packet's lateness. How late it is, is
+//! measured beside: that is how this machine treats a program that needs little, and the evidence
+//! when one has to say whose processor ran out. Costs one system call a session and visit and one
+//! for each 32 packets.
+//!
+//! A session is handed over when its PLAY has been answered. What came before waits in its socket,
+//! stamped.
+//!
+//! Sources: socket(7) SO_TIMESTAMPNS.
+//! Does not do: anything for sessions that are not verified; they have no part in it.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use hdrhistogram::Histogram;
+use paths::{Datagram, Intake, dropped_packets};
+
+use super::sampled::{Books, Window};
+use crate::error::Error;
+
+/// A verified session, as the thread has it.
+pub(super) struct Sampled {
+    pub(super) socket: UdpSocket,
+    pub(super) books: Arc<Mutex<Books>>,
+}
+
+/// The thread, from outside.
+pub(super) struct Reader {
+    pub(super) inbox: Sender<Sampled>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Histogram<u64>>,
+}
+
+impl Reader {
+    pub(super) fn start(window: Arc<Window>) -> Result<Reader, Error> {
+        let (inbox, handed) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = stop.clone();
+        let host = |source| Error::Host { call: "clone", object: "thread reader".into(), source };
+        let thread = std::thread::Builder::new()
+            .name("reader".to_owned())
+            .spawn(move || read(&handed, &told, &window))
+            .map_err(host)?;
+        Ok(Reader { inbox, stop, thread })
+    }
+
+    /// Takes what is still in the sockets and ends the thread; its delays in microseconds, within
+    /// the measured time.
+    pub(super) fn stop(self) -> Histogram<u64> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().unwrap_or_else(|_| delays())
+    }
+}
+
+/// The books are figures: those that a panicking thread left are as good as any.
+pub(super) fn open(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
+    books.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// No delays yet.
+pub(super) fn delays() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, DELAY_US_MAX, 2).expect("bounds are constants")
+}
+
+fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
+    let mut delays = delays();
+    let mut intake = Intake::new(DATAGRAM_BYTES_MAX);
+    let mut sessions = Vec::new();
+    let began = Instant::now();
+    let mut due = began;
+    loop {
+        let is_last = stop.load(Ordering::Acquire);
+        sessions.extend(handed.try_iter());
+        for session in &sessions {
+            drain(session, &mut intake, began, window);
+        }
+        if is_last {
+            return delays;
+        }
+        due += VISIT_EVERY;
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let now = Instant::now();
+        let delay = now.saturating_duration_since(due);
+        if window.holds(now) {
+            delays.saturating_record((delay.as_micros() as u64).max(1));
+        }
+        // What one visit was late by, the next is not.
+        if delay > VISIT_EVERY {
+            due = now;
+        }
+    }
+}
+
+fn drain(session: &Sampled, intake: &mut Intake, began: Instant, window: &Window) {
+    let mut books = open(&session.books);
+    for _ in 0..CALLS_MAX {
+        // What a socket has to say besides packets (an ICMP message, say) is nothing to count.
+        let more = intake.receive(&session.socket).unwrap_or(false);
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        for datagram in intake.datagrams() {
+            let arrival = arrival(&datagram, now, wall);
+            let since = arrival.saturating_duration_since(began);
+            books.take(&datagram, arrival, since, window);
+        }
+        if !more {
+            break;
+        }
+    }
+    if let Ok(dropped) = dropped_packets(&session.socket) {
+        books.note_drops(dropped, Instant::now());
+    }
+}
+
+/// The kernel's stamp on the steady clock; by its age, so that a clock that is set does no harm.
+fn arrival(datagram: &Datagram<'_>, now: Instant, wall: SystemTime) -> Instant {
+    let age = datagram.time.and_then(|time| wall.duration_since(time).ok()).unwrap_or_default();
+    now.checked_sub(age).unwrap_or(now)
+}
+
+const VISIT_EVERY: Duration = Duration::from_millis(10);
+/// A session that sends faster than it can be read must not keep the others waiting for ever.
+const CALLS_MAX: usize = 1024;
+const DATAGRAM_BYTES_MAX: usize = 1 << 16;
+const DELAY_US_MAX: u64 = 60_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_brought_to_the_steady_clock_by_its_age() {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let at = |time| Datagram { bytes: &[], is_cut: false, time, dropped: 0 };
+        let ms = Duration::from_millis;
+        assert_eq!(arrival(&at(Some(wall - ms(7))), now, wall), now - ms(7));
+        assert_eq!(arrival(&at(None), now, wall), now);
+        // A clock that was set back in between: not in the future.
+        assert_eq!(arrival(&at(Some(wall + ms(7))), now, wall), now);
+    }
+}

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The books of a session that is verified: every packet's number, time and, where the file is
+//! given, bytes.
+//!
+//! Loss, order and duplicates are counted from PLAY to the end; lateness only within the time that
+//! is measured, but against the earliest packet since PLAY, whenever that came.
+//!
+//! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
+//! Does not do: put packets back in order.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use paths::Datagram;
+use wire::rtp::{Arrival, Header, Reception};
+use wire::sdp::CLOCK_RATE_HZ;
+
+use crate::client::lateness::Lateness;
+use crate::client::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
+
+/// The time that is measured; all sessions share it.
+#[derive(Debug, Default)]
+pub(super) struct Window {
+    pub(super) from: OnceLock<Instant>,
+    pub(super) until: OnceLock<Instant>,
+}
+
+impl Window {
+    pub(super) fn holds(&self, moment: Instant) -> bool {
+        self.from.get().is_some_and(|from| moment >= *from)
+            && self.until.get().is_none_or(|until| moment < *until)
+    }
+
+    fn slot(&self, moment: Instant) -> usize {
+        let since = self.from.get().map(|from| moment.saturating_duration_since(*from));
+        let slot = since.unwrap_or_default().as_millis() / SLOT.as_millis();
+        usize::try_from(slot).unwrap_or(usize::MAX).min(SLOTS_MAX - 1)
+    }
+}
+
+/// What is to come, and how late it may be.
+#[derive(Debug, Clone)]
+pub(super) struct Expected {
+    pub(super) ssrc: Option<u32>,
+    pub(super) payload_type: u8,
+    /// The first sequence number, where RTP-Info named it.
+    pub(super) sequence: Option<u16>,
+    pub(super) within: Duration,
+    /// The asset.
+    pub(super) file: Option<Arc<Vec<u8>>>,
+}
+
+/// A session's books.
+#[derive(Debug)]
+pub(super) struct Books {
+    expected: Expected,
+    pub(super) reception: Reception,
+    pub(super) lateness: Lateness,
+    is_begun: bool,
+    /// Packets within the measured time, and their datagrams' bytes.
+    pub(super) counted: u64,
+    pub(super) bytes: u64,
+    /// Datagrams of another SSRC or payload type, or that were no RTP.
+    pub(super) foreign: u64,
+    /// Payloads that were not whole TS packets.
+    pub(super) misshapen: u64,
+    different: u64,
+    /// Datagrams the socket dropped since its buffer was full.
+    pub(super) dropped: u32,
+    pub(super) first_gap: Option<Instant>,
+    pub(super) first_drop: Option<Instant>,
+    pub(super) first_late: Option<Instant>,
+    /// Bit n: a packet was late in the n-th tenth of a second that is measured.
+    pub(super) late_slots: Vec<u64>,
+    place: Place,
+}
+
+/// Where in the file the payloads lie.
+#[derive(Debug, Default)]
+struct Place {
+    /// Number and position, counted in packets, of the last packet.
+    last: Option<(u16, u64)>,
+    /// Of all packets but the last.
+    payload_bytes: u64,
+}
+
+impl Books {
+    pub(super) fn new(expected: Expected) -> Books {
+        Books {
+            expected,
+            reception: Reception::new(CLOCK_RATE_HZ),
+            lateness: Lateness::default(),
+            is_begun: false,
+            counted: 0,
+            bytes: 0,
+            foreign: 0,
+            misshapen: 0,
+            different: 0,
+            dropped: 0,
+            first_gap: None,
+            first_drop: None,
+            first_late: None,
+            late_slots: Vec::new(),
+            place: Place::default(),
+        }
+    }
+
+    /// Whose packets these are, once that is known.
+    pub(super) fn ssrc(&self) -> Option<u32> {
+        self.expected.ssrc
+    }
+
+    /// Takes a datagram that came at `arrival`, `since` the receiver began.
+    pub(super) fn take(
+        &mut self,
+        datagram: &Datagram<'_>,
+        arrival: Instant,
+        since: Duration,
+        window: &Window,
+    ) {
+        self.note_drops(datagram.dropped, arrival);
+        let Ok((header, payload)) = Header::parse(datagram.bytes) else {
+            self.foreign += 1;
+            return;
+        };
+        if header.payload_type != self.expected.payload_type
+            || *self.expected.ssrc.get_or_insert(header.ssrc) != header.ssrc
+        {
+            self.foreign += 1;
+            return;
+        }
+        self.begin(header.sequence);
+        let payload = &datagram.bytes[payload];
+        match self.reception.receive(&header, since) {
+            Arrival::Duplicate | Arrival::Stray | Arrival::Old => return,
+            Arrival::AfterGap { .. } | Arrival::Restarted => {
+                self.first_gap.get_or_insert(arrival);
+            }
+            Arrival::InOrder | Arrival::Reordered => {}
+        }
+        self.time(header.timestamp, arrival, window, datagram.bytes.len());
+        self.misshapen += u64::from(!is_transport_stream(payload));
+        let is_other = datagram.is_cut || self.differs(header.sequence, payload);
+        self.different += u64::from(is_other);
+    }
+
+    /// The socket's counter, as it was at some moment; a packet that waited has an older one.
+    pub(super) fn note_drops(&mut self, dropped: u32, moment: Instant) {
+        if dropped.wrapping_sub(self.dropped).cast_signed() > 0 {
+            self.dropped = dropped;
+            self.first_drop.get_or_insert(moment);
+        }
+    }
+
+    /// Before the first packet: where the stream begins.
+    fn begin(&mut self, found: u16) {
+        if std::mem::replace(&mut self.is_begun, true) {
+            return;
+        }
+        let announced = self.expected.sequence;
+        if let Some(sequence) = announced
+            && found.wrapping_sub(sequence) < FIRST_DISTANCE_MAX
+        {
+            self.reception = Reception::starting_at(CLOCK_RATE_HZ, sequence);
+        }
+    }
+
+    fn time(&mut self, timestamp: u32, arrival: Instant, window: &Window, bytes: usize) {
+        if !window.holds(arrival) {
+            self.lateness.passed(timestamp, arrival);
+            return;
+        }
+        self.lateness.arrived(timestamp, arrival);
+        self.counted += 1;
+        self.bytes += bytes as u64;
+        if self.lateness.last() > self.expected.within {
+            self.first_late.get_or_insert(arrival);
+            let slot = window.slot(arrival);
+            if self.late_slots.len() <= slot / 64 {
+                self.late_slots.resize(slot / 64 + 1, 0);
+            }
+            self.late_slots[slot / 64] |= 1 << (slot % 64);
+        }
+    }
+
+    /// Whether the payload is not what the file holds at its place.
+    fn differs(&mut self, sequence: u16, payload: &[u8]) -> bool {
+        let (Some(file), Some(first)) = (&self.expected.file, self.expected.sequence) else {
+            return false;
+        };
+        // One cycle above zero: a packet from before the first is no place in the file.
+        let (last, at) = self.place.last.unwrap_or((first, CYCLE));
+        let at = at.saturating_add_signed(sequence.wrapping_sub(last).cast_signed().into());
+        self.place.last = Some((sequence, at));
+        self.place.payload_bytes = self.place.payload_bytes.max(payload.len() as u64);
+        let start = at.checked_sub(CYCLE).map(|packet| packet * self.place.payload_bytes);
+        let start = start.and_then(|start| usize::try_from(start).ok());
+        let held = start.and_then(|start| file.get(start..)?.get(..payload.len()));
+        held != Some(payload)
+    }
+
+    /// Payloads that were not what the file holds; none where they were not compared.
+    pub(super) fn different(&self) -> Option<u64> {
+        let is_compared = self.expected.file.is_some() && self.expected.sequence.is_some();
+        is_compared.then_some(self.different)
+    }
+
+    /// Packets that did not come, as far as the numbers of those that came say.
+    pub(super) fn lost(&self) -> u64 {
+        self.reception.lost()
+    }
+
+    /// Packets of the measured time that came later than they may.
+    pub(super) fn late(&self) -> u64 {
+        self.lateness.later_than(self.expected.within)
+    }
+
+    /// 99.9 % of what was measured came in time, and there was something.
+    pub(super) fn is_punctual(&self) -> bool {
+        self.counted > 0 && self.late().saturating_mul(LATE_ONE_IN) <= self.counted
+    }
+}
+
+/// One packet in so many may be late.
+const LATE_ONE_IN: u64 = 1000;
+/// Sessions that are late within the same tenth of a second are late together.
+pub(super) const SLOT: Duration = Duration::from_millis(100);
+/// An hour; what is late after that is late in its last slot.
+const SLOTS_MAX: usize = 36_000;
+const CYCLE: u64 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Sender {
+        books: Books,
+        window: Window,
+        began: Instant,
+        dropped: u32,
+    }
+
+    fn payload(n: u16) -> Vec<u8> {
+        let packet = |part: u16| [vec![0x47], vec![(n * 7 + part) as u8; 187]].concat();
+        (0..7).flat_map(packet).collect()
+    }
+
+    fn sender(file: bool, first: u16) -> Sender {
+        let file = file.then(|| Arc::new((0..100).flat_map(payload).collect()));
+        let within = Duration::from_millis(25);
+        let sequence = Some(first);
+        let expected = Expected { ssrc: None, payload_type: 33, sequence, within, file };
+        let (window, began) = (Window::default(), Instant::now());
+        window.from.set(began).unwrap();
+        Sender { books: Books::new(expected), window, began, dropped: 0 }
+    }
+
+    impl Sender {
+        /// Packet n of a stream of one packet in 10 ms, so much late.
+        fn send(&mut self, first: u16, n: u16, late_ms: u64, payload: &[u8]) {
+            let header = Header {
+                marker: false,
+                payload_type: 33,
+                sequence: first.wrapping_add(n),
+                timestamp: u32::from(n) * 900,
+                ssrc: 7,
+            };
+            let bytes = [&header.write()[..], payload].concat();
+            let dropped = self.dropped;
+            let datagram = Datagram { bytes: &bytes, is_cut: false, time: None, dropped };
+            let since = Duration::from_millis(u64::from(n) * 10 + late_ms);
+            self.books.take(&datagram, self.began + since, since, &self.window);
+        }
+    }
+
+    #[test]
+    fn a_whole_stream_is_whole_across_the_wrap() {
+        let mut sender = sender(true, 65_500);
+        for n in 0..100 {
+            sender.send(65_500, n, 0, &payload(n));
+        }
+        let books = sender.books;
+        assert_eq!((books.counted, books.lost(), books.late(), books.different), (100, 0, 0, 0));
+        assert_eq!((books.misshapen, books.foreign, books.first_gap), (0, 0, None));
+        assert!(books.is_punctual());
+    }
+
+    #[test]
+    fn wrong_bytes_are_seen_where_they_are() {
+        let mut sender = sender(true, 9);
+        for n in [0, 1, 3, 2, 4, 6] {
+            sender.send(9, n, 0, &payload(n));
+        }
+        assert_eq!(sender.books.different, 0, "order and loss change no place");
+        sender.send(9, 7, 0, &payload(8));
+        let mut broken = payload(8);
+        broken[1000] ^= 1;
+        sender.send(9, 8, 0, &broken);
+        sender.send(9, 9, 0, &payload(9)[..1315]);
+        assert_eq!((sender.books.different, sender.books.misshapen), (2, 1));
+        assert_eq!(sender.books.lost(), 1);
+    }
+
+    #[test]
+    fn what_was_lost_at_the_very_start_is_lost() {
+        let mut sender = sender(false, 100);
+        sender.send(100, 3, 0, &payload(3));
+        assert_eq!(sender.books.lost(), 3);
+        assert!(sender.books.first_gap.is_some());
+    }
+
+    #[test]
+    fn one_late_packet_in_a_thousand_is_allowed_and_not_one_more() {
+        let mut sender = sender(false, 0);
+        for n in 0..1998 {
+            sender.send(0, n, 0, &payload(0));
+        }
+        sender.send(0, 1998, 26, &payload(0));
+        sender.send(0, 1999, 26, &payload(0));
+        assert_eq!((sender.books.counted, sender.books.late()), (2000, 2));
+        assert!(sender.books.is_punctual());
+        sender.send(0, 2000, 26, &payload(0));
+        assert!(!sender.books.is_punctual());
+        let late: u32 = sender.books.late_slots.iter().map(|word| word.count_ones()).sum();
+        assert_eq!(late, 1, "all within the same tenth of a second");
+    }
+
+    #[test]
+    fn what_comes_outside_the_measured_time_is_not_counted() {
+        let mut sender = sender(false, 0);
+        sender.window = Window::default();
+        sender.send(0, 0, 0, &payload(0));
+        sender.window.from.set(sender.began + Duration::from_millis(10)).unwrap();
+        sender.window.until.set(sender.began + Duration::from_millis(30)).unwrap();
+        for n in 1..5 {
+            sender.send(0, n, 5, &payload(0));
+        }
+        let figures = sender.books.lateness.figures();
+        assert_eq!((sender.books.counted, figures.packets), (2, 2));
+        assert_eq!(figures.p50, Duration::from_millis(5), "against the one before the window");
+        assert_eq!(sender.books.reception.received(), 5);
+    }
+
+    #[test]
+    fn drops_have_their_time() {
+        let mut sender = sender(false, 0);
+        sender.send(0, 0, 0, &payload(0));
+        assert_eq!(sender.books.first_drop, None);
+        sender.dropped = 3;
+        sender.send(0, 4, 0, &payload(0));
+        assert_eq!((sender.books.dropped, sender.books.lost()), (3, 3));
+        assert_eq!(sender.books.first_drop, sender.books.first_gap);
+    }
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One session of many: a task that sets up, plays, keeps alive, and takes leave.
+//!
+//! It owns an RTSP connection and an RTCP socket; its RTP socket belongs to the reader's thread
+//! when the session is verified, and to a filter that refuses everything when it is not. Memory is
+//! some 12 KiB a session, most of it the buffer of the RTSP connection.
+//!
+//! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
+//! Does not do: begin again when it was ended.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use paths::{Intake, dropped_packets};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, sleep_until, timeout, timeout_at};
+use wire::rtsp::client::Client;
+use wire::rtsp::{NptRange, NptStart};
+
+use super::filter::refuse_all;
+use super::reader::Sampled;
+use super::rtcp::Rtcp;
+use super::sampled::{Books, Expected};
+use crate::client::control::{Control, connect_from};
+use crate::client::sockets::Pair;
+use crate::error::Error;
+
+/// What all sessions share.
+pub(super) struct Shared {
+    /// With the stream's URL from DESCRIBE.
+    pub(super) client: Client,
+    pub(super) server: SocketAddr,
+    pub(super) source: Option<IpAddr>,
+    /// What a verified session expects; its SSRC and first number come with its own answers.
+    pub(super) expected: Expected,
+    /// Every so many sessions one is verified; none if 0.
+    pub(super) sample: u32,
+    pub(super) reader: Sender<Sampled>,
+    /// When all are to take leave, and until when they may.
+    pub(super) ending: watch::Receiver<Option<Instant>>,
+    pub(super) setting_up: Semaphore,
+    pub(super) leaving: Semaphore,
+    pub(super) counts: Counts,
+    /// RTP sockets that only count, in no order.
+    pub(super) counting: Mutex<Vec<Arc<UdpSocket>>>,
+}
+
+/// How many sessions have come how far.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) played: AtomicU32,
+    pub(super) failed: AtomicU32,
+    pub(super) ended: AtomicU32,
+    pub(super) left: AtomicU32,
+}
+
+/// What became of a session.
+#[derive(Default)]
+pub(super) struct End {
+    pub(super) is_played: bool,
+    /// Why it could not be set up, or ended before its time, and when.
+    pub(super) failed: Option<(Instant, String)>,
+    pub(super) ended: Option<(Instant, String)>,
+    /// Packets that the sender says it has sent.
+    pub(super) sent: Option<u32>,
+    /// Where it was verified.
+    pub(super) books: Option<Arc<Mutex<Books>>>,
+    /// Where it was not: packets counted.
+    pub(super) counted: Option<u32>,
+}
+
+/// A session that plays.
+struct Playing {
+    control: Control,
+    rtcp: Rtcp,
+    media: Media,
+    keep_alive_every: Duration,
+}
+
+enum Media {
+    Verified(Arc<Mutex<Books>>),
+    Counted(Arc<UdpSocket>),
+}
+
+/// A session from its turn on to its end.
+pub(super) async fn session(shared: Arc<Shared>, index: u32, turn: Instant) -> End {
+    let mut ending = shared.ending.clone();
+    let started = async {
+        sleep_until(turn.into()).await;
+        let _turn = shared.setting_up.acquire().await;
+        start(&shared, index).await
+    };
+    let started = tokio::select! {
+        started = started => started,
+        _ = ending.wait_for(Option::is_some) => return End::default(),
+    };
+    let mut playing = match started {
+        Ok(playing) => playing,
+        Err(error) => {
+            shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+            let failed = Some((Instant::now(), error.to_string()));
+            return End { failed, ..End::default() };
+        }
+    };
+    shared.counts.played.fetch_add(1, Ordering::Relaxed);
+    let ended = tokio::select! {
+        found = playing.run() => Some((Instant::now(), found)),
+        _ = ending.wait_for(Option::is_some) => None,
+    };
+    if ended.is_some() {
+        shared.counts.ended.fetch_add(1, Ordering::Relaxed);
+    }
+    let end = playing.leave(&shared, ended).await;
+    shared.counts.left.fetch_add(1, Ordering::Relaxed);
+    end
+}
+
+/// SETUP and PLAY.
+async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
+    let stream = connect_from(shared.source, shared.server).await?;
+    let mut control = Control::over(shared.client.clone(), stream)?;
+    let Pair { rtp, rtcp, ports, .. } = Pair::bind(control.local)?;
+    let is_verified = shared.sample > 0 && index.is_multiple_of(shared.sample);
+    prepare(&rtp, is_verified)?;
+    let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
+    let set_up = control.client.set_up(&reply);
+    let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
+    let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
+    let host = said.unwrap_or(control.remote);
+    let to = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
+    let rtcp = Rtcp::new(rtcp, host, to, set_up.ssrc)?;
+    let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
+    let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
+    let started = control.client.started(&reply);
+    let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
+    let media = if is_verified {
+        let sequence = started.sequence;
+        let expected = Expected { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
+        let books = Arc::new(Mutex::new(Books::new(expected)));
+        // The thread outlives all sessions.
+        let _ = shared.reader.send(Sampled { socket: rtp, books: books.clone() });
+        Media::Verified(books)
+    } else {
+        let socket = Arc::new(rtp);
+        let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(socket.clone());
+        Media::Counted(socket)
+    };
+    let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
+    Ok(Playing { control, rtcp, media, keep_alive_every })
+}
+
+fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
+    let object = || "RTP socket".to_owned();
+    if is_verified {
+        Intake::prepare(rtp).map_err(|errno| Error::Host {
+            call: "setsockopt SO_TIMESTAMPNS",
+            object: object(),
+            source: std::io::Error::from_raw_os_error(errno.code()),
+        })
+    } else {
+        let call = "setsockopt SO_ATTACH_FILTER";
+        refuse_all(rtp).map_err(|source| Error::Host { call, object: object(), source })
+    }
+}
+
+impl Playing {
+    /// Comes back when somebody else ends the session: how.
+    async fn run(&mut self) -> String {
+        let books = match &self.media {
+            Media::Verified(books) => Some(&**books),
+            Media::Counted(_) => None,
+        };
+        let now = Instant::now();
+        let mut report_at = now + Rtcp::first_report_after();
+        let mut keep_alive_at = now + self.keep_alive_every;
+        loop {
+            tokio::select! {
+                found = self.control.closed() => return found,
+                () = self.rtcp.hear() => if self.rtcp.said_bye {
+                    return "the server said BYE".to_owned();
+                },
+                () = sleep_until(report_at.into()) => {
+                    report_at = Instant::now() + self.rtcp.report(books);
+                }
+                () = sleep_until(keep_alive_at.into()) => {
+                    keep_alive_at = Instant::now() + self.keep_alive_every;
+                    let asked = self.control.ask("GET_PARAMETER", Client::get_parameter);
+                    if let Err(error) = asked.await {
+                        return error.to_string();
+                    }
+                }
+            }
+        }
+    }
+
+    /// PAUSE first, so that the count that comes with BYE is of all packets; then TEARDOWN.
+    async fn leave(mut self, shared: &Shared, ended: Option<(Instant, String)>) -> End {
+        let _turn = shared.leaving.acquire().await;
+        // A server that does not answer will forget the session by itself.
+        let until = Instant::now() + FAREWELL_WAIT;
+        let until = shared.ending.borrow().map_or(until, |end| until.min(end));
+        let _ = timeout_at(until.into(), self.farewell(ended.is_none())).await;
+        sleep(SETTLE).await;
+        let mut end =
+            End { is_played: true, ended, sent: self.rtcp.sent_in_all(), ..End::default() };
+        match self.media {
+            Media::Verified(books) => end.books = Some(books),
+            Media::Counted(socket) => end.counted = dropped_packets(&*socket).ok(),
+        }
+        end
+    }
+
+    async fn farewell(&mut self, is_playing: bool) {
+        if is_playing && self.control.ask("PAUSE", Client::pause).await.is_ok() {
+            sleep(SETTLE).await;
+        }
+        if let Media::Verified(books) = &self.media {
+            self.rtcp.report(Some(books));
+        }
+        self.rtcp.leave();
+        if self.control.ask("TEARDOWN", Client::teardown).await.is_err() {
+            // It may have said BYE before it went.
+            let _ = timeout(BYE_WAIT, self.rtcp.hear()).await;
+            return;
+        }
+        let until = tokio::time::Instant::now() + BYE_WAIT;
+        while !self.rtcp.said_bye {
+            tokio::select! {
+                () = self.rtcp.hear() => {}
+                () = sleep_until(until) => return,
+            }
+        }
+    }
+}
+
+/// The asset to compare with.
+pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
+    let wrong = |found: String, cure: &str| Error::Option {
+        option: "--file",
+        found: format!("{}: {found}", path.display()),
+        cure: cure.to_owned(),
+    };
+    let readable = "name the asset, as the server has it";
+    let bytes = std::fs::metadata(path).map_err(|e| wrong(e.to_string(), readable))?.len();
+    if bytes > FILE_BYTES_MAX {
+        let found = format!("{bytes} bytes are more than are kept in memory");
+        return Err(wrong(found, "play a shorter asset, or leave --file out"));
+    }
+    std::fs::read(path).map(Arc::new).map_err(|e| wrong(e.to_string(), readable))
+}
+
+/// How many sessions are being asked for at once: far fewer than a listener's queue holds.
+pub(super) const SETTING_UP_MAX: usize = 256;
+pub(super) const LEAVING_MAX: usize = 512;
+/// A time-out of nothing must not make this client a flood.
+const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
+const FAREWELL_WAIT: Duration = Duration::from_secs(10);
+/// What is under way when an answer comes.
+const SETTLE: Duration = Duration::from_millis(100);
+const BYE_WAIT: Duration = Duration::from_millis(500);
+const FILE_BYTES_MAX: u64 = 4 << 30;
