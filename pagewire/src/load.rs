@@ -48,7 +48,8 @@ pub(crate) struct Options {
     /// The asset: payloads of verified sessions are compared with it.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Writes what happens, and the result, as lines of JSON to a file; - for standard output.
+    /// Writes what happens as lines of JSON to a file, - for standard output: events starting,
+    /// playing (measuring begins), measured, result.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

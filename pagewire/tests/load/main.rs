@@ -23,9 +23,13 @@ use harness::{PROGRAM, Place, Server};
 
 /// A server of one clip, `a.ts`, and the clip's bytes.
 fn serve(seconds: u64) -> (Server, Vec<u8>) {
+    serve_with(seconds, &[])
+}
+
+fn serve_with(seconds: u64, options: &[&str]) -> (Server, Vec<u8>) {
     let (place, clip) = (Place::new(), Clip::of_seconds(11, seconds).bytes());
     place.put("a.ts", &clip);
-    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let server = Server::at(&place, Command::new(PROGRAM), options);
     server.await_stream("a.ts");
     (server, clip)
 }
@@ -110,6 +114,16 @@ fn bytes_that_are_not_the_files_are_noticed() {
     let result = events(&outcome).pop().expect("a result");
     assert_eq!(result["verified"]["different"], 4, "{result:#}");
     assert_eq!(result["broke_first_line"], "bytes: 4 packets did not hold what they should");
+}
+
+/// The server forgets in three seconds whoever is not heard of.
+#[test]
+fn sessions_are_kept_alive() {
+    let (server, _) = serve_with(60, &["--session-timeout", "3"]);
+    let outcome = load(&server.rtsp_url("a.ts"), &["--sessions", "12", "--seconds", "8"]);
+    assert!(outcome.status.success(), "{outcome:?}");
+    let log = server.stop();
+    assert!(!log.contains("not heard from"), "{log}");
 }
 
 /// A load that goes on until something is done to it.

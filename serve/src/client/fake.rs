@@ -71,7 +71,7 @@ pub(super) struct Seeing {
     pub(super) rtcp: Vec<Seen>,
 }
 
-/// A server for one client.
+/// A server for one client, or for some that all get the same.
 pub(super) struct Fake {
     pub(super) address: SocketAddr,
     pub(super) url: String,
@@ -93,13 +93,23 @@ pub(super) fn asset(packets: impl Iterator<Item = u16>) -> Vec<u8> {
 
 impl Fake {
     pub(super) async fn start(script: Script) -> Fake {
+        Fake::for_connections(script, 1).await
+    }
+
+    /// A server that takes so many connections, at once if they come so.
+    pub(super) async fn for_connections(script: Script, connections: usize) -> Fake {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let seeing = Arc::new(Mutex::new(Seeing::default()));
         let seen = seeing.clone();
         let task = tokio::spawn(async move {
-            let (stream, peer) = listener.accept().await.unwrap();
-            Conversation::new(script, peer, seen).run(stream).await;
+            let mut conversations = tokio::task::JoinSet::new();
+            for _ in 0..connections {
+                let (stream, peer) = listener.accept().await.unwrap();
+                conversations
+                    .spawn(Conversation::new(script.clone(), peer, seen.clone()).run(stream));
+            }
+            conversations.join_all().await;
         });
         Fake { address, url: format!("rtsp://{address}/clip.ts"), seeing, task }
     }
@@ -121,6 +131,7 @@ struct Conversation {
     next: u16,
     /// When the next packet is due; not while paused.
     due: Option<Instant>,
+    said_bye: bool,
     is_closed: bool,
 }
 
@@ -129,8 +140,9 @@ impl Conversation {
         let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         rtcp.set_nonblocking(true).unwrap();
-        let (ports, due) = ((0, 0), None);
-        Conversation { script, peer, seeing, rtp, rtcp, ports, next: 0, due, is_closed: false }
+        let (ports, due, said_bye) = ((0, 0), None, false);
+        let (next, is_closed) = (0, false);
+        Conversation { script, peer, seeing, rtp, rtcp, ports, next, due, said_bye, is_closed }
     }
 
     async fn run(mut self, mut stream: TcpStream) {
@@ -179,7 +191,8 @@ impl Conversation {
                 "\r\n".to_owned()
             }
             "TEARDOWN" => {
-                if self.due.take().is_some() && self.script.says_bye {
+                self.due = None;
+                if self.next > 0 {
                     self.bye();
                 }
                 "\r\n".to_owned()
@@ -234,9 +247,7 @@ impl Conversation {
     fn send(&mut self) {
         let n = self.next;
         if self.script.close_at == Some(n) {
-            if self.script.says_bye {
-                self.bye();
-            }
+            self.bye();
             self.is_closed = true;
             return;
         }
@@ -249,9 +260,7 @@ impl Conversation {
         }
         if n == self.script.packets {
             self.due = None;
-            if self.script.says_bye {
-                self.bye();
-            }
+            self.bye();
             return;
         }
         if !self.script.delay.contains(&n) {
@@ -277,7 +286,11 @@ impl Conversation {
         }
     }
 
-    fn bye(&self) {
+    /// Once, if at all.
+    fn bye(&mut self) {
+        if !self.script.says_bye || std::mem::replace(&mut self.said_bye, true) {
+            return;
+        }
         self.to_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));
     }
 

@@ -3,7 +3,7 @@
 //!
 //! It owns an RTSP connection and an RTCP socket; its RTP socket belongs to the reader's thread
 //! when the session is verified, and to a filter that refuses everything when it is not. Memory is
-//! some 12 KiB a session, most of it the buffer of the RTSP connection.
+//! some 9 KiB a session, most of it the buffer of the RTSP connection.
 //!
 //! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
 //! Does not do: begin again when it was ended.

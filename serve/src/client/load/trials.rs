@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loads against a server that does wrong what it is told to.
+
+use std::time::Duration;
+
+use super::{Broke, Event, Load, Outcome, load};
+use crate::client::fake::{Fake, Script};
+
+/// So many sessions of it, for 300 ms after they have settled.
+async fn play(script: Script, sessions: u32, sample: u32) -> Outcome {
+    // DESCRIBE has a connection of its own.
+    let fake = Fake::for_connections(script, sessions as usize + 1).await;
+    let mut options = Load::new(fake.url.as_str(), sessions);
+    options.length = Duration::from_millis(300);
+    options.ramp = Some(Duration::ZERO);
+    options.sample = Some(sample);
+    // Nothing here is about time.
+    options.within = Duration::from_secs(10);
+    load(options, |_| {}).await.unwrap()
+}
+
+/// A stream that outlasts the load.
+fn long() -> Script {
+    Script { packets: 4000, ..Script::default() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_good_server_is_good() {
+    let seen = play(long(), 4, 2).await;
+    assert!(seen.is_timely(), "{seen}");
+    assert_eq!((seen.verified.sessions, seen.verified.timely), (2, 2));
+    assert_eq!((seen.counted.sessions, seen.counted.accounted, seen.counted.lost), (2, 2, 0));
+    assert_eq!(seen.broke_first, Broke::Nothing);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not() {
+    // The first is known to be missing since RTP-Info names it.
+    let seen = play(Script { lose: vec![0, 50, 51], ..long() }, 3, 3).await;
+    assert_eq!((seen.verified.lost, seen.counted.lost), (3, 6), "{seen}");
+    assert_eq!((seen.verified.timely, seen.verified.sessions), (0, 1));
+    assert_eq!(seen.broke_first, Broke::Loss { packets: 9 });
+    assert!(!seen.is_timely());
+    let unseen = play(Script { lose: vec![7], ..long() }, 2, 0).await;
+    assert_eq!(unseen.broke_first, Broke::Loss { packets: 2 });
+    assert!(!unseen.is_timely());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_repeated_or_misplaced_is_counted_and_no_loss() {
+    let noise = vec![b"noise".to_vec()];
+    let seen = play(Script { repeat: vec![9], delay: vec![20], noise, ..long() }, 1, 1).await;
+    let verified = &seen.verified;
+    assert_eq!((verified.duplicates, verified.reordered, verified.foreign), (1, 1, 1), "{seen}");
+    assert!(verified.lost == 0 && seen.is_timely(), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_says_no_bye_leaves_the_sum_open() {
+    let seen = play(Script { says_bye: false, lose: vec![9], ..long() }, 2, 2).await;
+    assert_eq!((seen.counted.accounted, seen.counted.lost), (0, 0), "{seen}");
+    assert_eq!(seen.verified.lost, 1, "by the numbers of what came");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_are_refused_are_counted_with_the_reason() {
+    let refuse = Some(("SETUP", "RTSP/1.0 453 Not Enough Bandwidth\r\n\r\n"));
+    let seen = play(Script { refuse, ..long() }, 3, 1).await;
+    assert_eq!((seen.asked, seen.played, seen.seconds), (3, 0, 0.0), "{seen}");
+    let [reason] = &seen.failed[..] else { panic!("{:?}", seen.failed) };
+    assert_eq!(reason.sessions, 3);
+    assert!(reason.reason.contains("SETUP: 453 Not Enough Bandwidth"), "{}", reason.reason);
+    assert!(matches!(&seen.broke_first, Broke::SetUp { sessions: 3, .. }), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_that_end_too_soon_are_counted_with_the_way_they_ended() {
+    // After two seconds of 2 ms: while they settle or shortly after.
+    let seen = play(Script { packets: 900, ..long() }, 2, 1).await;
+    let [ended] = &seen.ended[..] else { panic!("{:?}", seen.ended) };
+    assert_eq!((ended.sessions, &*ended.reason), (2, "the server said BYE"));
+    let gone = play(Script { close_at: Some(900), says_bye: false, ..long() }, 2, 1).await;
+    let [ended] = &gone.ended[..] else { panic!("{:?}", gone.ended) };
+    assert_eq!((ended.sessions, &*ended.reason), (2, "the server closed the connection"));
+    for outcome in [seen, gone] {
+        assert!(matches!(&outcome.broke_first, Broke::Ended { sessions: 2, .. }), "{outcome}");
+        assert_eq!(outcome.verified.timely, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_are_told_in_their_order() {
+    let fake = Fake::for_connections(long(), 3).await;
+    let mut options = Load::new(fake.url.as_str(), 2);
+    options.length = Duration::from_millis(300);
+    let mut told = Vec::new();
+    load(options, |event| {
+        if !matches!(event, Event::Progress(_)) {
+            told.push(*event);
+        }
+    })
+    .await
+    .unwrap();
+    let [
+        Event::Starting { sessions: 2, verified: 2, .. },
+        Event::Playing { played: 2, failed: 0 },
+        Event::Measured { playing: 2, .. },
+    ] = told[..]
+    else {
+        panic!("{told:?}")
+    };
+}
