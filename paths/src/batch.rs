@@ -126,6 +126,13 @@ impl<'a> Batch<'a> {
     }
 }
 
+/// Where a cursor is, for one that outlives the borrow of its pieces.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mark {
+    piece: usize,
+    used: u64,
+}
+
 /// Where in a batch's pieces the next payload begins. Small and `Copy`: a call that has to be made
 /// again begins again from the copy.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +145,16 @@ pub(crate) struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     pub(crate) fn new(pieces: &'a [Piece]) -> Self {
         Self { pieces, used: 0 }
+    }
+
+    /// Goes on in `pieces` where [`Cursor::mark`] was.
+    pub(crate) fn at(pieces: &'a [Piece], mark: Mark) -> Self {
+        Self { pieces: &pieces[mark.piece..], used: mark.used }
+    }
+
+    /// Where it is in `pieces`, which it was made of.
+    pub(crate) fn mark(&self, pieces: &[Piece]) -> Mark {
+        Mark { piece: pieces.len() - self.pieces.len(), used: self.used }
     }
 
     /// The next piece of at most `bytes` bytes; never empty.
@@ -187,6 +204,17 @@ mod tests {
             cursor.take(bytes, |piece| seen.push((piece.offset, piece.bytes)));
         }
         assert_eq!(seen, [(10, 2), (12, 2), (100, 2), (102, 1), (7, 1)]);
+    }
+
+    #[test]
+    fn a_cursor_goes_on_at_its_mark() {
+        let list = pieces(&[(10, 4), (50, 0), (100, 3)]);
+        for bytes in 0..7 {
+            let mut cursor = Cursor::new(&list);
+            cursor.take(bytes, |_| ());
+            let mut again = Cursor::at(&list, cursor.mark(&list));
+            assert_eq!(again.next(1), cursor.next(1), "after {bytes}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::EAGAIN, "EAGAIN"),
     (libc::EBADF, "EBADF"),
     (libc::EBUSY, "EBUSY"),
+    (libc::ECANCELED, "ECANCELED"),
     (libc::ECONNABORTED, "ECONNABORTED"),
     (libc::ECONNREFUSED, "ECONNREFUSED"),
     (libc::ECONNRESET, "ECONNRESET"),
@@ -124,6 +125,22 @@ pub enum Error {
         /// The file's name.
         object: Arc<str>,
     },
+}
+
+impl Error {
+    /// A ring was refused.
+    pub(crate) fn ring(errno: Errno) -> Self {
+        Self::Host { call: "io_uring_setup", object: "a path's ring".into(), errno }
+    }
+
+    /// A ring's buffers were refused: `ENOMEM` means that no more memory may be locked.
+    pub(crate) fn registered(errno: Errno) -> Self {
+        Self::Host {
+            call: "io_uring_register",
+            object: "1 MiB of buffers (ulimit -l)".into(),
+            errno,
+        }
+    }
 }
 
 /// Why a send stopped.

@@ -2,9 +2,11 @@
 //! Facts about the host that decide which paths can be used here.
 //!
 //! Read once at start and handed to each path's probe, so that a test can ask what a path would say
-//! on another host. Costs a few system calls and the reading of one file of proc.
+//! on another host. Costs a few system calls, the reading of one file of proc and the setting up of
+//! a small `io_uring`, whose operations are asked for and which is closed again.
 //!
-//! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`.
+//! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`, `io_uring_register(2)`
+//! (`IORING_REGISTER_PROBE`).
 //!
 //! What it does not do: it asks the kernel's release and parts and this process's rights. What
 //! varies with the device (UDP segmentation) is found out by sending and is a number that may fall
@@ -22,6 +24,17 @@ pub struct Host {
     pub raw_frames: bool,
     /// Whether the kernel was built with XDP sockets (`AF_XDP`).
     pub xdp_sockets: bool,
+    /// What `io_uring` offers this process, or why it is refused.
+    pub io_uring: Result<Uring, Errno>,
+}
+
+/// What `io_uring` offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Uring {
+    /// `IORING_OP_SEND`, `IORING_OP_SENDMSG` and reads into registered buffers.
+    pub sends: bool,
+    /// `IORING_OP_SEND_ZC` and `IORING_OP_SENDMSG_ZC`.
+    pub zero_copy: bool,
 }
 
 impl Host {
@@ -32,6 +45,7 @@ impl Host {
             kernel_release: sys::kernel_release(),
             raw_frames: has_net_raw(&status),
             xdp_sockets: sys::has_xdp_sockets(),
+            io_uring: sys::offer(),
         }
     }
 
@@ -66,6 +80,42 @@ impl Host {
             found: "none; run as root or in the laboratory's namespace".to_string(),
         })
     }
+
+    /// Says that `io_uring` is not there, or not with sends.
+    pub fn needs_io_uring(&self) -> Result<(), Unavailable> {
+        self.needs_of_io_uring("io_uring with sends (kernel 5.19)", |offer| offer.sends)
+    }
+
+    /// Says that `io_uring` is not there, or not with zero-copy sends that report.
+    pub fn needs_io_uring_zero_copy(&self) -> Result<(), Unavailable> {
+        let need = "io_uring with SEND_ZC and SENDMSG_ZC (kernel 6.2)";
+        self.needs_of_io_uring(need, |offer| offer.zero_copy)?;
+        self.needs_kernel(6, 2)
+    }
+
+    fn needs_of_io_uring(
+        &self,
+        need: &str,
+        has: impl Fn(&Uring) -> bool,
+    ) -> Result<(), Unavailable> {
+        let found = match &self.io_uring {
+            Ok(offer) if has(offer) => return Ok(()),
+            Ok(_) => format!("io_uring without them, kernel {}", self.kernel_release),
+            Err(errno) => format!("io_uring refused: {errno}{}", why_refused(*errno)),
+        };
+        Err(Unavailable { need: need.to_string(), found })
+    }
+}
+
+/// What usually makes the kernel refuse to set up a ring.
+fn why_refused(errno: Errno) -> &'static str {
+    match errno.code() {
+        libc::EPERM => " (kernel.io_uring_disabled, or a container's filter)",
+        libc::ENOSYS => " (a kernel built without it, or a container's filter)",
+        libc::EINVAL => " (kernel before 5.19)",
+        libc::ENOMEM => " (ulimit -l)",
+        _ => "",
+    }
 }
 
 /// Whether the device of that name cuts super-packets of UDP into datagrams itself; the kernel does
@@ -92,7 +142,9 @@ mod tests {
     use super::*;
 
     fn host(release: &str) -> Host {
-        Host { kernel_release: release.to_string(), raw_frames: false, xdp_sockets: false }
+        let io_uring = Err(Errno::new(libc::ENOSYS));
+        let kernel_release = release.to_string();
+        Host { kernel_release, raw_frames: false, xdp_sockets: false, io_uring }
     }
 
     #[test]
@@ -124,6 +176,22 @@ mod tests {
         assert!(host("10.0").needs_kernel(6, 5).is_ok());
         let refusal = host("6.1.0-21-amd64").needs_kernel(6, 5).unwrap_err();
         assert_eq!(refusal.to_string(), "needs kernel 6.5, found kernel 6.1.0-21-amd64");
+    }
+
+    #[test]
+    fn a_refused_ring_says_what_refuses_it() {
+        let refused = |errno| Host { io_uring: Err(Errno::new(errno)), ..host("6.18.44") };
+        let reason = refused(libc::EPERM).needs_io_uring_zero_copy().unwrap_err();
+        assert_eq!(
+            reason.to_string(),
+            "needs io_uring with SEND_ZC and SENDMSG_ZC (kernel 6.2), found io_uring refused: \
+             EPERM (kernel.io_uring_disabled, or a container's filter)"
+        );
+        let offer = Uring { sends: true, zero_copy: false };
+        let old = Host { io_uring: Ok(offer), ..host("5.19.0") };
+        assert_eq!(old.needs_io_uring(), Ok(()));
+        let reason = old.needs_io_uring_zero_copy().unwrap_err();
+        assert!(reason.to_string().ends_with("found io_uring without them, kernel 5.19.0"));
     }
 
     #[test]

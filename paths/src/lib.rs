@@ -31,6 +31,7 @@ mod media;
 mod rtp;
 mod spec;
 mod stream;
+mod submission;
 #[allow(unsafe_code)]
 mod sys;
 mod tally;
@@ -41,7 +42,7 @@ mod zerocopy;
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed};
-pub use host::{Host, segments_udp};
+pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
 pub use media::Media;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};

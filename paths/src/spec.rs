@@ -32,6 +32,8 @@ pub static PATHS: &[&Spec] = &[
     &rtp::rtp_sendfile::SPEC,
     &rtp::more_sendfile::SPEC,
     &rtp::wire_sendfile::SPEC,
+    &rtp::uring::SPEC,
+    &rtp::uring_zc::SPEC,
     &rtp::packet_ring::SPEC,
     &rtp::xdp::SPEC,
     // The file itself over UDP.
@@ -42,12 +44,16 @@ pub static PATHS: &[&Spec] = &[
     &udp::sendfile_gso::SPEC,
     &udp::splice::SPEC,
     &udp::zerocopy::SPEC,
+    &udp::uring_send::SPEC,
+    &udp::uring_send_zc::SPEC,
     // The file itself over TCP.
     &tcp::read_write::SPEC,
     &tcp::mmap_send::SPEC,
     &tcp::sendfile::SPEC,
     &tcp::splice::SPEC,
     &tcp::zerocopy::SPEC,
+    &tcp::uring_send::SPEC,
+    &tcp::uring_send_zc::SPEC,
 ];
 
 /// The path of that name for that transport.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Packets of a header in memory and a payload in the file; and header, payload, header, payload
-//! from a mapped file in one list: what `mmap_writev` and `mmap_gso` share.
+//! from a mapped file in one list: what `mmap_writev`, `mmap_gso` and the rings share.
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
 //! socket's buffers, so each byte is copied once and never by this program. Where the file has been
@@ -13,12 +13,12 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Cursor, Form, Piece};
+use crate::batch::{Batch, Cursor, Form, Mark, Piece};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::media::Media;
 use crate::stream::{Run, Setback, send_runs};
-use crate::sys::{Map, Scratch};
+use crate::sys::{Gather, Map, Scratch};
 use crate::tally::Tally;
 
 const CALL: &str = "writev";
@@ -47,8 +47,18 @@ impl<'a> Packets<'a> {
         Cursor::new(self.pieces)
     }
 
+    /// Where the payload after `mark` begins.
+    pub(super) fn at(&self, mark: Mark) -> Cursor<'a> {
+        Cursor::at(self.pieces, mark)
+    }
+
+    /// Where `cursor` is.
+    pub(super) fn mark(&self, cursor: Cursor<'_>) -> Mark {
+        cursor.mark(self.pieces)
+    }
+
     /// Bytes of every packet's header.
-    fn head_bytes(&self) -> usize {
+    pub(super) fn head_bytes(&self) -> usize {
         self.heads.len() / self.batch.packets.max(1) as usize
     }
 
@@ -141,13 +151,29 @@ pub(super) fn send(
 /// after them begins.
 fn send_run<'a>(
     packets: &Packets<'a>,
-    map: &Map,
+    map: &'a Map,
     scratch: &mut Scratch,
     (run, start): (Run, Cursor<'a>),
     to: &Destination,
     tally: &mut Tally,
 ) -> Result<(u32, Cursor<'a>), Setback> {
     let mut list = scratch.gather();
+    let (listed, cursor) = gather(packets, map, &mut list, run, start)?;
+    match list.send(to.as_fd(), tally) {
+        Ok(_) => Ok((listed, cursor)),
+        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
+    }
+}
+
+/// Puts `run`, or as many of its packets as it takes, on `list`; says how many, and where the
+/// payload after them begins.
+pub(super) fn gather<'a>(
+    packets: &Packets<'a>,
+    map: &'a Map,
+    list: &mut Gather<'_, 'a>,
+    run: Run,
+    start: Cursor<'a>,
+) -> Result<(u32, Cursor<'a>), Setback> {
     let mut cursor = start;
     let mut listed = 0;
     while listed < run.packets {
@@ -168,8 +194,5 @@ fn send_run<'a>(
     if listed == 0 {
         return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
     }
-    match list.send(to.as_fd(), tally) {
-        Ok(_) => Ok((listed, cursor)),
-        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
-    }
+    Ok((listed, cursor))
 }

@@ -18,6 +18,8 @@ pub(crate) mod packet_ring;
 pub(crate) mod read_send_rtp;
 pub(crate) mod read_writev;
 pub(crate) mod rtp_sendfile;
+pub(crate) mod uring;
+pub(crate) mod uring_zc;
 pub(crate) mod wire_sendfile;
 pub(crate) mod xdp;
 

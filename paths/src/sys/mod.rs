@@ -18,10 +18,12 @@ mod messages;
 mod netlink;
 mod option;
 mod packet;
+mod pool;
 mod receive;
 mod scatter;
 mod send;
 mod splice;
+mod uring;
 mod xdp;
 mod zerocopy;
 
@@ -42,8 +44,11 @@ use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use receive::{DATAGRAMS_MAX, Slots, drops, receive_many, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
-pub(crate) use send::{Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile};
+pub(crate) use send::{
+    Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
+};
 pub(crate) use splice::Pipe;
+pub(crate) use uring::{Queue, Ring, offer};
 pub(crate) use xdp::{XdpRing, has_xdp_sockets};
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 

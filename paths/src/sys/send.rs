@@ -36,7 +36,7 @@ impl Scratch {
     /// Begins an empty list.
     pub(crate) fn gather<'data>(&mut self) -> Gather<'_, 'data> {
         self.0.clear();
-        Gather { ranges: &mut self.0, data: PhantomData }
+        Gather::behind(&mut self.0, 0)
     }
 }
 
@@ -44,18 +44,25 @@ impl Scratch {
 #[derive(Debug)]
 pub(crate) struct Gather<'scratch, 'data> {
     ranges: &'scratch mut Vec<libc::iovec>,
+    /// Those of `ranges` before this one are not of the list.
+    first: usize,
     data: PhantomData<&'data [u8]>,
 }
 
-impl<'data> Gather<'_, 'data> {
+impl<'scratch, 'data> Gather<'scratch, 'data> {
+    /// The list that begins behind the first `first` of `ranges`.
+    pub(super) fn behind(ranges: &'scratch mut Vec<libc::iovec>, first: usize) -> Self {
+        Self { ranges, first, data: PhantomData }
+    }
+
     /// How many ranges are on the list.
     pub(crate) fn len(&self) -> usize {
-        self.ranges.len()
+        self.ranges.len() - self.first
     }
 
     /// Takes all ranges after the first `len` off the list.
     pub(crate) fn truncate(&mut self, len: usize) {
-        self.ranges.truncate(len);
+        self.ranges.truncate(self.first + len);
     }
 
     /// Adds `bytes`; false when the list is full.
@@ -73,7 +80,7 @@ impl<'data> Gather<'_, 'data> {
     }
 
     fn add(&mut self, start: *mut libc::c_void, bytes: usize) -> bool {
-        if self.ranges.len() >= RANGES_MAX {
+        if self.len() >= RANGES_MAX {
             return false;
         }
         self.ranges.push(libc::iovec { iov_base: start, iov_len: bytes });
@@ -87,8 +94,8 @@ impl<'data> Gather<'_, 'data> {
         // `'data`, which `self` keeps alive; `add` keeps their number within UIO_MAXIOV, an int.
         // The kernel only reads them, and answers EFAULT where a mapped page has gone.
         let sent = unsafe {
-            let count = self.ranges.len() as libc::c_int;
-            libc::writev(socket.as_raw_fd(), self.ranges.as_ptr(), count)
+            let ranges = &self.ranges[self.first..];
+            libc::writev(socket.as_raw_fd(), ranges.as_ptr(), ranges.len() as libc::c_int)
         };
         let sent = counted(sent)?;
         tally.copied_bytes += sent as u64;

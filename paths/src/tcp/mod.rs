@@ -14,6 +14,8 @@ pub(crate) mod mmap_send;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 pub(crate) mod splice;
+pub(crate) mod uring_send;
+pub(crate) mod uring_send_zc;
 pub(crate) mod zerocopy;
 
 use std::os::fd::BorrowedFd;

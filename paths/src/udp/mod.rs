@@ -14,4 +14,6 @@ pub(crate) mod sendfile;
 pub(crate) mod sendfile_gso;
 pub(crate) mod sendmmsg;
 pub(crate) mod splice;
+pub(crate) mod uring_send;
+pub(crate) mod uring_send_zc;
 pub(crate) mod zerocopy;

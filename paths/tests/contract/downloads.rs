@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use paths::{Crossings, DownloadPath, Host, Media, Open, PATHS, SendError, Spec, Tally};
 
+use crate::opened;
+
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
@@ -17,7 +19,7 @@ fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
     for spec in PATHS {
         let Open::Download(open) = spec.open else { continue };
         match (spec.probe)(&Host::here()) {
-            Ok(()) => usable.push((*spec, open().unwrap())),
+            Ok(()) => usable.extend(opened(spec, open()).map(|path| (*spec, path))),
             Err(reason) => eprintln!("skip: {}: {reason}", spec),
         }
     }
@@ -289,5 +291,29 @@ fn a_file_that_grows_is_sent_as_promised() {
         assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{spec}");
         drop(server);
         assert!(arrived.join().unwrap() == content, "{spec}");
+    }
+}
+
+/// The socket may refer to a path's buffers long after the path is gone.
+#[test]
+fn what_a_path_sent_before_it_was_dropped_arrives() {
+    let (media, content) = file_of(16 << 20);
+    for (spec, mut path) in download_paths() {
+        let (server, client) = connection();
+        let mut tally = Tally::default();
+        let blocked = loop {
+            let left = media.bytes() - tally.bytes;
+            match path.send(&media, tally.bytes, left, server.as_fd(), &mut tally) {
+                Ok(_) => {}
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(blocked, SendError::Blocked, "{spec}");
+        drop(path);
+        drop(server);
+        // Memory that the path gave back may come back here.
+        let other = vec![0xee_u8; 4 << 20];
+        assert!(reader(client).join().unwrap() == content[..tally.bytes as usize], "{spec}");
+        drop(other);
     }
 }

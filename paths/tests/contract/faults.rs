@@ -250,8 +250,8 @@ fn inside_a_silent_network() {
         let mut arrived = Vec::new();
         while next < 300 {
             wire.take_in(&mut arrived);
-            // No more at once than the tap has room for.
-            let end = (next + 50).min(300);
+            // No more at once than the tap has room for, which is charged whole pages of some.
+            let end = (next + 10).min(300);
             let pieces = asset.pieces(next..end);
             match path.send(&asset.batch(feed, next..end, &pieces), &mut to, &mut tally) {
                 Ok(taken) => next += taken,

@@ -21,7 +21,7 @@ mod peer;
 mod shapes;
 mod zerocopy;
 
-use paths::{Destination, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
+use paths::{Destination, Error, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
 
 use asset::Asset;
 use peer::Peer;
@@ -39,12 +39,26 @@ fn stream_paths_via(wanted: Via) -> Vec<(&'static Spec, Feed, Box<dyn StreamPath
             continue;
         }
         match (spec.probe)(&Host::here()) {
-            Ok(()) => usable.push((*spec, feed, open().unwrap())),
+            Ok(()) => usable.extend(opened(spec, open()).map(|path| (*spec, feed, path))),
             Err(reason) => eprintln!("skip: {spec}: {reason}"),
         }
     }
     usable
 }
+
+/// A path object, where the process may lock the memory it needs: many tests at once may need more
+/// than `RLIMIT_MEMLOCK`.
+fn opened<P>(spec: &Spec, path: Result<P, Error>) -> Option<P> {
+    match path {
+        Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {
+            eprintln!("skip: {spec}: {call} on {object}: {errno}");
+            None
+        }
+        path => Some(path.unwrap()),
+    }
+}
+
+const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
 
 /// Sends all packets of `asset` from number `first` on, in as many batches as it takes (one, where
 /// the host grants the peer a large receive buffer), taking in what arrives after each.

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring`: the gathered runs of many sessions in one submission to `io_uring`.
+//!
+//! As `mmap_gso`, headers and payloads of a run are gathered from memory and the mapped file into
+//! one segmented send; but a pacer's whole burst, all sessions that are due, goes to the kernel in
+//! one call. Costs one copy per byte and one call per burst. With 8 to 256 sessions of 10 packets
+//! each a session costs 0.5 to 0.7 µs less than by `mmap_gso` (3.8 instead of 4.4 µs where the
+//! device segments, 6.5 instead of 7.1 where it does not); with one session 0.5 µs more, and with
+//! several runs a session, which are linked, nothing is gained or lost.
+//!
+//! Sources: `io_uring_enter(2)`, `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
+//!
+//! What it does not do: have the kernel poll for the submission (`SQPOLL`): the time of that thread
+//! would be spent all the same, out of sight.
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Mark};
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::rtp::gathered::{Packets, gather};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::sys::{Queue, Ring};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "uring",
+    transport: Transport::Rtp,
+    summary: "mapped file, the gathered segmented sends of all sessions in one submission",
+    copies_per_byte: 1,
+    header_copies: 1,
+    crossings: Crossings::PerBatch(1),
+    sources: &["io_uring_enter(2)", "udp(7) UDP_SEGMENT", "mmap(2)"],
+    probe: |host| host.needs_io_uring(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || {
+            let ring = Ring::new().map_err(Error::ring)?;
+            Ok(Box::new(Uring(Submission::new(ring, Gathered))))
+        },
+    },
+};
+
+struct Uring(Submission<Gathered>);
+
+impl StreamPath for Uring {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        self.0.send(batch, to, tally)
+    }
+
+    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        self.0.send_all(dues, tally);
+    }
+}
+
+/// Headers and payloads of a run as one message that is copied.
+pub(super) struct Gathered;
+
+const CALL: &str = "io_uring sendmsg";
+
+impl Layout for Gathered {
+    fn lay<'data>(
+        &mut self,
+        queue: &mut Queue<'_, 'data>,
+        part: &Part<'data>,
+    ) -> Result<Option<Laid>, Halt> {
+        let packets = Packets::of(part.batch);
+        let map = packets.map().map_err(Halt::Over)?;
+        queue.abandon();
+        let start = packets.at(part.start);
+        match gather(&packets, map, &mut queue.gather(), part.run, start) {
+            Ok((listed, after)) => {
+                let (send, after) = (queue.send(part.to.as_fd()), packets.mark(after));
+                Ok(Some(Laid { packets: listed, after, read: None, send }))
+            }
+            Err(setback) => Err(Halt::of(setback, part.to)),
+        }
+    }
+
+    fn refused(
+        &self,
+        batch: &Batch<'_>,
+        (run, start): (Run, Mark),
+        errno: Errno,
+        tally: &mut Tally,
+    ) -> Setback {
+        let packets = Packets::of(batch);
+        packets.refused((CALL, errno), run, packets.at(start), tally)
+    }
+}

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The runs of many destinations in one submission to `io_uring`: what the rings' paths share.
+//!
+//! All runs of all that is due are laid out, handed to the kernel in one call and settled one by
+//! one, with the verdicts that [`crate::stream`] gives a run sent alone. What a refusal makes
+//! necessary (a run again, or shorter) goes into the next submission, as does what exceeds
+//! a ring's number of operations.
+//!
+//! Order. The kernel issues operations as they are queued, each to its end: sends ask with
+//! `MSG_DONTWAIT`. But a run might be refused and the next one taken, if the socket had room again
+//! in between; so runs of one destination are linked, and one refused cancels the rest. A
+//! destination with one run, the usual case at a burst of 20 ms, needs no link. A link costs
+//! 0.5 µs: the kernel issues what is linked from its task work.
+//!
+//! Sources: `io_uring_enter(2)` (`IOSQE_IO_LINK`); Linux 6.18 `io_uring/io_uring.c`
+//! (`io_req_defer_failed`, `io_fail_links`).
+//!
+//! What it does not do: know how a run is laid out ([`Layout`]).
+
+use crate::batch::{Batch, Mark};
+use crate::destination::{Destination, Verdict};
+use crate::error::{Errno, SendError};
+use crate::stream::{Due, Run, Setback};
+use crate::sys::{Queue, Ring};
+use crate::tally::Tally;
+
+const CALL: &str = "io_uring_enter";
+
+/// How a path puts a run onto a queue.
+pub(crate) trait Layout: Send {
+    /// A destination's runs begin; the first of them is not linked to what was queued before.
+    fn begin(&mut self, _: &Queue<'_, '_>) {}
+
+    /// Queues `part.run`, or as many of its packets as one send carries; `None` when nothing more
+    /// goes into this submission. Into an empty one it always does.
+    fn lay<'data>(
+        &mut self,
+        queue: &mut Queue<'_, 'data>,
+        part: &Part<'data>,
+    ) -> Result<Option<Laid>, Halt>;
+
+    /// What it means that the send of a run, whose payload begins at the mark, was refused.
+    fn refused(
+        &self,
+        batch: &Batch<'_>,
+        run: (Run, Mark),
+        errno: Errno,
+        tally: &mut Tally,
+    ) -> Setback;
+
+    /// What it means that the bytes of a run or of those behind it could not all be read.
+    fn unread(
+        &self,
+        batch: &Batch<'_>,
+        _: Run,
+        errno: Errno,
+        _: &mut Tally,
+    ) -> Result<Setback, SendError> {
+        unreachable!("{errno} from a read that this path does not make: {batch:?}")
+    }
+}
+
+/// A run to be queued.
+pub(crate) struct Part<'data> {
+    pub(crate) batch: &'data Batch<'data>,
+    pub(crate) to: &'data Destination,
+    pub(crate) run: Run,
+    /// Where its payload begins.
+    pub(crate) start: Mark,
+    /// The packet that the batch, or what is left of its file, ends before.
+    pub(crate) end: u32,
+    /// Zero-copy sends were refused: copy.
+    pub(crate) copy: bool,
+}
+
+/// What has been queued for a run.
+#[derive(Debug)]
+pub(crate) struct Laid {
+    pub(crate) packets: u32,
+    /// Where the payload after them begins.
+    pub(crate) after: Mark,
+    /// An operation that reads what is sent, and the bytes it is to read; linked to the send.
+    pub(crate) read: Option<(u32, u32)>,
+    pub(crate) send: u32,
+}
+
+/// Why a run was not queued.
+#[derive(Debug)]
+pub(crate) enum Halt {
+    /// The file ends at byte `at`; `whole` packets of the run lie before that.
+    Cut { at: u64, whole: u32 },
+    /// The stream is over.
+    Over(SendError),
+}
+
+impl Halt {
+    /// From what would have been a setback, had it been sent to `to`.
+    pub(crate) fn of(setback: Setback, to: &Destination) -> Self {
+        match setback {
+            Setback::Cut { at, whole } => Self::Cut { at, whole },
+            Setback::Refused { call, errno } => Self::Over(to.host(call, errno)),
+            Setback::InPieces => unreachable!("nothing has been sent yet"),
+        }
+    }
+}
+
+/// How far a batch has come.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    taken: u32,
+    /// Where the payload of packet `taken` begins.
+    mark: Mark,
+    /// Where the file ends, and the packet not to be sent any more.
+    cut: Option<(u64, u32)>,
+    over: bool,
+    /// A run of this submission was refused: those after it were cancelled.
+    stopped: bool,
+    copy: bool,
+}
+
+impl State {
+    fn end(&self, batch: &Batch<'_>) -> u32 {
+        self.cut.map_or(batch.packets, |(_, packet)| packet)
+    }
+
+    /// How the batch ended, when it did.
+    fn outcome(&self, batch: &Batch<'_>) -> Option<Result<u32, SendError>> {
+        match self.cut {
+            _ if self.taken >= batch.packets => Some(Ok(self.taken)),
+            Some((at, packet)) if packet <= self.taken => Some(Err(SendError::Shrunk { at })),
+            _ => None,
+        }
+    }
+
+    /// Settles a setback of `run`; the outcome, when it ends the batch.
+    fn set_back(
+        &mut self,
+        setback: Setback,
+        run: Run,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Option<Result<u32, SendError>> {
+        let verdict = match setback {
+            Setback::Cut { at, whole } => {
+                self.cut = Some((at, run.first + whole));
+                return None;
+            }
+            Setback::InPieces => to.judge_in_pieces(run.packets, tally),
+            Setback::Refused { call, errno } => to.judge(call, errno, run.packets, tally),
+        };
+        match verdict {
+            Verdict::Repeat => None,
+            Verdict::Stop(SendError::Blocked) if self.taken > 0 => Some(Ok(self.taken)),
+            Verdict::Stop(error) => Some(Err(error)),
+        }
+    }
+
+    fn finish(&mut self, due: &mut Due<'_>, outcome: Result<u32, SendError>) {
+        self.over = true;
+        due.outcome = outcome;
+    }
+}
+
+/// A run that is in the submission.
+#[derive(Debug)]
+struct Queued {
+    due: usize,
+    run: Run,
+    start: Mark,
+    laid: Laid,
+}
+
+/// A ring and what is known of the batches that are sent with it; kept from call to call so that
+/// sending allocates nothing.
+pub(crate) struct Submission<L> {
+    ring: Ring,
+    layout: L,
+    states: Vec<State>,
+    queued: Vec<Queued>,
+    /// Outcomes found while everything was borrowed by the queue.
+    ended: Vec<(usize, Result<u32, SendError>)>,
+}
+
+impl<L: Layout> Submission<L> {
+    pub(crate) fn new(ring: Ring, layout: L) -> Self {
+        Self { ring, layout, states: Vec::new(), queued: Vec::new(), ended: Vec::new() }
+    }
+
+    /// Sends one batch.
+    pub(crate) fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let mut dues = [Due::new(*batch, to)];
+        self.send_all(&mut dues, tally);
+        let [due] = dues;
+        due.outcome
+    }
+
+    /// Sends many; see [`crate::StreamPath::send_all`].
+    pub(crate) fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        self.states.clear();
+        for due in dues.iter_mut() {
+            due.batch.assert_sound();
+            due.outcome = Ok(0);
+            let over = due.batch.packets == 0;
+            if !over {
+                due.to.begin();
+            }
+            self.states.push(State { over, ..State::default() });
+        }
+        while self.states.iter().any(|state| !state.over) {
+            let submitted = self.submit(dues, tally);
+            let some = !self.queued.is_empty() || !self.ended.is_empty();
+            assert!(some, "a layout puts something onto an empty queue");
+            for (number, outcome) in self.ended.drain(..) {
+                self.states[number].finish(&mut dues[number], outcome);
+            }
+            self.settle(dues, tally);
+            let Err(errno) = submitted else { continue };
+            for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
+                let error = due.to.host(CALL, errno);
+                state.finish(due, Err(error));
+            }
+        }
+    }
+
+    /// Lays out what is due, or as much of it as there is room for, and hands it to the kernel.
+    fn submit(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) -> Result<(), Errno> {
+        let Self { ring, layout, states, queued, ended } = self;
+        queued.clear();
+        let mut plan = Plan { layout, queue: ring.queue(), queued };
+        for (number, (due, state)) in dues.iter_mut().zip(states).enumerate() {
+            if state.over {
+                continue;
+            }
+            if !plan.queue.has_room(OPERATIONS_PER_RUN_MAX) {
+                break;
+            }
+            if let Some(outcome) = plan.add(number, due, state, tally) {
+                ended.push((number, outcome));
+            }
+        }
+        let Plan { queue, queued, .. } = plan;
+        if queued.is_empty() { Ok(()) } else { queue.submit(tally) }
+    }
+
+    /// Looks at what became of each run.
+    fn settle(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        let Self { ring, layout, states, queued, .. } = self;
+        for Queued { due: number, run, start, laid } in queued.drain(..) {
+            let (due, state) = (&mut dues[number], &mut states[number]);
+            if state.stopped || state.over {
+                continue;
+            }
+            let read = laid.read.map_or(Ok(()), |(read, bytes)| match ring.result(read) {
+                Ok(read) if read == bytes => Ok(()),
+                Ok(_) => Err(Errno::new(libc::EIO)),
+                Err(errno) => Err(errno),
+            });
+            let sent = read.and_then(|()| ring.result(laid.send));
+            let errno = match sent {
+                Ok(bytes) => {
+                    debug_assert_eq!(u64::from(bytes), due.batch.run_bytes(run.first, run.packets));
+                    due.to.accepted();
+                    tally.packets += u64::from(run.packets);
+                    tally.bytes += u64::from(bytes);
+                    state.taken += run.packets;
+                    state.mark = laid.after;
+                    if let Some(outcome) = state.outcome(&due.batch) {
+                        state.finish(due, outcome);
+                    }
+                    continue;
+                }
+                Err(errno) => errno,
+            };
+            state.stopped = true;
+            let setback = match errno.code() {
+                _ if read.is_err() => layout.unread(&due.batch, run, errno, tally),
+                // No more memory may be held for the kernel. It says so before the chain begins,
+                // which cancels all of it.
+                libc::ENOMEM | libc::ECANCELED if ring.is_zero_copy(laid.send) && !state.copy => {
+                    state.copy = true;
+                    continue;
+                }
+                _ => Ok(layout.refused(&due.batch, (run, start), errno, tally)),
+            };
+            let outcome = match setback {
+                Ok(setback) => state.set_back(setback, run, due.to, tally),
+                Err(error) => Some(Err(error)),
+            };
+            if let Some(outcome) = outcome.or_else(|| state.outcome(&due.batch)) {
+                state.finish(due, outcome);
+            }
+        }
+    }
+}
+
+/// A submission in the making.
+struct Plan<'a, 'data, L> {
+    layout: &'a mut L,
+    queue: Queue<'a, 'data>,
+    queued: &'a mut Vec<Queued>,
+}
+
+impl<'data, L: Layout> Plan<'_, 'data, L> {
+    /// Queues the runs of a due batch, linked to each other; its outcome, when it is over without.
+    fn add(
+        &mut self,
+        number: usize,
+        due: &'data mut Due<'_>,
+        state: &mut State,
+        tally: &mut Tally,
+    ) -> Option<Result<u32, SendError>> {
+        state.stopped = false;
+        let fit = match due.to.ready(due.batch.segment_bytes, true, tally) {
+            Ok(fit) => fit,
+            Err(error) => return Some(Err(error)),
+        };
+        // From here on the kernel may be lent what is due.
+        let Due { batch, to, .. } = &*due;
+        self.layout.begin(&self.queue);
+        let (mut at, mut start) = (state.taken, state.mark);
+        let mut before: Option<u32> = None;
+        while at < state.end(batch) && self.queue.has_room(OPERATIONS_PER_RUN_MAX) {
+            let end = state.end(batch);
+            let run = Run { first: at, packets: fit.min(end - at) };
+            let part = Part { batch, to, run, start, end, copy: state.copy };
+            let laid = match self.layout.lay(&mut self.queue, &part) {
+                Ok(Some(laid)) => laid,
+                Ok(None) => break,
+                Err(Halt::Cut { at, whole }) => {
+                    state.cut = Some((at, run.first + whole));
+                    continue;
+                }
+                Err(Halt::Over(error)) if before.is_none() => return Some(Err(error)),
+                // What comes before it is sent first.
+                Err(Halt::Over(_)) => break,
+            };
+            if let Some(before) = before {
+                self.queue.link(before);
+            }
+            before = Some(laid.send);
+            let run = Run { first: at, packets: laid.packets };
+            (at, start) = (at + laid.packets, laid.after);
+            self.queued.push(Queued { due: number, run, start: part.start, laid });
+        }
+        if before.is_none() { state.outcome(batch) } else { None }
+    }
+}
+
+/// A read, and the send of what was read.
+const OPERATIONS_PER_RUN_MAX: usize = 2;

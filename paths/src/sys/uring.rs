@@ -1,0 +1,504 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A ring of `io_uring`: many sends in one system call, and sends whose pages are not copied.
+//!
+//! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows all that the operations
+//! name, and submits it; that returns when every operation has its result, so nothing borrowed is
+//! in the kernel's hands afterwards. What is: the pages of zero-copy sends, until a notification
+//! says otherwise. They are a [`Map`]'s or the ring's own pool's, never a caller's memory.
+//!
+//! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
+//! worker when the socket is full, but answers `EAGAIN`, so that all is done on this thread within
+//! `io_uring_enter` and billed to it. Operations are issued in the order of the queue. A linked one
+//! is issued only if the one before did all it was asked for; otherwise its result is `ECANCELED`.
+//!
+//! A zero-copy send has two completions: the result, and, when that says so
+//! (`IORING_CQE_F_MORE`), the notification that its pages are let go of and whether they were
+//! copied after all. Linux 6.18 does not say so of one that is cancelled with its chain, and
+//! notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`). Notifications are
+//! taken in whenever a submission looks.
+//!
+//! The ring is set up with `IORING_SETUP_COOP_TASKRUN` (what is left to do waits for the thread's
+//! next system call instead of interrupting it) and without `SINGLE_ISSUER` and `DEFER_TASKRUN`:
+//! those bind it to the thread that enables it, and no difference was measured (64 to 1,024 sends a
+//! submission, 2.48 µs each in all four set-ups). Without `SQPOLL`, whose thread's time would be
+//! hidden.
+//!
+//! Sources: `io_uring(7)`, `io_uring_enter(2)`, `io_uring_register(2)`; Linux 6.18
+//! `io_uring/net.c` (`io_sendmsg_prep`: `REQ_F_NOWAIT`), `io_uring/notif.c`.
+//!
+//! What it does not do: interpret a result or repeat an operation.
+
+use std::fs::File;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+
+use crate::error::Errno;
+use crate::host::Uring;
+use crate::sys::pool::Pool;
+use crate::sys::send::{Gather, RANGES_MAX};
+use crate::tally::Tally;
+
+#[cfg(doc)]
+use crate::sys::Map;
+
+/// The most operations of a submission: more than the packets of any burst.
+pub(crate) const RING_OPERATIONS_MAX: usize = 512;
+
+/// Ranges of memory in one submission; what bounds the ring's own memory, at 512 KiB.
+const RANGES_TOGETHER_MAX: usize = 32_768;
+
+/// The most zero-copy sends whose notifications are still to come.
+const FLIGHTS_MAX: u16 = 1024;
+
+/// How often a submission that the kernel has no memory for is made again.
+const RETRIES_MAX: u32 = 1000;
+
+const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+
+/// `IORING_SEND_ZC_REPORT_USAGE`: notifications say whether bytes were copied (Linux 6.2).
+const REPORT_USAGE: u16 = 1 << 3;
+
+/// `IORING_NOTIF_USAGE_ZC_COPIED`, the top bit of a notification's result: they were.
+const COPIED: i32 = i32::MIN;
+
+/// A set-up that all rings of this crate share.
+fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno> {
+    let mut builder = IoUring::builder();
+    builder.dontfork().setup_clamp().setup_submit_all().setup_coop_taskrun();
+    Ok(builder.setup_cqsize(completions).build(operations)?)
+}
+
+/// Asks the kernel which operations it offers this process.
+pub(crate) fn offer() -> Result<Uring, Errno> {
+    let ring = set_up(1, 2)?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let all = |codes: &[u8]| codes.iter().all(|code| probe.is_supported(*code));
+    Ok(Uring {
+        sends: all(&[opcode::Send::CODE, opcode::SendMsg::CODE, opcode::ReadFixed::CODE]),
+        zero_copy: all(&[opcode::SendZc::CODE, opcode::SendMsgZc::CODE]),
+    })
+}
+
+/// What the ring remembers of a zero-copy send until its notification.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    /// Bytes the kernel took.
+    bytes: u32,
+    /// The pool's buffer that it needs unchanged.
+    buffer: u16,
+}
+
+/// An operation that has been queued.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    kind: Kind,
+    file: RawFd,
+    linked: bool,
+    flight: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A message of the ranges from `first` on.
+    Message { first: usize, ranges: usize },
+    /// A send from the pool.
+    Pooled { buffer: u16, at: usize, bytes: u32 },
+    /// A read into the pool.
+    Read { buffer: u16, at: usize, bytes: u32, offset: u64 },
+}
+
+/// A ring, its pool, and room for what is queued.
+pub(crate) struct Ring {
+    // Before the pool: dropped first.
+    uring: IoUring,
+    pool: Option<Pool>,
+    /// Whether the pool's buffers are registered with the ring.
+    registered: bool,
+    /// Buffers taken for the submission being queued.
+    taken: Vec<u16>,
+    flights: Flights,
+    ranges: Vec<libc::iovec>,
+    messages: Vec<libc::msghdr>,
+    operations: Vec<Operation>,
+    results: Vec<Option<i32>>,
+    broken: Option<Errno>,
+}
+
+// SAFETY: the addresses in `ranges` and `messages` are used by a Queue's submission alone, which
+// borrows what they lead to and builds them anew; between two they are only memory to be written
+// over. The ring's descriptor may be used from any thread, as it is set up without SINGLE_ISSUER.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// A ring without buffers of its own.
+    pub(crate) fn new() -> Result<Self, Errno> {
+        Self::with_completions(RING_OPERATIONS_MAX)
+    }
+
+    /// A ring whose completions are taken in before there are more than `completions`.
+    fn with_completions(completions: usize) -> Result<Self, Errno> {
+        Ok(Self {
+            uring: set_up(RING_OPERATIONS_MAX as u32, completions as u32)?,
+            pool: None,
+            registered: false,
+            taken: Vec::new(),
+            flights: Flights::default(),
+            ranges: Vec::with_capacity(1024),
+            messages: Vec::with_capacity(RING_OPERATIONS_MAX),
+            operations: Vec::with_capacity(RING_OPERATIONS_MAX),
+            results: Vec::with_capacity(RING_OPERATIONS_MAX),
+            broken: None,
+        })
+    }
+
+    /// A ring that can send without copying, with `buffers` buffers of `buffer_bytes`.
+    pub(crate) fn with_pool(buffers: u16, buffer_bytes: usize) -> Result<Self, Errno> {
+        let mut ring = Self::with_completions(RING_OPERATIONS_MAX + usize::from(FLIGHTS_MAX))?;
+        ring.pool = Some(Pool::new(buffers, buffer_bytes)?);
+        ring.taken.reserve(buffers.into());
+        ring.flights = Flights::new();
+        Ok(ring)
+    }
+
+    /// Registers the buffers, so that the kernel need not look up and hold their pages at each
+    /// send. They count against `RLIMIT_MEMLOCK`: `ENOMEM` when that is used up.
+    pub(crate) fn register(&mut self) -> Result<(), Errno> {
+        let ranges = self.pool.as_ref().expect("a ring with a pool").ranges();
+        // SAFETY: the ranges are the pool's, which is dropped after the ring; the kernel holds
+        // their pages for as long as it refers to them.
+        unsafe { self.uring.submitter().register_buffers(&ranges) }?;
+        self.registered = true;
+        Ok(())
+    }
+
+    /// Begins an empty queue.
+    pub(crate) fn queue<'data>(&mut self) -> Queue<'_, 'data> {
+        self.ranges.clear();
+        self.messages.clear();
+        self.operations.clear();
+        self.results.clear();
+        self.release_taken();
+        Queue { ring: self, closed: 0, data: PhantomData }
+    }
+
+    /// What became of an operation of the last submission: bytes, or why not. `ECANCELED` when one
+    /// that it was linked to fell short.
+    pub(crate) fn result(&self, operation: u32) -> Result<u32, Errno> {
+        match self.results[operation as usize] {
+            Some(bytes @ 0..) => Ok(bytes as u32),
+            Some(errno) => Err(Errno::new(-errno)),
+            None => Err(self.broken.unwrap_or(Errno::new(libc::ECANCELED))),
+        }
+    }
+
+    /// Whether an operation of the last submission was a zero-copy send.
+    pub(crate) fn is_zero_copy(&self, operation: u32) -> bool {
+        self.operations[operation as usize].flight.is_some()
+    }
+
+    fn release_taken(&mut self) {
+        if let Some(pool) = &mut self.pool {
+            self.taken.drain(..).for_each(|buffer| pool.release(buffer));
+        }
+    }
+
+    /// Takes in all completions that are there; returns how many of them were results.
+    fn reap(&mut self, tally: &mut Tally) -> usize {
+        let Self { uring, pool, flights, operations, results, .. } = self;
+        let mut count = 0;
+        for completion in uring.completion() {
+            let (operation, flight) = unlabel(completion.user_data());
+            if cqueue::notif(completion.flags()) {
+                let landed = flights.land(flight.expect("only zero-copy sends notify"), pool);
+                if completion.result() & COPIED != 0 {
+                    tally.zerocopy_copied_bytes += u64::from(landed);
+                }
+                continue;
+            }
+            results[operation] = Some(completion.result());
+            count += 1;
+            let bytes = completion.result().max(0) as u32;
+            match flight {
+                None => tally.copied_bytes += u64::from(bytes),
+                Some(flight) if cqueue::more(completion.flags()) => {
+                    flights.all[flight].bytes = bytes;
+                }
+                // Cancelled with the chain it is in: the notification comes, unannounced.
+                Some(_) if is_chained(operations, operation) => {}
+                // Refused before anything referred to its pages.
+                Some(flight) => {
+                    flights.land(flight, pool);
+                }
+            }
+        }
+        count
+    }
+
+    /// Puts the queue's operations onto the ring.
+    fn push_all(&mut self) {
+        let Self { uring, pool, ranges, messages, operations, registered, .. } = self;
+        for operation in operations.iter() {
+            if let Kind::Message { first, ranges: count } = operation.kind {
+                // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
+                let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+                message.msg_iov = ranges[first..first + count].as_mut_ptr();
+                message.msg_iovlen = count;
+                messages.push(message);
+            }
+        }
+        let mut messages = messages.iter();
+        let mut submission = uring.submission();
+        for (number, operation) in operations.iter().enumerate() {
+            let file = types::Fd(operation.file);
+            let zero_copy = operation.flight.is_some();
+            let entry = match operation.kind {
+                Kind::Message { first, ranges: 1 } => {
+                    messages.next();
+                    let range = ranges[first];
+                    send(file, (range.iov_base, range.iov_len as u32), zero_copy, None)
+                }
+                Kind::Message { .. } => {
+                    let message = messages.next().expect("one was made for each");
+                    if zero_copy {
+                        let entry = opcode::SendMsgZc::new(file, message).ioprio(REPORT_USAGE);
+                        entry.flags(FLAGS as u32).build()
+                    } else {
+                        opcode::SendMsg::new(file, message).flags(FLAGS as u32).build()
+                    }
+                }
+                Kind::Pooled { buffer, at, bytes } => {
+                    let pool = pool.as_ref().expect("a ring with a pool");
+                    let start = pool.address(buffer, at, bytes as usize);
+                    let index = registered.then_some(buffer);
+                    send(file, (start, bytes), zero_copy, index)
+                }
+                Kind::Read { buffer, at, bytes, offset } => {
+                    let pool = pool.as_ref().expect("a ring with a pool");
+                    let start = pool.address(buffer, at, bytes as usize).cast();
+                    opcode::ReadFixed::new(file, start, bytes, buffer).offset(offset).build()
+                }
+            };
+            let flags =
+                if operation.linked { squeue::Flags::IO_LINK } else { squeue::Flags::empty() };
+            let entry = entry.flags(flags).user_data(label(number, operation.flight));
+            // SAFETY: what the entry leads to is borrowed by the Queue whose submission this is, or
+            // the pool's; and the submission returns when each entry has its result.
+            let pushed = unsafe { submission.push(&entry) };
+            assert!(pushed.is_ok(), "a queue holds no more than the ring");
+        }
+    }
+}
+
+/// A send of one range, of the registered buffer `index` or of any memory.
+fn send(
+    file: types::Fd,
+    (start, bytes): (*mut libc::c_void, u32),
+    zero_copy: bool,
+    index: Option<u16>,
+) -> squeue::Entry {
+    let start = start.cast_const().cast();
+    if zero_copy {
+        let entry = opcode::SendZc::new(file, start, bytes).flags(FLAGS);
+        entry.zc_flags(REPORT_USAGE).buf_index(index).build()
+    } else {
+        opcode::Send::new(file, start, bytes).flags(FLAGS).build()
+    }
+}
+
+/// Whether an operation is linked to one before or behind it.
+fn is_chained(operations: &[Operation], number: usize) -> bool {
+    let before = number.checked_sub(1).map(|before| operations[before].linked);
+    operations[number].linked || before == Some(true)
+}
+
+/// What an operation's completions carry: its number, and its flight's from 1 on, or 0.
+fn label(operation: usize, flight: Option<u16>) -> u64 {
+    operation as u64 | flight.map_or(0, |flight| u64::from(flight) + 1) << 32
+}
+
+fn unlabel(label: u64) -> (usize, Option<usize>) {
+    let flight = (label >> 32).checked_sub(1).map(|flight| flight as usize);
+    (label as u32 as usize, flight)
+}
+
+/// The zero-copy sends whose notifications are still to come.
+#[derive(Debug, Default)]
+struct Flights {
+    all: Vec<InFlight>,
+    free: Vec<u16>,
+}
+
+impl Flights {
+    fn new() -> Self {
+        let all = vec![InFlight { bytes: 0, buffer: 0 }; FLIGHTS_MAX.into()];
+        Self { all, free: (0..FLIGHTS_MAX).rev().collect() }
+    }
+
+    /// A send from `buffer` begins.
+    fn begin(&mut self, buffer: u16) -> u16 {
+        let flight = self.free.pop().expect("the caller asked for a flight");
+        self.all[usize::from(flight)] = InFlight { bytes: 0, buffer };
+        flight
+    }
+
+    /// One has ended; returns the bytes it carried.
+    fn land(&mut self, flight: usize, pool: &mut Option<Pool>) -> u32 {
+        let InFlight { bytes, buffer } = self.all[flight];
+        pool.as_mut().expect("a ring with a pool").release(buffer);
+        self.free.push(flight as u16);
+        bytes
+    }
+}
+
+/// Operations to be submitted together; `'data` is how long what they name is there.
+pub(crate) struct Queue<'ring, 'data> {
+    ring: &'ring mut Ring,
+    /// The ranges that belong to operations; those behind are of the message being gathered.
+    closed: usize,
+    data: PhantomData<&'data [u8]>,
+}
+
+impl<'data> Queue<'_, 'data> {
+    /// Whether nothing is queued.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ring.operations.is_empty()
+    }
+
+    /// Whether there is room for `operations` more, and for the ranges of a message.
+    pub(crate) fn has_room(&self, operations: usize) -> bool {
+        self.ring.operations.len() + operations <= RING_OPERATIONS_MAX
+            && self.closed + RANGES_MAX <= RANGES_TOGETHER_MAX
+    }
+
+    /// Whether one more send may be a zero-copy one.
+    pub(crate) fn can_fly(&self) -> bool {
+        !self.ring.flights.free.is_empty()
+    }
+
+    /// The message being gathered.
+    pub(crate) fn gather(&mut self) -> Gather<'_, 'data> {
+        Gather::behind(&mut self.ring.ranges, self.closed)
+    }
+
+    /// Begins the message anew.
+    pub(crate) fn abandon(&mut self) {
+        self.ring.ranges.truncate(self.closed);
+    }
+
+    /// A buffer of the pool, for this submission and the zero-copy sends from it. The last `spare`
+    /// free ones are not given out.
+    pub(crate) fn take(&mut self, spare: usize) -> Option<u16> {
+        let buffer = self.ring.pool.as_mut()?.take(spare)?;
+        self.ring.taken.push(buffer);
+        Some(buffer)
+    }
+
+    /// Copies `bytes` into a buffer from its byte `at` on, and adds that to the message.
+    pub(crate) fn keep(&mut self, buffer: u16, at: usize, bytes: &[u8]) {
+        let pool = self.ring.pool.as_mut().expect("a ring with a pool");
+        pool.write(buffer, at, bytes);
+        let start = pool.address(buffer, at, bytes.len());
+        self.ring.ranges.push(libc::iovec { iov_base: start, iov_len: bytes.len() });
+    }
+
+    /// Queues the message. Returns the operation's number.
+    pub(crate) fn send(&mut self, socket: BorrowedFd<'data>) -> u32 {
+        self.close(socket, None)
+    }
+
+    /// Queues the message as a zero-copy send. What is in it is mapped, or kept in `buffer`: the
+    /// kernel may refer to it long after the submission.
+    pub(crate) fn send_zero_copy(&mut self, socket: BorrowedFd<'data>, buffer: u16) -> u32 {
+        self.close(socket, Some(buffer))
+    }
+
+    fn close(&mut self, socket: BorrowedFd<'data>, buffer: Option<u16>) -> u32 {
+        let first = self.closed;
+        self.closed = self.ring.ranges.len();
+        assert!(self.closed > first, "a message has a range");
+        let kind = Kind::Message { first, ranges: self.closed - first };
+        self.push(kind, socket.as_raw_fd(), buffer)
+    }
+
+    /// Queues a send of `bytes` bytes of a buffer from its byte `at` on.
+    pub(crate) fn send_pooled(
+        &mut self,
+        socket: BorrowedFd<'data>,
+        buffer: u16,
+        (at, bytes): (usize, u32),
+        zero_copy: bool,
+    ) -> u32 {
+        let kind = Kind::Pooled { buffer, at, bytes };
+        self.push(kind, socket.as_raw_fd(), zero_copy.then_some(buffer))
+    }
+
+    /// Queues a read of `bytes` bytes of `file` from `offset` on into a registered buffer, from its
+    /// byte `at` on.
+    pub(crate) fn read(
+        &mut self,
+        file: &'data File,
+        offset: u64,
+        buffer: u16,
+        (at, bytes): (usize, u32),
+    ) -> u32 {
+        assert!(self.ring.registered, "reads go into registered buffers");
+        self.push(Kind::Read { buffer, at, bytes, offset }, file.as_raw_fd(), None)
+    }
+
+    /// Makes the operation after `operation` wait for it, and be cancelled when it falls short.
+    pub(crate) fn link(&mut self, operation: u32) {
+        self.ring.operations[operation as usize].linked = true;
+    }
+
+    fn push(&mut self, kind: Kind, file: RawFd, flies_from: Option<u16>) -> u32 {
+        let ring = &mut *self.ring;
+        let flight = flies_from.map(|buffer| {
+            ring.pool.as_mut().expect("a ring with a pool").hold(buffer);
+            ring.flights.begin(buffer)
+        });
+        ring.operations.push(Operation { kind, file, linked: false, flight });
+        ring.operations.len() as u32 - 1
+    }
+
+    /// Submits all and returns when each operation has its result ([`Ring::result`]). An error is
+    /// the kernel's refusal to be asked at all, and stays: the ring is of no use then.
+    pub(crate) fn submit(self, tally: &mut Tally) -> Result<(), Errno> {
+        let ring = self.ring;
+        let total = ring.operations.len();
+        ring.results.resize(total, None);
+        if let Some(errno) = ring.broken {
+            return Err(errno);
+        }
+        ring.push_all();
+        let (mut done, mut retries) = (0, 0);
+        while done < total {
+            tally.calls += 1;
+            let entered = ring.uring.submit_and_wait(total - done);
+            done += ring.reap(tally);
+            let Err(error) = entered else { continue };
+            let errno = Errno::from(error);
+            match errno.code() {
+                libc::EINTR => {}
+                // No memory for requests, or completions to be taken in first.
+                libc::EAGAIN | libc::EBUSY if retries < RETRIES_MAX => {
+                    retries += 1;
+                    std::thread::yield_now();
+                }
+                _ => {
+                    if total - ring.uring.submission().len() > done {
+                        // The kernel still has what the caller lent, and cannot be asked to give it
+                        // back: somebody else has closed the ring's descriptor.
+                        std::process::abort();
+                    }
+                    ring.broken = Some(errno);
+                    return Err(errno);
+                }
+            }
+        }
+        ring.release_taken();
+        Ok(())
+    }
+}

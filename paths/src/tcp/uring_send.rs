@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring_send`: the mapped file, sent by `io_uring`.
+//!
+//! As `mmap_send` in every respect, by another entrance to the kernel. Costs one copy per byte and
+//! one call per step of at most 1 MiB or what the socket's buffer takes. For one connection a ring
+//! is a longer way to `send`; it is here to be measured against it.
+//!
+//! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `mmap(2)`.
+//!
+//! What it does not do: wait; the socket is asked with `MSG_DONTWAIT`, for which the kernel neither
+//! arms a poll nor calls a worker.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Error, SendError};
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::sys::Ring;
+use crate::tally::Tally;
+use crate::tcp::{DownloadPath, send_mapped};
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "uring_send",
+    transport: Transport::Tcp,
+    summary: "mapped file, sent by a ring",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerStep(1),
+    sources: &["io_uring_enter(2) IORING_OP_SEND", "mmap(2)"],
+    probe: |host| host.needs_io_uring(),
+    open: Open::Download(|| Ok(Box::new(UringSend { ring: Ring::new().map_err(Error::ring)? }))),
+};
+
+struct UringSend {
+    ring: Ring,
+}
+
+impl DownloadPath for UringSend {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        send_mapped(media, offset, bytes, tally, |map, bytes, tally| {
+            let mut queue = self.ring.queue();
+            queue.gather().mapped(map, offset, bytes);
+            let send = queue.send(socket);
+            queue.submit(tally)?;
+            self.ring.result(send).map(|sent| sent as usize)
+        })
+    }
+}

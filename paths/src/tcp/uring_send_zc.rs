@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring_send_zc`: the file read into a registered buffer and sent from there without a copy, in
+//! one submission to `io_uring`.
+//!
+//! A read of at most 64 KiB is linked to the send. Costs one copy per byte, the read, and one call
+//! per step; more when the socket takes part of a step: what it leaves is read again.
+//!
+//! A buffer is in use until the peer has acknowledged what was sent from it, so a slow peer, or a
+//! fast one far away, holds as many as its window takes. When all but one are held, steps are
+//! copied from the last (two copies per byte); the tally has it. So it has what the kernel copied
+//! after all, on loopback everything.
+//!
+//! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
+//! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`).
+//!
+//! What it does not do: wait for the socket (`MSG_DONTWAIT`) or for acknowledgements.
+
+use std::os::fd::BorrowedFd;
+
+use crate::error::{Error, SendError};
+use crate::media::Media;
+use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::sys::Ring;
+use crate::tally::Tally;
+use crate::tcp::{DownloadPath, ended, refusal};
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "uring_send_zc",
+    transport: Transport::Tcp,
+    summary: "read into a registered buffer, which the socket refers to until acknowledged",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerStep(1),
+    sources: &["io_uring_enter(2) IORING_OP_SEND_ZC", "io_uring_register(2)"],
+    probe: |host| host.needs_io_uring_zero_copy(),
+    open: Open::Download(|| {
+        let mut ring = Ring::with_pool(BUFFERS, BUFFER_BYTES).map_err(Error::ring)?;
+        ring.register().map_err(Error::registered)?;
+        Ok(Box::new(UringSendZc { ring }))
+    }),
+};
+
+/// Bytes of a step.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// 1 MiB in flight, and one to copy from.
+const BUFFERS: u16 = 17;
+
+struct UringSendZc {
+    ring: Ring,
+}
+
+impl DownloadPath for UringSendZc {
+    fn send(
+        &mut self,
+        media: &Media,
+        offset: u64,
+        bytes: u64,
+        socket: BorrowedFd<'_>,
+        tally: &mut Tally,
+    ) -> Result<u64, SendError> {
+        if bytes == 0 {
+            return Ok(0);
+        }
+        let mut wanted = bytes.min(BUFFER_BYTES as u64) as u32;
+        loop {
+            let mut queue = self.ring.queue();
+            let referred = if queue.can_fly() { queue.take(1) } else { None };
+            let zero_copy = referred.is_some();
+            let buffer = referred.or_else(|| queue.take(0)).expect("one buffer is never held");
+            let read = queue.read(media.file(), offset, buffer, (0, wanted));
+            queue.link(read);
+            let send = queue.send_pooled(socket, buffer, (0, wanted), zero_copy);
+            queue.submit(tally).map_err(|errno| media.host("io_uring_enter", errno))?;
+            match self.ring.result(read) {
+                Ok(0) => return Err(ended(media, offset, tally)),
+                // The end of the file, usually: what is there is sent in a step of its own.
+                Ok(read) if read < wanted => {
+                    wanted = read;
+                    continue;
+                }
+                Ok(_) => {}
+                Err(errno) if errno.code() == libc::EINTR => continue,
+                Err(errno) => return Err(refusal("io_uring read", errno, media, tally)),
+            }
+            match self.ring.result(send) {
+                Ok(sent) => {
+                    tally.bytes += u64::from(sent);
+                    return Ok(sent.into());
+                }
+                Err(errno) if errno.code() == libc::EINTR => {}
+                Err(errno) => return Err(refusal("io_uring send_zc", errno, media, tally)),
+            }
+        }
+    }
+}

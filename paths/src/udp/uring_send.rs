@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring_send`: the runs of many destinations, from the mapped file, in one submission to
+//! `io_uring`.
+//!
+//! A run is one range of the file, sent by `IORING_OP_SEND` and cut into datagrams by the kernel.
+//! Costs one copy per byte, and one call for all that is due.
+//!
+//! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
+//!
+//! What it does not do: look at a mapped byte. A cut file is `EFAULT`; behind the cut, to the end
+//! of its page, the kernel sends zeroes ([`crate::Media`]).
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Mark};
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::Image;
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::sys::{Queue, Ring};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "uring_send",
+    transport: Transport::Udp,
+    summary: "mapped file, the segmented sends of all destinations in one submission",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["io_uring_enter(2) IORING_OP_SEND", "udp(7) UDP_SEGMENT", "mmap(2)"],
+    probe: |host| host.needs_io_uring(),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || {
+            let ring = Ring::new().map_err(Error::ring)?;
+            Ok(Box::new(UringSend(Submission::new(ring, Mapped))))
+        },
+    },
+};
+
+struct UringSend(Submission<Mapped>);
+
+impl StreamPath for UringSend {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        self.0.send(batch, to, tally)
+    }
+
+    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        self.0.send_all(dues, tally);
+    }
+}
+
+/// A run as one range of the map.
+struct Mapped;
+
+const CALL: &str = "io_uring send";
+
+impl Layout for Mapped {
+    fn lay<'data>(
+        &mut self,
+        queue: &mut Queue<'_, 'data>,
+        part: &Part<'data>,
+    ) -> Result<Option<Laid>, Halt> {
+        let range = Image::of(part.batch).range(part.batch, part.run);
+        let map = range.map().map_err(|setback| Halt::of(setback, part.to))?;
+        queue.abandon();
+        queue.gather().mapped(map, range.offset, range.bytes);
+        let send = queue.send(part.to.as_fd());
+        Ok(Some(Laid { packets: part.run.packets, after: part.start, read: None, send }))
+    }
+
+    fn refused(
+        &self,
+        batch: &Batch<'_>,
+        (run, _): (Run, Mark),
+        errno: Errno,
+        tally: &mut Tally,
+    ) -> Setback {
+        Image::of(batch).range(batch, run).refused(CALL, errno, tally)
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring_send_zc`: the file read into registered buffers and sent from there without a copy, all
+//! in one submission to `io_uring`.
+//!
+//! A read of up to 64 KiB is linked to the sends of the runs in it; what is read for several
+//! destinations shares a buffer, each from a page's beginning. Costs one copy per byte, the
+//! read, and one call for all that is due: where `uring_send` copies from the file's mapping to the
+//! socket's buffers, this copies from the page cache to its own, which the socket then refers to.
+//!
+//! Why not from the mapped file: the kernel registers only memory it may write to (`FOLL_WRITE`;
+//! Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or private).
+//!
+//! A buffer is in use until the kernel's notification. When all but one are, runs are copied from
+//! the last (two copies per byte), so that a network that holds packets holds nobody up; the tally
+//! has it. So it has what the kernel copied after all, on loopback everything.
+//!
+//! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
+//! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`); Linux 6.18 `io_uring/rsrc.c`.
+//!
+//! What it does not do: wait until what was sent has left. A read of what is not in the page cache
+//! waits for the disk, or for a worker of the kernel's where the file system cannot be asked.
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Mark};
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::{Image, Range};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::sys::{self, Queue, Ring};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "uring_send_zc",
+    transport: Transport::Udp,
+    summary: "read into registered buffers, which segmented sends refer to; one submission for all",
+    copies_per_byte: 1,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["io_uring_enter(2) IORING_OP_SEND_ZC", "io_uring_register(2)"],
+    probe: |host| host.needs_io_uring_zero_copy(),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || {
+            let mut ring = Ring::with_pool(BUFFERS, BUFFER_BYTES).map_err(Error::ring)?;
+            ring.register().map_err(Error::registered)?;
+            let page_bytes = sys::page_bytes() as usize;
+            let layout = Registered { page_bytes, chunk: None, open: None };
+            Ok(Box::new(UringSendZc(Submission::new(ring, layout))))
+        },
+    },
+};
+
+/// As long as a run may be, so that one is at most 16 fragments.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// 1 MiB in flight, and one to copy from.
+const BUFFERS: u16 = 17;
+
+struct UringSendZc(Submission<Registered>);
+
+impl StreamPath for UringSendZc {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        self.0.send(batch, to, tally)
+    }
+
+    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        self.0.send_all(dues, tally);
+    }
+}
+
+/// Runs in buffers that are read into.
+struct Registered {
+    page_bytes: usize,
+    /// What the destination's next run may lie in.
+    chunk: Option<Chunk>,
+    /// The buffer of the submission that still has room.
+    open: Option<Room>,
+}
+
+/// Packets that are read in one piece.
+#[derive(Clone, Copy)]
+struct Chunk {
+    room: Room,
+    first: u32,
+    end: u32,
+}
+
+/// A buffer, from its byte `at` on.
+#[derive(Clone, Copy)]
+struct Room {
+    buffer: u16,
+    at: usize,
+    zero_copy: bool,
+}
+
+impl Registered {
+    /// Room for `bytes` bytes: behind what was read before, or in a new buffer.
+    fn room(&mut self, bytes: usize, queue: &mut Queue<'_, '_>, copy: bool) -> Option<Room> {
+        let zero_copy = !copy && queue.can_fly();
+        let fits = |room: &Room| room.at + bytes <= BUFFER_BYTES && room.zero_copy == zero_copy;
+        if let Some(room) = self.open.filter(fits) {
+            return Some(room);
+        }
+        let referred = if zero_copy { queue.take(1) } else { None };
+        match referred {
+            Some(buffer) => Some(Room { buffer, at: 0, zero_copy }),
+            // Those of this submission may be free after it.
+            None if zero_copy && !queue.is_empty() => None,
+            None => Some(Room { buffer: queue.take(0)?, at: 0, zero_copy: false }),
+        }
+    }
+
+    /// Queues the read of the packets from `part.run` on that fit a buffer; `None` when there is
+    /// no buffer.
+    fn read<'data>(
+        &mut self,
+        queue: &mut Queue<'_, 'data>,
+        part: &Part<'data>,
+    ) -> Option<(Chunk, (u32, u32))> {
+        let Part { batch, run: Run { first, .. }, .. } = *part;
+        let fit = BUFFER_BYTES as u32 / batch.segment_bytes;
+        let end = part.end.min(first.saturating_add(fit));
+        // No more than the buffer's.
+        let bytes = batch.run_bytes(first, end - first) as u32;
+        let room = self.room(bytes as usize, queue, part.copy)?;
+        let Range { media, offset, .. } = Image::of(batch).range(batch, Run { first, packets: 1 });
+        let read = queue.read(media.file(), offset, room.buffer, (room.at, bytes));
+        queue.link(read);
+        let at = (room.at + bytes as usize).next_multiple_of(self.page_bytes);
+        self.open = Some(Room { at, ..room });
+        Some((Chunk { room, first, end }, (read, bytes)))
+    }
+}
+
+impl Layout for Registered {
+    fn begin(&mut self, queue: &Queue<'_, '_>) {
+        self.chunk = None;
+        if queue.is_empty() {
+            self.open = None;
+        }
+    }
+
+    fn lay<'data>(
+        &mut self,
+        queue: &mut Queue<'_, 'data>,
+        part: &Part<'data>,
+    ) -> Result<Option<Laid>, Halt> {
+        let Part { batch, run, start, .. } = *part;
+        let (chunk, read) = match self.chunk {
+            Some(chunk) if run.first < chunk.end => (chunk, None),
+            _ => match self.read(queue, part) {
+                Some((chunk, read)) => (chunk, Some(read)),
+                None => return Ok(None),
+            },
+        };
+        self.chunk = Some(chunk);
+        let packets = run.packets.min(chunk.end - run.first);
+        let Room { buffer, at, zero_copy } = chunk.room;
+        let at = at + batch.run_bytes(chunk.first, run.first - chunk.first) as usize;
+        let bytes = batch.run_bytes(run.first, packets) as u32;
+        let zero_copy = zero_copy && queue.can_fly();
+        let send = queue.send_pooled(part.to.as_fd(), buffer, (at, bytes), zero_copy);
+        Ok(Some(Laid { packets, after: start, read, send }))
+    }
+
+    fn refused(&self, _: &Batch<'_>, _: (Run, Mark), errno: Errno, _: &mut Tally) -> Setback {
+        Setback::Refused { call: "io_uring send_zc", errno }
+    }
+
+    fn unread(
+        &self,
+        batch: &Batch<'_>,
+        run: Run,
+        errno: Errno,
+        tally: &mut Tally,
+    ) -> Result<Setback, SendError> {
+        let rest = Run { first: run.first, packets: batch.packets - run.first };
+        let range = Image::of(batch).range(batch, rest);
+        let media = range.media;
+        let at = media.size_now(tally).map_err(|errno| media.host("statx", errno))?;
+        if at < range.offset.saturating_add(range.bytes) {
+            return Ok(range.cut(at));
+        }
+        Err(media.host("io_uring read", errno))
+    }
+}
