@@ -19,6 +19,7 @@ mod many;
 mod namespace;
 mod peer;
 mod shapes;
+mod together;
 mod zerocopy;
 
 use paths::{Destination, Error, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};

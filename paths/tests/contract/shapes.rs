@@ -145,3 +145,25 @@ fn paths_and_packet_sizes_may_change_from_batch_to_batch() {
     }
     assert_received(&peer.all(expected.len()), &expected, "changing paths");
 }
+
+/// A path belongs to one thread at a time, not to the one that opened it.
+#[test]
+fn a_path_serves_whichever_thread_holds_it() {
+    let asset = Asset::new(Shape::full(60));
+    for (spec, feed, mut path) in stream_paths() {
+        let mut peer = Peer::on_loopback();
+        let mut to = peer.destination();
+        for _ in 0..3 {
+            path = std::thread::scope(|scope| {
+                let (asset, to, peer) = (&asset, &mut to, &mut peer);
+                let sending = scope.spawn(move || {
+                    let mut tally = Tally::default();
+                    send_from(0, asset, (feed, &mut *path), to, peer, &mut tally).unwrap();
+                    path
+                });
+                sending.join().unwrap()
+            });
+        }
+        assert_received(&peer.all(180), &vec![asset.datagrams.clone(); 3].concat(), spec.name);
+    }
+}

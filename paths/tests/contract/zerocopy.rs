@@ -208,3 +208,58 @@ fn a_forgotten_connection_is_served_by_a_copy() {
     let (other, _) = connection();
     assert_eq!(send(&other), 0);
 }
+
+/// Paths that refer to pages by a ring: each send is notified.
+const RINGS: [(Transport, &str); 2] =
+    [(Transport::Rtp, "uring_zc"), (Transport::Udp, "uring_send_zc")];
+
+/// Sends 600 packets by each ring that this host has; what each tally has.
+fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, Tally)> {
+    let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
+    let pieces = asset.pieces(0..300);
+    let mut tallies = Vec::new();
+    for (spec, feed, mut path) in crate::stream_paths() {
+        if RINGS.contains(&(spec.transport, spec.name)) {
+            let (mut to, mut tally) = (to(), Tally::default());
+            for _ in 0..2 {
+                let batch = asset.batch(feed, 0..300, &pieces);
+                assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(300), "{spec}");
+            }
+            tallies.push((spec, tally));
+        }
+    }
+    tallies
+}
+
+#[test]
+fn loopback_copies_what_rings_send_and_says_so() {
+    let peer = Peer::on_loopback();
+    for (spec, tally) in by_rings(|| peer.destination()) {
+        assert_eq!(tally.zerocopy_copied_bytes, tally.bytes, "{spec}");
+    }
+}
+
+#[test]
+fn a_device_copies_nothing_that_rings_send() {
+    let setup = "ip link add sink type ifb && ip addr add 10.98.0.1/24 dev sink \
+                 && ip link set sink up \
+                 && ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev sink nud permanent";
+    namespace::run(setup, "zerocopy::rings_inside_a_sink");
+    let setup = format!("{setup} && ethtool -K sink tx-udp-segmentation off");
+    namespace::run(&setup, "zerocopy::rings_inside_a_sink");
+}
+
+#[test]
+#[ignore = "run by a_device_copies_nothing_that_rings_send"]
+fn rings_inside_a_sink() {
+    let to_the_sink = || {
+        let socket = UdpSocket::bind("10.98.0.1:0").unwrap();
+        socket.connect("10.98.0.2:5004").unwrap();
+        Destination::new(socket, "a sink").unwrap()
+    };
+    for (spec, tally) in by_rings(to_the_sink) {
+        assert_eq!((tally.zerocopy_copied_bytes, tally.refused), (0, 0), "{spec}");
+        let claimed = u64::from(spec.copies_per_byte) * tally.bytes;
+        assert_eq!(tally.copied_bytes, claimed, "{spec}");
+    }
+}

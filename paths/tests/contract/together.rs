@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is sent to many destinations at once is what would have been sent to each.
+//!
+//! Two sets of sessions are made alike. One is sent to by `send`, one after the other, the other by
+//! `send_all`; among them are sessions that are full, gone or whose file has been cut. Outcomes,
+//! numbers of segments and received bytes have to be the same, session by session.
+
+use std::net::UdpSocket;
+use std::ops::Range;
+
+use paths::{Batch, Destination, Due, Feed, Piece, SendError, StreamPath, Tally};
+
+use crate::asset::{Asset, Shape};
+use crate::peer::{Peer, assert_received};
+use crate::{namespace, stream_paths};
+
+const SESSIONS: usize = 100;
+
+/// Packets of a session in a round: more than a run, and what a peer's receive buffer surely holds.
+const PACKETS_MAX: u32 = 60;
+
+/// After so many reports of a closed port a peer is gone.
+const ROUNDS: u32 = 4;
+
+/// Of the sessions, these do not go well.
+const FULL: usize = 13;
+const FULL_ON_THE_WAY: usize = 14;
+const GONE: usize = 57;
+const CUT: usize = 58;
+const UNSEGMENTED: usize = 90;
+
+/// The packet that the cut goes through.
+const CUT_PACKET: u32 = 20;
+
+/// A network with neighbours that do not answer.
+const NETWORK: &str = "ip link set lo up \
+                       && ip link add left type veth peer name right && ip link set right up \
+                       && ip addr add 10.99.0.1/16 dev left && ip link set left up";
+
+/// The first time hardly any memory may be locked: zero-copy sends hold some for the kernel, and
+/// what exceeds it is copied.
+#[test]
+fn many_at_once_are_sent_as_each_alone() {
+    for limit in [" && ulimit -l 2048", ""] {
+        let setup = format!("{NETWORK}{limit}");
+        namespace::run(&setup, "together::inside_a_network_with_silent_peers");
+    }
+}
+
+struct Session {
+    /// What listens, where somebody does.
+    peer: Option<Peer>,
+    to: Destination,
+}
+
+/// The packets of a session in a round: none to as many as two runs, none twice.
+fn packets(session: usize, round: u32) -> Range<u32> {
+    let count = match session {
+        FULL | FULL_ON_THE_WAY | CUT => PACKETS_MAX,
+        GONE => 1,
+        _ => (session as u32 * 7) % (PACKETS_MAX + 1),
+    };
+    round * PACKETS_MAX..round * PACKETS_MAX + count
+}
+
+/// Session `number`; silent neighbours have addresses of the set's own.
+fn session(number: usize, set: &str) -> Session {
+    if matches!(number, FULL | FULL_ON_THE_WAY) {
+        let address = format!("10.99.{set}.{}", number + 2);
+        let socket = UdpSocket::bind("10.99.0.1:0").unwrap();
+        socket.connect((address.as_str(), 5004)).unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(&socket, 8192).unwrap();
+        return Session { peer: None, to: Destination::new(socket, address).unwrap() };
+    }
+    if number == GONE {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect("127.0.0.1:9").unwrap();
+        socket.send(b"to a closed port").unwrap();
+        return Session { peer: None, to: Destination::new(socket, "127.0.0.1:9").unwrap() };
+    }
+    let peer = Peer::on_loopback();
+    let mut to = peer.destination();
+    if number == UNSEGMENTED {
+        to.limit_segments(1);
+    }
+    Session { peer: Some(peer), to }
+}
+
+struct Assets {
+    large: Asset,
+    small: Asset,
+    cut: Asset,
+}
+
+impl Assets {
+    fn new() -> Self {
+        let packets = (ROUNDS * PACKETS_MAX) as usize;
+        Self {
+            large: Asset::new(Shape { offset: 78, ..Shape::full(packets) }),
+            small: Asset::new(Shape { segment_bytes: 200, last_bytes: 99, ..Shape::full(packets) }),
+            cut: Asset::new(Shape::full(packets)),
+        }
+    }
+
+    fn of(&self, session: usize) -> &Asset {
+        match session {
+            CUT => &self.cut,
+            _ if session % 3 == 1 && !matches!(session, FULL | FULL_ON_THE_WAY) => &self.small,
+            _ => &self.large,
+        }
+    }
+
+    fn batch<'a>(
+        &'a self,
+        feed: Feed,
+        session: usize,
+        round: u32,
+        pieces: &'a [Piece],
+    ) -> Batch<'a> {
+        self.of(session).batch(feed, packets(session, round), pieces)
+    }
+
+    fn pieces(&self, round: u32) -> Vec<Vec<Piece>> {
+        let of = |session| self.of(session).pieces(packets(session, round));
+        (0..SESSIONS).map(of).collect()
+    }
+}
+
+type Outcomes = Vec<Result<u32, SendError>>;
+
+fn one_by_one(
+    path: &mut dyn StreamPath,
+    (assets, feed, round): (&Assets, Feed, u32),
+    sessions: &mut [Session],
+    tally: &mut Tally,
+) -> Outcomes {
+    let pieces = assets.pieces(round);
+    let mut outcomes = Vec::new();
+    for (number, session) in sessions.iter_mut().enumerate() {
+        let batch = assets.batch(feed, number, round, &pieces[number]);
+        outcomes.push(path.send(&batch, &mut session.to, tally));
+    }
+    outcomes
+}
+
+fn together(
+    path: &mut dyn StreamPath,
+    (assets, feed, round): (&Assets, Feed, u32),
+    sessions: &mut [Session],
+    tally: &mut Tally,
+) -> Outcomes {
+    let pieces = assets.pieces(round);
+    let mut dues: Vec<Due<'_>> = sessions
+        .iter_mut()
+        .enumerate()
+        .map(|(number, session)| {
+            let batch = assets.batch(feed, number, round, &pieces[number]);
+            Due::new(batch, &mut session.to)
+        })
+        .collect();
+    path.send_all(&mut dues, tally);
+    dues.into_iter().map(|due| due.outcome).collect()
+}
+
+#[test]
+#[ignore = "run by many_at_once_are_sent_as_each_alone"]
+fn inside_a_network_with_silent_peers() {
+    for (place, (spec, feed, mut path)) in stream_paths().into_iter().enumerate() {
+        let assets = Assets::new();
+        let cut_at = assets.cut.offset_of(feed, CUT_PACKET) + 700;
+        assets.cut.source(feed).file().set_len(cut_at).unwrap();
+        let sets = [(2 * place + 1).to_string(), (2 * place + 2).to_string()];
+        let [mut alone, mut at_once] =
+            sets.map(|set| (0..SESSIONS).map(|number| session(number, &set)).collect::<Vec<_>>());
+        for sessions in [&mut alone, &mut at_once] {
+            fill(&mut *path, feed, &assets, &mut sessions[FULL].to);
+        }
+        let mut tallies = [Tally::default(); 2];
+        let mut taken = [0; 2];
+        let mut received = [vec![Vec::new(); SESSIONS], vec![Vec::new(); SESSIONS]];
+        for round in 0..ROUNDS {
+            let what = (&assets, feed, round);
+            let expected = one_by_one(&mut *path, what, &mut alone, &mut tallies[0]);
+            let outcomes = together(&mut *path, what, &mut at_once, &mut tallies[1]);
+            for (number, (got, wanted)) in outcomes.iter().zip(&expected).enumerate() {
+                let on_the_way = number == FULL_ON_THE_WAY && got.is_ok() && wanted.is_ok();
+                assert!(got == wanted || on_the_way, "{spec}: {number}: {got:?}, not {wanted:?}");
+            }
+            assert_eq!(expected[FULL], Err(SendError::Blocked), "{spec}");
+            assert_eq!(expected[CUT], Err(SendError::Shrunk { at: cut_at }), "{spec}");
+            let gone = matches!(expected[GONE], Err(SendError::Gone { .. }));
+            assert_eq!(gone, round == ROUNDS - 1, "{spec}: {:?}", expected[GONE]);
+            let sets = [(&mut alone, &expected), (&mut at_once, &outcomes)];
+            for (number, (sessions, outcomes)) in sets.into_iter().enumerate() {
+                taken[number] += outcomes.iter().flatten().sum::<u32>();
+                take_in(sessions, &mut received[number], outcomes);
+            }
+        }
+        for (number, tally) in tallies.iter().enumerate() {
+            let of_cut_file = received[number][CUT].len() as u64;
+            assert_eq!(tally.packets, u64::from(taken[number]) + of_cut_file, "{spec}");
+            assert!(tally.refused >= u64::from(ROUNDS), "{spec}");
+        }
+        let [alone_calls, calls] = tallies.map(|tally| tally.calls);
+        assert!(calls <= alone_calls, "{spec}: {calls} calls, {alone_calls} alone");
+        for number in 0..SESSIONS {
+            let what = format!("{spec}: session {number}");
+            if number == CUT {
+                // Behind the cut there may be packets of zeroes, as many as a run happened to have.
+                for received in &mut received {
+                    received[CUT].truncate(CUT_PACKET as usize);
+                }
+            }
+            assert_received(&received[1][number], &received[0][number], &what);
+            assert_eq!(at_once[number].to.segments(), alone[number].to.segments(), "{what}");
+            if !matches!(number, FULL | FULL_ON_THE_WAY | GONE | CUT) {
+                let sent = |round| &assets.of(number).datagrams[as_indices(packets(number, round))];
+                let expected: Vec<_> = (0..ROUNDS).flat_map(sent).cloned().collect();
+                assert_received(&received[1][number], &expected, &what);
+            }
+        }
+    }
+}
+
+fn as_indices(packets: Range<u32>) -> Range<usize> {
+    packets.start as usize..packets.end as usize
+}
+
+/// Sends until the socket takes no more.
+fn fill(path: &mut dyn StreamPath, feed: Feed, assets: &Assets, to: &mut Destination) {
+    let pieces = assets.large.pieces(0..PACKETS_MAX);
+    let batch = assets.large.batch(feed, 0..PACKETS_MAX, &pieces);
+    let full = (0..10).find_map(|_| path.send(&batch, to, &mut Tally::default()).err());
+    assert_eq!(full, Some(SendError::Blocked));
+}
+
+fn take_in(sessions: &mut [Session], received: &mut [Vec<Vec<u8>>], outcomes: &Outcomes) {
+    for ((session, received), outcome) in sessions.iter_mut().zip(received).zip(outcomes) {
+        if let Some(peer) = &mut session.peer {
+            received.extend(peer.all(*outcome.as_ref().unwrap_or(&0) as usize));
+        }
+    }
+}
