@@ -140,15 +140,15 @@ pub(super) fn broke_first(evidence: &Evidence) -> Broke {
     if evidence.dropped > 0 {
         found.push((evidence.first_drop, Broke::SocketBuffer { packets: evidence.dropped }));
     }
+    if evidence.silent > 0 {
+        found.push((None, Broke::NothingCame { sessions: evidence.silent, verified }));
+    }
     if evidence.lost > evidence.dropped {
         let packets = evidence.lost - evidence.dropped;
         found.push((evidence.first_gap, Broke::Loss { packets }));
     }
     if evidence.late > 0 {
         found.push((evidence.first_late, late(evidence)));
-    }
-    if evidence.silent > 0 {
-        found.push((None, Broke::NothingCame { sessions: evidence.silent, verified }));
     }
     if evidence.wrong > 0 {
         found.push((None, Broke::Bytes { packets: evidence.wrong }));

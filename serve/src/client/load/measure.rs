@@ -129,7 +129,7 @@ impl Measured {
         let (ended, first) = reasons(ends.iter().filter_map(|end| end.ended.as_ref()));
         evidence.ended = first;
         let verified = verified(options, ends, &mut evidence);
-        let counted = self.counted(ends, &mut evidence);
+        let counted = self.counted(options, ends, &mut evidence);
         let broke_first = broke_first(&evidence);
         Outcome {
             url: options.url.clone(),
@@ -163,7 +163,7 @@ impl Measured {
         }
     }
 
-    fn counted(&self, ends: &[End], evidence: &mut Evidence) -> Counted {
+    fn counted(&self, options: &Load, ends: &[End], evidence: &mut Evidence) -> Counted {
         let mut counted = Counted {
             sessions: 0,
             packets: self.packets.iter().sum(),
@@ -173,11 +173,13 @@ impl Measured {
             accounted: 0,
             lost: 0,
         };
+        // Nobody looks and nothing comes: the packets are meant to go elsewhere.
+        let is_sunk = options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
         for end in ends {
             let Some(came) = end.counted else { continue };
             counted.sessions += 1;
             counted.packets_in_all += u64::from(came);
-            if let Some(lost) = end.sent.and_then(|sent| missing(sent, came)) {
+            if let Some(lost) = end.sent.filter(|_| !is_sunk).and_then(|sent| missing(sent, came)) {
                 counted.accounted += 1;
                 counted.lost += lost;
             }

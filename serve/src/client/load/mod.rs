@@ -63,7 +63,8 @@ pub struct Load {
     /// Over how long the starts are spread; two milliseconds a session and a second at least if
     /// not said.
     pub ramp: Option<Duration>,
-    /// One session in so many is verified, none if 0; about 40 in all if not said.
+    /// One session in so many is verified, none if 0; about 40 in all if not said. With none, the
+    /// packets may as well be sunk on their way: that nothing comes is then said, and is no loss.
     pub sample: Option<u32>,
     /// A packet may come so much later than the earliest of its session, each against its due
     /// time.

@@ -205,6 +205,9 @@ impl fmt::Display for Counted {
             "{packets} packets of {sessions} sessions, {packets_least} to {packets_most} each"
         )?;
         match accounted {
+            0 if self.packets_in_all == 0 => {
+                f.write_str("; nothing reached this machine's sockets")
+            }
             0 => f.write_str("; what was sent is not known"),
             _ => write!(f, "; {lost} lost of what the senders of {accounted} say they sent"),
         }

@@ -46,6 +46,19 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
     assert!(!unseen.is_timely());
 }
 
+/// A laboratory sinks the packets on their way; whoever verifies wants to know.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_at_all_is_no_loss_where_nobody_looks() {
+    let nothing = || Script { lose: (0..4000).collect(), ..long() };
+    let sunk = play(nothing(), 2, 0).await;
+    assert_eq!(sunk.broke_first, Broke::NotVerified, "{sunk}");
+    assert!(sunk.is_timely());
+    assert!(sunk.to_string().contains("; nothing reached this machine's sockets\n"), "{sunk}");
+    let missed = play(nothing(), 2, 2).await;
+    assert_eq!(missed.broke_first, Broke::NothingCame { sessions: 1, verified: 1 }, "{missed}");
+    assert!(!missed.is_timely());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_repeated_or_misplaced_is_counted_and_no_loss() {
     let noise = vec![b"noise".to_vec()];
