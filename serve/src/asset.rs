@@ -16,6 +16,7 @@ use media::plan::{Key, Plan};
 use paths::Media;
 
 use crate::image::Image;
+use crate::resident::{Form, Residence};
 
 /// A file with a plan.
 pub(crate) struct Asset {
@@ -34,6 +35,8 @@ pub(crate) struct Source {
     pub(crate) image: OnceLock<Image>,
     /// True from the first request for an image on, so that it is asked for once.
     pub(crate) image_asked: AtomicBool,
+    file_residence: Residence,
+    image_residence: Residence,
 }
 
 impl Asset {
@@ -50,7 +53,10 @@ impl Asset {
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }
+        let packets = self.plan.packets();
         let source = Arc::new(Source {
+            file_residence: Residence::new(packets),
+            image_residence: Residence::new(packets),
             asset: self.clone(),
             media: open()?,
             image: OnceLock::new(),
@@ -62,6 +68,14 @@ impl Asset {
 }
 
 impl Source {
+    /// What is known to be in memory, of the file or of the image.
+    pub(crate) fn residence(&self, form: Form) -> &Residence {
+        match form {
+            Form::Source => &self.file_residence,
+            Form::Image => &self.image_residence,
+        }
+    }
+
     /// True the first time it is called.
     pub(crate) fn ask_image(&self) -> bool {
         !self.image_asked.swap(true, Ordering::Relaxed)

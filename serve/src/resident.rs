@@ -5,8 +5,9 @@
 //! A pacer asks for a window of a file and goes on; a reader thread makes the window resident and
 //! moves the session's mark; the pacer sends up to the mark and no further. A session whose pages
 //! do not come is late alone. At most one thread works on one file at a time, so a file on a
-//! stalled disk holds one thread however many sessions want it. Costs one
-//! `madvise(MADV_POPULATE_READ)` per session and second when the pages are there already.
+//! stalled disk holds one thread however many sessions want it. What one session had made resident
+//! is known to all sessions of the asset for a second ([`Residence`]), so an asset that many play
+//! costs a `madvise(MADV_POPULATE_READ)` a window, not one a window and session.
 //!
 //! Sources: madvise(2), DESIGN "A streamed byte's journey".
 //! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the
@@ -15,8 +16,10 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use media::plan::Plan;
 
@@ -53,7 +56,8 @@ impl Mark {
         self.0.lock().unwrap().failed
     }
 
-    fn answer(&self, packets: Range<u64>, good: bool) {
+    /// The pages of these packets are there, or (not `good`) cannot be had.
+    pub(crate) fn answer(&self, packets: Range<u64>, good: bool) {
         let mut state = self.0.lock().unwrap();
         state.asked = false;
         state.failed = !good;
@@ -72,6 +76,54 @@ impl Mark {
 pub(crate) enum Form {
     Source,
     Image,
+}
+
+/// When which part of an asset was last made resident, in one form of it, for all its sessions.
+pub(crate) struct Residence {
+    began: Instant,
+    /// A second since `began`, plus one, for each [`PART_PACKETS`]; 0 for never.
+    stamps: Vec<AtomicU32>,
+}
+
+impl Residence {
+    pub(crate) fn new(packets: u64) -> Residence {
+        let parts = packets.div_ceil(PART_PACKETS) as usize;
+        let stamps = (0..parts).map(|_| AtomicU32::new(0)).collect();
+        Residence { began: Instant::now(), stamps }
+    }
+
+    /// Whether all of these packets were made resident within the last second or two.
+    pub(crate) fn is_fresh(&self, packets: &Range<u64>) -> bool {
+        let now = self.now();
+        self.parts(packets).iter().all(|stamp| {
+            let stamp = stamp.load(Ordering::Relaxed);
+            stamp > 0 && now - stamp.min(now) <= FRESH_S
+        })
+    }
+
+    /// These packets, whole parts of the asset, have been made resident now.
+    fn note(&self, packets: &Range<u64>) {
+        let now = self.now();
+        for stamp in self.parts(packets) {
+            stamp.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn parts(&self, packets: &Range<u64>) -> &[AtomicU32] {
+        let end = (packets.end.div_ceil(PART_PACKETS) as usize).min(self.stamps.len());
+        let start = ((packets.start / PART_PACKETS) as usize).min(end);
+        &self.stamps[start..end]
+    }
+
+    fn now(&self) -> u32 {
+        u32::try_from(self.began.elapsed().as_secs() + 1).unwrap_or(u32::MAX)
+    }
+}
+
+/// `packets` grown to whole parts of an asset of `all` packets.
+pub(crate) fn whole_parts(packets: Range<u64>, all: u64) -> Range<u64> {
+    let end = packets.end.next_multiple_of(PART_PACKETS).min(all);
+    packets.start - packets.start % PART_PACKETS..end
 }
 
 /// A request: these packets of this file, for this session.
@@ -166,6 +218,9 @@ impl Shared {
             queue.busy.insert(address(&window));
             drop(queue);
             let good = (self.fetch)(&window);
+            if good {
+                window.source.residence(window.form).note(&window.packets);
+            }
             window.mark.answer(window.packets.clone(), good);
             queue = self.queue.lock().unwrap();
             queue.busy.remove(&address(&window));
@@ -211,6 +266,49 @@ fn file_range(plan: &Plan, packets: &Range<u64>) -> Range<u64> {
     plan.payload(packets.start).file_offset..end.min(plan.file_bytes())
 }
 
+/// 340 kB at the usual packet size: a few loads say whether two seconds are there.
+const PART_PACKETS: u64 = 256;
+/// Pages used this lately are the last that a kernel short of memory takes.
+const FRESH_S: u32 = 1;
 /// Threads. Each waits for one disk request at a time; more than the queue depth of a disk is of no
 /// use.
 const READERS: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_resident_is_known_by_whole_parts() {
+        let residence = Residence::new(1000);
+        assert!(!residence.is_fresh(&(0..1)));
+        residence.note(&whole_parts(300..400, 1000));
+        assert!(residence.is_fresh(&(256..512)));
+        assert!(!residence.is_fresh(&(255..257)), "the part before is not known");
+        assert!(!residence.is_fresh(&(500..513)));
+        residence.note(&whole_parts(600..1000, 1000));
+        assert!(residence.is_fresh(&(256..1000)), "the last part may be a short one");
+    }
+
+    #[test]
+    fn parts_are_whole_up_to_the_assets_end() {
+        assert_eq!(whole_parts(0..1, 1000), 0..256);
+        assert_eq!(whole_parts(256..512, 1000), 256..512);
+        assert_eq!(whole_parts(511..513, 1000), 256..768);
+        assert_eq!(whole_parts(999..1000, 1000), 768..1000);
+    }
+
+    #[test]
+    fn a_mark_grows_by_what_joins_it_and_moves_by_what_does_not() {
+        let mark = Mark::default();
+        mark.answer(0..256, true);
+        mark.answer(256..512, true);
+        assert_eq!((mark.ready_to(3), mark.ready_to(512)), (512, 512));
+        mark.answer(1024..1280, true);
+        assert_eq!((mark.ready_to(3), mark.ready_to(1030)), (3, 1280));
+        mark.answer(768..1536, true);
+        assert_eq!(mark.ready_to(1000), 1536);
+        mark.answer(1536..1792, false);
+        assert!(mark.failed());
+    }
+}

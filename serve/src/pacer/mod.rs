@@ -2,7 +2,7 @@
 //! The pacer: one pinned thread a core, each with a timing wheel of sessions, sending what is due.
 //!
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
-//! slot. A thread sleeps until the next slot with an entry or until a command comes; it waits for
+//! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions. A thread sleeps until the next slot with an entry or until a command comes; it waits for
 //! nothing else: not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not
 //! for the control side (commands come by a queue, events go by a queue). Costs: one futex sleep
 //! per occupied millisecond and thread; per session and burst one [`stream`] step.
@@ -218,6 +218,8 @@ struct Thread {
     events: mpsc::UnboundedSender<Event>,
     streams: HashMap<u64, Stream>,
     wheel: Wheel,
+    /// Sessions are woken at multiples of this.
+    grid_ticks: Tick,
     began: Instant,
     due: Vec<(u64, Tick)>,
 }
@@ -230,6 +232,7 @@ impl Thread {
             events,
             streams: HashMap::new(),
             wheel: Wheel::new(0),
+            grid_ticks: 1,
             began: Instant::now(),
             due: Vec::new(),
         }
@@ -257,13 +260,12 @@ impl Thread {
         match command {
             Command::Add { number, stream } => {
                 self.streams.insert(number, *stream);
+                self.grid_ticks = grid_ticks(self.burst_ticks(), self.streams.len());
             }
             Command::Play { number, play, shift, from, end } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
-                    (stream.play, stream.next, stream.end) = (play, from, end);
-                    stream.shift = shift;
-                    stream.clock = None;
-                    stream.playing = true;
+                    stream.play = play;
+                    stream.play_from(from, end, shift);
                     self.serve(number, true);
                 }
             }
@@ -277,6 +279,7 @@ impl Thread {
             }
             Command::Remove { number } => {
                 self.streams.remove(&number);
+                self.grid_ticks = grid_ticks(self.burst_ticks(), self.streams.len());
             }
             Command::Stop => unreachable!("handled by run"),
         }
@@ -301,12 +304,16 @@ impl Thread {
     fn serve(&mut self, number: u64, fresh: bool) {
         let now = Instant::now();
         let tick = self.tick(now);
-        let burst_ticks = (self.tools.burst.as_millis() as u64).clamp(1, HORIZON_TICKS);
-        let wake = if fresh { self.quiet_tick(tick, burst_ticks) } else { tick + burst_ticks };
+        let burst_ticks = self.burst_ticks();
+        let on_grid = |tick: Tick| tick - tick % self.grid_ticks;
+        let wake = match fresh {
+            true => self.quiet_tick(tick, burst_ticks),
+            false => on_grid(tick + burst_ticks).max(tick + 1),
+        };
         let wake_moment = self.moment(wake);
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let next = match stream.step(now, wake_moment, &mut self.tools) {
-            Step::Sent { due } => wake.max(tick_of(self.began, due)),
+            Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
             Step::Behind => tick + (burst_ticks / CATCH_UP).max(1),
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Over(over) => {
@@ -320,9 +327,15 @@ impl Thread {
         stream.wake = self.wheel.insert(number, next);
     }
 
-    /// The emptiest slot of the coming burst.
+    /// The emptiest slot on the grid in the coming burst.
     fn quiet_tick(&self, now: Tick, burst_ticks: u64) -> Tick {
-        (now + 1..=now + burst_ticks).min_by_key(|&t| self.wheel.load(t)).unwrap_or(now + 1)
+        let first = (now + 1).next_multiple_of(self.grid_ticks);
+        let slots = (first..=now + burst_ticks).step_by(self.grid_ticks as usize);
+        slots.min_by_key(|&tick| self.wheel.load(tick)).unwrap_or(now + 1)
+    }
+
+    fn burst_ticks(&self) -> Tick {
+        (self.tools.burst.as_millis() as u64).clamp(1, HORIZON_TICKS)
     }
 
     fn tick(&self, moment: Instant) -> Tick {
@@ -332,6 +345,13 @@ impl Thread {
     fn moment(&self, tick: Tick) -> Instant {
         self.began + Duration::from_millis(tick)
     }
+}
+
+/// How far apart the slots in use are: a divisor of the burst, so that a burst later is on the grid
+/// again; one tick as soon as there are [`CLUSTER`] sessions for each.
+fn grid_ticks(burst_ticks: Tick, sessions: usize) -> Tick {
+    let widest = (burst_ticks * CLUSTER / (sessions as u64).max(1)).clamp(1, burst_ticks);
+    (1..=widest).rev().find(|ticks| burst_ticks.is_multiple_of(*ticks)).unwrap_or(1)
 }
 
 fn tick_of(began: Instant, moment: Instant) -> Tick {
@@ -375,6 +395,9 @@ fn raise_priority() {
     }
 }
 
+/// Sessions served at a wake where there are so many. More saves little, and what they send in one
+/// go, 13 kB each at 5 Mb/s, must fit the device's queue.
+const CLUSTER: u64 = 32;
 /// Before desktops and builds, behind what the kernel itself runs at -20.
 const PACER_NICE: i32 = -15;
 /// A session that waits for pages or for the socket is looked at again after this, doubled each
@@ -383,3 +406,20 @@ const RETRY_TICKS: u64 = 1;
 const RETRY_DOUBLINGS_MAX: u32 = 5;
 /// A session that is behind is woken so many times a burst until it is not.
 const CATCH_UP: u64 = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_sessions_share_slots_and_many_have_all() {
+        assert_eq!(grid_ticks(20, 0), 20);
+        assert_eq!(grid_ticks(20, 32), 20);
+        assert_eq!(grid_ticks(20, 33), 10, "19 does not divide a burst");
+        assert_eq!(grid_ticks(20, 125), 5);
+        assert_eq!(grid_ticks(20, 640), 1);
+        assert_eq!(grid_ticks(20, 100_000), 1);
+        assert_eq!(grid_ticks(1, 1), 1);
+        assert_eq!(grid_ticks(7, 100), 1);
+    }
+}

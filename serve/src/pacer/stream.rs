@@ -20,7 +20,7 @@ use paths::{Batch, Destination, SendError};
 
 use super::Tools;
 use crate::asset::Source;
-use crate::resident::{Form, Window};
+use crate::resident::{Form, Window, whole_parts};
 use crate::session::{Clock, Link, Shift};
 
 /// What a session looks like to its pacer.
@@ -41,8 +41,17 @@ pub(crate) struct Stream {
     pub(crate) play: u64,
     /// Steps in a row that could send nothing.
     pub(crate) waits: u32,
+    /// What was seen of its marks, in each form of the asset.
+    seen: [Seen; 2],
     /// The tick of the one wheel entry that counts.
     pub(crate) wake: super::wheel::Tick,
+}
+
+/// What a stream saw when it last looked at a mark: enough to go on until `look_at`.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    ready: u64,
+    look_at: u64,
 }
 
 /// What a step came to.
@@ -81,8 +90,17 @@ impl Stream {
             playing: false,
             play: 0,
             waits: 0,
+            seen: [Seen::default(); 2],
             wake: 0,
         }
+    }
+
+    /// From here on: `next` may be anywhere.
+    pub(crate) fn play_from(&mut self, next: u64, end: u64, shift: Shift) {
+        (self.next, self.end, self.shift) = (next, end, shift);
+        self.clock = None;
+        self.seen = [Seen::default(); 2];
+        self.playing = true;
     }
 
     /// Sends what is due before `wake`.
@@ -153,7 +171,7 @@ impl Stream {
 
     /// The form to send in and one past the last packet whose pages are there; asks for more in
     /// time.
-    fn ready(&self, tools: &Tools) -> (Form, u64) {
+    fn ready(&mut self, tools: &Tools) -> (Form, u64) {
         // The image holds the asset's own numbers.
         let imaged = self.shift == Shift::default()
             && tools.image.is_some()
@@ -173,28 +191,44 @@ impl Stream {
         (Form::Source, self.ask_ahead(Form::Source, tools))
     }
 
-    fn ask_ahead(&self, form: Form, tools: &Tools) -> u64 {
+    /// One past the last packet that is there. The mark is shared with readers and lies in memory
+    /// of its own, so it is looked at when half of the window is used up, not at every step.
+    fn ask_ahead(&mut self, form: Form, tools: &Tools) -> u64 {
+        let seen = self.seen[form as usize];
+        if self.next < seen.look_at {
+            return seen.ready;
+        }
         let plan = &self.source.asset.plan;
         let mark = self.mark(form);
-        let ready = mark.ready_to(self.next);
-        if ready < self.end {
-            let ahead = plan.ticks(ready.max(self.next)).saturating_sub(plan.ticks(self.next));
-            if ahead < ticks(WINDOW) / 2 && mark.ask() {
-                let until = plan.ticks(self.next).saturating_add(ticks(WINDOW));
-                let packets = self.window(ready, plan.packets_before(until));
+        let mut ready = mark.ready_to(self.next);
+        let half = ticks(WINDOW) / 2;
+        let now = plan.ticks(self.next);
+        if ready < self.end && plan.ticks(ready.max(self.next)).saturating_sub(now) < half {
+            let until = plan.packets_before(now.saturating_add(ticks(WINDOW)));
+            let packets = self.window(ready, until);
+            if self.source.residence(form).is_fresh(&packets) {
+                mark.answer(packets, true);
+                ready = mark.ready_to(self.next);
+            } else if mark.ask() {
                 let (source, mark) = (self.source.clone(), self.link.mark(form));
                 tools.readers.ask(Window { source, form, packets, mark });
             }
         }
+        let look_at = match ready < self.end {
+            true => plan.packets_before(plan.ticks(ready).saturating_sub(half)).min(ready),
+            false => ready,
+        };
+        self.seen[form as usize] = Seen { ready, look_at };
         ready
     }
 
     /// From `ready` on to `until`, at least one burst's worth of packets and at most
-    /// [`WINDOW_BYTES_MAX`].
+    /// [`WINDOW_BYTES_MAX`], in whole parts of the asset.
     fn window(&self, ready: u64, until: u64) -> Range<u64> {
         let packets_max = WINDOW_BYTES_MAX / 1328;
         let least = ready + PACKETS_MIN;
-        ready..until.clamp(least, ready + packets_max).min(self.end)
+        let wanted = ready..until.clamp(least, ready + packets_max).min(self.end);
+        whole_parts(wanted, self.source.asset.plan.packets())
     }
 
     fn mark(&self, form: Form) -> &crate::resident::Mark {
