@@ -14,6 +14,7 @@
 //! Does not do: hardware counters; a virtual machine seldom has them.
 
 use std::fs;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -91,7 +92,8 @@ impl Meter {
         }
     }
 
-    fn of_kernel_threads(&self) -> Duration {
+    /// What the kernel's own threads have run so far.
+    pub(crate) fn of_kernel_threads(&self) -> Duration {
         let of = |path: &String| -> Option<u64> {
             let text = fs::read_to_string(path).ok()?;
             text.split_whitespace().next()?.parse().ok()
@@ -174,6 +176,40 @@ pub(crate) fn pace() -> Duration {
     thread_time() - began
 }
 
+/// Cores that this process may run on.
+#[derive(Clone)]
+pub(crate) struct Cores(Vec<usize>);
+
+impl Cores {
+    pub(crate) fn allowed() -> Cores {
+        let Ok(set) = sched_getaffinity(None) else { return Cores(vec![0]) };
+        Cores((0..CpuSet::MAX_CPU).filter(|&core| set.is_set(core)).collect())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The last `count` of them, and the others; all of them twice where none is left over.
+    pub(crate) fn split(&self, count: usize) -> (Cores, Cores) {
+        let (others, last) = self.0.split_at(self.count().saturating_sub(count));
+        let others = if others.is_empty() { &self.0 } else { others };
+        (Cores(last.to_vec()), Cores(others.to_vec()))
+    }
+
+    /// Starts a program on these cores.
+    pub(crate) fn start(&self, command: &mut Command) -> std::io::Result<Child> {
+        let own = sched_getaffinity(None)?;
+        let mut set = CpuSet::new();
+        self.0.iter().for_each(|&core| set.set(core));
+        // The child has what the thread has that starts it.
+        sched_setaffinity(None, &set)?;
+        let started = command.spawn();
+        sched_setaffinity(None, &own)?;
+        started
+    }
+}
+
 /// Keeps the calling thread, and those it starts later, to one core: the last one it may use, where
 /// interrupts are fewest; `other` for the one before, if there is one. A thread that wakes another
 /// on the same core sends no interrupt to one that sleeps, which in a virtual machine costs more
@@ -222,6 +258,15 @@ mod tests {
         let apart = apart.join().unwrap();
         let cost = begun.end(apart);
         assert!(cost.process + apart <= process_time() - begun_at, "{cost:?}, apart {apart:?}");
+    }
+
+    #[test]
+    fn cores_are_split_and_shared_when_there_are_too_few() {
+        let cores = Cores(vec![1, 3, 5]);
+        let (server, clients) = cores.split(1);
+        assert_eq!((server.0, clients.0), (vec![5], vec![1, 3]));
+        let (server, clients) = cores.split(3);
+        assert_eq!((server.0, clients.0), (vec![1, 3, 5], vec![1, 3, 5]));
     }
 
     #[test]

@@ -123,6 +123,38 @@ impl Network {
         }
     }
 
+    /// The near end of the veth pair, where a server may listen.
+    pub(crate) const NEAR: Ipv4Addr = VETH.address(1);
+    /// A far address whose datagrams come through the veth pair.
+    pub(crate) const SAMPLED: Ipv4Addr = VETH.address(2);
+    /// A far address whose RTP ends in the sink; everything else comes through the veth pair.
+    pub(crate) const SUNK: Ipv4Addr = VETH.address(3);
+
+    /// For a server with many clients: what it sends from `rtp_port` to [`Network::SUNK`] goes into
+    /// the ifb device that cannot segment, by a policy rule. To the sockets nothing of it shows.
+    pub(crate) fn split(&mut self, rtp_port: u16) -> Result<(), Error> {
+        self.make(&Sink::Veth)?;
+        self.make(&Sink::IfbSoftware)?;
+        let far = self.far.as_ref().expect("just made");
+        let sunk = Self::SUNK.to_string();
+        far.ip(&["addr", "add", &format!("{sunk}/24"), "dev", "far"])?;
+        let (device, table) = (SOFTWARE.device, "100");
+        ip(&["route", "add", &sunk, "dev", device, "table", table])?;
+        let there = hardware(SOFTWARE.number, 3);
+        ip(&["neigh", "add", &sunk, "lladdr", &there, "dev", device, "nud", "permanent"])?;
+        let port = rtp_port.to_string();
+        ip(&["rule", "add", "ipproto", "udp", "sport", &port, "to", &sunk, "lookup", table])
+    }
+
+    /// A command that runs `program` in the second namespace.
+    pub(crate) fn far_command(&self, program: &std::path::Path) -> Command {
+        let far = self.far.as_ref().expect("the veth pair is made first");
+        let id = far.holder.id().to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["--target", &id, "--net", "--"]).arg(program);
+        command
+    }
+
     fn make_veth(&mut self) -> Result<SocketAddr, Error> {
         if self.far.is_none() {
             let holder = Command::new("unshare")
@@ -230,7 +262,7 @@ struct Made {
 }
 
 impl Made {
-    fn address(&self, host: u8) -> Ipv4Addr {
+    const fn address(&self, host: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 99, self.number, host)
     }
 

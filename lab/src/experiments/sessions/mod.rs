@@ -1,98 +1,276 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab sessions`: the installed server with N paced sessions of one 5 Mb/s asset on
-//! loopback.
+//! `pagewire lab sessions`: the installed server with N paced RTSP sessions of a 5 Mb/s asset: what
+//! it costs, how late it is, what it loses, and the largest N that is still timely.
 //!
-//! Every packet of every session is received, its sequence number and its time checked; what the
-//! clients cost runs on the same cores, so the figures are those of a machine that does both jobs.
-//! Lateness is given as the server saw it (due time to send call) and as the clients saw it
-//! (against each session's earliest packet, the delay of the receiving process included: the
-//! strictest reading).
+//! Every session is a real one, set up, paced and kept alive over RTSP and RTCP by `pagewire load`
+//! in a second network namespace. The RTP of all but some goes by a policy rule into an ifb device
+//! that cannot segment, so that the figure is the server's and not that of N clients on the same
+//! machine; the RTP of those some goes through a veth pair to clients that verify every packet and
+//! its time. Packets at the devices and at the clients are compared with those the server counts.
+//! One server a point; the bill is taken in slices of the measured time. Costs some 20 seconds a
+//! point.
 //!
-//! Sources: the study's future work (the largest number of clients that is still timely).
-//! Does not do: search for the largest N; one N a run.
+//! A point is timely when 99.9 % of the packets of every verified session came within 25 ms of
+//! their due time (the session's earliest packet is the reference) and no packet is missing.
+//!
+//! Sources: the study's future work (the largest number of clients with timely playout).
+//! Does not do: several assets, or clients that pause and seek; `pagewire load` can be aimed at any
+//! server.
 
 mod asset;
-mod clients;
+mod load;
 mod server;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::load::{Asked, Load};
+use self::server::{Facts, Server};
 use crate::Options;
 use crate::error::Error;
+use crate::meter::{Cores, Meter};
+use crate::network::{Network, Sink, taken};
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
+use crate::warning::Warning;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
-    let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
-    let seconds = if options.quick { 5 } else { options.seconds.unwrap_or(20) };
-    let sessions = options.sessions.first().copied().unwrap_or(500);
-    // Sessions begin one after the other and must all still run at the end.
-    let asset_s = seconds + START_S_MAX + sessions as u64 / 200;
-    asset::write(&folder.path().join(asset::NAME), asset_s)
-        .map_err(Error::host("writing the asset"))?;
-    raise_descriptor_limit();
-    let server = server::Server::start(folder.path())?;
-    server.wait_for_plan()?;
-    let idle = server.facts()?;
-    let mut clients = clients::Clients::start(server.stream_url(), sessions)?;
-    // The wire image is made while the first seconds are sent.
-    std::thread::sleep(SETTLE);
-    let before = server.facts()?;
-    clients.begin_counting();
-    std::thread::sleep(Duration::from_secs(seconds));
-    let after = server.facts()?;
-    let seen = clients.finish()?;
-    let conditions = vec![
-        format!(
-            "{} sessions of one asset of {:.1} Mb/s for {seconds} s on loopback, every packet \
-             received; {} packets counted",
-            sessions,
-            asset::BITS_PER_SECOND as f64 / 1e6,
-            seen.received
-        ),
-        "bill: processor seconds of the server process per 10⁹ bytes; receiving on loopback runs \
-         partly on the sender's account"
-            .to_owned(),
-    ];
-    let bytes = after.bytes - before.bytes;
-    let bill = (after.processor_seconds - before.processor_seconds) / (bytes as f64 / 1e9);
-    let per_session =
-        (after.memory_bytes as f64 - idle.memory_bytes as f64) / sessions.max(1) as f64 / 1024.0;
-    let ms = |us: u64| us as f64 / 1e3;
-    let lost_on_server = after.sent_before_end(&seen);
-    let rows = vec![
-        row("server", "bill", "s/GB", bill),
-        row("server", "sent, not received", "packets", lost_on_server),
-        row("server", "refused sends", "calls", (after.refused - before.refused) as f64),
-        row("server", "late, median", "ms", ms(after.late_p50_us)),
-        row("server", "late, 99 %", "ms", ms(after.late_p99_us)),
-        row("server", "late, 99.9 %", "ms", ms(after.late_p999_us)),
-        row("server", "late, most", "ms", ms(after.late_max_us)),
-        row("server", "memory a session", "KiB", per_session),
-        row("clients", "lost", "packets", seen.lost as f64),
-        row("clients", "late, median", "ms", ms(seen.late_us.value_at_quantile(0.5))),
-        row("clients", "late, 99 %", "ms", ms(seen.late_us.value_at_quantile(0.99))),
-        row("clients", "late, 99.9 %", "ms", ms(seen.late_us.value_at_quantile(0.999))),
-        row("clients", "later than 25 ms", "%", seen.share_later_than(LATE_US) * 100.0),
-    ];
     let mut results = Results::new("sessions", options.command.clone());
-    (results.notes, results.rows, results.complete) = (conditions, rows, true);
+    let seconds = options.seconds.unwrap_or(if options.quick { 4 } else { 10 }).max(2);
+    let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
+    let asset_s = seconds + 20 + (SESSIONS_MAX as f64 * RAMP_S).ceil() as u64;
+    std::fs::create_dir(folder.path().join("served")).map_err(Error::host("a folder"))?;
+    asset::write(&folder.path().join("served").join(asset::NAME), asset_s)
+        .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
+    let mut network = Network::new()?;
+    network.split(RTP_PORT)?;
+    let bench = Bench { network, folder, seconds, meter: Meter::new(), cores: Cores::allowed() };
+    results.notes.push(format!(
+        "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of the others \
+         into {}; {seconds} s a point; bill: processor seconds of the server and of kernel threads",
+        asset::BITS_PER_SECOND as f64 / 1e6,
+        Sink::IfbSoftware.name(),
+    ));
+    results.complete = true;
+    for cores in bench.core_counts(options) {
+        bench.climb(cores, options, &mut results)?;
+    }
+    results.complete = results.complete && !options.stopped();
     Ok(results)
 }
 
-fn row(member: &str, metric: &str, unit: &str, value: f64) -> Row {
-    Row::new("sessions", member, metric, unit, Figure::of(vec![value]))
+struct Bench {
+    network: Network,
+    folder: tempfile::TempDir,
+    seconds: u64,
+    meter: Meter,
+    cores: Cores,
 }
 
-/// Two sockets a session; the soft limit is raised as far as it goes. Too low is found out by the
-/// first socket that fails.
-fn raise_descriptor_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    let _ = setrlimit(Resource::Nofile, limit);
+/// One number of sessions, measured.
+struct Point {
+    sessions: usize,
+    /// Of each slice of the time.
+    bills: Vec<f64>,
+    cores_used: Vec<f64>,
+    late: Facts,
+    client: serde_json::Value,
+    missing: u64,
+    refused: u64,
+    memory_kib: f64,
 }
 
-const START_S_MAX: u64 = 20;
-const SETTLE: Duration = Duration::from_secs(3);
-const LATE_US: u64 = 25_000;
+impl Point {
+    fn is_timely(&self) -> bool {
+        let verified = &self.client["verified"];
+        verified["timely"] == verified["sessions"]
+            && verified["lost"] == 0
+            && self.client["played"] == self.client["asked"]
+            && self.missing == 0
+    }
+}
+
+impl Bench {
+    /// One core and all of them, unless one number is asked for.
+    fn core_counts(&self, options: &Options) -> Vec<usize> {
+        let all = self.cores.count();
+        match options.cores {
+            Some(cores) => vec![cores.clamp(1, all)],
+            None if all == 1 || options.quick => vec![1],
+            None => vec![1, all],
+        }
+    }
+
+    /// The asked numbers; or the usual ones, and on until one is not timely.
+    fn climb(&self, cores: usize, options: &Options, results: &mut Results) -> Result<(), Error> {
+        let asked = match (&options.sessions[..], options.quick, cores) {
+            ([], true, _) => QUICK.to_vec(),
+            ([], false, 1) => ONE_CORE.to_vec(),
+            ([], false, _) => MANY_CORES.to_vec(),
+            (asked, _, _) => asked.to_vec(),
+        };
+        let searching = options.sessions.is_empty() && !options.quick;
+        let mut most = None;
+        let mut sessions = asked[0];
+        let mut index = 0;
+        while !options.stopped() && sessions <= SESSIONS_MAX {
+            let all = asked.len().max(index + 1);
+            options.progress(index, all, &format!("{sessions} sessions, server on {cores} cores"));
+            let point = match self.measure(sessions, cores) {
+                Ok(point) => point,
+                Err(error) => {
+                    results.complete = false;
+                    let member = format!("server, {sessions} sessions, {cores} cores");
+                    results.warn(Warning::MemberFailed { member, found: error.to_string() });
+                    break;
+                }
+            };
+            let timely = point.is_timely();
+            add(&point, cores, results);
+            if timely {
+                most = Some(sessions);
+            } else if searching {
+                break;
+            }
+            index += 1;
+            sessions = match asked.get(index) {
+                Some(next) => *next,
+                None if searching => sessions + STEP,
+                None => break,
+            };
+        }
+        if let Some(most) = most {
+            let figure = Figure::of(vec![most as f64]);
+            let row = Row::new("sessions", "server", "most timely sessions", "sessions", figure);
+            results.rows.push(row.with("cores", cores));
+        }
+        Ok(())
+    }
+
+    fn measure(&self, sessions: usize, cores: usize) -> Result<Point, Error> {
+        let (for_server, for_clients) = self.cores.split(cores);
+        let server = Server::start(self.folder.path(), &for_server, RTP_PORT)?;
+        server.await_plan()?;
+        let idle = server.facts()?;
+        let url = server.stream_url();
+        let verified = (sessions / VERIFIED_OF).max(VERIFIED_MIN).min(sessions);
+        let sunk = sessions - verified;
+        let ramp = (sunk as f64 * RAMP_S).max(1.0);
+        let asked = |sessions, verified, source, seconds| Asked {
+            url: &url,
+            sessions,
+            verified,
+            source,
+            seconds,
+        };
+        let sink_before = taken(&Sink::IfbSoftware)?.0;
+        let whole = ramp + SETTLE_S + self.seconds as f64;
+        let near = Network::SAMPLED;
+        let asked_few = asked(verified, true, near, whole);
+        let mut few = Load::start(&self.network, &asked_few, &for_clients)?;
+        few.await_event("playing")?;
+        server.await_image()?;
+        let mut many = None;
+        if sunk > 0 {
+            let asked_many = asked(sunk, false, Network::SUNK, self.seconds as f64 + 1.0);
+            let mut load = Load::start(&self.network, &asked_many, &for_clients)?;
+            load.await_event("playing")?;
+            many = Some(load);
+        }
+        let (bills, cores_used) = self.slices(&server)?;
+        let late = server.facts()?;
+        let mut played_too = true;
+        if let Some(many) = &mut many {
+            let result = many.await_event("result")?;
+            played_too = result["played"] == result["asked"];
+        }
+        let mut client = few.await_event("result")?;
+        if !played_too {
+            client["played"] = serde_json::Value::from(0);
+        }
+        let last = server.facts()?;
+        // What was sent through the veth pair the verified clients know from the server's BYE.
+        let by_veth = client["verified"]["packets_in_all"].as_u64().unwrap_or(0);
+        let sunk_packets = taken(&Sink::IfbSoftware)?.0 - sink_before;
+        let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
+        Ok(Point {
+            sessions,
+            bills,
+            cores_used,
+            missing: last.packets.saturating_sub(by_veth + sunk_packets),
+            refused: last.refused,
+            memory_kib: memory / sessions as f64 / 1024.0,
+            late,
+            client,
+        })
+    }
+
+    /// The measured time in slices: the bill of each, and how many cores were at work for it.
+    fn slices(&self, server: &Server) -> Result<(Vec<f64>, Vec<f64>), Error> {
+        let (mut bills, mut used) = (Vec::new(), Vec::new());
+        let slice = Duration::from_secs_f64(self.seconds as f64 / SLICES as f64);
+        let mut before = (server.facts()?, self.meter.of_kernel_threads(), Instant::now());
+        for _ in 0..SLICES {
+            std::thread::sleep(slice);
+            let now = (server.facts()?, self.meter.of_kernel_threads(), Instant::now());
+            let kernel = now.1.saturating_sub(before.1).as_secs_f64();
+            let cost = now.0.processor_seconds - before.0.processor_seconds + kernel;
+            let bytes = now.0.bytes.saturating_sub(before.0.bytes).max(1);
+            bills.push(cost * 1e9 / bytes as f64);
+            used.push(cost / (now.2 - before.2).as_secs_f64());
+            before = now;
+        }
+        Ok((bills, used))
+    }
+}
+
+fn add(point: &Point, cores: usize, results: &mut Results) {
+    let ms = |us: u64| us as f64 / 1e3;
+    let verified = &point.client["verified"];
+    let late = |name: &str| verified["lateness_ms"][name].as_f64().unwrap_or(0.0);
+    let count = |name: &str| verified[name].as_f64().unwrap_or(0.0);
+    let each = point.cores_used.iter().map(|used| used * 1e6 / point.sessions as f64).collect();
+    for (member, metric, unit, samples) in [
+        ("server", "bill", "s/GB", point.bills.clone()),
+        ("server", "cores at work", "of 1", point.cores_used.clone()),
+        ("server", "a session's second", "µs", each),
+        ("server", "late, 99 %", "ms", vec![ms(point.late.late_p99_us)]),
+        ("server", "late, 99.9 %", "ms", vec![ms(point.late.late_p999_us)]),
+        ("server", "missing at the devices", "packets", vec![point.missing as f64]),
+        ("server", "refused sends", "packets", vec![point.refused as f64]),
+        ("server", "memory a session", "KiB", vec![point.memory_kib]),
+        ("clients", "verified sessions", "sessions", vec![count("sessions")]),
+        ("clients", "of them timely", "sessions", vec![count("timely")]),
+        ("clients", "lost", "packets", vec![count("lost")]),
+        ("clients", "late, median", "ms", vec![late("p50")]),
+        ("clients", "late, 99.9 %", "ms", vec![late("p999")]),
+        ("clients", "late, most", "ms", vec![late("max")]),
+    ] {
+        let row = Row::new("sessions", member, metric, unit, Figure::of(samples));
+        let row = row.with("sessions", point.sessions).with("cores", cores);
+        results.rows.push(row.with("sink", Sink::IfbSoftware.name()));
+    }
+    if !point.is_timely() {
+        let line = point.client["broke_first_line"].as_str().unwrap_or("not said");
+        results.notes.push(format!(
+            "{} sessions, server on {cores} of the cores: not timely; broke first: {line}",
+            point.sessions
+        ));
+    }
+}
+
+/// One session in so many has its every packet received and checked: the same share at every point,
+/// as what is received here costs the sender more than what is sunk.
+const VERIFIED_OF: usize = 50;
+const VERIFIED_MIN: usize = 2;
+const ONE_CORE: &[usize] = &[100, 250, 500, 1000, 1500, 2000, 2500];
+const MANY_CORES: &[usize] = &[2500, 3000];
+const QUICK: &[usize] = &[100, 500];
+/// The search beyond the list.
+const STEP: usize = 250;
+const SESSIONS_MAX: usize = 12_000;
+/// Starts are spread so far apart; the load's own default.
+const RAMP_S: f64 = 0.002;
+/// The load lets sessions settle for two seconds, and setting up takes a moment.
+const SETTLE_S: f64 = 3.0;
+const SLICES: usize = 7;
+const RTP_PORT: u16 = 5004;

@@ -3,14 +3,16 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{asset, clients::Seen};
+use super::asset;
 use crate::error::Error;
+use crate::meter::Cores;
+use crate::network::Network;
 
 pub(super) struct Server {
     child: Child,
@@ -18,6 +20,7 @@ pub(super) struct Server {
     _stdout: BufReader<ChildStdout>,
     rtsp: String,
     http: String,
+    images: PathBuf,
 }
 
 /// Figures of the index at one moment.
@@ -27,34 +30,23 @@ pub(super) struct Facts {
     pub(super) refused: u64,
     pub(super) processor_seconds: f64,
     pub(super) memory_bytes: u64,
-    pub(super) late_p50_us: u64,
     pub(super) late_p99_us: u64,
     pub(super) late_p999_us: u64,
-    pub(super) late_max_us: u64,
-}
-
-impl Facts {
-    /// Packets that were sent when these facts were taken and never arrived.
-    pub(super) fn sent_before_end(&self, seen: &Seen) -> f64 {
-        self.packets.saturating_sub(seen.received_in_all) as f64
-    }
 }
 
 impl Server {
-    pub(super) fn start(folder: &Path) -> Result<Server, Error> {
+    /// Serves `folder`/served on these cores, a pacer on each.
+    pub(super) fn start(folder: &Path, cores: &Cores, rtp_port: u16) -> Result<Server, Error> {
         let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
-        let served = folder.join("served");
-        std::fs::create_dir(&served).map_err(Error::host("the served folder"))?;
-        std::fs::rename(folder.join(asset::NAME), served.join(asset::NAME))
-            .map_err(Error::host("the asset"))?;
-        let mut child = Command::new(program)
-            .args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"])
-            .arg(folder.join("cache"))
-            .arg(&served)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(Error::host("starting the server"))?;
+        let cache = folder.join("cache");
+        let any = format!("{}:0", Network::NEAR);
+        let mut command = Command::new(program);
+        command.args(["serve", "--rtsp", &any, "--http", &any, "--path", "wire_sendfile"]);
+        command.args(["--rtp-port", &rtp_port.to_string()]);
+        command.args(["--pacers", &cores.count().to_string()]);
+        command.arg("--cache").arg(&cache).arg(folder.join("served"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = cores.start(&mut command).map_err(Error::host("starting the server"))?;
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut line = String::new();
         stdout.read_line(&mut line).map_err(Error::host("the server's ready line"))?;
@@ -65,14 +57,15 @@ impl Server {
                 found: format!("{line:?}"),
             })
         };
-        Ok(Server { rtsp: address("rtsp://")?, http: address("http://")?, child, _stdout: stdout })
+        let (rtsp, http) = (address("rtsp://")?, address("http://")?);
+        Ok(Server { rtsp, http, child, _stdout: stdout, images: cache.join("images") })
     }
 
     pub(super) fn stream_url(&self) -> String {
         format!("rtsp://{}/{}", self.rtsp, asset::NAME)
     }
 
-    pub(super) fn wait_for_plan(&self) -> Result<(), Error> {
+    pub(super) fn await_plan(&self) -> Result<(), Error> {
         let deadline = Instant::now() + PLAN_WAIT;
         while Instant::now() < deadline {
             if self.index()?["files"][0]["stream"].is_object() {
@@ -81,6 +74,20 @@ impl Server {
             std::thread::sleep(Duration::from_millis(50));
         }
         Err(Error::Host { what: "the asset".to_owned(), found: "not planned".to_owned() })
+    }
+
+    /// Waits until the wire image that the first session asked for has its name.
+    pub(super) fn await_image(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + PLAN_WAIT;
+        while Instant::now() < deadline {
+            let entries = std::fs::read_dir(&self.images).into_iter().flatten().flatten();
+            let mut names = entries.map(|entry| entry.file_name());
+            if names.any(|name| !name.to_string_lossy().ends_with(".tmp")) {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Err(Error::Host { what: "the wire image".to_owned(), found: "not made".to_owned() })
     }
 
     pub(super) fn facts(&self) -> Result<Facts, Error> {
@@ -94,10 +101,8 @@ impl Server {
             refused: count("refused"),
             processor_seconds: server["processor_seconds"].as_f64().unwrap_or(0.0),
             memory_bytes: count("memory_bytes"),
-            late_p50_us: late("p50"),
             late_p99_us: late("p99"),
             late_p999_us: late("p999"),
-            late_max_us: late("max"),
         })
     }
 

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The clients: this program, started as `load` behind the veth pair, and what it says.
+//!
+//! It prints an object a line: `playing` when all sessions play and measuring begins, `measured`
+//! when it has ended, `result` at last.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::meter::Cores;
+use crate::network::Network;
+
+/// A running load.
+pub(super) struct Load {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+    what: String,
+}
+
+/// What is asked of it.
+pub(super) struct Asked<'a> {
+    pub(super) url: &'a str,
+    pub(super) sessions: usize,
+    /// Verifies each; else the sink takes what is sent and only RTSP and RTCP are answered.
+    pub(super) verified: bool,
+    pub(super) source: Ipv4Addr,
+    pub(super) seconds: f64,
+}
+
+impl Load {
+    pub(super) fn start(
+        network: &Network,
+        asked: &Asked<'_>,
+        cores: &Cores,
+    ) -> Result<Load, Error> {
+        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let what = format!("{} sessions of {}", asked.sessions, asked.source);
+        let mut command: Command = network.far_command(&program);
+        command.args(["load", asked.url, "--json", "-"]);
+        command.args(["--sessions", &asked.sessions.to_string()]);
+        command.args(["--sample", if asked.verified { "1" } else { "0" }]);
+        command.args(["--source", &asked.source.to_string()]);
+        command.args(["--seconds", &format!("{:.1}", asked.seconds)]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = cores.start(&mut command).map_err(Error::host(what.clone()))?;
+        let lines = BufReader::new(child.stdout.take().expect("it is piped"));
+        Ok(Load { child, lines, what })
+    }
+
+    /// Reads on to the event of that name.
+    pub(super) fn await_event(&mut self, name: &str) -> Result<Value, Error> {
+        let mut line = String::new();
+        loop {
+            line.clear();
+            let read = self.lines.read_line(&mut line).map_err(Error::host(self.what.clone()))?;
+            if read == 0 {
+                let mut said = String::new();
+                if let Some(mut stderr) = self.child.stderr.take() {
+                    let _ = stderr.read_to_string(&mut said);
+                }
+                let found = format!("no {name}; the load ended: {}", said.trim());
+                return Err(Error::Host { what: self.what.clone(), found });
+            }
+            let event: Value = serde_json::from_str(&line).unwrap_or_default();
+            if event["event"] == name {
+                return Ok(event);
+            }
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        // After its result it has ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
