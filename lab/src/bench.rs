@@ -17,10 +17,10 @@ use paths::{Crossings, Spec, Tally, Transport, Via};
 
 use crate::error::Error;
 use crate::material::{Image, Material};
-use crate::meter::{Cost, Meter, pin};
-use crate::network::{Network, Sink, taken};
-use crate::receiver::{Drain, verify_datagrams, verify_download};
-use crate::sender::{DATAGRAM_BYTES_MAX, Download, Sender};
+use crate::meter::{Cores, Cost, Meter, pin};
+use crate::network::{MTU_BYTES, Network, Sink, taken};
+use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
+use crate::sender::{Crowd, DATAGRAM_BYTES_MAX, Download, Sender};
 
 /// A path with its sizes and its sink, and what was measured.
 pub(crate) struct Case {
@@ -30,6 +30,8 @@ pub(crate) struct Case {
     pub(crate) bytes: u32,
     /// Packets a call may carry; 1 for paths of a packet a call and for downloads.
     pub(crate) segments: u32,
+    /// The packet to go on with.
+    pub(crate) next: u64,
     pub(crate) samples: Vec<Sample>,
     /// Why it is measured no more.
     pub(crate) failed: Option<String>,
@@ -37,7 +39,8 @@ pub(crate) struct Case {
 
 impl Case {
     pub(crate) fn new(spec: &'static Spec, sink: &Sink, bytes: u32, segments: u32) -> Case {
-        Case { spec, sink: sink.clone(), bytes, segments, samples: Vec::new(), failed: None }
+        let (sink, samples) = (sink.clone(), Vec::new());
+        Case { spec, sink, bytes, segments, next: 0, samples, failed: None }
     }
 
     /// Its place in the results.
@@ -104,6 +107,8 @@ pub(crate) struct Sample {
 
 /// What experiments on paths share.
 pub(crate) struct Bench {
+    /// Those of the process before it was pinned to one.
+    pub(crate) cores: Cores,
     pub(crate) network: Network,
     pub(crate) material: Material,
     meter: Meter,
@@ -125,8 +130,18 @@ impl Bench {
     }
 
     pub(crate) fn with(network: Network, material: Material) -> Result<Bench, Error> {
-        pin(false);
-        Ok(Bench { network, material, meter: Meter::new() })
+        let cores = Cores::allowed();
+        pin(&cores, false);
+        Ok(Bench { cores, network, material, meter: Meter::new() })
+    }
+
+    /// Enters the file's pages into this process's tables; seconds per 10⁹ bytes.
+    pub(crate) fn map_file(&self) -> Option<f64> {
+        let file = &self.material.file;
+        let begun = self.meter.begin();
+        file.make_resident(0..file.bytes()).ok()?;
+        let cost = begun.end(Duration::ZERO);
+        Some(cost.process.as_secs_f64() * 1e9 / file.bytes() as f64)
     }
 
     /// Sends some of it to the far end of the veth pair and compares every byte.
@@ -146,7 +161,7 @@ impl Bench {
     /// A timed run of at least `bytes` bytes to `to`; `loop_bill` is subtracted.
     pub(crate) fn time(
         &self,
-        case: &Case,
+        case: &mut Case,
         image: &Image,
         to: SocketAddr,
         (bytes, loop_bill): (u64, f64),
@@ -159,14 +174,17 @@ impl Bench {
 
     fn time_datagrams(
         &self,
-        case: &Case,
+        case: &mut Case,
         image: &Image,
         to: SocketAddr,
         (bytes, loop_bill): (u64, f64),
     ) -> Result<Sample, Error> {
-        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let spec = case.spec;
+        let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
         let sizes = (case.bytes, case.segments);
-        let mut sender = Sender::open(case.spec, &self.material, image, sizes, to)?;
+        let mut sender = Sender::open(spec, &self.material, image, sizes, to)?;
+        // On where the last run ended: nothing is sent twice from a cache that remembers it.
+        sender.next = case.next;
         let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
         sender.first_step().map_err(|error| wrong(error.to_string()))?;
         sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
@@ -176,29 +194,62 @@ impl Bench {
         sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
         let cost = begun.end(Duration::ZERO);
         let tally = since(&sender.tally, &warm);
-        let there = taken(&case.sink)?.1 - before.1;
-        if there < tally.bytes {
-            return Err(wrong(format!("{} bytes sent, {there} at the device", tally.bytes)));
-        }
+        case.next = sender.next;
+        let now = taken(&case.sink)?;
+        check_device(case, &tally, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
         let mut sample = Sample::of(&cost, &tally, tally.packets, Duration::ZERO);
-        sample.bill = (sample.bill - loop_bill).max(0.0);
+        sample.bill -= loop_bill;
+        if sample.bill <= 0.0 {
+            return Err(wrong("the run cost no more than the loop; more bytes a run".to_owned()));
+        }
         Ok(sample)
+    }
+
+    /// The bill of `sockets` destinations that each get a burst in turn, handed over one by one or
+    /// all `at_once`.
+    pub(crate) fn crowd(
+        &self,
+        spec: &'static Spec,
+        image: &Image,
+        to: SocketAddr,
+        (sockets, at_once): (usize, bool),
+    ) -> Result<f64, Error> {
+        let wrong = |error: paths::SendError| Error::Wrong {
+            member: spec.to_string(),
+            found: error.to_string(),
+        };
+        let mut crowd = Crowd::open(spec, &self.material, image, to, sockets)?;
+        crowd.round(at_once).map_err(wrong)?;
+        let warm = crowd.tally;
+        let begun = self.meter.begin();
+        while crowd.tally.bytes - warm.bytes < CROWD_BYTES {
+            crowd.round(at_once).map_err(wrong)?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        Ok(since(&crowd.tally, &warm).bill(cost.billed()).expect("bytes were sent"))
+    }
+
+    /// Where a sink is that has been made.
+    pub(crate) fn address(&self, sink: &Sink) -> Result<SocketAddr, Error> {
+        self.network.address(sink)
     }
 
     fn time_download(&self, case: &Case, bytes: u64) -> Result<Sample, Error> {
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
-        let (drain, to) = Drain::start(&self.network)?;
+        let (listener, to) = listen(&self.network)?;
         let file = &self.material.file;
         let mut download = Download::open(case.spec, file, u64::from(case.bytes), to)?;
+        let drain = Drain::start(listener);
         // Past slow start, and the receiver's window grown.
         download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
         let (warm, warm_steps) = (download.tally, download.steps);
+        // All but what the cork holds back, less than a segment.
+        let warm_receiver = drain.await_bytes(warm.bytes - SEGMENT_BYTES_MAX);
         let begun = self.meter.begin();
         download.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
         download.finish().map_err(Error::host("shutdown"))?;
         let (drained, receiver) = drain.finish()?;
-        // The receiver's whole time, warm-up included, by its share of the bytes.
-        let receiver = receiver.mul_f64(bytes as f64 / drained.max(1) as f64);
+        let receiver = receiver.saturating_sub(warm_receiver);
         let cost = begun.end(receiver);
         let tally = since(&download.tally, &warm);
         if drained != download.tally.bytes {
@@ -245,6 +296,23 @@ impl Sample {
     }
 }
 
+/// That a device took all that was sent, `packets` and `bytes` of it with headers: every packet
+/// where the kernel cuts, and every byte behind headers where it does not.
+fn check_device(case: &Case, tally: &Tally, (packets, bytes): (u64, u64)) -> Result<(), String> {
+    let in_one = case.bytes + IP_AND_UDP_BYTES <= MTU_BYTES;
+    if case.sink == Sink::IfbSoftware && in_one && packets != tally.packets {
+        return Err(format!("{} packets sent, {packets} at the device", tally.packets));
+    }
+    let header_bytes = packets * u64::from(ETHERNET_BYTES + IP_AND_UDP_BYTES);
+    // A fragment has no UDP header, so a part of it may be taken for payload: never the reverse.
+    let there = bytes.saturating_sub(header_bytes);
+    let slack = if in_one { 0 } else { packets * 8 };
+    if there + slack < tally.bytes {
+        return Err(format!("{} bytes sent, {there} at the device", tally.bytes));
+    }
+    Ok(())
+}
+
 /// What was added to a tally.
 fn since(now: &Tally, before: &Tally) -> Tally {
     Tally {
@@ -257,10 +325,11 @@ fn since(now: &Tally, before: &Tally) -> Tally {
     }
 }
 
-/// Ethernet devices' usual limit, and that of the devices made here.
-pub(crate) const MTU_BYTES: u32 = 1500;
 const IP_AND_UDP_BYTES: u32 = 28;
+const ETHERNET_BYTES: u32 = 14;
+const CROWD_BYTES: u64 = 40_000_000;
 const WARM_BATCHES: u64 = 4;
+const SEGMENT_BYTES_MAX: u64 = 65_536;
 const WARM_BYTES: u64 = 16 << 20;
 const LOOP_RUNS: usize = 5;
 const LOOP_PACKETS: u64 = 200_000;

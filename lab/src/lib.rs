@@ -17,6 +17,7 @@
 mod bench;
 mod calibrate;
 mod compare;
+mod course;
 mod error;
 mod experiments;
 mod host;

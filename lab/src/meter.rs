@@ -210,13 +210,12 @@ impl Cores {
     }
 }
 
-/// Keeps the calling thread, and those it starts later, to one core: the last one it may use, where
+/// Keeps the calling thread, and those it starts later, to one core: the last of `cores`, where
 /// interrupts are fewest; `other` for the one before, if there is one. A thread that wakes another
 /// on the same core sends no interrupt to one that sleeps, which in a virtual machine costs more
 /// than sending does; and no time is lost to moving.
-pub(crate) fn pin(other: bool) {
-    let Ok(allowed) = sched_getaffinity(None) else { return };
-    let mut cores = (0..CpuSet::MAX_CPU).rev().filter(|&core| allowed.is_set(core));
+pub(crate) fn pin(cores: &Cores, other: bool) {
+    let mut cores = cores.0.iter().rev().copied();
     let Some(last) = cores.next() else { return };
     let core = if other { cores.next().unwrap_or(last) } else { last };
     let mut set = CpuSet::new();

@@ -19,6 +19,7 @@
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -155,11 +156,23 @@ impl Network {
         command
     }
 
+    /// Where a sink is that has been made.
+    pub(crate) fn address(&self, sink: &Sink) -> Result<SocketAddr, Error> {
+        match sink {
+            Sink::IfbSoftware => Ok(SOFTWARE.sink()),
+            Sink::IfbDevice => Ok(DEVICE.sink()),
+            Sink::Veth => Ok(VETH.sink()),
+            Sink::Interface(name, to) => check_route(name, *to),
+        }
+    }
+
     fn make_veth(&mut self) -> Result<SocketAddr, Error> {
         if self.far.is_none() {
             let holder = Command::new("unshare")
-                .args(["--net", "--", "sleep", "infinity"])
-                .stdin(Stdio::null())
+                // Ends when this process does, however that ends; not by the terminal's Ctrl-C.
+                .args(["--net", "--", "cat"])
+                .process_group(0)
+                .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 .spawn()
                 .map_err(Error::host("unshare --net"))?;
@@ -328,6 +341,17 @@ fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
     }
 }
 
+/// The largest IP packet of a sink's device; Ethernet's where it does not say.
+pub(crate) fn mtu_bytes(sink: &Sink) -> u32 {
+    let file = format!("/sys/class/net/{}/mtu", device(sink));
+    let found = std::fs::read_to_string(file).ok().and_then(|text| text.trim().parse().ok());
+    match sink {
+        Sink::Interface(..) => found.unwrap_or(MTU_BYTES),
+        // Made here; and what /sys shows may be another namespace's.
+        _ => MTU_BYTES,
+    }
+}
+
 /// Packets and bytes that a sink's device was given so far: proof that they were sent.
 pub(crate) fn taken(sink: &Sink) -> Result<(u64, u64), Error> {
     let device = device(sink);
@@ -369,6 +393,8 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), Error> {
 const SOFTWARE: Made = Made { device: "software", number: 1 };
 const DEVICE: Made = Made { device: "device", number: 2 };
 const VETH: Made = Made { device: "near", number: 3 };
+/// Ethernet's, and that of the devices made here.
+pub(crate) const MTU_BYTES: u32 = 1500;
 const SINK_PORT: u16 = 5004;
 /// Two milliseconds each.
 const NAMESPACE_LOOKS: u32 = 1000;

@@ -12,6 +12,8 @@
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -87,13 +89,17 @@ pub(crate) fn verify_download(
     let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
     let (listener, to) = listen(network)?;
     let all = VERIFIED_BYTES.max(3 * step_bytes).min(media.bytes());
+    // Connected before anybody waits for the connection.
+    let mut download = Download::open(spec, media, step_bytes, to)?;
     std::thread::scope(|scope| {
         let reader = scope.spawn(move || compare(&listener, media, all));
-        let mut download = Download::open(spec, media, step_bytes, to)?;
-        download.send_bytes(all).map_err(|error| wrong(error.to_string()))?;
-        download.finish().map_err(Error::host("shutdown"))?;
+        let sent = download.send_bytes(all);
+        let finished = download.finish();
         drop(download);
-        reader.join().expect("it does not panic").map_err(wrong)
+        // What the reader found explains what the sender met.
+        reader.join().expect("it does not panic").map_err(wrong)?;
+        sent.map_err(|error| wrong(error.to_string()))?;
+        finished.map_err(Error::host("shutdown"))
     })
 }
 
@@ -121,17 +127,34 @@ fn compare(listener: &TcpListener, media: &Media, all: u64) -> Result<(), String
 /// A thread that takes in a connection's bytes without copying them.
 pub(crate) struct Drain {
     thread: JoinHandle<std::io::Result<(u64, Duration)>>,
+    so_far: Arc<Progress>,
+}
+
+/// What a drain has taken in, and its processor time for it, in nanoseconds.
+#[derive(Default)]
+struct Progress {
+    bytes: AtomicU64,
+    processor_ns: AtomicU64,
 }
 
 impl Drain {
-    /// Begins to listen; returns where.
-    pub(crate) fn start(network: &Network) -> Result<(Drain, SocketAddr), Error> {
-        let (listener, to) = listen(network)?;
+    /// Takes in the connection that waits at `listener`.
+    pub(crate) fn start(listener: TcpListener) -> Drain {
+        let so_far = Arc::new(Progress::default());
+        let told = so_far.clone();
         let thread = std::thread::spawn(move || {
             let (connection, _) = listener.accept()?;
-            drain(&connection)
+            drain(&connection, &told)
         });
-        Ok((Drain { thread }, to))
+        Drain { thread, so_far }
+    }
+
+    /// Waits until so many bytes have been taken in (or it has ended): its processor time by then.
+    pub(crate) fn await_bytes(&self, bytes: u64) -> Duration {
+        while self.so_far.bytes.load(Ordering::Acquire) < bytes && !self.thread.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Duration::from_nanos(self.so_far.processor_ns.load(Ordering::Acquire))
     }
 
     /// Waits for the connection's end: bytes taken in, and the thread's processor time.
@@ -141,20 +164,26 @@ impl Drain {
     }
 }
 
-fn drain(connection: &TcpStream) -> std::io::Result<(u64, Duration)> {
+fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Duration)> {
     let mut room = vec![0_u8; DRAIN_BYTES];
     let mut all = 0;
     loop {
         match recv(connection, &mut room, RecvFlags::TRUNC) {
             Ok((_, 0)) => return Ok((all, thread_time())),
-            Ok((_, bytes)) => all += bytes as u64,
+            Ok((_, bytes)) => {
+                all += bytes as u64;
+                // A clock call a chunk of up to a mebibyte.
+                told.processor_ns.store(thread_time().as_nanos() as u64, Ordering::Release);
+                told.bytes.store(all, Ordering::Release);
+            }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Error> {
+/// A listening socket at the far end, and where it is.
+pub(crate) fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Error> {
     let listener = network.far_tcp()?;
     let to = listener.local_addr().map_err(Error::host("the listening socket"))?;
     Ok((listener, to))

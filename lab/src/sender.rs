@@ -3,7 +3,8 @@
 //!
 //! The loop is what a server's is, less the pacing: headers are made, a batch is put together, the
 //! path is called; a full socket is waited for by poll(2). What the loop itself costs is measured
-//! with a path that sends nothing ([`Nothing`]) and subtracted from every bill.
+//! with a path that sends nothing ([`Nothing`]) and subtracted from every bill. Headers are not of
+//! the loop: a path that needs them pays for them, as a server does.
 //!
 //! Sources: the study's section 3.3 to 3.5.
 //! Does not do: time anything.
@@ -12,8 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use paths::{
-    Batch, Destination, DownloadPath, Feed, Media, Open, Piece, SendError, Spec, StreamPath, Tally,
-    Transport, Unframed,
+    Batch, Destination, DownloadPath, Due, Feed, Media, Open, Piece, SendError, Spec, StreamPath,
+    Tally, Transport, Unframed,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -33,7 +34,8 @@ pub(crate) struct Sender<'a> {
     datagram_bytes: u32,
     packets: u64,
     batch_packets: u32,
-    next: u64,
+    /// The packet to go on with.
+    pub(crate) next: u64,
     heads: Vec<u8>,
     pub(crate) tally: Tally,
 }
@@ -195,6 +197,79 @@ impl<'a> Sender<'a> {
     }
 }
 
+/// Many destinations on one thread, each with its burst of the wire image or the file.
+pub(crate) struct Crowd<'a> {
+    path: Box<dyn StreamPath>,
+    to: Vec<Destination>,
+    media: &'a Media,
+    form: Layout,
+    next: u64,
+    pub(crate) tally: Tally,
+}
+
+impl<'a> Crowd<'a> {
+    pub(crate) fn open(
+        spec: &'static Spec,
+        material: &'a Material,
+        image: &'a Image,
+        to: SocketAddr,
+        sockets: usize,
+    ) -> Result<Crowd<'a>, Error> {
+        let sizes = (CROWD_DATAGRAM_BYTES, CROWD_BURST);
+        let Sender { path, to: first, media, form, .. } =
+            Sender::open(spec, material, image, sizes, to)?;
+        let mut destinations = vec![first];
+        for _ in 1..sockets {
+            // A path for each would be a ring or a buffer for each.
+            destinations.push(Sender::of_nothing(material, sizes, to)?.to);
+        }
+        Ok(Crowd { path, to: destinations, media, form, next: 0, tally: Tally::default() })
+    }
+
+    /// A burst to each; what a full socket did not take is left out.
+    pub(crate) fn round(&mut self, at_once: bool) -> Result<(), SendError> {
+        let packet_bytes = match self.form {
+            Layout::Gathered => u64::from(CROWD_DATAGRAM_BYTES - HEADER_BYTES),
+            Layout::Image => u64::from(CROWD_DATAGRAM_BYTES),
+        };
+        let burst = u64::from(CROWD_BURST);
+        let packets = self.media.bytes() / packet_bytes - burst;
+        let firsts: Vec<u64> =
+            (0..self.to.len() as u64).map(|n| (self.next + n * CROWD_APART) % packets).collect();
+        self.next += burst;
+        let heads: Vec<Vec<u8>> = match self.form {
+            Layout::Gathered => {
+                firsts.iter().map(|&f| (f..f + burst).flat_map(header).collect()).collect()
+            }
+            Layout::Image => Vec::new(),
+        };
+        let bytes = burst * packet_bytes;
+        let pieces: Vec<[Piece; 1]> =
+            firsts.iter().map(|f| [Piece { offset: f * packet_bytes, bytes }]).collect();
+        let (media, form, size) = (self.media, self.form, CROWD_DATAGRAM_BYTES);
+        let batch = |n: usize| match form {
+            Layout::Gathered => Batch::gathered(media, CROWD_BURST, size, &heads[n], &pieces[n]),
+            Layout::Image => Batch::image(media, CROWD_BURST, size, pieces[n][0].offset, bytes),
+        };
+        let mut dues: Vec<Due<'_>> =
+            self.to.iter_mut().enumerate().map(|(n, to)| Due::new(batch(n), to)).collect();
+        if at_once {
+            self.path.send_all(&mut dues, &mut self.tally);
+        } else {
+            for due in &mut dues {
+                due.outcome = self.path.send(&due.batch, due.to, &mut self.tally);
+            }
+        }
+        for due in dues {
+            match due.outcome {
+                Ok(_) | Err(SendError::Blocked) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A path that sends nothing: what is left of a run is the loop.
 struct Nothing;
 
@@ -265,6 +340,10 @@ impl<'a> Download<'a> {
     }
 }
 
+/// Sockets of a crowd get the usual packets, a burst of 20 ms of 5 Mb/s, from places apart.
+const CROWD_DATAGRAM_BYTES: u32 = 1328;
+const CROWD_BURST: u32 = 10;
+const CROWD_APART: u64 = 1489;
 /// Two seconds in all.
 const QUEUE_LOOKS: u32 = 200;
 const QUEUE_LOOK: std::time::Duration = std::time::Duration::from_millis(10);

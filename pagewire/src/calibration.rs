@@ -57,8 +57,20 @@ impl Subject {
     fn key(&self) -> String {
         let host = HostFacts::here();
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let setting = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        // What a path may do depends on who runs it.
+        let limits = setting("/proc/self/limits");
+        let locked = limits.lines().find(|line| line.starts_with("Max locked memory"));
+        let status = setting("/proc/self/status");
+        let user = status.lines().find(|line| line.starts_with("Uid:"));
+        let rights = [
+            user.unwrap_or("").split_whitespace().nth(1).unwrap_or("").to_owned(),
+            locked.unwrap_or("").split_whitespace().nth(3).unwrap_or("").to_owned(),
+            setting("/proc/sys/kernel/io_uring_disabled"),
+        ];
         format!(
-            "machine {}\nkernel {}\nprocessor {} ({} cores)\ninterface {}, {}\nprogram {} {}\n",
+            "machine {}\nkernel {}\nprocessor {} ({} cores)\ninterface {}, {}\nprogram {} {}\n\
+             user {}\n",
             machine.trim(),
             host.kernel,
             host.processor,
@@ -66,7 +78,8 @@ impl Subject {
             self.interface,
             if self.segments { "segments UDP" } else { "does not segment UDP" },
             env!("CARGO_PKG_VERSION"),
-            lab::COMMIT
+            lab::COMMIT,
+            rights.join(" ")
         )
     }
 }

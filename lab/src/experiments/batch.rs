@@ -2,7 +2,8 @@
 //! `pagewire lab batch`: how many packets a call should carry: its bill against the gap it leaves
 //! between packets at the receiver.
 //!
-//! The bill is that of `paths`, over the number of packets a call carries. The gap is taken with a
+//! The bill is that of `paths`, over the number of packets a call carries; and that of 64 sockets
+//! served in turn, their bursts handed over one by one or all at once. The gap is taken with a
 //! stream paced to 50 Mb/s: a call every so many packets, when its last is due, through a veth pair
 //! to a receiver that polls without sleeping on another core and takes the time of each packet. A
 //! burst comes at once and is followed by its own length of silence, which a receiver's buffer has
@@ -19,44 +20,45 @@ use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
 
 use crate::Options;
 use crate::bench::{Bench, Case};
+use crate::course::{Course, Group, Scale};
 use crate::error::Error;
 use crate::material::Image;
+use crate::meter::pin;
 use crate::network::Sink;
 use crate::results::{Results, Row};
 use crate::sender::Sender;
 use crate::statistics::Figure;
-use crate::warning::Warning;
 
 use super::paths::USUAL_BYTES;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("batch", options.command.clone());
-    let rounds = options.rounds.unwrap_or(if options.quick { 3 } else { 7 }).max(1);
+    results.complete = true;
+    let (rounds, bytes) = if options.quick { (3, QUICK_BYTES) } else { (7, FULL_BYTES) };
+    let scale = Scale { rounds: options.rounds.unwrap_or(rounds).max(1), bytes };
     let counts = if options.quick { QUICK_COUNTS } else { COUNTS };
-    let mut bench = Bench::new(&options.sinks)?;
-    let image = bench.material.image(USUAL_BYTES)?;
     let members = members(options, &mut results);
     if members.is_empty() {
         return Err(Error::nothing_to_measure(options));
     }
-    bench.network.make(&Sink::Veth)?;
+    let mut bench = Bench::new(&options.sinks)?;
     let sinks = options.sinks_or(&[Sink::IfbSoftware, Sink::IfbDevice]);
-    let mut cases = Vec::new();
-    for (spec, count) in members.iter().flat_map(|spec| counts.iter().map(move |n| (*spec, *n))) {
-        cases.extend(sinks.iter().map(|sink| Case::new(spec, sink, USUAL_BYTES, count)));
-    }
-    let mut course = Course { options, done: 0, of: cases.len() * (rounds + 1) };
-    results.notes.push(format!(
-        "{rounds} rounds of {} MB a case, interleaved; gaps of a stream of {} Mb/s for {} ms a \
-         round through a veth pair, the receiver polling",
-        RUN_BYTES / 1_000_000,
-        STREAM_BITS_PER_SECOND / 1_000_000,
-        GAP_RUN.as_millis()
-    ));
-    course.bills(&mut bench, &image, &mut cases, rounds, &mut results)?;
-    course.gaps(&bench, &image, &members, counts, &mut results)?;
+    let groups: Vec<Group> = sinks.iter().map(|sink| group(&members, counts, sink)).collect();
+    Course::new(options, scale, &groups).run(&mut bench, groups, &mut results)?;
+    let image = bench.material.image(USUAL_BYTES)?;
+    let mut extra = Extra { options, bench: &bench, image: &image, results: &mut results };
+    extra.together(&members, &sinks)?;
+    extra.gaps(&members, counts)?;
     results.complete = results.complete && !options.stopped();
     Ok(results)
+}
+
+/// Every member at every number of packets a call.
+fn group(members: &[&'static Spec], counts: &[u32], sink: &Sink) -> Group {
+    let cases = members
+        .iter()
+        .flat_map(|spec| counts.iter().map(|&count| Case::new(spec, sink, USUAL_BYTES, count)));
+    Group { sink: sink.clone(), bytes: USUAL_BYTES, cases: cases.collect() }
 }
 
 /// Paths that can carry more than a packet a call, by socket.
@@ -78,101 +80,92 @@ fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
     members
 }
 
-struct Course<'a> {
+/// What is measured beside the bill of one session.
+struct Extra<'a> {
     options: &'a Options,
-    done: usize,
-    of: usize,
+    bench: &'a Bench,
+    image: &'a Image,
+    results: &'a mut Results,
 }
 
-impl Course<'_> {
-    fn tick(&mut self, what: &str) {
-        self.options.progress(self.done, self.of, what);
-        self.done += 1;
-    }
-
-    fn bills(
-        &mut self,
-        bench: &mut Bench,
-        image: &Image,
-        cases: &mut [Case],
-        rounds: usize,
-        results: &mut Results,
-    ) -> Result<(), Error> {
-        for case in cases.iter_mut() {
-            if let Err(error) = bench.verify(case, image) {
-                case.failed = Some(error.to_string());
-            }
-        }
-        for _ in 0..rounds {
-            for case in cases.iter_mut() {
-                self.tick(&case.title());
-                if self.options.stopped() || case.failed.is_some() {
-                    continue;
-                }
-                let to = bench.network.make(&case.sink)?;
-                match bench.time(case, image, to, (RUN_BYTES, 0.0)) {
-                    Ok(sample) => case.samples.push(sample),
-                    Err(error) => case.failed = Some(error.to_string()),
+impl Extra<'_> {
+    /// The bill with many sessions handed over at once ([`paths::StreamPath::send_all`]).
+    fn together(&mut self, members: &[&'static Spec], sinks: &[Sink]) -> Result<(), Error> {
+        self.results.notes.push(format!(
+            "sessions=1 hands over a session's burst at a time, sessions={CROWD} those of so many; \
+             both send to {CROWD} sockets in turn, {CROWD_PACKETS} packets each"
+        ));
+        for sink in sinks {
+            let to = self.bench.address(sink)?;
+            let mut bills = vec![(Vec::new(), Vec::new()); members.len()];
+            for round in 0..=CROWD_ROUNDS {
+                for (spec, (alone, together)) in members.iter().zip(&mut bills) {
+                    if self.options.stopped() {
+                        return Ok(());
+                    }
+                    let what = format!("{spec}, {CROWD} sessions, {}", sink.name());
+                    self.options.progress(round, CROWD_ROUNDS + 1, &what);
+                    for (at_once, bills) in [(false, alone), (true, together)] {
+                        let bill = self.bench.crowd(spec, self.image, to, (CROWD, at_once))?;
+                        if round > 0 {
+                            bills.push(bill);
+                        }
+                    }
                 }
             }
-        }
-        results.complete = true;
-        for case in cases.iter() {
-            if let Some(found) = &case.failed {
-                results.complete = false;
-                let (member, found) = (case.title(), found.clone());
-                results.warn(Warning::MemberFailed { member, found });
+            let metric = "bill of 64 sockets";
+            for (spec, (alone, together)) in members.iter().zip(bills) {
+                for (sessions, bills) in [(1, alone), (CROWD, together)] {
+                    let row = row(spec, CROWD_PACKETS, sink.name(), (metric, "s/GB"), bills);
+                    self.results.rows.push(row.with("sessions", sessions));
+                }
             }
-            if case.samples.is_empty() {
-                continue;
-            }
-            let bills = case.samples.iter().map(|sample| sample.bill).collect();
-            results.rows.push(row(
-                case.spec,
-                case.segments,
-                case.sink.name(),
-                "bill",
-                "s/GB",
-                bills,
-            ));
         }
         Ok(())
     }
 
-    fn gaps(
-        &mut self,
-        bench: &Bench,
-        image: &Image,
-        members: &[&'static Spec],
-        counts: &[u32],
-        results: &mut Results,
-    ) -> Result<(), Error> {
-        for &spec in members {
-            for &count in counts {
-                self.tick(&format!("{spec}, gaps of bursts of {count}"));
+    fn gaps(&mut self, members: &[&'static Spec], counts: &[u32]) -> Result<(), Error> {
+        if self.bench.cores.count() < 2 {
+            let note = "skip: gaps between packets need a second core for the receiver";
+            self.results.notes.push(note.to_owned());
+            return Ok(());
+        }
+        self.results.notes.push(format!(
+            "gaps of a stream of {} Mb/s, {} ms a round, the receiver polling on another core",
+            STREAM_BITS_PER_SECOND / 1_000_000,
+            GAP_RUN.as_millis()
+        ));
+        let of = members.len() * counts.len();
+        for (index, &spec) in members.iter().enumerate() {
+            for (place, &count) in counts.iter().enumerate() {
+                let what = format!("{spec}, gaps of bursts of {count}");
+                self.options.progress(index * counts.len() + place, of, &what);
                 let (mut middle, mut most) = (Vec::new(), Vec::new());
                 for _ in 0..GAP_ROUNDS {
                     if self.options.stopped() {
-                        break;
+                        return Ok(());
                     }
-                    let gaps = gaps_of(spec, bench, image, count)?;
+                    let gaps = gaps_of(spec, self.bench, self.image, count)?;
                     let at = |share: f64| gaps[((gaps.len() - 1) as f64 * share) as usize];
                     middle.push(at(0.5));
                     most.push(at(0.999));
                 }
-                if middle.is_empty() {
-                    continue;
-                }
                 let sink = Sink::Veth.name();
-                results.rows.push(row(spec, count, sink, "gap, median", "µs", middle));
-                results.rows.push(row(spec, count, sink, "gap, 99.9 %", "µs", most));
+                self.results.rows.push(row(spec, count, sink, ("gap, median", "µs"), middle));
+                self.results.rows.push(row(spec, count, sink, ("gap, 99.9 %", "µs"), most));
             }
         }
         Ok(())
     }
 }
 
-fn row(spec: &Spec, count: u32, sink: &str, metric: &str, unit: &str, samples: Vec<f64>) -> Row {
+fn row(
+    spec: &Spec,
+    count: u32,
+    sink: &str,
+    (metric, unit): (&str, &str),
+    samples: Vec<f64>,
+) -> Row {
     Row::new("batch", spec.name, metric, unit, Figure::of(samples))
         .with("transport", spec.transport)
         .with("bytes", USUAL_BYTES)
@@ -196,6 +189,7 @@ fn gaps_of(
     let over = AtomicBool::new(false);
     let arrivals = std::thread::scope(|scope| {
         let poller = scope.spawn(|| {
+            pin(&bench.cores, true);
             let mut arrivals = Vec::with_capacity(ARRIVALS_MAX);
             let mut buffer = [0; 2048];
             while arrivals.len() < ARRIVALS_MAX {
@@ -245,7 +239,13 @@ fn send_paced(sender: &mut Sender<'_>, count: u32) -> Result<(), paths::SendErro
 
 const COUNTS: &[u32] = &[1, 2, 4, 7, 10, 16, 24, 32, 44];
 const QUICK_COUNTS: &[u32] = &[1, 10, 44];
-const RUN_BYTES: u64 = 40_000_000;
+const FULL_BYTES: u64 = 280_000_000;
+const QUICK_BYTES: u64 = 60_000_000;
+/// Sessions of a thread that may be due in the same millisecond.
+const CROWD: usize = 64;
+/// A burst of 20 ms of 5 Mb/s.
+const CROWD_PACKETS: u32 = 10;
+const CROWD_ROUNDS: usize = 7;
 const STREAM_BITS_PER_SECOND: u64 = 50_000_000;
 const GAP_RUN: Duration = Duration::from_millis(250);
 const GAP_ROUNDS: usize = 3;

@@ -65,6 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     for media in [&bench.material.file, &image.media] {
         media.file().sync_all().map_err(Error::host("fsync"))?;
     }
+    refuse_memory(&bench)?;
     let sink = options.sinks_or(&[Sink::IfbSoftware]).remove(0);
     let to = bench.network.make(&sink)?;
     let members = members(options, &mut results);
@@ -114,6 +115,18 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     results.complete = !options.stopped();
     Ok(results)
+}
+
+/// A file system in memory has nothing cold to read.
+fn refuse_memory(bench: &Bench) -> Result<(), Error> {
+    let facts = rustix::fs::fstatfs(bench.material.file.file());
+    match facts {
+        Ok(facts) if facts.f_type == TMPFS_MAGIC => Err(Error::Unavailable {
+            need: "a temporary folder on a disk",
+            found: "it is in memory (tmpfs); set TMPDIR to a folder on a disk".to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
@@ -203,5 +216,7 @@ const MEMBERS: &[&str] = &["read_writev", "mmap_gso", "wire_sendfile"];
 const SEGMENTS: u32 = 44;
 const WINDOW_BYTES: u64 = 4 << 20;
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
+/// linux/magic.h.
+const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 /// Pages that the drop left: more says that something holds them.
 const RESIDENT_MAX: f64 = 0.02;

@@ -17,7 +17,7 @@ use crate::network::Network;
 pub(super) struct Server {
     child: Child,
     /// Kept open: a server whose ready line nobody reads must not get SIGPIPE.
-    _stdout: BufReader<ChildStdout>,
+    stdout: BufReader<ChildStdout>,
     rtsp: String,
     http: String,
     images: PathBuf,
@@ -47,9 +47,12 @@ impl Server {
         command.arg("--cache").arg(&cache).arg(folder.join("served"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = cores.start(&mut command).map_err(Error::host("starting the server"))?;
-        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let (rtsp, http) = (String::new(), String::new());
+        // Stopped by its Drop from here on, whatever it says.
+        let mut server = Server { child, stdout, rtsp, http, images: cache.join("images") };
         let mut line = String::new();
-        stdout.read_line(&mut line).map_err(Error::host("the server's ready line"))?;
+        server.stdout.read_line(&mut line).map_err(Error::host("the server's ready line"))?;
         let address = |scheme: &str| {
             let word = line.split_whitespace().find(|word| word.starts_with(scheme));
             word.map(|word| word[scheme.len()..].to_owned()).ok_or_else(|| Error::Host {
@@ -57,8 +60,8 @@ impl Server {
                 found: format!("{line:?}"),
             })
         };
-        let (rtsp, http) = (address("rtsp://")?, address("http://")?);
-        Ok(Server { rtsp, http, child, _stdout: stdout, images: cache.join("images") })
+        (server.rtsp, server.http) = (address("rtsp://")?, address("http://")?);
+        Ok(server)
     }
 
     pub(super) fn stream_url(&self) -> String {
