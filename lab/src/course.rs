@@ -221,7 +221,7 @@ impl<'a> Course<'a> {
             }
             if case.spec.transport == Transport::Tcp {
                 let receiver = figure(|sample| sample.receiver);
-                results.rows.push(row("receiver", "s/GB", receiver));
+                results.rows.push(row("of it, the receiving end", "s/GB", receiver));
             }
             self.warn_of(case, loop_bills, results);
         }

@@ -2,7 +2,7 @@
 //! What a run cost the processor, wherever the kernel did the work.
 //!
 //! Three accounts. *Process*: user and system time of this process's threads, as getrusage(2) has
-//! them (to the nanosecond by CLOCK_PROCESS_CPUTIME_ID), less that of a receiving thread; io_uring
+//! them (to the nanosecond by CLOCK_PROCESS_CPUTIME_ID); a receiving thread's is in it, io_uring
 //! workers are threads of the process and so are in it, as is what softirqs do on a system call's
 //! back. *Kernel threads*: what ksoftirqd and kworkers ran meanwhile, from schedstat, in
 //! nanoseconds. *Everything*: what all processors did not spend idle, from /proc/stat, in
