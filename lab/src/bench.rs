@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use paths::{Crossings, Spec, Tally, Transport, Via};
+use paths::{Spec, Tally, Transport, Via};
 
 use crate::error::Error;
 use crate::material::{Image, Material};
 use crate::meter::{Cores, Cost, Meter, pin};
 use crate::network::{MTU_BYTES, Network, Sink, taken};
 use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
-use crate::sender::{Crowd, DATAGRAM_BYTES_MAX, Download, Sender};
+use crate::sender::{Crowd, Download, Sender};
 
 /// A path with its sizes and its sink, and what was measured.
 pub(crate) struct Case {
@@ -67,21 +67,6 @@ impl Case {
     pub(crate) fn fits(&self, mtu_bytes: u32) -> bool {
         let frames = matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. });
         !frames || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
-    }
-
-    /// Calls a packet (a step, over TCP) and copies a byte that the path claims for these sizes.
-    pub(crate) fn claimed(&self) -> (f64, f64) {
-        let batch = f64::from(self.segments.min(DATAGRAM_BYTES_MAX / self.bytes.max(1)).max(1));
-        let calls = match self.spec.crossings {
-            Crossings::PerPacket(calls) | Crossings::PerStep(calls) => f64::from(calls),
-            Crossings::PerRun(calls) | Crossings::PerBatch(calls) => f64::from(calls) / batch,
-        };
-        let gathered =
-            matches!(self.spec.open, paths::Open::Stream { feed: paths::Feed::Gathered, .. });
-        let headers = if gathered { 12.0 / f64::from(self.bytes) } else { 0.0 };
-        let copies = f64::from(self.spec.copies_per_byte) * (1.0 - headers)
-            + f64::from(self.spec.header_copies) * headers;
-        (calls, copies)
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use paths::Transport;
 
 use crate::bench::{Bench, Case, Sample};
+use crate::claims::Claims;
 use crate::error::Error;
 use crate::experiments::paths::USUAL_BYTES;
 use crate::material::{Image, Material};
@@ -266,14 +267,14 @@ impl<'a> Course<'a> {
             results.warn(Warning::InstrumentLarge { member: member.clone(), metric, share });
         }
         if case.bytes == USUAL_BYTES || case.spec.transport == Transport::Tcp {
-            let (calls, copies) = case.claimed();
+            let Claims { calls, copies } = Claims::of(case.spec, case.bytes, case.segments);
             for (claim, claimed, of) in [
                 ("calls", calls, (|sample: &Sample| sample.calls) as fn(&Sample) -> f64),
                 ("copies", copies, |sample| sample.copies),
             ] {
                 let counted = Figure::of(case.samples.iter().map(of).collect()).median;
                 self.claims += 1;
-                if (counted - claimed).abs() > CLAIM_TOLERANCE * claimed.max(CLAIM_LEAST) {
+                if !Claims::met(claimed, counted) {
                     let (member, claim) = (case.title(), claim.to_owned());
                     results.warn(Warning::ClaimNotMet { member, claim, claimed, counted });
                 } else {
@@ -318,7 +319,3 @@ const OTHERS_MAX: f64 = 0.05;
 /// Below it the work stayed in the process.
 const ELSEWHERE_MIN: f64 = 0.01;
 const STOLEN_MAX: f64 = 0.01;
-/// The first batch sets an option; a byte in a thousand is a retry.
-const CLAIM_TOLERANCE: f64 = 0.02;
-/// A claim of none is met by less than this.
-const CLAIM_LEAST: f64 = 0.05;

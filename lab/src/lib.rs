@@ -16,6 +16,7 @@
 
 mod bench;
 mod calibrate;
+mod claims;
 mod compare;
 mod course;
 mod error;
@@ -34,6 +35,7 @@ mod statistics;
 mod warning;
 
 pub use calibrate::{BURSTS, Rank, calibrate};
+pub use claims::Claims;
 pub use compare::{Change, Comparison, Verdict, compare};
 pub use error::Error;
 pub use experiments::{EXPERIMENTS, Experiment, find};

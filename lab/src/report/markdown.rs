@@ -60,9 +60,12 @@ fn table(text: &mut String, section: &Section<'_>, ratios: &Ratios<'_>, doubts: 
         let (label, median) = (escape(&section.label(row)), number(row.figure.median));
         let _ = write!(text, "| {label} | {median} | {} |", spread(row));
         for column in &columns {
-            let ratio = ratios.beside(row, column);
-            let ratio = ratio.map(|ratio| number(ratio.figure.median)).unwrap_or_default();
-            let _ = write!(text, " {ratio} |");
+            let Some(ratio) = ratios.beside(row, column) else {
+                text.push_str("  |");
+                continue;
+            };
+            let (value, marks) = (number(ratio.figure.median), marks(&doubts.of_row(ratio)));
+            let _ = write!(text, " {} |", format!("{value} {marks}").trim_end());
         }
         if any_marks {
             let _ = write!(text, " {} |", marks(&doubts.of_row(row)));

@@ -32,7 +32,7 @@ use crate::results::{Results, Row};
 use crate::warning::{About, Percent, Warning};
 
 /// Three significant digits, without an exponent where that is readable.
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     let magnitude = value.abs();
     if magnitude == 0.0 {
         return "0".to_owned();
