@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of warnings in docs/measuring.md is the list in the code.
+//! What the documents say of warnings and measurements is what the code and the committed
+//! measurement files say.
 //!
-//! `UPDATE=1 cargo test -p lab --test documents` writes it anew.
+//! Between markers, docs/measuring.md has the warnings; docs/measurements.md has the tables of
+//! docs/measurements/*.json, and README.md the picture of paths.json.
+//! `UPDATE=1 cargo test -p lab --test documents` writes them anew. A measurement file that is not
+//! there has no table, and the test says so.
+//!
+//! Does not do: measure. A figure changes when a new file is committed.
 #![forbid(unsafe_code)]
 
+mod claims;
+mod document;
+mod grid;
+mod measurements;
+mod picture;
+mod study;
+
 use std::fmt::Write;
-use std::path::Path;
 
 use lab::Warning;
 
 #[test]
 fn the_list_of_warnings_is_current() {
-    let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/measuring.md");
-    let text = std::fs::read_to_string(&document).unwrap();
-    let begin = text.find(BEGIN).expect("the marker") + BEGIN.len();
-    let begin = begin + text[begin..].find('\n').expect("the marker's line ends") + 1;
-    let end = text.find(END).expect("the end marker");
-    let expected = list();
-    if std::env::var_os("UPDATE").is_some() {
-        let updated = format!("{}{expected}{}", &text[..begin], &text[end..]);
-        std::fs::write(&document, updated).unwrap();
-        return;
-    }
-    assert_eq!(text[begin..end], expected, "run this test with UPDATE=1");
-}
-
-fn list() -> String {
     let mut list = String::new();
     for warning in Warning::examples() {
         let _ = writeln!(list, "\n    {warning}\n\nCure: {}.", warning.cure());
     }
     list.push('\n');
-    list
+    document::check("docs/measuring.md", "warnings", &list);
 }
 
-const BEGIN: &str = "<!-- warnings:";
-const END: &str = "<!-- end of warnings -->";
+#[test]
+fn the_tables_of_measurements_are_current() {
+    document::check("docs/measurements.md", "measurements", &measurements::all());
+}
+
+#[test]
+fn the_picture_of_the_bill_is_current() {
+    let picture = document::measured("paths").map(|results| picture::of(&results));
+    document::check("README.md", "bill", &picture.unwrap_or_default());
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tables with a parameter across: a line for each of what is compared, a column for each value.
+//!
+//! `lab::report::markdown` gives a row to every figure; where one thing was measured at a dozen
+//! sizes, a dozen columns are read sooner.
+//!
+//! Does not do: spreads; a figure in doubt has the number of its warning.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::mem::{Discriminant, discriminant};
+
+use lab::report::number;
+use lab::{Row, Warning};
+
+/// Warnings by the numbers that `lab::report::markdown` gives their kinds.
+pub(crate) struct Marks<'a> {
+    warnings: &'a [Warning],
+    kinds: Vec<Discriminant<Warning>>,
+}
+
+impl<'a> Marks<'a> {
+    pub(crate) fn of(warnings: &'a [Warning]) -> Marks<'a> {
+        let mut kinds = Vec::new();
+        for kind in warnings.iter().map(discriminant) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        Marks { warnings, kinds }
+    }
+
+    /// ` !2` where the second kind concerns this row.
+    pub(crate) fn beside(&self, row: &Row) -> String {
+        let mut marks = String::new();
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let mut of_kind =
+                self.warnings.iter().filter(|warning| discriminant(*warning) == *kind);
+            if of_kind.any(|warning| concerns(warning, row)) {
+                let _ = write!(marks, " !{}", index + 1);
+            }
+        }
+        marks
+    }
+}
+
+/// Whether a warning is about this figure, and not about the run.
+pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
+    match warning {
+        Warning::NoisySpread { member, parameters, metric, .. } => {
+            (member, parameters, metric) == (&row.member, &row.parameters, &row.metric)
+        }
+        Warning::ZerocopyCopied { member, parameters, .. } => {
+            (member, parameters) == (&row.member, &row.parameters) && row.metric == "bill"
+        }
+        Warning::InstrumentLarge { member, metric, .. } => {
+            (member, metric) == (&row.member, &row.metric)
+        }
+        _ => false,
+    }
+}
+
+/// A table of `rows` with the values of `axis` across, numbers in their order, words in that of
+/// the rows; a row without the axis stands in a column without a name. Lines with fewer than
+/// `points_min` figures are left out; nothing where no line is left.
+pub(crate) fn grid(
+    rows: &[&Row],
+    (axis, points_min): (&str, usize),
+    label: impl Fn(&Row) -> String,
+    marks: &Marks<'_>,
+) -> String {
+    let mut lines: Vec<(String, BTreeMap<&str, &Row>)> = Vec::new();
+    for row in rows {
+        let name = label(row);
+        let column = row.parameters.get(axis).map_or("", String::as_str);
+        let index = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            lines.push((name, BTreeMap::new()));
+            lines.len() - 1
+        });
+        // A figure that is there twice was first taken with those of its line.
+        lines[index].1.entry(column).or_insert(row);
+    }
+    lines.retain(|(_, points)| points.len() >= points_min);
+    let mut columns: Vec<&str> = Vec::new();
+    for row in rows {
+        let column = row.parameters.get(axis).map_or("", String::as_str);
+        let used = lines.iter().any(|(_, points)| points.contains_key(column));
+        if used && !columns.contains(&column) {
+            columns.push(column);
+        }
+    }
+    if columns.iter().all(|column| column.parse::<u64>().is_ok()) {
+        columns.sort_by_key(|column| column.parse::<u64>().expect("as just seen"));
+    }
+    if columns.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("| {axis} | {} |\n|---|", columns.join(" | "));
+    text.push_str(&"--:|".repeat(columns.len()));
+    text.push('\n');
+    for (name, points) in lines {
+        let _ = write!(text, "| {name} |");
+        for column in &columns {
+            let figure = |row: &&Row| format!("{}{}", number(row.figure.median), marks.beside(row));
+            let _ = write!(text, " {} |", points.get(column).map(figure).unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn values_stand_across_in_order_and_doubts_beside_them() {
+    let row = |member: &str, bytes: u32, samples: [f64; 3]| {
+        let figure = lab::Figure::of(samples.to_vec());
+        Row::new("paths", member, "bill", "s/GB", figure).with("bytes", bytes)
+    };
+    let rows = [
+        row("a", 1328, [2.0, 2.0, 2.0]),
+        row("a", 64, [40.0, 30.0, 50.0]),
+        row("a", 64, [7.0, 7.0, 7.0]),
+        row("b", 64, [1.0, 1.0, 1.0]),
+    ];
+    let warnings = Warning::of_rows(&rows);
+    let marks = Marks::of(&warnings);
+    let all: Vec<&Row> = rows.iter().collect();
+    let shown = |points_min| grid(&all, ("bytes", points_min), |row| row.member.clone(), &marks);
+    assert_eq!(
+        shown(1),
+        "| bytes | 64 | 1328 |\n|---|--:|--:|\n| a | 40.0 !1 | 2.00 |\n| b | 1.00 |  |\n"
+    );
+    assert!(!shown(2).contains("| b |"));
+    assert_eq!(shown(3), "");
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! docs/measurements.md: a section for each measurement file, in the order of the experiments.
+//!
+//! Host facts, command, commit, notes and warnings with cures are `lab::report::markdown`'s, as are
+//! the tables at the usual size; what was measured over a parameter is a table with that across.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use lab::report::{markdown, number};
+use lab::{EXPERIMENTS, Results, Row, Warning};
+
+use crate::grid::{Marks, concerns, grid};
+use crate::{claims, document, study};
+
+/// All sections.
+pub(crate) fn all() -> String {
+    let measured = EXPERIMENTS.iter().filter_map(|experiment| document::measured(experiment.name));
+    let sections = measured.map(|results| match results.experiment.as_str() {
+        "paths" => paths(&results),
+        "batch" => over(&results, "segments", "packets a call"),
+        "sessions" => sessions(&results),
+        "cold" => over(&results, "read ahead", "who reads ahead"),
+        _ => markdown(&results),
+    });
+    sections.fold(String::new(), |text, section| format!("{text}\n{section}"))
+}
+
+fn paths(results: &Results) -> String {
+    let is_shown = |row: &&Row| {
+        let bytes = parameter(row, "bytes");
+        let tcp = parameter(row, "transport") == "tcp";
+        let quantity = row.metric == "bill" || row.metric.starts_with("relative to ");
+        let size = bytes == USUAL_BYTES || tcp && STEPS_SHOWN.contains(&bytes);
+        row.published.is_none() && quantity && size
+    };
+    let over_sizes: Vec<&Row> = results.rows.iter().filter(|row| is_over_sizes(row)).collect();
+    let mut shown = results.clone();
+    shown.rows = results.rows.iter().filter(is_shown).cloned().collect();
+    // Of figures that stand in no table the file has the warnings.
+    shown.warnings.retain(|warning| match warning {
+        Warning::NoisySpread { .. } => {
+            let mut rows = shown.rows.iter().chain(over_sizes.iter().copied());
+            rows.any(|row| concerns(warning, row))
+        }
+        _ => true,
+    });
+    let marks = Marks::of(&shown.warnings);
+    let mut tables = String::new();
+    for rows in grouped(&over_sizes, &["metric", "sink", "transport"]) {
+        let first = rows[0];
+        let (sink, transport) = (parameter(first, "sink"), parameter(first, "transport"));
+        let what = if transport == "tcp" { "step" } else { "datagram" };
+        let label = |row: &Row| named(&row.member, parameter(row, "segments"));
+        let table = grid(&rows, ("bytes", LINE_POINTS_MIN), label, &marks);
+        if !table.is_empty() {
+            let metric = quantity(first);
+            let _ = write!(tables, "\n### {metric}, by bytes of a {what} ({transport}, {sink})\n");
+            let _ = write!(tables, "\n{table}");
+        }
+    }
+    let _ = write!(tables, "\n### Claims and counts at {USUAL_BYTES} bytes\n");
+    let _ = write!(tables, "\n{}", claims::table(results));
+    let study = study::table(results);
+    if !study.is_empty() {
+        let _ = write!(tables, "\n### Beside the study\n\n{STUDY}\n\n{study}");
+    }
+    with_tables(&shown, &tables)
+}
+
+fn is_over_sizes(row: &Row) -> bool {
+    let reference = if parameter(row, "transport") == "rtp" { "read_writev" } else { "read_write" };
+    let ratio = row.metric.strip_prefix("relative to ").is_some_and(|name| name == reference);
+    row.published.is_none() && (row.metric == "bill" || ratio)
+}
+
+/// A table for each quantity and sink, the values of `axis` across.
+fn over(results: &Results, axis: &str, words: &str) -> String {
+    let marks = Marks::of(&results.warnings);
+    let rows: Vec<&Row> = results.rows.iter().collect();
+    let mut tables = String::new();
+    for rows in grouped(&rows, &["metric", "sink"]) {
+        let (metric, sink) = (quantity(rows[0]), parameter(rows[0], "sink"));
+        let table = grid(&rows, (axis, 1), |row| named(&row.member, ""), &marks);
+        let _ = write!(tables, "\n### {metric}, by {words} ({sink})\n\n{table}");
+    }
+    with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
+}
+
+/// Every quantity of a number of sessions in its column; a table for each set of other parameters,
+/// and above it what was found of them all.
+fn sessions(results: &Results) -> String {
+    let marks = Marks::of(&results.warnings);
+    let others = |row: &Row| -> BTreeMap<String, String> {
+        let mut others = row.parameters.clone();
+        others.remove("sessions");
+        others
+    };
+    let label = |row: &Row| format!("{}: {}", row.member, quantity(row));
+    let (points, of_all): (Vec<&Row>, Vec<&Row>) =
+        results.rows.iter().partition(|row| row.parameters.contains_key("sessions"));
+    let mut kinds: Vec<BTreeMap<String, String>> = Vec::new();
+    for kind in points.iter().map(|row| others(row)) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let mut tables = String::new();
+    for kind in kinds {
+        let pairs = kind.iter().map(|(name, value)| format!("{name}={value}"));
+        let _ = write!(tables, "\n### {}\n\n", pairs.collect::<Vec<_>>().join(", "));
+        let is_in =
+            |row: &&&Row| row.parameters.iter().all(|(name, value)| kind.get(name) == Some(value));
+        for row in of_all.iter().filter(is_in) {
+            let _ = write!(tables, "{}: {}\n\n", label(row), number(row.figure.median));
+        }
+        let rows: Vec<&Row> = points.iter().filter(|row| others(row) == kind).copied().collect();
+        tables.push_str(&grid(&rows, ("sessions", 1), label, &marks));
+    }
+    with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
+}
+
+/// The report, with more tables behind its own: before the warnings and the facts.
+fn with_tables(results: &Results, tables: &str) -> String {
+    let report = markdown(results);
+    let rest = report.find("\n### Warnings\n").or_else(|| report.find("\n| | |\n|---|---|\n"));
+    let (own, rest) = report.split_at(rest.expect("a report has facts"));
+    format!("{own}{tables}{rest}")
+}
+
+/// Rows that agree in these, in their order; `metric` is the row's, the others parameters.
+fn grouped<'a>(rows: &[&'a Row], keys: &[&str]) -> Vec<Vec<&'a Row>> {
+    let key = |row: &'a Row| -> Vec<&'a str> {
+        let of = |name: &&str| match *name {
+            "metric" => row.metric.as_str(),
+            name => parameter(row, name),
+        };
+        keys.iter().map(of).collect()
+    };
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in rows {
+        match groups.iter_mut().find(|group| key(group[0]) == key(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// A path, and how many packets its calls carry where that is said.
+pub(crate) fn named(member: &str, segments: &str) -> String {
+    match segments {
+        "" => format!("`{member}`"),
+        segments => format!("`{member}`, {segments} a call"),
+    }
+}
+
+/// A row's parameter; empty where it has none of that name.
+pub(crate) fn parameter<'a>(row: &'a Row, name: &str) -> &'a str {
+    row.parameters.get(name).map_or("", String::as_str)
+}
+
+fn quantity(row: &Row) -> String {
+    match row.unit.as_str() {
+        "" => row.metric.clone(),
+        unit => format!("{}, {unit}", row.metric),
+    }
+}
+
+/// 12 bytes of RTP and 7 packets of transport stream: the size that tables are made for.
+pub(crate) const USUAL_BYTES: &str = "1328";
+/// Steps of a download that are shown with their ratios: a packet, a socket's buffer, the most.
+const STEPS_SHOWN: &[&str] = &[USUAL_BYTES, "131072", "1048576"];
+const LINE_POINTS_MIN: usize = 3;
+const STUDY: &str = "Its processor was a Pentium 4, its kernel a Linux 2.6, its packets as long \
+as an Ethernet frame carries, and it sent by a real card: ratios can be compared, figures in Gb/s \
+show the years between. Paths with † took a changed kernel; beside them stands what comes nearest \
+in a stock one.";
+
+#[test]
+fn tables_stand_before_warnings_and_facts() {
+    let mut results = Results::new("batch", ["pagewire".to_owned()]);
+    let row = |segments: u32, samples: [f64; 3]| {
+        let figure = lab::Figure::of(samples.to_vec());
+        let row = Row::new("batch", "mmap_gso", "bill", "s/GB", figure);
+        row.with("segments", segments).with("sink", "veth")
+    };
+    results.rows = vec![row(1, [2.0, 2.0, 2.0]), row(10, [1.0, 2.0, 3.0])];
+    results.warnings = Warning::of_rows(&results.rows);
+    let text = over(&results, "segments", "packets a call");
+    let table = "### bill, s/GB, by packets a call (veth)\n\n| segments | 1 | 10 |\n\
+                 |---|--:|--:|\n| `mmap_gso` | 2.00 | 2.00 !1 |\n\n### Warnings\n";
+    assert!(text.contains(table), "{text}");
+    results.warnings.clear();
+    let text = over(&results, "segments", "packets a call");
+    assert!(text.contains("| 2.00 |\n\n| | |\n|---|---|\n| command | pagewire |\n"), "{text}");
+}
+
+#[test]
+fn sessions_stand_across_and_other_parameters_apart() {
+    let row = |metric: &str, unit: &str, value: f64, cores: u32, sessions: u32| {
+        let figure = lab::Figure::of(vec![value; 5]);
+        let row = Row::new("sessions", "server", metric, unit, figure);
+        row.with("cores", cores).with("sessions", sessions)
+    };
+    let mut results = Results::new("sessions", []);
+    results.rows = vec![
+        row("bill", "s/GB", 0.5, 1, 500),
+        row("bill", "s/GB", 0.6, 1, 100),
+        row("late, most", "ms", 3.0, 1, 100),
+        row("bill", "s/GB", 0.7, 2, 500),
+    ];
+    let figure = lab::Figure::of(vec![500.0]);
+    let most = Row::new("sessions", "server", "most timely", "sessions", figure);
+    results.rows.push(most.with("cores", 1));
+    let text = sessions(&results);
+    let table = "\n### cores=1\n\nserver: most timely, sessions: 500\n\n\
+                 | sessions | 100 | 500 |\n|---|--:|--:|\n\
+                 | server: bill, s/GB | 0.600 | 0.500 |\n| server: late, most, ms | 3.00 |  |\n\
+                 \n### cores=2\n";
+    assert!(text.contains(table), "{text}");
+}

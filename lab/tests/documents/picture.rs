@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! README's picture: what a gigabyte of RTP costs by some paths as bars, and by all as a table.
+//!
+//! Does not do: more than a reader of the first page wants; the rest is in docs/measurements.md.
+
+use std::fmt::Write;
+
+use lab::report::number;
+use lab::{Results, SPREAD_MAX};
+use paths::{PATHS, Spec, Transport};
+
+use crate::measurements::USUAL_BYTES;
+
+/// What the bars show, and why it is worth a line.
+const BARS: &[(&str, &str, &str)] = &[
+    ("read_writev", "", "what most servers do"),
+    ("rtp_sendfile", "", "the study's choice on a stock kernel"),
+    ("mmap_writev", "", ""),
+    ("mmap_gso", SHORT_RUN, ""),
+    ("mmap_gso", LONG_RUN, "until the wire image is made"),
+    ("wire_sendfile", SHORT_RUN, ""),
+    ("wire_sendfile", LONG_RUN, "no copy, one call a run"),
+];
+
+/// Of a measurement of `paths`; what it has no figure of is left out.
+pub(crate) fn of(results: &Results) -> String {
+    let mut text = "\n".to_owned();
+    let bill = |name, segments| Figures::of(results, name, segments, SOFTWARE);
+    let bars = BARS.iter().filter_map(|(name, segments, why)| {
+        Some((name, segments, why, bill(name, segments)?.bill))
+    });
+    let bars: Vec<_> = bars.collect();
+    let most = bars.iter().map(|(.., bill)| *bill).fold(f64::MIN_POSITIVE, f64::max);
+    for (name, segments, why, bill) in bars {
+        let length = ((bill / most * BAR_CHARS).round() as usize).max(1);
+        let segments = if segments.is_empty() { "1" } else { segments };
+        let (value, bar) = (number(bill), "█".repeat(length));
+        let line = format!("    {name:13} {segments:>2} a call  {value:>5} s/GB  {bar}");
+        let line = if why.is_empty() { line } else { format!("{line:CHARS$}  {why}") };
+        let _ = writeln!(text, "{line}");
+    }
+    let mut spread_most = 0.0_f64;
+    text.push_str(HEAD);
+    for spec in PATHS.iter().filter(|spec| spec.transport == Transport::Rtp) {
+        line(&mut text, results, spec, &mut spread_most);
+    }
+    let Results { command, commit, taken, host, .. } = results;
+    let doubt = if spread_most > SPREAD_MAX { ", with the warnings there" } else { "" };
+    let _ = writeln!(
+        text,
+        "\n`{command}`: {}; commit {commit}, {taken}. Medians; spread at most {:.1} %{doubt}.",
+        host.line(),
+        spread_most * 100.0
+    );
+    text.push('\n');
+    text
+}
+
+/// A path's line: as many packets a call as it can carry, the kernel segmenting and the device.
+fn line(text: &mut String, results: &Results, spec: &Spec, spread_most: &mut f64) {
+    let both = [SOFTWARE, DEVICE].map(|sink| {
+        let long = Figures::of(results, spec.name, LONG_RUN, sink);
+        long.or_else(|| Figures::of(results, spec.name, "", sink))
+    });
+    let Some(counted) = both.iter().flatten().next() else { return };
+    let (copies, calls) = (number(counted.copies), number(counted.calls));
+    let _ = write!(text, "| `{}` | {copies} | {calls} |", spec.name);
+    for figures in &both {
+        let values = match figures {
+            Some(Figures { bill, relative, carries, spread, .. }) => {
+                *spread_most = spread_most.max(*spread);
+                [*bill, *relative, *carries].map(number)
+            }
+            None => [const { String::new() }; 3],
+        };
+        values.iter().for_each(|value| text.push_str(&format!(" {value} |")));
+    }
+    text.push('\n');
+}
+
+/// What is shown of a path into one sink.
+struct Figures {
+    bill: f64,
+    /// To the bill of `read_writev`.
+    relative: f64,
+    /// Gb/s a core.
+    carries: f64,
+    calls: f64,
+    copies: f64,
+    /// The larger one of bill and ratio.
+    spread: f64,
+}
+
+impl Figures {
+    /// `segments` is empty for a path of a packet a call.
+    fn of(results: &Results, name: &str, segments: &str, sink: &str) -> Option<Figures> {
+        let mut at = vec![("transport", "rtp"), ("bytes", USUAL_BYTES), ("sink", sink)];
+        if !segments.is_empty() {
+            at.push(("segments", segments));
+        }
+        let figure = |metric: &str| results.figure(name, metric, &at);
+        let (bill, relative) = (figure("bill")?, figure("relative to read_writev")?);
+        Some(Figures {
+            bill: bill.median,
+            relative: relative.median,
+            carries: figure("a core carries")?.median,
+            calls: figure("calls")?.median,
+            copies: figure("copies")?.median,
+            spread: bill.spread.max(relative.spread),
+        })
+    }
+}
+
+const SOFTWARE: &str = "ifb-software";
+const DEVICE: &str = "ifb-device";
+const SHORT_RUN: &str = "10";
+const LONG_RUN: &str = "44";
+const BAR_CHARS: f64 = 36.0;
+/// Before the remark.
+const CHARS: usize = 78;
+const HEAD: &str = "
+| path | copies a byte | calls a packet | kernel segments: s/GB | to `read_writev` | Gb/s a core | \
+device segments: s/GB | to `read_writev` | Gb/s a core |
+|---|--:|--:|--:|--:|--:|--:|--:|--:|
+";
+
+#[test]
+fn bars_are_as_long_as_the_bill() {
+    let mut results = Results::new("paths", ["pagewire".to_owned()]);
+    for (name, segments, bill) in [("read_writev", "", 2.0), ("wire_sendfile", LONG_RUN, 0.5)] {
+        for (metric, value) in [
+            ("bill", bill),
+            ("relative to read_writev", bill / 2.0),
+            ("a core carries", 8.0 / bill),
+            ("calls", 1.0),
+            ("copies", 0.0),
+        ] {
+            let row = lab::Row::new("paths", name, metric, "", lab::Figure::of(vec![value; 3]));
+            let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES);
+            let row = row.with("sink", SOFTWARE);
+            results.rows.push(if segments.is_empty() {
+                row
+            } else {
+                row.with("segments", segments)
+            });
+        }
+    }
+    let text = of(&results);
+    let bars: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
+    assert_eq!(bars[1..3], [36, 9]);
+    assert!(
+        text.contains("| `wire_sendfile` | 0 | 1.00 | 0.500 | 0.250 | 16.0 |  |  |  |"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("mmap_gso") && text.contains("Medians; spread at most 0.0 %."),
+        "{text}"
+    );
+}

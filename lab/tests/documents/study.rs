@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the study published of its paths, beside what the nearest path of a stock kernel gives.
+//!
+//! Sources: the study, table 1 (what each path is); `lab/src/published.rs` (its numbers).
+
+use std::fmt::Write;
+
+use lab::report::number;
+use lab::{Figure, Results, Row};
+
+use crate::measurements::{USUAL_BYTES, named, parameter};
+
+/// The study's paths that took a changed kernel, and what comes nearest without one: as many
+/// copies, and as few calls as a stock kernel has for them.
+const NEAREST: &[(&str, &[&str])] = &[
+    ("krtpsendfile", &["wire_sendfile"]),
+    ("krtpmsend", &["mmap_gso", "uring_zc"]),
+    ("rtpsendfile", &["more_sendfile"]),
+    ("mmap_rtpmsend", &["mmap_writev"]),
+    ("ksendfile", &["sendfile_gso"]),
+];
+
+/// Nothing where the file has no published values.
+pub(crate) fn table(results: &Results) -> String {
+    let published: Vec<&Row> = results.rows.iter().filter(|row| row.published.is_some()).collect();
+    let sinks = sinks(results);
+    if published.is_empty() || sinks.is_empty() {
+        return String::new();
+    }
+    let mut text = "| the study | | published | here |".to_owned();
+    sinks.iter().for_each(|sink| text.push_str(&format!(" {sink} |")));
+    text.push_str(" where published |\n|---|---|--:|---|");
+    text.push_str(&"--:|".repeat(sinks.len()));
+    text.push_str("---|\n");
+    for row in published {
+        let nearest = NEAREST.iter().find(|(member, _)| *member == row.member);
+        let changed = if nearest.is_some() { "†" } else { "" };
+        let own = [row.member.as_str()];
+        let nearest = nearest.map_or(&own[..], |(_, nearest)| nearest);
+        for (name, segments) in nearest.iter().flat_map(|name| lengths(results, row, name)) {
+            let here = named(name, segments);
+            let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
+            let value = number(row.figure.median);
+            let _ = write!(
+                text,
+                "| {}{changed} | {}{unit} | {value} | {here} |",
+                row.member, row.metric
+            );
+            for sink in &sinks {
+                let figure = measured(results, row, (name, segments), sink);
+                let value = figure.map(|figure| number(figure.median)).unwrap_or_default();
+                let _ = write!(text, " {value} |");
+            }
+            let _ = writeln!(text, " {} |", row.published.as_deref().unwrap_or_default());
+        }
+    }
+    text
+}
+
+/// Sinks that datagrams of the usual size were sent into.
+fn sinks(results: &Results) -> Vec<&str> {
+    let mut sinks = Vec::new();
+    for row in bills(results).filter(|row| parameter(row, "transport") == "rtp") {
+        let sink = parameter(row, "sink");
+        if !sinks.contains(&sink) {
+            sinks.push(sink);
+        }
+    }
+    sinks
+}
+
+/// The path at each number of packets a call that it was measured with.
+fn lengths<'a>(results: &'a Results, like: &Row, name: &'a str) -> Vec<(&'a str, &'a str)> {
+    let mut lengths = Vec::new();
+    for row in bills(results).filter(|row| is_like(row, like, name)) {
+        let length = (name, parameter(row, "segments"));
+        if !lengths.contains(&length) {
+            lengths.push(length);
+        }
+    }
+    lengths
+}
+
+/// The same quantity of a path measured here: what a core carries, or the ratio to another path's
+/// bill, round by round.
+fn measured(
+    results: &Results,
+    like: &Row,
+    (name, segments): (&str, &str),
+    sink: &str,
+) -> Option<Figure> {
+    let at = |row: &&Row| parameter(row, "sink") == sink && parameter(row, "segments") == segments;
+    let mut of_path = bills(results).filter(|row| is_like(row, like, name)).filter(at);
+    let bill = &of_path.next()?.figure;
+    let Some(other) = like.metric.strip_prefix("relative to ") else {
+        let carries = bill.samples.iter().map(|bill| GIGABITS / bill).collect();
+        return Some(Figure::of(carries));
+    };
+    let is_other = |row: &&Row| {
+        row.member == other
+            && parameter(row, "transport") == "rtp"
+            && parameter(row, "sink") == sink
+    };
+    bill.relative_to(&bills(results).find(is_other)?.figure)
+}
+
+fn is_like(row: &Row, like: &Row, name: &str) -> bool {
+    row.member == name && parameter(row, "transport") == parameter(like, "transport")
+}
+
+fn bills(results: &Results) -> impl Iterator<Item = &Row> {
+    let usual = |row: &&Row| parameter(row, "bytes") == USUAL_BYTES;
+    let bills = results.rows.iter().filter(|row| row.metric == "bill" && row.published.is_none());
+    bills.filter(usual)
+}
+
+const GIGABITS: f64 = 8.0;
+
+#[test]
+fn a_published_value_stands_beside_the_nearest_path() {
+    let bill = |member: &str, samples: [f64; 3], segments: Option<u32>| {
+        let figure = Figure::of(samples.to_vec());
+        let row = Row::new("paths", member, "bill", "s/GB", figure).with("transport", "rtp");
+        let row = row.with("bytes", USUAL_BYTES).with("sink", "ifb-software");
+        match segments {
+            Some(segments) => row.with("segments", segments),
+            None => row,
+        }
+    };
+    let published = |metric: &str, unit: &str| {
+        let row = Row::new("paths", "krtpsendfile", metric, unit, Figure::published(0.73));
+        let row = row.with("transport", "rtp");
+        Row { published: Some("section 4".to_owned()), ..row }
+    };
+    let mut results = Results::new("paths", []);
+    results.rows = vec![
+        bill("rtp_sendfile", [4.0, 8.0, 4.0], None),
+        bill("wire_sendfile", [1.0, 2.0, 1.0], Some(10)),
+        published("relative to rtp_sendfile", ""),
+        published("a core carries", "Gb/s"),
+    ];
+    let text = table(&results);
+    let ratio = "| krtpsendfile† | relative to rtp_sendfile | 0.730 | `wire_sendfile`, 10 a call | \
+                 0.250 | section 4 |\n";
+    assert!(text.contains(ratio), "{text}");
+    assert!(text.contains("| a core carries, Gb/s | 0.730 | `wire_sendfile`, 10 a call | 8.00 |"));
+}
