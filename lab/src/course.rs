@@ -49,6 +49,8 @@ pub(crate) struct Course<'a> {
     /// Claims compared with counts, and those found right.
     claims: usize,
     claims_met: usize,
+    /// What the loop costs without sending, s/GB, by bytes of a datagram and packets a call.
+    loops: BTreeMap<(u32, u32), f64>,
     /// The largest share of the processors that others had during a case.
     others: f64,
 }
@@ -65,6 +67,7 @@ impl<'a> Course<'a> {
             paces: Vec::new(),
             claims: 0,
             claims_met: 0,
+            loops: BTreeMap::new(),
             others: 0.0,
         }
     }
@@ -77,8 +80,9 @@ impl<'a> Course<'a> {
         results: &mut Results,
     ) -> Result<(), Error> {
         results.notes.push(format!(
-            "{} rounds of at least {} MB a member, interleaved; file of {} MB; bill: processor \
-             seconds of the process and of kernel threads per 10⁹ bytes, the loop subtracted",
+            "{} rounds of {} MB a member, or half a second of processor time, interleaved; file of \
+             {} MB; bill: processor seconds of the process and of kernel threads per 10⁹ bytes, \
+             the loop subtracted",
             self.scale.rounds,
             self.scale.bytes / self.scale.rounds as u64 / 1_000_000,
             bench.material.file.bytes() / 1_000_000
@@ -98,6 +102,14 @@ impl<'a> Course<'a> {
             "claims of copies and calls compared with counts: {} of {} met",
             self.claims_met, self.claims
         ));
+        if !self.loops.is_empty() {
+            let each = self.loops.iter().map(|((bytes, segments), bill)| {
+                format!("{bill:.4} at {bytes} bytes and {segments} a call")
+            });
+            let each: Vec<String> = each.collect();
+            let each = each.join(", ");
+            results.notes.push(format!("the loop, subtracted from bills, s/GB: {each}"));
+        }
         self.warn_of_pace(results);
         if self.others > 0.0 {
             results.warn(Warning::OtherLoad { busy_share: self.others });
@@ -165,14 +177,19 @@ impl<'a> Course<'a> {
             }
         }
         self.add(&group, &loop_bills, results);
+        for (segments, bill) in &loop_bills {
+            self.loops.insert((group.bytes, *segments), *bill);
+        }
         Ok(())
     }
 
-    /// Its share of a member's bytes, but long enough to time.
+    /// Its share of a member's bytes, but long enough to time, and no longer than it takes: small
+    /// packets are millions before they are a gigabyte.
     fn run_bytes(&self, sample: &Sample) -> u64 {
         let share = self.scale.bytes / self.scale.rounds as u64;
-        let timed = (RUN_SECONDS_MIN / sample.bill.max(0.001) * 1e9) as u64;
-        share.max(timed).min(RUN_BYTES_MAX)
+        let in_time = |seconds: f64| (seconds / sample.bill.max(0.001) * 1e9) as u64;
+        let at_least = in_time(RUN_SECONDS_MIN).min(RUN_BYTES_MAX);
+        share.min(in_time(RUN_SECONDS_MAX)).max(at_least)
     }
 
     fn tick(&mut self, case: &Case) {
@@ -300,10 +317,6 @@ fn ratios(case: &Case, measured: &[&Case], bill: &Row) -> Vec<Row> {
         let reference = Figure::of(other.samples.iter().map(|sample| sample.bill).collect());
         let Some(figure) = bill.figure.relative_to(&reference) else { continue };
         let (metric, unit) = (format!("relative to {name}"), String::new());
-        let metric = match case.bytes == other.bytes {
-            true => metric,
-            false => format!("{metric}, {} bytes", other.bytes),
-        };
         rows.push(Row { metric, unit, figure, ..bill.clone() });
     }
     rows
@@ -311,6 +324,8 @@ fn ratios(case: &Case, measured: &[&Case], bill: &Row) -> Vec<Row> {
 
 const RUN_BYTES_MAX: u64 = 1_000_000_000;
 const WARM_RUN_BYTES: u64 = 8_000_000;
+/// Longer runs say nothing more.
+const RUN_SECONDS_MAX: f64 = 0.5;
 /// A run shorter than this is lost in timer interrupts.
 const RUN_SECONDS_MIN: f64 = 0.03;
 const GIGABITS: f64 = 8.0;

@@ -305,6 +305,8 @@ fn make_ifb(made: Made, gso_max_segs: Option<&str>) -> Result<SocketAddr, Error>
     if let Some(segments) = gso_max_segs {
         ip(&["link", "set", "dev", device, "gso_max_segs", segments])?;
     }
+    // Without it the kernel asks for IPv6 routers now and then, and the device counts that.
+    ip(&["link", "set", "dev", device, "addrgenmode", "none"])?;
     ip(&["addr", "add", &format!("{}/24", made.address(1)), "dev", device])?;
     ip(&["link", "set", device, "up"])?;
     neighbour(&made)?;

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use paths::{Media, Spec, Transport};
+use paths::{Media, SendError, Spec, Tally, Transport};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use rustix::net::{RecvFlags, recv};
 
@@ -80,31 +80,60 @@ fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
     socket.set_read_timeout(Some(PATIENCE))
 }
 
-/// Sends some of the file over TCP and compares every byte.
+/// Sends some of the file over TCP and compares every byte. The next step is made when the bytes of
+/// the one before have arrived, so no socket is full: what the calls and copies of a step are when
+/// nothing is refused is what the tally and the number of steps that are returned say.
 pub(crate) fn verify_download(
     spec: &'static Spec,
     media: &Media,
     step_bytes: u64,
     network: &Network,
-) -> Result<(), Error> {
+) -> Result<(Tally, u64), Error> {
     let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
     let (listener, to) = listen(network)?;
-    let all = VERIFIED_BYTES.max(3 * step_bytes).min(media.bytes());
+    let all =
+        (VERIFIED_STEPS * step_bytes).clamp(3 * step_bytes, VERIFIED_BYTES.max(3 * step_bytes));
+    let all = all.min(media.bytes());
+    let so_far = AtomicU64::new(0);
     // Connected before anybody waits for the connection.
     let mut download = Download::open(spec, media, step_bytes, to)?;
+    download.uncork().map_err(Error::host("TCP_CORK"))?;
     std::thread::scope(|scope| {
-        let reader = scope.spawn(move || compare(&listener, media, all));
-        let sent = download.send_bytes(all);
+        let told = &so_far;
+        let reader = scope.spawn(move || compare(&listener, media, all, told));
+        let mut first = (Tally::default(), 0);
+        let mut step_by_step = || {
+            while download.tally.bytes < all {
+                download.step(all)?;
+                let there = || so_far.load(Ordering::Acquire);
+                while there() < download.tally.bytes && !reader.is_finished() {
+                    std::thread::sleep(ARRIVAL_LOOK);
+                }
+                if first.1 == 0 {
+                    // The first sets options.
+                    first = (download.tally, download.steps);
+                }
+            }
+            Ok(())
+        };
+        let sent: Result<(), SendError> = step_by_step();
         let finished = download.finish();
+        let counted = (download.tally.since(&first.0), download.steps - first.1);
         drop(download);
         // What the reader found explains what the sender met.
         reader.join().expect("it does not panic").map_err(wrong)?;
         sent.map_err(|error| wrong(error.to_string()))?;
-        finished.map_err(Error::host("shutdown"))
+        finished.map_err(Error::host("shutdown"))?;
+        Ok(counted)
     })
 }
 
-fn compare(listener: &TcpListener, media: &Media, all: u64) -> Result<(), String> {
+fn compare(
+    listener: &TcpListener,
+    media: &Media,
+    all: u64,
+    so_far: &AtomicU64,
+) -> Result<(), String> {
     let (mut connection, _) = listener.accept().map_err(|error| error.to_string())?;
     let set = connection.set_read_timeout(Some(PATIENCE));
     set.map_err(|error| error.to_string())?;
@@ -122,6 +151,7 @@ fn compare(listener: &TcpListener, media: &Media, all: u64) -> Result<(), String
             return Err(format!("bytes {at} to {}: not those of the file", at + bytes as u64));
         }
         at += bytes as u64;
+        so_far.store(at, Ordering::Release);
     }
 }
 
@@ -192,6 +222,8 @@ pub(crate) fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Err
 
 const VERIFIED_PACKETS: u64 = 500;
 const VERIFIED_BYTES: u64 = 8 << 20;
+const VERIFIED_STEPS: u64 = 2000;
+const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
 const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(5);
 const DRAIN_BYTES: usize = 1 << 20;

@@ -321,17 +321,29 @@ impl<'a> Download<'a> {
     pub(crate) fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
         let end = self.tally.bytes + bytes;
         while self.tally.bytes < end {
-            let left = self.media.bytes() - self.at;
-            let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
-            let socket = self.socket.as_fd();
-            self.steps += 1;
-            match self.path.send(self.media, self.at, wanted, socket, &mut self.tally) {
-                Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
-                Err(SendError::Blocked) => wait_writable(&self.socket),
-                Err(error) => return Err(error),
-            }
+            self.step(end)?;
         }
         Ok(())
+    }
+
+    /// One call of the path, for a step or what is left of `end` bytes in all; waits where the
+    /// socket is full.
+    pub(crate) fn step(&mut self, end: u64) -> Result<(), SendError> {
+        let left = self.media.bytes() - self.at;
+        let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
+        let socket = self.socket.as_fd();
+        self.steps += 1;
+        match self.path.send(self.media, self.at, wanted, socket, &mut self.tally) {
+            Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
+            Err(SendError::Blocked) => wait_writable(&self.socket),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// What is sent leaves at once.
+    pub(crate) fn uncork(&self) -> std::io::Result<()> {
+        Ok(set_tcp_cork(&self.socket, false)?)
     }
 
     /// Says that nothing more comes.

@@ -34,6 +34,21 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// What was added since it was `before`.
+    ///
+    /// # Panics
+    /// When it was never that.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            packets: self.packets - before.packets,
+            bytes: self.bytes - before.bytes,
+            calls: self.calls - before.calls,
+            copied_bytes: self.copied_bytes - before.copied_bytes,
+            zerocopy_copied_bytes: self.zerocopy_copied_bytes - before.zerocopy_copied_bytes,
+            refused: self.refused - before.refused,
+        }
+    }
+
     /// The bill: seconds of `processor` time per 10⁹ bytes sent; `None` before the first byte.
     pub fn bill(&self, processor: Duration) -> Option<f64> {
         (self.bytes > 0).then(|| processor.as_secs_f64() * 1e9 / self.bytes as f64)
@@ -74,5 +89,7 @@ mod tests {
         assert_eq!(tally.bill(Duration::from_secs(1)), Some(2.0));
         assert_eq!(tally.calls_per_packet(), Some(0.5));
         assert_eq!(tally.copies_per_byte(), Some(2.0));
+        let more = Tally { bytes: 500_000_007, packets: 5, ..tally };
+        assert_eq!(more.since(&tally), Tally { bytes: 7, packets: 1, ..Tally::default() });
     }
 }
