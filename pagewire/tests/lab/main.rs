@@ -247,6 +247,33 @@ fn a_device_that_does_not_lead_there_is_refused_and_nothing_is_sent() {
     assert!(said.contains("the route to 127.0.0.1 leads by lo"), "{said}");
 }
 
+/// A veth pair stands in for a card; nothing is made by the laboratory itself then.
+#[test]
+fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
+    if !has_network() {
+        return;
+    }
+    let script = "ip link set lo up; ip link add card type veth peer name wire; \
+                  ip addr add 10.98.0.1/24 dev card; ip link set card up; ip link set wire up; \
+                  ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev card nud permanent; \
+                  exec \"$0\" lab paths --quick --member mmap_gso --interface card --to 10.98.0.2 \
+                  --json -";
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--net", "--", "sh", "-ec", script, PROGRAM])
+        .output()
+        .expect("unshare runs");
+    if !output.status.success() && said(&output).starts_with("unshare:") {
+        return eprintln!("skip: no user namespace: {}", said(&output).trim());
+    }
+    assert!(output.status.success(), "{}", said(&output));
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let rows = results["rows"].as_array().unwrap();
+    let bill = rows.iter().find(|row| row["member"] == "mmap_gso" && row["metric"] == "bill");
+    assert_eq!(bill.unwrap()["parameters"]["sink"], "card", "{results}");
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("downloads are not measured by --interface"), "{notes}");
+}
+
 #[test]
 fn paths_are_ranked_once_and_kept() {
     if !has_network() {
