@@ -48,11 +48,12 @@ pub(crate) trait Layout: Send {
         tally: &mut Tally,
     ) -> Setback;
 
-    /// What it means that the bytes of a run or of those behind it could not all be read.
+    /// What it means that not all bytes could be read of `rest`, a run and those behind it. Where
+    /// the file's end is known already, `rest` ends there: a second cut is an earlier one.
     fn unread(
         &self,
         batch: &Batch<'_>,
-        _: Run,
+        _rest: Run,
         errno: Errno,
         _: &mut Tally,
     ) -> Result<Setback, SendError> {
@@ -278,7 +279,10 @@ impl<L: Layout> Submission<L> {
             };
             state.stopped = true;
             let setback = match errno.code() {
-                _ if read.is_err() => layout.unread(&due.batch, run, errno, tally),
+                _ if read.is_err() => {
+                    let rest = Run { packets: state.end(&due.batch) - run.first, ..run };
+                    layout.unread(&due.batch, rest, errno, tally)
+                }
                 // No more memory may be held for the kernel. It says so before the chain begins,
                 // which cancels all of it.
                 libc::ENOMEM | libc::ECANCELED if ring.is_zero_copy(laid.send) && !state.copy => {

@@ -179,11 +179,10 @@ impl Layout for Registered {
     fn unread(
         &self,
         batch: &Batch<'_>,
-        run: Run,
+        rest: Run,
         errno: Errno,
         tally: &mut Tally,
     ) -> Result<Setback, SendError> {
-        let rest = Run { first: run.first, packets: batch.packets - run.first };
         let range = Image::of(batch).range(batch, rest);
         let media = range.media;
         let at = media.size_now(tally).map_err(|errno| media.host("statx", errno))?;

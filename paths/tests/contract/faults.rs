@@ -10,7 +10,9 @@ use rustix::net::sockopt;
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, socket_with};
 use rustix::process::{Resource, Rlimit};
 
-use paths::{Crossings, Destination, Feed, Open, SEGMENTS_MAX, SendError, Tally};
+use paths::{
+    Batch, Crossings, Destination, Feed, Media, Open, Piece, SEGMENTS_MAX, SendError, Tally,
+};
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::peer::{Peer, assert_received};
@@ -109,6 +111,29 @@ fn a_cut_file_leaves_nothing_behind_in_the_socket() {
         peer.all(30);
         send_from(0, &other, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
         assert_received(&peer.all(60), &other.datagrams, &spec.to_string());
+    }
+}
+
+/// Both shorter than the batch and unreadable, as a disk that fails can be: the stream ends with
+/// an error, whatever of the two is found first.
+#[test]
+fn a_file_that_ends_early_and_cannot_be_read_ends_the_stream() {
+    let (packets, segment_bytes) = (20, SEGMENT_BYTES as u32);
+    let whole = [Piece { offset: 0, bytes: u64::from(packets * segment_bytes) }];
+    let named = tempfile::NamedTempFile::new().unwrap();
+    named.as_file().write_all_at(&[0xee; 5 * SEGMENT_BYTES + 100], 0).unwrap();
+    for (spec, feed, mut path) in stream_paths() {
+        let file = std::fs::File::options().write(true).open(named.path()).unwrap();
+        let media = Media::open(file, "an unreadable file").unwrap();
+        let batch = match feed {
+            Feed::Gathered => Batch::gathered(&media, packets, segment_bytes, &[], &whole),
+            Feed::Image => Batch::image(&media, packets, segment_bytes, 0, whole[0].bytes),
+        };
+        let mut to = Peer::on_loopback().destination();
+        let mut tally = Tally::default();
+        let end = path.send(&batch, &mut to, &mut tally);
+        assert!(matches!(end, Err(SendError::Host { .. })), "{spec}: {end:?}");
+        assert_eq!(tally.packets, 0, "{spec}");
     }
 }
 
