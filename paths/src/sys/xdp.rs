@@ -123,6 +123,9 @@ pub(crate) struct XdpRing {
     next: u32,
     /// Where the next descriptor goes; the published producer.
     produced: u32,
+    /// A call failed for good: what is pending counts as not sent, and its sender may send it again
+    /// by another ring.
+    has_failed: bool,
     /// Last, so that the rings are unmapped before it is closed.
     socket: OwnedFd,
 }
@@ -323,6 +326,7 @@ impl Ring for XdpRing {
             busy: vec![false; slots].into(),
             next: 0,
             produced: 0,
+            has_failed: false,
             socket,
         })
     }
@@ -384,6 +388,7 @@ impl Ring for XdpRing {
         self.transmit.set_producer(self.produced);
         self.next = (self.next + count) % slots;
         let pushed = self.push(tally);
+        self.has_failed |= pushed.is_err();
         let taken = match pushed {
             Ok(()) => count,
             Err(_) => count.saturating_sub(self.pending()),
@@ -398,7 +403,7 @@ impl Ring for XdpRing {
 
 impl Drop for XdpRing {
     fn drop(&mut self) {
-        if self.pending() > 0 {
+        if self.pending() > 0 && !self.has_failed {
             let _ = self.push(&mut Tally::default());
         }
     }
@@ -423,5 +428,64 @@ fn raise_locked_memory(tally: &mut Tally) {
         limit.rlim_cur = limit.rlim_max;
         // SAFETY: `limit` is alive and only read.
         let _ = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
+    }
+}
+
+#[cfg(test)]
+#[path = "../../tests/contract/namespace.rs"]
+mod namespace;
+
+#[cfg(test)]
+mod tests {
+    use super::namespace::{run, sh};
+    use super::*;
+
+    const PAIR: &str = "\
+        ip link add left type veth peer name right
+        echo 1 > /proc/sys/net/ipv6/conf/left/disable_ipv6
+        ip link set left up
+        ip link set right up";
+
+    /// Packets that a device has sent (`proc_pid_net(5)`, `dev`).
+    fn sent_by(device: &str) -> u64 {
+        let all = std::fs::read_to_string("/proc/self/net/dev").unwrap();
+        let line = all.lines().find_map(|line| line.trim().strip_prefix(device)).unwrap();
+        line.trim_start_matches(':').split_ascii_whitespace().nth(9).unwrap().parse().unwrap()
+    }
+
+    fn ring() -> XdpRing {
+        // SAFETY: the name is a string that a zero ends.
+        let index = unsafe { libc::if_nametoindex(c"left".as_ptr()) };
+        let device = Device { index, name: "left".into(), frame_bytes: 1514 };
+        XdpRing::open(&device, &mut Tally::default()).unwrap()
+    }
+
+    /// Five frames of zeroes, which no device minds.
+    fn send(ring: &mut XdpRing) -> Sent {
+        let mut tally = Tally::default();
+        assert_eq!(ring.free(5, &mut tally), 5);
+        ring.send(5, 100, 100, &mut tally)
+    }
+
+    #[test]
+    fn what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed() {
+        run(PAIR, "sys::xdp::tests::inside_a_pair");
+    }
+
+    #[test]
+    #[ignore = "run by what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed"]
+    fn inside_a_pair() {
+        if !has_xdp_sockets() {
+            return eprintln!("skip: a kernel without XDP sockets");
+        }
+        let mut ring = ring();
+        assert_eq!(send(&mut ring), Sent { taken: 5, errno: None });
+        assert_eq!(sent_by("left"), 5);
+        sh("ip link set left down");
+        let down = Some(Errno::new(libc::ENETDOWN));
+        assert_eq!(send(&mut ring), Sent { taken: 0, errno: down });
+        sh("ip link set left up");
+        drop(ring);
+        assert_eq!(sent_by("left"), 5);
     }
 }
