@@ -222,8 +222,15 @@ impl<L: Layout> Submission<L> {
             self.settle(dues, tally);
             let Err(errno) = submitted else { continue };
             for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
-                let error = due.to.host(CALL, errno);
-                state.finish(due, Err(error));
+                let outcome = match errno.code() {
+                    // Of the kernel's memory; the next submission has a ring of its own.
+                    libc::ENOMEM => {
+                        tally.refused += 1;
+                        if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
+                    }
+                    _ => Err(due.to.host(CALL, errno)),
+                };
+                state.finish(due, outcome);
             }
         }
     }
@@ -253,7 +260,7 @@ impl<L: Layout> Submission<L> {
         let Self { ring, layout, states, queued, .. } = self;
         for Queued { due: number, run, start, laid } in queued.drain(..) {
             let (due, state) = (&mut dues[number], &mut states[number]);
-            if state.stopped || state.over {
+            if state.stopped || state.over || !ring.is_issued(laid.send) {
                 continue;
             }
             let read = laid.read.map_or(Ok(()), |(read, bytes)| match ring.result(read) {

@@ -13,6 +13,7 @@ mod area;
 mod cork;
 mod ethtool;
 mod file;
+mod flights;
 mod map;
 mod messages;
 mod netlink;

@@ -50,6 +50,16 @@ impl Pool {
         Ok(Self { start, buffer_bytes, users: vec![0; buffers.into()], free })
     }
 
+    /// How many buffers there are.
+    pub(super) fn buffers(&self) -> u16 {
+        self.users.len() as u16
+    }
+
+    /// Bytes of each buffer.
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes
+    }
+
     /// Bytes of all buffers.
     pub(super) fn bytes(&self) -> usize {
         self.users.len() * self.buffer_bytes

@@ -13,9 +13,16 @@
 //!
 //! A zero-copy send has two completions: the result, and, when that says so
 //! (`IORING_CQE_F_MORE`), the notification that its pages are let go of and whether they were
-//! copied after all. Linux 6.18 does not say so of one that is cancelled with its chain, and
-//! notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`). Notifications are
-//! taken in whenever a submission looks.
+//! copied after all. Linux 6.18 does not say so of one that is cancelled with the chain before it,
+//! and notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`), unless it was the
+//! kernel's memory for the notification that was missing: one in a chain that fails so (`ENOMEM`)
+//! cannot be told from the others and is counted as under way for as long as the ring lives; when
+//! all room for sends under way is taken up so, paths copy. Notifications are taken in whenever a
+//! submission looks.
+//!
+//! Where the kernel has no memory for all of a queue, what it has taken is waited for and the rest
+//! is not handed over again: the chain that the shortage cut in two would be two. The ring with the
+//! rest on it is given up, and another made for the next queue ([`Ring::queue`]).
 //!
 //! The ring is set up with `IORING_SETUP_COOP_TASKRUN` (what is left to do waits for the thread's
 //! next system call instead of interrupting it) and without `SINGLE_ISSUER` and `DEFER_TASKRUN`:
@@ -26,16 +33,17 @@
 //! Sources: `io_uring(7)`, `io_uring_enter(2)`, `io_uring_register(2)`; Linux 6.18
 //! `io_uring/net.c` (`io_sendmsg_prep`: `REQ_F_NOWAIT`), `io_uring/notif.c`.
 //!
-//! What it does not do: interpret a result or repeat an operation.
+//! What it does not do: interpret a result or repeat an operation that the kernel has taken.
 
 use std::fs::File;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
-use io_uring::{IoUring, Probe, cqueue, opcode, squeue, types};
+use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::error::Errno;
 use crate::host::Uring;
+use crate::sys::flights::{FLIGHTS_MAX, Flights};
 use crate::sys::pool::Pool;
 use crate::sys::send::{Gather, RANGES_MAX};
 use crate::tally::Tally;
@@ -49,10 +57,8 @@ pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 /// Ranges of memory in one submission; what bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
-/// The most zero-copy sends whose notifications are still to come.
-const FLIGHTS_MAX: u16 = 1024;
-
-/// How often a submission that the kernel has no memory for is made again.
+/// How often a submission of which the kernel has taken nothing, for want of memory, is made again
+/// at once: milliseconds, while others of the thread's sessions wait.
 const RETRIES_MAX: u32 = 1000;
 
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -80,15 +86,6 @@ pub(crate) fn offer() -> Result<Uring, Errno> {
         sends: all(&[opcode::Send::CODE, opcode::SendMsg::CODE, opcode::ReadFixed::CODE]),
         zero_copy: all(&[opcode::SendZc::CODE, opcode::SendMsgZc::CODE]),
     })
-}
-
-/// What the ring remembers of a zero-copy send until its notification.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    /// Bytes the kernel took.
-    bytes: u32,
-    /// The pool's buffer that it needs unchanged.
-    buffer: u16,
 }
 
 /// An operation that has been queued.
@@ -124,6 +121,8 @@ pub(crate) struct Ring {
     messages: Vec<libc::msghdr>,
     operations: Vec<Operation>,
     results: Vec<Option<i32>>,
+    /// Why it is of no use any more: what it was not handed over is still on it, so that nothing may
+    /// be submitted again.
     broken: Option<Errno>,
 }
 
@@ -174,8 +173,27 @@ impl Ring {
         Ok(())
     }
 
-    /// Begins an empty queue.
+    /// Another in its place. What is under way keeps the pages it refers to, which are the old
+    /// pool's.
+    fn reopen(&mut self) -> Result<(), Errno> {
+        let mut fresh = match &self.pool {
+            Some(pool) => Self::with_pool(pool.buffers(), pool.buffer_bytes())?,
+            None => Self::new()?,
+        };
+        if self.registered {
+            // No more is locked at once than by one ring.
+            let _ = self.uring.submitter().unregister_buffers();
+            fresh.register()?;
+        }
+        *self = fresh;
+        Ok(())
+    }
+
+    /// Begins an empty queue; after a submission that failed, on a ring made anew.
     pub(crate) fn queue<'data>(&mut self) -> Queue<'_, 'data> {
+        if self.broken.is_some() {
+            self.broken = self.reopen().err().map(in_want_of_memory);
+        }
         self.ranges.clear();
         self.messages.clear();
         self.operations.clear();
@@ -192,6 +210,11 @@ impl Ring {
             Some(errno) => Err(Errno::new(-errno)),
             None => Err(self.broken.unwrap_or(Errno::new(libc::ECANCELED))),
         }
+    }
+
+    /// Whether an operation of the last submission has been taken by the kernel.
+    pub(crate) fn is_issued(&self, operation: u32) -> bool {
+        self.results[operation as usize].is_some()
     }
 
     /// Whether an operation of the last submission was a zero-copy send.
@@ -224,10 +247,10 @@ impl Ring {
             match flight {
                 None => tally.copied_bytes += u64::from(bytes),
                 Some(flight) if cqueue::more(completion.flags()) => {
-                    flights.all[flight].bytes = bytes;
+                    flights.carry(flight, bytes);
                 }
-                // Cancelled with the chain it is in: the notification comes, unannounced.
-                Some(_) if is_chained(operations, operation) => {}
+                // Cancelled with the chain before it: the notification comes, unannounced.
+                Some(_) if follows(operations, operation) => {}
                 // Refused before anything referred to its pages.
                 Some(flight) => {
                     flights.land(flight, pool);
@@ -235,6 +258,27 @@ impl Ring {
             }
         }
         count
+    }
+
+    /// Waits for so many completions of what the kernel has; submits nothing.
+    fn wait(&self, count: usize) -> Result<(), Errno> {
+        let (submitter, flags) = (self.uring.submitter(), EnterFlags::GETEVENTS.bits());
+        // SAFETY: nothing is submitted, and no argument is given.
+        let entered = unsafe { submitter.enter::<libc::sigset_t>(0, count as u32, flags, None) };
+        entered.map(|_| ()).map_err(Errno::from)
+    }
+
+    /// The submission failed: what has no result was never taken. Says why.
+    fn give_up(&mut self, errno: Errno) -> Errno {
+        self.release_taken();
+        let Self { pool, flights, operations, results, .. } = self;
+        for (operation, _) in operations.iter().zip(results).filter(|(_, result)| result.is_none())
+        {
+            if let Some(flight) = operation.flight {
+                flights.land(flight.into(), pool);
+            }
+        }
+        *self.broken.insert(errno)
     }
 
     /// Puts the queue's operations onto the ring.
@@ -308,10 +352,17 @@ fn send(
     }
 }
 
-/// Whether an operation is linked to one before or behind it.
-fn is_chained(operations: &[Operation], number: usize) -> bool {
-    let before = number.checked_sub(1).map(|before| operations[before].linked);
-    operations[number].linked || before == Some(true)
+/// Whether an operation is linked to the one before it.
+fn follows(operations: &[Operation], number: usize) -> bool {
+    number.checked_sub(1).is_some_and(|before| operations[before].linked)
+}
+
+/// `ENOMEM` for all that says that something is wanting now and may be there later.
+fn in_want_of_memory(errno: Errno) -> Errno {
+    match errno.code() {
+        libc::EAGAIN | libc::EBUSY | libc::ENFILE | libc::EMFILE => Errno::new(libc::ENOMEM),
+        _ => errno,
+    }
 }
 
 /// What an operation's completions carry: its number, and its flight's from 1 on, or 0.
@@ -322,35 +373,6 @@ fn label(operation: usize, flight: Option<u16>) -> u64 {
 fn unlabel(label: u64) -> (usize, Option<usize>) {
     let flight = (label >> 32).checked_sub(1).map(|flight| flight as usize);
     (label as u32 as usize, flight)
-}
-
-/// The zero-copy sends whose notifications are still to come.
-#[derive(Debug, Default)]
-struct Flights {
-    all: Vec<InFlight>,
-    free: Vec<u16>,
-}
-
-impl Flights {
-    fn new() -> Self {
-        let all = vec![InFlight { bytes: 0, buffer: 0 }; FLIGHTS_MAX.into()];
-        Self { all, free: (0..FLIGHTS_MAX).rev().collect() }
-    }
-
-    /// A send from `buffer` begins.
-    fn begin(&mut self, buffer: u16) -> u16 {
-        let flight = self.free.pop().expect("the caller asked for a flight");
-        self.all[usize::from(flight)] = InFlight { bytes: 0, buffer };
-        flight
-    }
-
-    /// One has ended; returns the bytes it carried.
-    fn land(&mut self, flight: usize, pool: &mut Option<Pool>) -> u32 {
-        let InFlight { bytes, buffer } = self.all[flight];
-        pool.as_mut().expect("a ring with a pool").release(buffer);
-        self.free.push(flight as u16);
-        bytes
-    }
 }
 
 /// Operations to be submitted together; `'data` is how long what they name is there.
@@ -375,7 +397,7 @@ impl<'data> Queue<'_, 'data> {
 
     /// Whether one more send may be a zero-copy one.
     pub(crate) fn can_fly(&self) -> bool {
-        !self.ring.flights.free.is_empty()
+        self.ring.flights.free() > 0
     }
 
     /// The message being gathered.
@@ -464,22 +486,26 @@ impl<'data> Queue<'_, 'data> {
     }
 
     /// Submits all and returns when each operation has its result ([`Ring::result`]). An error is
-    /// the kernel's refusal to be asked at all, and stays: the ring is of no use then.
+    /// the kernel's refusal to take all: `ENOMEM` when it has no memory for it now. What it has
+    /// taken ([`Ring::is_issued`]) has its result then, too.
     pub(crate) fn submit(self, tally: &mut Tally) -> Result<(), Errno> {
         let ring = self.ring;
         let total = ring.operations.len();
         ring.results.resize(total, None);
         if let Some(errno) = ring.broken {
-            return Err(errno);
+            return Err(ring.give_up(errno));
         }
         ring.push_all();
         let (mut done, mut retries) = (0, 0);
-        while done < total {
+        let (taken, refusal) = loop {
             tally.calls += 1;
-            let entered = ring.uring.submit_and_wait(total - done);
+            let entered = ring.uring.submit_and_wait(total);
             done += ring.reap(tally);
-            let Err(error) = entered else { continue };
-            let errno = Errno::from(error);
+            let taken = total - ring.uring.submission().len();
+            let errno = match entered.map_err(Errno::from) {
+                Err(errno) if taken == 0 => errno,
+                _ => break (taken, Errno::new(libc::ENOMEM)),
+            };
             match errno.code() {
                 libc::EINTR => {}
                 // No memory for requests, or completions to be taken in first.
@@ -487,18 +513,79 @@ impl<'data> Queue<'_, 'data> {
                     retries += 1;
                     std::thread::yield_now();
                 }
-                _ => {
-                    if total - ring.uring.submission().len() > done {
-                        // The kernel still has what the caller lent, and cannot be asked to give it
-                        // back: somebody else has closed the ring's descriptor.
-                        std::process::abort();
-                    }
-                    ring.broken = Some(errno);
-                    return Err(errno);
-                }
+                _ => break (0, in_want_of_memory(errno)),
             }
+        };
+        // Usually there is nothing to wait for.
+        while done < taken {
+            tally.calls += 1;
+            let waited = ring.wait(taken - done);
+            done += ring.reap(tally);
+            match waited.map_err(Errno::code) {
+                Ok(()) | Err(libc::EINTR) => {}
+                Err(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
+                // The kernel still has what the caller lent, and cannot be asked to give it back:
+                // somebody else has closed the ring's descriptor.
+                Err(_) => std::process::abort(),
+            }
+        }
+        if taken < total {
+            return Err(ring.give_up(refusal));
         }
         ring.release_taken();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The ring's descriptor is another file's from now on, by which nothing can be submitted.
+    fn lose_descriptor(ring: &Ring) {
+        let other = File::open("/dev/null").unwrap();
+        // SAFETY: the descriptor stays open, and the ring its only owner; the mappings keep what it
+        // was.
+        let done = unsafe { libc::dup2(other.as_raw_fd(), ring.uring.as_raw_fd()) };
+        assert!(done >= 0);
+    }
+
+    #[test]
+    fn a_ring_that_fails_sends_nothing_twice_and_leaves_its_place_to_another() {
+        match offer() {
+            Ok(Uring { sends: true, zero_copy: true }) => {}
+            offer => return eprintln!("skip: io_uring: {offer:?}"),
+        }
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let mut ring = Ring::with_pool(2, 4096).unwrap();
+        let mut tally = Tally::default();
+        let mut send = |ring: &mut Ring, text: &[u8]| {
+            let mut queue = ring.queue();
+            let buffer = queue.take(0).expect("nothing is under way");
+            queue.keep(buffer, 0, text);
+            let operation = queue.send_zero_copy(sender.as_fd(), buffer);
+            let submitted = queue.submit(&mut tally);
+            assert_eq!(submitted.is_ok(), ring.is_issued(operation));
+            submitted.and_then(|()| ring.result(operation))
+        };
+        let mut buffer = [0; 16];
+        let mut hear = || receiver.recv(&mut buffer).map(|bytes| buffer[..bytes].to_vec()).unwrap();
+        assert_eq!(send(&mut ring, b"first"), Ok(5));
+        assert_eq!(hear(), b"first");
+        for _ in 0..3 {
+            lose_descriptor(&ring);
+            assert!(send(&mut ring, b"lost").is_err());
+            let free = ring.flights.free();
+            assert!(free >= usize::from(FLIGHTS_MAX) - 1, "{free}: what was not taken has landed");
+            assert_eq!(send(&mut ring, b"again"), Ok(5));
+            assert_eq!(hear(), b"again");
+        }
     }
 }
