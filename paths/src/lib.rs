@@ -45,6 +45,7 @@ pub use error::{Errno, Error, SendError, Unavailable, Unframed};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
 pub use media::Media;
+pub use rtp::dropped_kernels;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
 pub use tally::Tally;

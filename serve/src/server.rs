@@ -47,6 +47,7 @@ impl Server {
     async fn start_with(config: Config, fetch: Fetch) -> Result<Server, Error> {
         config.check()?;
         let chosen = choose(&config)?;
+        paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
         raise_descriptor_limit();
         let folder = Arc::new(Folder::open(&config.folder)?);
         let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;

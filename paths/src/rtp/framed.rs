@@ -14,6 +14,8 @@
 //!
 //! What it does not do: segment or fragment, or hear of a closed port (ICMP goes to the socket).
 
+use std::sync::LazyLock;
+
 use crate::batch::{Batch, Cursor, Form};
 use crate::destination::{Destination, Verdict};
 use crate::error::{Errno, SendError};
@@ -29,6 +31,16 @@ use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
 
 /// Devices that a thread keeps a ring for; with more, the oldest ring is closed.
 const RINGS_MAX: usize = 8;
+
+/// Tried and chosen once for all threads.
+static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
+
+/// What paths by device cannot do as fast as this processor should, one line each: a variant of a
+/// kernel gave a wrong answer and is not used. To be logged as an error: it is one of ours or of
+/// the processor.
+pub fn dropped_kernels() -> Vec<String> {
+    KERNELS.dropped().map(|dropped| dropped.to_string()).collect()
+}
 
 /// Fills rings of one kind; belongs to a sending thread.
 pub(super) struct Framer<R> {
@@ -80,7 +92,7 @@ impl<R: Ring> Framer<R> {
     pub(super) fn new(call: &'static str) -> Self {
         Self {
             rings: Vec::with_capacity(RINGS_MAX),
-            kernels: Kernels::here(),
+            kernels: *KERNELS,
             scratch: ScatterScratch::new(),
             sums: Vec::new(),
             ends: Vec::new(),
@@ -375,4 +387,14 @@ fn flush(
     *whole += ends.iter().take_while(|end| **end <= read).count() as u32;
     ends.clear();
     Ok(read == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_kernel_is_wrong_here() {
+        assert_eq!(dropped_kernels(), [""; 0]);
+    }
 }

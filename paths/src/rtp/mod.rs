@@ -27,3 +27,5 @@ mod corked;
 mod framed;
 mod gathered;
 mod reader;
+
+pub use framed::dropped_kernels;
