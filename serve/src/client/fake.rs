@@ -23,6 +23,8 @@ pub(super) struct Script {
     pub(super) first_sequence: u16,
     /// Packets that are counted as sent and are not.
     pub(super) lose: Vec<u16>,
+    /// What it has counted already when it begins, as a relay that has sent to others.
+    pub(super) counted_before: u32,
     /// Packets that are sent twice.
     pub(super) repeat: Vec<u16>,
     /// Packets that are sent after the next one.
@@ -48,6 +50,7 @@ impl Default for Script {
             interval: Duration::from_millis(2),
             first_sequence: 65_450,
             lose: Vec::new(),
+            counted_before: 0,
             repeat: Vec::new(),
             delay: Vec::new(),
             noise: Vec::new(),
@@ -296,8 +299,8 @@ impl Conversation {
 
     fn sender(&self) -> Sender {
         let (ntp, rtp_timestamp) = (1 << 32, self.timestamp(self.next));
-        let packets = u32::from(self.next);
-        Sender { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets * 1316 }
+        let packets = self.script.counted_before.wrapping_add(u32::from(self.next));
+        Sender { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets.wrapping_mul(1316) }
     }
 
     fn to_rtp(&self, datagram: &[u8]) {

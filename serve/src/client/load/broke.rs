@@ -92,6 +92,11 @@ pub enum Broke {
         /// How many.
         packets: u64,
     },
+    /// Of sessions whose packets were only counted it is not known how many were sent.
+    Unaccounted {
+        /// How many.
+        sessions: u32,
+    },
 }
 
 /// What is known when all is over.
@@ -113,6 +118,8 @@ pub(super) struct Evidence {
     pub(super) lost: u64,
     pub(super) dropped: u64,
     pub(super) wrong: u64,
+    /// Sessions that were counted and whose sender's count is not known.
+    pub(super) unaccounted: u32,
     /// 99 % of this program's timers were at most this late.
     pub(super) timers_late: Duration,
     /// Processors this program used, and this machine.
@@ -152,6 +159,9 @@ pub(super) fn broke_first(evidence: &Evidence) -> Broke {
     }
     if evidence.wrong > 0 {
         found.push((None, Broke::Bytes { packets: evidence.wrong }));
+    }
+    if evidence.unaccounted > 0 {
+        found.push((None, Broke::Unaccounted { sessions: evidence.unaccounted }));
     }
     // Stable: what has the same time keeps the order above. What has no time comes last.
     found.sort_by_key(|(at, _)| (at.is_none(), *at));
@@ -236,6 +246,11 @@ impl fmt::Display for Broke {
             Broke::Bytes { packets } => {
                 write!(f, "bytes: {packets} packets did not hold what they should")
             }
+            Broke::Unaccounted { sessions } => write!(
+                f,
+                "not known: the senders of {sessions} sessions did not say in the end how many \
+                 packets they sent"
+            ),
         }
     }
 }
@@ -323,6 +338,10 @@ mod tests {
         assert_eq!(
             line(Evidence { wrong: 4, ..Evidence::default() }),
             "bytes: 4 packets did not hold what they should"
+        );
+        assert_eq!(
+            line(Evidence { unaccounted: 2, ..Evidence::default() }),
+            "not known: the senders of 2 sessions did not say in the end how many packets they sent"
         );
     }
 

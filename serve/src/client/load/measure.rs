@@ -20,7 +20,6 @@ use super::process::Process;
 use super::reader::open;
 use super::sampled::{Books, Window};
 use super::session::{End, Shared};
-use crate::client::course::LOST_AT_ENDS_MAX;
 use crate::client::lateness::Lateness;
 use crate::client::verdict::LatenessMs;
 use crate::meter::processor_seconds;
@@ -175,26 +174,24 @@ impl Measured {
         };
         // Nobody looks and nothing comes: the packets are meant to go elsewhere.
         let is_sunk = options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
-        for end in ends {
-            let Some(came) = end.counted else { continue };
+        for end in ends.iter().filter(|end| end.is_played && end.books.is_none()) {
             counted.sessions += 1;
-            counted.packets_in_all += u64::from(came);
-            if let Some(lost) = end.sent.filter(|_| !is_sunk).and_then(|sent| missing(sent, came)) {
+            counted.packets_in_all += u64::from(end.counted.unwrap_or(0));
+            if let Some((sent, came)) = end.sent.zip(end.counted).filter(|_| !is_sunk) {
                 counted.accounted += 1;
-                counted.lost += lost;
+                counted.lost += u64::from(missing(sent, came));
             }
         }
         evidence.lost += counted.lost;
+        evidence.unaccounted = if is_sunk { 0 } else { counted.sessions - counted.accounted };
         counted
     }
 }
 
-/// Packets sent that did not come; none where the counts cannot be of the same packets (a relay has
-/// counted before this session).
-fn missing(sent: u32, came: u32) -> Option<u64> {
-    // Modulo 2^32. More than was sent is duplicates, or datagrams of others: none is missing.
-    let missing = sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned();
-    (missing <= LOST_AT_ENDS_MAX).then_some(missing.into())
+/// Packets sent that did not come. Modulo 2^32; more than was sent is duplicates, or datagrams of
+/// others: none is missing.
+fn missing(sent: u32, came: u32) -> u32 {
+    sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned()
 }
 
 /// The verified sessions.
@@ -261,8 +258,8 @@ fn lost(books: &Books, sent: Option<u32>) -> u64 {
     let reception = &books.reception;
     // Modulo 2^32, as the sender counts.
     let came = (reception.received() - reception.duplicates()) as u32;
-    let missing = sent.and_then(|sent| missing(sent, came)).unwrap_or(0);
-    books.lost().max(missing)
+    let missing = sent.map_or(0, |sent| missing(sent, came));
+    books.lost().max(missing.into())
 }
 
 fn add_slots(sessions: &mut Vec<u32>, late: &[u64]) {
@@ -361,11 +358,11 @@ mod tests {
 
     #[test]
     fn counts_of_sender_and_socket_are_compared_modulo_their_width() {
-        assert_eq!(missing(100, 100), Some(0));
-        assert_eq!(missing(100, 97), Some(3));
-        assert_eq!(missing(2, u32::MAX), Some(3));
-        assert_eq!(missing(100, 103), Some(0));
-        assert_eq!(missing(5_000_000, 100), None, "a relay that counted before");
+        assert_eq!(missing(100, 100), 0);
+        assert_eq!(missing(100, 97), 3);
+        assert_eq!(missing(2, u32::MAX), 3);
+        assert_eq!(missing(100, 103), 0);
+        assert_eq!(missing(5_000_000, 100), 4_999_900);
     }
 
     #[test]

@@ -103,7 +103,8 @@ pub struct Counted {
     pub packets_in_all: u64,
     /// Sessions of which the sender has said in the end how many packets it sent.
     pub accounted: u32,
-    /// Packets that these miss, from PLAY to the end.
+    /// Packets that these miss, from PLAY to the end. At least so many, where a sender has counted
+    /// others' packets before.
     pub lost: u64,
 }
 
@@ -133,15 +134,19 @@ pub struct Client {
 
 impl Outcome {
     /// Whether all sessions asked for were played to the end, all that were verified were timely,
-    /// and no other packet is known to be missing.
+    /// and all packets of the others came; or none of any session, where none was verified: then
+    /// they are meant to go elsewhere.
     pub fn is_timely(&self) -> bool {
-        let verified = &self.verified;
+        let (verified, counted) = (&self.verified, &self.counted);
+        let is_sunk = verified.sessions == 0 && counted.packets_in_all == 0;
         self.played == self.asked
             && self.ended.is_empty()
+            && !self.interrupted
             && verified.timely == verified.sessions
             && verified.misshapen == 0
             && verified.different.is_none_or(|different| different == 0)
-            && self.counted.lost == 0
+            && counted.lost == 0
+            && (is_sunk || counted.accounted == counted.sessions)
     }
 }
 
@@ -210,6 +215,11 @@ impl fmt::Display for Counted {
             }
             0 => f.write_str("; what was sent is not known"),
             _ => write!(f, "; {lost} lost of what the senders of {accounted} say they sent"),
+        }?;
+        match sessions - accounted {
+            0 => Ok(()),
+            _ if *accounted == 0 => Ok(()),
+            unknown => write!(f, "; what was sent to {unknown} is not known"),
         }
     }
 }
@@ -334,12 +344,19 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
             assert!(text.contains(words), "{words:?} in {text}");
         }
         assert!(!bad.is_timely());
-        let changes: [fn(&mut Outcome); 5] = [
+        let mut some = outcome();
+        some.counted.accounted = 2457;
+        let words = "; 0 lost of what the senders of 2457 say they sent; what was sent to 2 is not \
+                     known\n";
+        assert!(some.to_string().contains(words), "{some}");
+        let changes: [fn(&mut Outcome); 7] = [
             |o| o.played = 2499,
             |o| o.ended.push(Reason { sessions: 1, reason: String::new() }),
             |o| o.verified.timely = 40,
             |o| o.verified.different = Some(1),
             |o| o.counted.lost = 1,
+            |o| o.counted.accounted = 2458,
+            |o| o.interrupted = true,
         ];
         for change in changes {
             let mut one = outcome();

@@ -34,6 +34,8 @@ pub(super) struct Rtcp {
     /// The sender, where SETUP said.
     sender: Option<u32>,
     last_report: Option<(rtcp::Sender, Instant)>,
+    /// Packets that the sender said it had sent when it first reported.
+    pub(super) first_count: Option<u32>,
     pub(super) said_bye: bool,
 }
 
@@ -49,7 +51,8 @@ impl Rtcp {
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
         let ssrc = random();
-        Ok(Rtcp { socket, host, to, ssrc, sender, last_report: None, said_bye: false })
+        let (last_report, first_count, said_bye) = (None, None, false);
+        Ok(Rtcp { socket, host, to, ssrc, sender, last_report, first_count, said_bye })
     }
 
     /// Comes back when a datagram was heard; dropped before that, nothing is lost.
@@ -70,6 +73,7 @@ impl Rtcp {
         for item in seen {
             match item {
                 Seen::Sender(report) if is_its(report.ssrc, self.sender) => {
+                    self.first_count.get_or_insert(report.packets);
                     self.last_report = Some((report, Instant::now()));
                     self.to.get_or_insert(from);
                 }

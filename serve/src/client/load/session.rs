@@ -22,10 +22,11 @@ use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
 use super::filter::refuse_all;
-use super::reader::Sampled;
+use super::reader::{Sampled, open};
 use super::rtcp::Rtcp;
 use super::sampled::{Books, Expected};
 use crate::client::control::{Control, connect_from};
+use crate::client::course::LOST_AT_ENDS_MAX;
 use crate::client::sockets::Pair;
 use crate::error::Error;
 
@@ -65,7 +66,7 @@ pub(super) struct End {
     /// Why it could not be set up, or ended before its time, and when.
     pub(super) failed: Option<(Instant, String)>,
     pub(super) ended: Option<(Instant, String)>,
-    /// Packets that the sender says it has sent.
+    /// Packets that the sender says it has sent since PLAY.
     pub(super) sent: Option<u32>,
     /// Where it was verified.
     pub(super) books: Option<Arc<Mutex<Books>>>,
@@ -78,12 +79,37 @@ struct Playing {
     control: Control,
     rtcp: Rtcp,
     media: Media,
+    /// Packets the sender had counted before PLAY; known from its first report on.
+    sent_before: Option<u32>,
     keep_alive_every: Duration,
 }
 
 enum Media {
     Verified(Arc<Mutex<Books>>),
     Counted(Arc<UdpSocket>),
+}
+
+impl Media {
+    /// Packets that came, modulo 2^32 as senders count.
+    fn came(&self) -> Option<u32> {
+        match self {
+            Media::Verified(books) => {
+                let reception = &open(books).reception;
+                Some((reception.received() - reception.duplicates()) as u32)
+            }
+            Media::Counted(socket) => dropped_packets(&**socket).ok(),
+        }
+    }
+}
+
+/// What of `said` packets the sender has sent to others before, as a relay has, when `came` have
+/// come since: so many are not lost at a session's begin. What has overtaken the report must not
+/// count as lost, so it is a little more than that.
+fn sent_before(said: u32, came: u32) -> u32 {
+    // Modulo 2^32. A little less than nothing: duplicates have come.
+    let before = said.wrapping_sub(came);
+    let is_anothers = before.cast_signed().unsigned_abs() > LOST_AT_ENDS_MAX;
+    if is_anothers { before.wrapping_add(OVERTAKEN_MAX) } else { 0 }
 }
 
 /// A session from its turn on to its end.
@@ -151,7 +177,7 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
         Media::Counted(socket)
     };
     let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
-    Ok(Playing { control, rtcp, media, keep_alive_every })
+    Ok(Playing { control, rtcp, media, sent_before: None, keep_alive_every })
 }
 
 fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
@@ -181,9 +207,15 @@ impl Playing {
         loop {
             tokio::select! {
                 found = self.control.closed() => return found,
-                () = self.rtcp.hear() => if self.rtcp.said_bye {
-                    return "the server said BYE".to_owned();
-                },
+                () = self.rtcp.hear() => {
+                    if self.rtcp.said_bye {
+                        return "the server said BYE".to_owned();
+                    }
+                    if self.sent_before.is_none() {
+                        let first = self.rtcp.first_count.zip(self.media.came());
+                        self.sent_before = first.map(|(said, came)| sent_before(said, came));
+                    }
+                }
                 () = sleep_until(report_at.into()) => {
                     report_at = Instant::now() + self.rtcp.report(books);
                 }
@@ -206,13 +238,25 @@ impl Playing {
         let until = shared.ending.borrow().map_or(until, |end| until.min(end));
         let _ = timeout_at(until.into(), self.farewell(ended.is_none())).await;
         sleep(SETTLE).await;
-        let mut end =
-            End { is_played: true, ended, sent: self.rtcp.sent_in_all(), ..End::default() };
+        let sent = self.sent();
+        let mut end = End { is_played: true, ended, sent, ..End::default() };
         match self.media {
             Media::Verified(books) => end.books = Some(books),
             Media::Counted(socket) => end.counted = dropped_packets(&*socket).ok(),
         }
         end
+    }
+
+    /// Packets the sender says it has sent since PLAY. With no report before the last, of which
+    /// far more are missing than is likely, nobody knows to whom.
+    fn sent(&self) -> Option<u32> {
+        let said = self.rtcp.sent_in_all()?;
+        match self.sent_before {
+            Some(before) => Some(said.wrapping_sub(before)),
+            None => {
+                Some(said).filter(|said| sent_before(*said, self.media.came().unwrap_or(0)) == 0)
+            }
+        }
     }
 
     async fn farewell(&mut self, is_playing: bool) {
@@ -259,6 +303,8 @@ pub(super) const SETTING_UP_MAX: usize = 256;
 pub(super) const LEAVING_MAX: usize = 512;
 /// A time-out of nothing must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
+/// The packets of a burst, which a report may be behind.
+const OVERTAKEN_MAX: u32 = 64;
 const FAREWELL_WAIT: Duration = Duration::from_secs(10);
 /// What is under way when an answer comes.
 const SETTLE: Duration = Duration::from_millis(100);

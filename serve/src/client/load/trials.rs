@@ -73,6 +73,22 @@ async fn a_server_that_says_no_bye_leaves_the_sum_open() {
     let seen = play(Script { says_bye: false, lose: vec![9], ..long() }, 2, 2).await;
     assert_eq!((seen.counted.accounted, seen.counted.lost), (0, 0), "{seen}");
     assert_eq!(seen.verified.lost, 1, "by the numbers of what came");
+    let silent = play(Script { says_bye: false, ..long() }, 3, 2).await;
+    assert_eq!(silent.broke_first, Broke::Unaccounted { sessions: 1 }, "{silent}");
+    assert!(silent.verified.timely == 2 && !silent.is_timely(), "{silent}");
+}
+
+/// Its count is none of this session's packets, and what is lost of those is known all the same,
+/// but for as many as may have overtaken its first report.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_relay_has_counted_before_is_no_loss_and_hides_none() {
+    let relay = || Script { counted_before: 3_000_000_000, ..long() };
+    let seen = play(relay(), 2, 2).await;
+    assert!(seen.is_timely(), "{seen}");
+    assert_eq!((seen.counted.accounted, seen.counted.lost), (1, 0));
+    let seen = play(Script { lose: (200..400).collect(), ..relay() }, 2, 2).await;
+    assert_eq!(seen.verified.lost, 200, "{seen}");
+    assert!((200 - 64..=200).contains(&seen.counted.lost) && !seen.is_timely(), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
