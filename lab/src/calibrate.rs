@@ -3,8 +3,8 @@
 //!
 //! The short form of the experiment `paths`: RTP at two lengths of a call, with a sink that
 //! segments or not as the server's device does, and downloads through the veth pair. Nothing is
-//! sent by the device itself. The order of two paths that lie within a few percent of each other may differ
-//! from run to run, and does not matter then.
+//! sent by the device itself. The order of two paths that lie within a few percent of each other
+//! may differ from run to run, and does not matter then.
 //!
 //! Costs at most two seconds ([`BUDGET`]): members take turns until it is spent, so every member
 //! has the same number of samples, and on a slow machine fewer.

@@ -4,8 +4,8 @@
 //! The file is dropped from the page cache, then sent once from end to end. Three ways to have it
 //! read: *none* (`POSIX_FADV_RANDOM`: a page when it is touched), *kernel* (its own read-ahead, the
 //! window doubled by `POSIX_FADV_SEQUENTIAL`), and *reader* (as the server does: a thread of its
-//! own makes the next megabytes resident, and what is not there yet is waited for). The bill has the
-//! reader's time in it, as it is a thread of the process, and kernel threads that read.
+//! own makes the next megabytes resident, and what is not there yet is waited for). The bill has
+//! the reader's time in it, as it is a thread of the process, and kernel threads that read.
 //!
 //! Sources: posix_fadvise(2), madvise(2) (`MADV_POPULATE_READ`).
 //! Does not do: empty the cache of a disk or of a virtual machine's host; throughput is that of

@@ -25,18 +25,21 @@ fn every_path_gives_the_same_bytes() {
     let files: &[(&str, &[u8])] = &[("188.ts", &cut), ("192.m2ts", &timed), ("large.bin", &large)];
     let names = names();
     assert!(names.len() >= 6, "{names:?}");
-    thread::scope(|scope| {
-        for name in &names {
-            let (clip, large) = (&clip, &large);
-            scope.spawn(move || {
-                let server = serve(files, &["--path", name]);
-                let census = Census::of(&server);
-                assert_streams(&server, name, clip);
-                assert_downloads(&server, name, large);
-                census.assert_restored(&server);
-            });
-        }
-    });
+    // Some at a time: each is a server with its players.
+    for names in names.chunks(TOGETHER) {
+        thread::scope(|scope| {
+            for name in names {
+                let (clip, large) = (&clip, &large);
+                scope.spawn(move || {
+                    let server = serve(files, &["--path", name]);
+                    let census = Census::of(&server);
+                    assert_streams(&server, name, clip);
+                    assert_downloads(&server, name, large);
+                    census.assert_restored(&server);
+                });
+            }
+        });
+    }
 }
 
 /// What `--path` takes, as the refusal of what it does not take lists it.
@@ -45,8 +48,13 @@ fn names() -> Vec<String> {
     let mut command = Command::new(PROGRAM);
     command.args(["serve", "--path", "no-such-path"]).arg(place.folder());
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
-    let (_, list) = outcome.stderr.split_once("write one of ").expect("the refusal lists them");
-    list.trim().split(", ").map(str::to_owned).collect()
+    let (_, list) = outcome.stderr.split_once(" one of ").expect("the refusal lists them");
+    let mut names: Vec<String> = list.trim().split(", ").map(str::to_owned).collect();
+    names.sort();
+    names.dedup();
+    // Whole frames need an Ethernet device; the contract tests of the paths have one.
+    names.retain(|name| !["packet_ring", "xdp"].contains(&&name[..]));
+    names
 }
 
 fn assert_streams(server: &Server, path: &str, clip: &[u8]) {
@@ -86,4 +94,6 @@ fn assert_downloads(server: &Server, path: &str, large: &[u8]) {
     }
 }
 
+/// Servers at a time.
+const TOGETHER: usize = 5;
 const LIMIT: Duration = Duration::from_secs(20);

@@ -121,8 +121,8 @@ pub(crate) struct Ring {
     messages: Vec<libc::msghdr>,
     operations: Vec<Operation>,
     results: Vec<Option<i32>>,
-    /// Why it is of no use any more: what it was not handed over is still on it, so that nothing may
-    /// be submitted again.
+    /// Why it is of no use any more: what it was not handed over is still on it, so that nothing
+    /// may be submitted again.
     broken: Option<Errno>,
 }
 

@@ -2,10 +2,11 @@
 //! The pacer: one pinned thread a core, each with a timing wheel of sessions, sending what is due.
 //!
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
-//! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions. A thread sleeps until the next slot with an entry or until a command comes; it waits for
-//! nothing else: not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not
-//! for the control side (commands come by a queue, events go by a queue). Costs: one futex sleep
-//! per occupied millisecond and thread; per session and burst one [`stream`] step.
+//! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions.
+//! A thread sleeps until the next slot with an entry or until a command comes; it waits for nothing
+//! else: not for a disk ([`crate::resident`]), not for a socket (all are non-blocking), not for the
+//! control side (commands come by a queue, events go by a queue). Costs: one futex sleep per
+//! occupied millisecond and thread; per session and burst one [`stream`] step.
 //!
 //! Sources: DESIGN "A streamed byte's journey".
 //! Does not do: RTCP, time-outs, anything of the protocol.

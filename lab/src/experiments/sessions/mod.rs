@@ -45,8 +45,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     network.split(RTP_PORT)?;
     let bench = Bench { network, folder, seconds, meter: Meter::new(), cores: Cores::allowed() };
     results.notes.push(format!(
-        "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of the others \
-         into {}; {seconds} s a point; bill: processor seconds of the server and of kernel threads",
+        "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
+         the others into {}; {seconds} s a point; bill: processor seconds of the server and of \
+         kernel threads per 10⁹ bytes",
         asset::BITS_PER_SECOND as f64 / 1e6,
         Sink::IfbSoftware.name(),
     ));
