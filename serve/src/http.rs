@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use paths::{DownloadPath, Media, Open, SendError, Tally};
+use paths::{DownloadPath, Media, SendError, Tally};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -98,14 +98,21 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
         None if matches!(path, "/" | "/index.json") => (index(stream, request, site, now), None),
         None => file(path, request, site, now).await,
     };
-    let Some(media) = media else {
+    let has_file = response.parts.iter().any(|part| matches!(part, Part::File { .. }));
+    let Some(media) = media.filter(|_| has_file) else {
         let sent = send_whole(stream, &response, site.config.patience).await;
         return sent && response.keep_alive;
+    };
+    // Before the head, which promises the file.
+    let Some(mut path) = site.downloads.take() else {
+        let spent = error(request, 503, "nothing to send it by is left", now);
+        let sent = send_whole(stream, &spent, site.config.patience).await;
+        return sent && spent.keep_alive;
     };
     // The head leaves with the first bytes of the file, and only full segments between (tcp(7)).
     // Without it the answer is the same: what the call says is of no use here.
     let _ = SockRef::from(&*stream).set_tcp_cork(true);
-    let sent = send_parts(stream, &response, &media, site).await;
+    let sent = send_parts(stream, &response, &media, path.path(), site).await;
     let _ = SockRef::from(&*stream).set_tcp_cork(false);
     sent && response.keep_alive
 }
@@ -115,18 +122,18 @@ async fn send_parts(
     stream: &mut TcpStream,
     response: &Response,
     media: &Arc<Media>,
+    path: &mut dyn DownloadPath,
     site: &Site,
 ) -> bool {
     let patience = site.config.patience.write;
     if !write(stream, &response.head, patience).await {
         return false;
     }
-    let Some(mut path) = open_path(site) else { return false };
     for part in &response.parts {
         let sent = match part {
             Part::Bytes(bytes) => write(stream, bytes, patience).await,
             Part::File { offset, bytes } => {
-                send_file(stream, media, *offset, *bytes, &mut path, site).await
+                send_file(stream, media, *offset, *bytes, path, site).await
             }
         };
         if !sent {
@@ -206,18 +213,13 @@ async fn file(
     }
 }
 
-fn open_path(site: &Site) -> Option<Box<dyn DownloadPath>> {
-    let Open::Download(open) = site.download.open else { return None };
-    open().inspect_err(|error| tracing::error!("{}: {error}", site.download.name)).ok()
-}
-
 /// Sends a range of the file; false when the peer left or the file lost what was promised.
 async fn send_file(
     stream: &TcpStream,
     media: &Arc<Media>,
     offset: u64,
     bytes: u64,
-    path: &mut Box<dyn DownloadPath>,
+    path: &mut dyn DownloadPath,
     site: &Site,
 ) -> bool {
     let mut tally = Tally::default();
@@ -231,12 +233,10 @@ async fn send_file(
             resident = (at + STEP_BYTES).min(end);
             fetch(media, at..resident).await;
         }
-        let step = |tally: &mut Tally, path: &mut Box<dyn DownloadPath>| {
-            stream.try_io(Interest::WRITABLE, || {
-                path.send(media, at, resident - at, stream.as_fd(), tally).map_err(as_io)
-            })
-        };
-        match step(&mut tally, path) {
+        let step = stream.try_io(Interest::WRITABLE, || {
+            path.send(media, at, resident - at, stream.as_fd(), &mut tally).map_err(as_io)
+        });
+        match step {
             Ok(sent) => at += sent,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                 let ready = timeout(site.config.patience.write, stream.writable()).await;

@@ -16,6 +16,7 @@ mod choice;
 pub mod client;
 mod config;
 mod control;
+mod downloads;
 mod error;
 mod http;
 mod image;

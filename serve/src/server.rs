@@ -15,6 +15,7 @@ use crate::access::Folder;
 use crate::cache::Cache;
 use crate::choice::choose;
 use crate::config::Config;
+use crate::downloads::Downloads;
 use crate::error::Error;
 use crate::image::Images;
 use crate::library::{Library, Watch};
@@ -79,7 +80,7 @@ impl Server {
             ports,
             pacers,
             images,
-            download: chosen.download,
+            downloads: Downloads::new(chosen.download),
             began: Instant::now(),
             connections: AtomicUsize::new(0),
             next_connection: AtomicU64::new(1),

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use paths::Spec;
-
 use crate::config::Config;
+use crate::downloads::Downloads;
 use crate::image::Images;
 use crate::library::Library;
 use crate::meter::{Meters, Report};
@@ -26,7 +25,7 @@ pub(crate) struct Site {
     pub(crate) ports: Ports,
     pub(crate) pacers: Pacers,
     pub(crate) images: Images,
-    pub(crate) download: &'static Spec,
+    pub(crate) downloads: Downloads,
     pub(crate) began: Instant,
     pub(crate) connections: AtomicUsize,
     pub(crate) next_connection: AtomicU64,

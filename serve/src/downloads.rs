@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The download paths that are open: one is taken for a response and given back after it.
+//!
+//! Opening one may be a ring, a pipe or a buffer, for files of a few bytes as for large ones; so
+//! those that have been opened are kept, as many as were in use at once and [`KEPT_MAX`] at most.
+//! Costs a lock at either end of a response. A path serves whatever connection it is given to
+//! (`paths`, [`DownloadPath`]); a response keeps its own to its end, for a path may know its
+//! socket.
+//!
+//! Where the chosen path cannot be opened (descriptors or locked memory are spent), the response
+//! goes by [`INSTEAD`], which need next to nothing, and the next one tries again.
+//!
+//! Does not do: choose the path ([`crate::choice`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use paths::{DownloadPath, Open, Spec, Transport};
+
+/// The open paths of a site.
+pub(crate) struct Downloads {
+    spec: &'static Spec,
+    free: Mutex<Vec<Box<dyn DownloadPath>>>,
+    /// It has been said that the chosen path cannot be opened.
+    is_said: AtomicBool,
+}
+
+/// A path in use; given back when dropped.
+pub(crate) struct Taken<'a> {
+    path: Option<Box<dyn DownloadPath>>,
+    /// None where it goes by another than the chosen one.
+    home: Option<&'a Downloads>,
+}
+
+impl Downloads {
+    pub(crate) fn new(spec: &'static Spec) -> Downloads {
+        Downloads { spec, free: Mutex::default(), is_said: AtomicBool::new(false) }
+    }
+
+    /// A path for a response; none where not even the simplest can be opened.
+    pub(crate) fn take(&self) -> Option<Taken<'_>> {
+        let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        if let Some(path) = kept.or_else(|| self.open()) {
+            return Some(Taken { path: Some(path), home: Some(self) });
+        }
+        let instead = INSTEAD.iter().filter_map(|name| paths::find(Transport::Tcp, name));
+        let path = instead.filter_map(|spec| open(spec).ok()).next()?;
+        Some(Taken { path: Some(path), home: None })
+    }
+
+    fn open(&self) -> Option<Box<dyn DownloadPath>> {
+        match open(self.spec) {
+            Ok(path) => Some(path),
+            Err(reason) => {
+                if !self.is_said.swap(true, Ordering::Relaxed) {
+                    let (chosen, instead) = (self.spec.name, INSTEAD[0]);
+                    tracing::error!("downloads by {instead} where {chosen} fails: {reason}");
+                }
+                None
+            }
+        }
+    }
+}
+
+fn open(spec: &Spec) -> Result<Box<dyn DownloadPath>, String> {
+    match spec.open {
+        Open::Download(open) => open().map_err(|error| error.to_string()),
+        Open::Stream { .. } => Err(format!("{spec} sends streams")),
+    }
+}
+
+impl Taken<'_> {
+    pub(crate) fn path(&mut self) -> &mut dyn DownloadPath {
+        &mut **self.path.as_mut().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        let Some((home, path)) = self.home.zip(self.path.take()) else { return };
+        let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < KEPT_MAX {
+            free.push(path);
+        }
+    }
+}
+
+/// What else a file can be sent by, the better first.
+const INSTEAD: [&str; 2] = ["sendfile", "read_write"];
+/// More downloads at once than that open a path each, as if none were kept: at most 64 MiB of
+/// rings, and two descriptors each, stay behind.
+const KEPT_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::BorrowedFd;
+    use std::sync::atomic::AtomicUsize;
+
+    use paths::{Crossings, Errno, Error, Media, SendError, Tally};
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl DownloadPath for Nowhere {
+        fn send(
+            &mut self,
+            _: &Media,
+            _: u64,
+            bytes: u64,
+            _: BorrowedFd<'_>,
+            tally: &mut Tally,
+        ) -> Result<u64, SendError> {
+            tally.bytes += bytes;
+            Ok(bytes)
+        }
+    }
+
+    const fn spec(open: fn() -> Result<Box<dyn DownloadPath>, Error>) -> Spec {
+        Spec {
+            name: "nowhere",
+            transport: Transport::Tcp,
+            summary: "",
+            copies_per_byte: 0,
+            header_copies: 0,
+            crossings: Crossings::PerStep(0),
+            sources: &[],
+            probe: |_| Ok(()),
+            open: Open::Download(open),
+        }
+    }
+
+    #[test]
+    fn what_was_opened_is_used_again() {
+        static OPENED: AtomicUsize = AtomicUsize::new(0);
+        static SPEC: Spec = spec(|| {
+            OPENED.fetch_add(1, Ordering::Relaxed);
+            Ok(Box::new(Nowhere))
+        });
+        let downloads = Downloads::new(&SPEC);
+        for _ in 0..3 {
+            assert!(downloads.take().is_some());
+        }
+        assert_eq!(OPENED.load(Ordering::Relaxed), 1);
+        let many: Vec<_> = (0..KEPT_MAX + 9).map(|_| downloads.take().unwrap()).collect();
+        assert_eq!(OPENED.load(Ordering::Relaxed), KEPT_MAX + 9, "each has its own");
+        drop(many);
+        assert_eq!(downloads.free.lock().unwrap().len(), KEPT_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_opened_is_done_another_way_and_tried_again() {
+        static REFUSED: AtomicBool = AtomicBool::new(true);
+        static SPEC: Spec = spec(|| match REFUSED.load(Ordering::Relaxed) {
+            true => {
+                let (object, errno) = ("a pipe".into(), Errno::new(24));
+                Err(Error::Host { call: "pipe2", object, errno })
+            }
+            false => Ok(Box::new(Nowhere)),
+        });
+        let downloads = Downloads::new(&SPEC);
+        for _ in 0..3 {
+            let mut taken = downloads.take().expect("sendfile needs nothing");
+            assert!(taken.home.is_none() && downloads.is_said.load(Ordering::Relaxed));
+            let media = Media::open(tempfile::tempfile().unwrap(), "empty").unwrap();
+            let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+            let socket = std::os::fd::AsFd::as_fd(&socket);
+            let sent = taken.path().send(&media, 0, 1, socket, &mut Tally::default());
+            assert_eq!(sent, Err(SendError::Shrunk { at: 0 }), "it has no byte to send");
+        }
+        REFUSED.store(false, Ordering::Relaxed);
+        let taken = downloads.take().unwrap();
+        assert!(taken.home.is_some(), "by the chosen one again");
+        drop(taken);
+        assert_eq!(downloads.free.lock().unwrap().len(), 1, "no other is kept");
+    }
+}
