@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use media::TICKS_PER_SECOND;
 use paths::{Open, Spec, StreamPath};
 use tokio::sync::{mpsc, oneshot};
 
@@ -219,6 +220,8 @@ struct Thread {
     events: mpsc::UnboundedSender<Event>,
     streams: HashMap<u64, Stream>,
     wheel: Wheel,
+    /// Packets a second of all sessions, were all playing.
+    packets_per_s: u64,
     /// Sessions are woken at multiples of this.
     grid_ticks: Tick,
     began: Instant,
@@ -233,6 +236,7 @@ impl Thread {
             events,
             streams: HashMap::new(),
             wheel: Wheel::new(0),
+            packets_per_s: 0,
             grid_ticks: 1,
             began: Instant::now(),
             due: Vec::new(),
@@ -260,8 +264,9 @@ impl Thread {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Add { number, stream } => {
+                self.packets_per_s += packets_per_s(&stream);
                 self.streams.insert(number, *stream);
-                self.grid_ticks = grid_ticks(self.burst_ticks(), self.streams.len());
+                self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
             Command::Play { number, play, shift, from, end } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
@@ -279,8 +284,10 @@ impl Thread {
                 }
             }
             Command::Remove { number } => {
-                self.streams.remove(&number);
-                self.grid_ticks = grid_ticks(self.burst_ticks(), self.streams.len());
+                if let Some(stream) = self.streams.remove(&number) {
+                    self.packets_per_s -= packets_per_s(&stream);
+                }
+                self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
             Command::Stop => unreachable!("handled by run"),
         }
@@ -349,9 +356,9 @@ impl Thread {
 }
 
 /// How far apart the slots in use are: a divisor of the burst, so that a burst later is on the grid
-/// again; one tick as soon as there are [`CLUSTER`] sessions for each.
-fn grid_ticks(burst_ticks: Tick, sessions: usize) -> Tick {
-    let widest = (burst_ticks * CLUSTER / (sessions as u64).max(1)).clamp(1, burst_ticks);
+/// again; as far as [`PACKETS_PER_WAKE`] allow, and one tick as soon as there are so many for each.
+fn grid_ticks(burst_ticks: Tick, packets_per_s: u64) -> Tick {
+    let widest = (1000 * PACKETS_PER_WAKE / packets_per_s.max(1)).clamp(1, burst_ticks);
     (1..=widest).rev().find(|ticks| burst_ticks.is_multiple_of(*ticks)).unwrap_or(1)
 }
 
@@ -396,9 +403,17 @@ fn raise_priority() {
     }
 }
 
-/// Sessions served at a wake where there are so many. More saves little, and what they send in one
-/// go, 13 kB each at 5 Mb/s, must fit the device's queue.
-const CLUSTER: u64 = 32;
+/// What a session's asset sends, on average.
+fn packets_per_s(stream: &Stream) -> u64 {
+    let plan = &stream.source.asset.plan;
+    let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
+    plan.packets() / seconds
+}
+
+/// Packets sent at a wake where there are so many: sessions that would be woken apart are woken
+/// together up to this. They leave in one go, and half a device's usual queue (`txqueuelen` 1000)
+/// bears that at any speed.
+const PACKETS_PER_WAKE: u64 = 512;
 /// Before desktops and builds, behind what the kernel itself runs at -20.
 const PACER_NICE: i32 = -15;
 /// A session that waits for pages or for the socket is looked at again after this, doubled each
@@ -414,13 +429,15 @@ mod tests {
 
     #[test]
     fn few_sessions_share_slots_and_many_have_all() {
+        // 475 packets a second are 5 Mb/s.
         assert_eq!(grid_ticks(20, 0), 20);
-        assert_eq!(grid_ticks(20, 32), 20);
-        assert_eq!(grid_ticks(20, 33), 10, "19 does not divide a burst");
-        assert_eq!(grid_ticks(20, 125), 5);
-        assert_eq!(grid_ticks(20, 640), 1);
-        assert_eq!(grid_ticks(20, 100_000), 1);
+        assert_eq!(grid_ticks(20, 50 * 475), 20);
+        assert_eq!(grid_ticks(20, 60 * 475), 10, "17 does not divide a burst");
+        assert_eq!(grid_ticks(20, 100 * 475), 10);
+        assert_eq!(grid_ticks(20, 250 * 475), 4);
+        assert_eq!(grid_ticks(20, 1100 * 475), 1);
+        assert_eq!(grid_ticks(20, u64::MAX), 1);
         assert_eq!(grid_ticks(1, 1), 1);
-        assert_eq!(grid_ticks(7, 100), 1);
+        assert_eq!(grid_ticks(7, 100 * 475), 7);
     }
 }
