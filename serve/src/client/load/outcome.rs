@@ -137,11 +137,15 @@ impl Outcome {
     /// and all packets of the others came; or none of any session, where none was verified: then
     /// they are meant to go elsewhere.
     pub fn is_timely(&self) -> bool {
+        self.is_timely_so_far() && !self.interrupted
+    }
+
+    /// The same of what there was, also where it was stopped from outside before its time.
+    pub fn is_timely_so_far(&self) -> bool {
         let (verified, counted) = (&self.verified, &self.counted);
         let is_sunk = verified.sessions == 0 && counted.packets_in_all == 0;
         self.played == self.asked
             && self.ended.is_empty()
-            && !self.interrupted
             && verified.timely == verified.sessions
             && verified.misshapen == 0
             && verified.different.is_none_or(|different| different == 0)
@@ -349,19 +353,20 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
         let words = "; 0 lost of what the senders of 2457 say they sent; what was sent to 2 is not \
                      known\n";
         assert!(some.to_string().contains(words), "{some}");
-        let changes: [fn(&mut Outcome); 7] = [
+        let changes: [fn(&mut Outcome); 6] = [
             |o| o.played = 2499,
             |o| o.ended.push(Reason { sessions: 1, reason: String::new() }),
             |o| o.verified.timely = 40,
             |o| o.verified.different = Some(1),
             |o| o.counted.lost = 1,
             |o| o.counted.accounted = 2458,
-            |o| o.interrupted = true,
         ];
         for change in changes {
             let mut one = outcome();
             change(&mut one);
-            assert!(!one.is_timely());
+            assert!(!one.is_timely() && !one.is_timely_so_far());
         }
+        let stopped = Outcome { interrupted: true, ..outcome() };
+        assert!(!stopped.is_timely() && stopped.is_timely_so_far());
     }
 }
