@@ -117,8 +117,8 @@ impl Network {
         match sink {
             // Its users ask for the far end, which loopback stands in for.
             Sink::Veth if !self.own => Ok(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), SINK_PORT)),
-            Sink::IfbSoftware => make_ifb(SOFTWARE, Some("1")),
-            Sink::IfbDevice => make_ifb(DEVICE, None),
+            Sink::IfbSoftware => make_ifb(SOFTWARE, Some("1"), 1),
+            Sink::IfbDevice => make_ifb(DEVICE, None, 1),
             Sink::Veth => self.make_veth(),
             Sink::Interface(name, to) => check_route(name, *to),
         }
@@ -133,9 +133,11 @@ impl Network {
 
     /// For a server with many clients: what it sends from `rtp_port` to [`Network::SUNK`] goes into
     /// the ifb device that cannot segment, by a policy rule. To the sockets nothing of it shows.
-    pub(crate) fn split(&mut self, rtp_port: u16) -> Result<(), Error> {
+    /// The sink has a queue a core, as cards have: with one, a core that sends leaves its packets
+    /// to whichever holds the queue, and that one to ksoftirqd.
+    pub(crate) fn split(&mut self, rtp_port: u16, queues: usize) -> Result<(), Error> {
         self.make(&Sink::Veth)?;
-        self.make(&Sink::IfbSoftware)?;
+        make_ifb(SOFTWARE, Some("1"), queues)?;
         let far = self.far.as_ref().expect("just made");
         let sunk = Self::SUNK.to_string();
         far.ip(&["addr", "add", &format!("{sunk}/24"), "dev", "far"])?;
@@ -294,14 +296,14 @@ pub(crate) fn device(sink: &Sink) -> &str {
     }
 }
 
-fn make_ifb(made: Made, gso_max_segs: Option<&str>) -> Result<SocketAddr, Error> {
+fn make_ifb(made: Made, gso_max_segs: Option<&str>, queues: usize) -> Result<SocketAddr, Error> {
     let device = made.device;
     if std::fs::exists(format!("/sys/class/net/{device}")).unwrap_or(false)
         || ip(&["link", "show", "dev", device]).is_ok()
     {
         return Ok(made.sink());
     }
-    ip(&["link", "add", device, "type", "ifb"])?;
+    ip(&["link", "add", device, "numtxqueues", &queues.to_string(), "type", "ifb"])?;
     if let Some(segments) = gso_max_segs {
         ip(&["link", "set", "dev", device, "gso_max_segs", segments])?;
     }

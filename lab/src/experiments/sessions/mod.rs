@@ -41,9 +41,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     std::fs::create_dir(folder.path().join("served")).map_err(Error::host("a folder"))?;
     asset::write(&folder.path().join("served").join(asset::NAME), asset_s)
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
-    let mut network = Network::new()?;
-    network.split(RTP_PORT)?;
-    let bench = Bench { network, folder, seconds, meter: Meter::new(), cores: Cores::allowed() };
+    let (mut network, cores) = (Network::new()?, Cores::allowed());
+    network.split(RTP_PORT, cores.count())?;
+    let bench = Bench { network, folder, seconds, meter: Meter::new(), cores };
     results.notes.push(format!(
         "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
          the others into {}; {seconds} s a point; bill: processor seconds of the server and of \
@@ -152,6 +152,7 @@ impl Bench {
         let server = Server::start(self.folder.path(), &for_server, RTP_PORT)?;
         server.await_plan()?;
         let idle = server.facts()?;
+        let idle_kernel = self.idle_kernel_share();
         let url = server.stream_url();
         let verified = (sessions / VERIFIED_OF).max(VERIFIED_MIN).min(sessions);
         let sunk = sessions - verified;
@@ -177,7 +178,7 @@ impl Bench {
             load.await_event("playing")?;
             many = Some(load);
         }
-        let (bills, cores_used) = self.slices(&server)?;
+        let (bills, cores_used) = self.slices(&server, idle_kernel)?;
         let late = server.facts()?;
         let mut played_too = true;
         if let Some(many) = &mut many {
@@ -205,19 +206,29 @@ impl Bench {
         })
     }
 
+    /// What the kernel's threads take of a core while the server has no session: not its cost.
+    fn idle_kernel_share(&self) -> f64 {
+        let (before, began) = (self.meter.of_kernel_threads(), Instant::now());
+        std::thread::sleep(IDLE);
+        let ran = self.meter.of_kernel_threads().saturating_sub(before);
+        ran.as_secs_f64() / began.elapsed().as_secs_f64()
+    }
+
     /// The measured time in slices: the bill of each, and how many cores were at work for it.
-    fn slices(&self, server: &Server) -> Result<(Vec<f64>, Vec<f64>), Error> {
+    fn slices(&self, server: &Server, idle_kernel: f64) -> Result<(Vec<f64>, Vec<f64>), Error> {
         let (mut bills, mut used) = (Vec::new(), Vec::new());
         let slice = Duration::from_secs_f64(self.seconds as f64 / SLICES as f64);
         let mut before = (server.facts()?, self.meter.of_kernel_threads(), Instant::now());
         for _ in 0..SLICES {
             std::thread::sleep(slice);
             let now = (server.facts()?, self.meter.of_kernel_threads(), Instant::now());
-            let kernel = now.1.saturating_sub(before.1).as_secs_f64();
-            let cost = now.0.processor_seconds - before.0.processor_seconds + kernel;
+            let wall = (now.2 - before.2).as_secs_f64();
+            let kernel = now.1.saturating_sub(before.1).as_secs_f64() - idle_kernel * wall;
+            let process = now.0.processor_seconds - before.0.processor_seconds;
+            let cost = process + kernel.max(0.0);
             let bytes = now.0.bytes.saturating_sub(before.0.bytes).max(1);
             bills.push(cost * 1e9 / bytes as f64);
-            used.push(cost / (now.2 - before.2).as_secs_f64());
+            used.push(cost / wall);
             before = now;
         }
         Ok((bills, used))
@@ -264,7 +275,7 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
 const VERIFIED_OF: usize = 50;
 const VERIFIED_MIN: usize = 2;
 const ONE_CORE: &[usize] = &[100, 250, 500, 1000, 1500, 2000, 2500];
-const MANY_CORES: &[usize] = &[2500, 3000];
+const MANY_CORES: &[usize] = &[1000, 1500, 2000, 2500];
 const QUICK: &[usize] = &[100, 500];
 /// The search beyond the list.
 const STEP: usize = 250;
@@ -274,4 +285,5 @@ const RAMP_S: f64 = 0.002;
 /// The load lets sessions settle for two seconds, and setting up takes a moment.
 const SETTLE_S: f64 = 3.0;
 const SLICES: usize = 7;
+const IDLE: Duration = Duration::from_secs(1);
 const RTP_PORT: u16 = 5004;
