@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use paths::{Crossings, Host, Open, PATHS, Transport, Via};
+use paths::{Host, Open, PATHS, Transport, Via};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, Case};
@@ -95,23 +95,12 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
     Ok(ranks)
 }
 
-/// A path at each length of a burst. One that takes a packet a call is timed once and stands in
-/// both rows.
+/// A path at each length of a burst; a download has none.
 fn bursts(spec: &'static paths::Spec, sink: &Sink) -> Vec<Case> {
     if spec.transport == Transport::Tcp {
         return vec![Case::new(spec, &Sink::Veth, STEP_BYTES, 1)];
     }
-    let per_packet = matches!(spec.crossings, Crossings::PerPacket(_));
-    BURSTS
-        .iter()
-        .map(|&packets| {
-            let mut case = Case::new(spec, sink, USUAL_BYTES, packets);
-            if per_packet {
-                case.segments = packets;
-            }
-            case
-        })
-        .collect()
+    BURSTS.iter().map(|&packets| Case::new(spec, sink, USUAL_BYTES, packets)).collect()
 }
 
 fn rank(case: &Case, bill: Option<f64>, refused: Option<String>) -> Rank {

@@ -48,6 +48,16 @@ enum Layout {
     Image,
 }
 
+impl Layout {
+    /// Bytes of the file that a packet takes.
+    fn packet_bytes(self, datagram_bytes: u32) -> u64 {
+        u64::from(match self {
+            Self::Gathered => datagram_bytes - HEADER_BYTES,
+            Self::Image => datagram_bytes,
+        })
+    }
+}
+
 impl<'a> Sender<'a> {
     /// `segments` is how many packets a call may carry and a batch has, as far as 64 KiB allow.
     pub(crate) fn open(
@@ -105,17 +115,13 @@ impl<'a> Sender<'a> {
         let socket = socket.map_err(|error| format!("a socket to {to}: {error}"))?;
         let mut to = Destination::new(socket, to.to_string()).map_err(|e| e.to_string())?;
         to.limit_segments(segments);
-        let packet_bytes = match form {
-            Layout::Gathered => datagram_bytes - HEADER_BYTES,
-            Layout::Image => datagram_bytes,
-        };
         Ok(Sender {
             path,
             to,
             media,
             form,
             datagram_bytes,
-            packets: media.bytes() / u64::from(packet_bytes),
+            packets: media.bytes() / form.packet_bytes(datagram_bytes),
             batch_packets: segments.min(DATAGRAM_BYTES_MAX / datagram_bytes).max(1),
             next: 0,
             heads: Vec::new(),
@@ -133,16 +139,15 @@ impl<'a> Sender<'a> {
     /// Sends a batch, or what is left of one; returns which packets that were.
     pub(crate) fn step(&mut self) -> Result<std::ops::Range<u64>, SendError> {
         let (first, count) = self.coming();
+        let bytes = self.form.packet_bytes(self.datagram_bytes);
         let taken = match self.form {
             Layout::Image => {
-                let bytes = u64::from(self.datagram_bytes);
                 let all = u64::from(count) * bytes;
                 let batch =
                     Batch::image(self.media, count, self.datagram_bytes, first * bytes, all);
                 self.path.send(&batch, &mut self.to, &mut self.tally)
             }
             Layout::Gathered => {
-                let bytes = u64::from(self.datagram_bytes - HEADER_BYTES);
                 self.heads.clear();
                 self.heads.extend((first..first + u64::from(count)).flat_map(header));
                 let pieces = [Piece { offset: first * bytes, bytes: u64::from(count) * bytes }];
@@ -189,11 +194,7 @@ impl<'a> Sender<'a> {
     /// The byte of the file before which the coming batch ends.
     pub(crate) fn reaches(&self) -> u64 {
         let (first, count) = self.coming();
-        let bytes = match self.form {
-            Layout::Gathered => self.datagram_bytes - HEADER_BYTES,
-            Layout::Image => self.datagram_bytes,
-        };
-        (first + u64::from(count)) * u64::from(bytes)
+        (first + u64::from(count)) * self.form.packet_bytes(self.datagram_bytes)
     }
 }
 
@@ -228,10 +229,7 @@ impl<'a> Crowd<'a> {
 
     /// A burst to each; what a full socket did not take is left out.
     pub(crate) fn round(&mut self, at_once: bool) -> Result<(), SendError> {
-        let packet_bytes = match self.form {
-            Layout::Gathered => u64::from(CROWD_DATAGRAM_BYTES - HEADER_BYTES),
-            Layout::Image => u64::from(CROWD_DATAGRAM_BYTES),
-        };
+        let packet_bytes = self.form.packet_bytes(CROWD_DATAGRAM_BYTES);
         let burst = u64::from(CROWD_BURST);
         let packets = self.media.bytes() / packet_bytes - burst;
         let firsts: Vec<u64> =

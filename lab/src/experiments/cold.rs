@@ -71,7 +71,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let members = members(options, &mut results);
     let meter = Meter::new();
     let of = members.len() * Reading::ALL.len() * rounds;
-    let mut figures: Vec<(&Spec, Reading, Vec<f64>, Vec<f64>)> = Vec::new();
+    let mut figures: Vec<(&'static Spec, Reading, Vec<f64>, Vec<f64>)> = Vec::new();
     for &spec in &members {
         figures.extend(Reading::ALL.map(|reading| (spec, reading, Vec::new(), Vec::new())));
     }
@@ -79,7 +79,6 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut done = 0;
     for _ in 0..rounds {
         for (spec, reading, bills, speeds) in &mut figures {
-            let spec = paths::find(spec.transport, spec.name).expect("a member of the list");
             options.progress(done, of, &format!("{spec}, read ahead: {}", reading.name()));
             done += 1;
             if options.stopped() {
