@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Makes this machine ready to build and test pagewire, and installs only what is missing.
 #
-#   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links) and cargo
+#   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links), OpenSSL and cargo
 #   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
 #                            clients the interoperation tests talk to
 #
@@ -42,6 +42,9 @@ can_link() { # COMPILER LANGUAGE
 # Elements and not packages: a list of packages says nothing on other distributions.
 have_element() { have gst-inspect-1.0 && gst-inspect-1.0 --exists "$1" 2>/dev/null; }
 
+# Where the crate that binds it looks.
+have_openssl() { have pkg-config && pkg-config --exists openssl; }
+
 # vlc-bin alone starts and can play nothing. Debian's VLC opens rtsp:// with its SAT>IP plugin,
 # others with live555.
 have_vlc() {
@@ -70,6 +73,7 @@ cargo_is_new_enough() { is_at_least "$RUST_NEEDED" "$(cargo_version)"; }
 # What is looked for at this level: one line each, `check | Debian package | what for`.
 wanted() {
     echo "can_link cc c|gcc libc6-dev|linking (required)"
+    echo "have_openssl|libssl-dev pkg-config|the OpenSSL that ciphers are compared with (required)"
     [[ $level == test ]] || return 0
     cat <<'EOF'
 can_link c++ c++|g++|the fuzz targets

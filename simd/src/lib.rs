@@ -12,12 +12,14 @@
 //! What it does not do: no input or output, no allocation, no clock. On processors other than
 //! x86-64 the portable variants are the only ones.
 
+pub mod cbc;
 pub mod checksum;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
 mod variant;
 
+pub use cbc::Cbc;
 pub use checksum::Checksum;
 pub use stamp::Stamp;
 pub use variant::Dropped;
@@ -25,20 +27,24 @@ pub use variant::Dropped;
 /// One variant of each kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernels {
+    /// AES-CBC over lanes.
+    pub cbc: Cbc,
     /// Ones' complement sums of many ranges.
     pub checksum: Checksum,
     /// Ethernet, IPv4, UDP and RTP headers of many frames.
     pub stamp: Stamp,
-    dropped: [Option<Dropped>; 2],
+    dropped: [Option<Dropped>; 3],
 }
 
 impl Kernels {
     /// The widest variants that this processor has and that are right on it. Runs each once on
     /// known answers: microseconds.
     pub fn here() -> Self {
+        let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
         let (stamp, stamp_dropped) = Stamp::choose();
-        Self { checksum, stamp, dropped: [checksum_dropped, stamp_dropped] }
+        let dropped = [cbc_dropped, checksum_dropped, stamp_dropped];
+        Self { cbc, checksum, stamp, dropped }
     }
 
     /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
@@ -56,8 +62,10 @@ mod tests {
     fn what_is_chosen_is_the_widest_and_none_is_dropped() {
         let kernels = Kernels::here();
         assert_eq!(kernels.dropped().count(), 0, "{:?}", kernels.dropped().next());
+        assert_eq!(kernels.cbc.name(), Cbc::all().last().unwrap().name());
         assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
         assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
+        assert_eq!(Cbc::all().next().unwrap().name(), "portable");
         assert_eq!(Checksum::all().next().unwrap().name(), "portable");
         assert_eq!(Stamp::all().next().unwrap().name(), "portable");
     }
