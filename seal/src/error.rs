@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What can go wrong, in the kinds of the house: a caller's wrong option or key, a host's refusal,
+//! and what a file turned out to hold. A file's error is that file's alone; the others go on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why something was not sealed, unsealed or verified.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Caller: an option, or a key that it names, cannot be taken.
+    #[error("{option}: {found}; {cure}")]
+    Option {
+        /// The option as written on the command line.
+        option: &'static str,
+        /// What was found. Never a secret.
+        found: String,
+        /// What to write.
+        cure: String,
+    },
+    /// Host: a system call failed.
+    #[error("{call} {}: {source}", object.display())]
+    Host {
+        /// The call.
+        call: &'static str,
+        /// On what.
+        object: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A file cannot be taken, or not as it is.
+    #[error("{}: {fault}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// What was found and what to do.
+        fault: Fault,
+    },
+}
+
+/// What is wrong with a file, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The source is not what it was when it was opened.
+    #[error("changed while it was read; seal it again when nothing writes to it")]
+    Changed,
+    /// The target is there and is not this run's to replace.
+    #[error("is there already; write --force to replace it")]
+    Exists,
+}
+
+impl Error {
+    /// True when the command line is at fault (exit status 2).
+    pub fn is_caller(&self) -> bool {
+        matches!(self, Error::Option { .. })
+    }
+
+    /// A file's fault.
+    pub fn file(path: &Path, fault: Fault) -> Self {
+        Error::File { path: path.to_owned(), fault }
+    }
+
+    /// A system call's failure: for `map_err`.
+    pub fn host(call: &'static str, object: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Error::Host { call, object: object.to_owned(), source }
+    }
+}

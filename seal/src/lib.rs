@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Protection of libraries: whole folders, publications and streams enciphered file by file.
+//!
+//! CBC is serial within a message, so one file alone runs at the latency of the AES unit. Many at
+//! once run at its throughput: the [`engine`] keeps as many messages in the lanes of a core as
+//! there are, of whatever keys and lengths. A form of protection ([`folder`] and its like) says
+//! what the messages are: a [`engine::Work`] that opens a [`engine::Stream`].
+//!
+//! Costs a byte of a file: one copy from the page cache into a slice that stays in the
+//! second-level cache, the cipher in place, one copy into the page cache of the target.
+//!
+//! What it does not do: the cipher itself (crate `simd`, and well-kept libraries), the network.
+#![forbid(unsafe_code)]
+
+pub mod engine;
+mod error;
+mod pending;
+
+pub use error::{Error, Fault};
+pub use pending::Pending;
