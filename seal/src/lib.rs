@@ -14,6 +14,7 @@
 
 pub mod engine;
 mod error;
+pub mod key;
 mod pending;
 
 pub use error::{Error, Fault};

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keys in files: hex digits as `openssl rand -hex 32` writes them, or the bytes as they are.
+//!
+//! A file of 16, 24 or 32 bytes is the key itself, except that hex digits are never: 32 of them
+//! are a key of 16 bytes, and 16 or 24 of them, half a key, are taken for the mistake they are (a
+//! random key of 16 bytes is all hex digits once in 10^17). All other files are hex.
+//!
+//! A file that others can read is a fact for a warning ([`Exposed`]), not an error: a container's
+//! secrets often are. Costs an open, an fstat and a read; the buffer is overwritten after it.
+//!
+//! Does not do: print the warning.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use zeroize::Zeroizing;
+
+use super::{KEY_BYTES, Origin, Secret};
+use crate::error::Error;
+
+/// Longest file that is looked at: a key or a passphrase and space around it.
+pub const FILE_BYTES_MAX: usize = 4096;
+
+/// Permissions of others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// A file of a key that others than its owner may touch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposed {
+    /// Which.
+    pub path: PathBuf,
+    /// Its permissions.
+    pub mode: u32,
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        write!(f, "{path}: others may touch this key (mode {:04o}); chmod 600 {path}", self.mode)
+    }
+}
+
+/// The key in a file. `option` is the one that names the file.
+///
+/// # Errors
+/// [`Error::Option`]: the file cannot be read, or holds no key.
+pub fn key(option: &'static str, path: &Path) -> Result<(Secret, Option<Exposed>), Error> {
+    let (bytes, exposed) = read(option, path)?;
+    let origin = Origin::new(option, path.display().to_string());
+    let is_hex = bytes.iter().all(u8::is_ascii_hexdigit);
+    let secret = if KEY_BYTES.contains(&bytes.len()) && !is_hex {
+        Secret::new(bytes, origin)?
+    } else {
+        Secret::from_hex(&bytes, origin)?
+    };
+    Ok((secret, exposed))
+}
+
+/// All of a small file, and whether others may touch it.
+pub(super) fn read(
+    option: &'static str,
+    path: &Path,
+) -> Result<(Zeroizing<Vec<u8>>, Option<Exposed>), Error> {
+    let origin = Origin::new(option, path.display().to_string());
+    let unreadable =
+        |error: std::io::Error| origin.error(&error.to_string(), "name a file that you can read");
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if metadata.is_dir() {
+        return Err(origin.error("a folder", "name the file in it"));
+    }
+    // Room for all at once: a vector that grows leaves copies behind that nothing overwrites.
+    let mut bytes = Zeroizing::new(vec![0; FILE_BYTES_MAX + 1]);
+    let mut length = 0;
+    while length < bytes.len() {
+        match (&file).read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(read) => length += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(unreadable(error)),
+        }
+    }
+    if length > FILE_BYTES_MAX {
+        let found = format!("more than {FILE_BYTES_MAX} bytes");
+        return Err(origin.error(&found, "name a file that holds nothing else"));
+    }
+    bytes.truncate(length);
+    // A pipe (`<(pass show key)`) has no permissions that mean anything.
+    let mode = metadata.mode() & 0o7777;
+    let is_exposed = metadata.is_file() && mode & OTHERS != 0;
+    Ok((bytes, is_exposed.then(|| Exposed { path: path.to_owned(), mode })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn written(bytes: &[u8], mode: u32) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("book.key");
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        (folder, path)
+    }
+
+    fn taken(bytes: &[u8]) -> Result<Vec<u8>, String> {
+        let (_folder, path) = written(bytes, 0o600);
+        key("--key-file", &path)
+            .map(|(secret, _)| secret.bytes().to_vec())
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn raw_bytes_and_hex_are_told_apart() {
+        for length in KEY_BYTES {
+            assert_eq!(taken(&vec![0xF1; length]), Ok(vec![0xF1; length]));
+            let hex = "f1".repeat(length);
+            assert_eq!(taken(hex.as_bytes()), Ok(vec![0xF1; length]));
+            assert_eq!(taken(format!("{hex}\r\n").as_bytes()), Ok(vec![0xF1; length]));
+        }
+        // Half a key in hex has a key's length and is none.
+        for digits in [16, 24] {
+            let error = taken("a".repeat(digits).as_bytes()).unwrap_err();
+            assert!(error.contains(&format!("book.key: {digits} hex digits; write 32")), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_holds_no_key_is_named() {
+        let at = "byte 3 is not a hex digit";
+        for (bytes, said) in [
+            (&b""[..], "0 hex digits"),
+            (b"abc?".as_slice(), at),
+            (&[0xF1; 33], "byte 0 is not a hex digit"),
+            (&[b'a'; FILE_BYTES_MAX], "4096 hex digits"),
+            (&[b'a'; FILE_BYTES_MAX + 1], "more than 4096 bytes"),
+        ] {
+            let error = taken(bytes).unwrap_err();
+            assert!(error.starts_with("--key-file: ") && error.contains(said), "{error}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let error = key("--key-file", folder.path()).unwrap_err();
+        assert!(error.to_string().contains("a folder; name the file"), "{error}");
+        let error = key("--key-file", &folder.path().join("none")).unwrap_err();
+        assert!(error.is_caller() && error.to_string().contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_others_may_touch_is_reported() {
+        for (mode, is_exposed) in
+            [(0o600, false), (0o400, false), (0o640, true), (0o604, true), (0o620, true)]
+        {
+            let (_folder, path) = written(&[9; 32], mode);
+            let (_, exposed) = key("--key-file", &path).unwrap();
+            assert_eq!(exposed.is_some(), is_exposed, "{mode:o}");
+            if let Some(exposed) = exposed {
+                assert!(exposed.to_string().contains(&format!("(mode {mode:04o}); chmod 600")));
+            }
+        }
+    }
+}
