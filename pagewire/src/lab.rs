@@ -230,21 +230,8 @@ fn compare(before: &Path, after: &Path) -> Result<(), lab::Error> {
 fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();
-    let wait = move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
-            return;
-        };
-        runtime.block_on(async {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                if raised.swap(true, Ordering::Relaxed) {
-                    std::process::exit(INTERRUPTED);
-                }
-                eprintln!("stopping; what was measured is kept (again to give it up)");
-            }
-        });
-    };
-    // Without the thread, Ctrl-C simply ends the program.
-    let _ = std::thread::Builder::new().name("interrupt".to_owned()).spawn(wait);
+    let raise = move || raised.store(true, Ordering::Relaxed);
+    crate::interrupt::on_interrupt("what was measured is kept", raise);
     stop
 }
 
@@ -264,5 +251,3 @@ fn sink(name: &str) -> Result<Sink, String> {
 }
 
 const INSIDE: &str = "--inside";
-/// As a shell has it: 128 and the signal's number.
-const INTERRUPTED: i32 = 130;

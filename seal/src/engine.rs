@@ -80,6 +80,14 @@ pub struct Settings {
     pub cbc: Cbc,
 }
 
+impl Settings {
+    /// With the widest lanes of this processor; a worker for each core it may use, or `threads`.
+    pub fn here(threads: Option<usize>) -> Self {
+        let all = || std::thread::available_parallelism().map_or(1, usize::from);
+        Self { threads: threads.unwrap_or_else(all), cbc: simd::Kernels::here().cbc }
+    }
+}
+
 /// What a run is doing, to be looked at from another thread.
 #[derive(Debug, Default)]
 pub struct Seen {

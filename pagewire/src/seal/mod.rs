@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire seal`: encrypts a library file by file; a form of protection a file here, one line in
+//! [`Form`] for each.
+//!
+//! What the forms share: how to run ([`Running`]), what is seen meanwhile (`progress`), and what is
+//! said at the end (`failures`, `summary`). Exit status: 0 all done, 1 some failed and the others
+//! are done, or it was stopped; 2 a wrong option.
+//!
+//! Does not do: anything to a file; the crate `seal` does.
+
+mod failures;
+mod progress;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clap::{Args, Subcommand};
+use seal::Error;
+use seal::engine::{Seen, Settings};
+
+pub(crate) use progress::Total;
+use progress::{Audience, watched};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    form: Form,
+}
+
+/// The forms, one file and one line each.
+#[derive(Subcommand)]
+enum Form {}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    match options.form {}
+}
+
+/// How to run, whatever the form.
+#[derive(Args)]
+pub(crate) struct Running {
+    /// Cores to work on [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Progress and result as JSON on standard output, an object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Running {
+    /// For the engine.
+    pub(crate) fn settings(&self) -> Settings {
+        Settings::here(self.threads.map(usize::from))
+    }
+
+    /// Does `work` while progress is shown, Ctrl-C stopping it, and says what came of it. `total`
+    /// is asked now and then for what is to be done in all; what `work` cannot even begin is its
+    /// error.
+    pub(crate) fn run(
+        &self,
+        total: impl Fn() -> Total + Sync,
+        work: impl FnOnce(&Seen) -> Result<Vec<Error>, Error>,
+    ) -> ExitCode {
+        let seen = Arc::new(Seen::default());
+        let stopped = seen.clone();
+        let stop = move || stopped.stop.store(true, Ordering::Relaxed);
+        crate::interrupt::on_interrupt("what is done is kept, nothing half is left", stop);
+        let worked = watched(Audience::here(self.json), &seen, total, || work(&seen));
+        match worked {
+            Ok(failed) => failures::list(&failed),
+            Err(error) => failures::list(&[error]),
+        }
+    }
+}
