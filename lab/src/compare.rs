@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use crate::error::Error;
+use crate::memory::TIMES;
 use crate::report::{number, parameters, plain, wrapped};
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
@@ -142,10 +143,10 @@ fn verdict(before: &Row, after: &Figure) -> Verdict {
     if (difference > 0.0) == more_is_better(before) { Verdict::Faster } else { Verdict::Slower }
 }
 
-/// A rate (`Gb/s`), and how many sessions fit; of everything else (bill, lateness, loss, crossings,
-/// memory) less is better.
+/// A rate (`Gb/s`), so many times a rate, and how many sessions fit; of everything else (bill,
+/// lateness, loss, crossings, memory) less is better.
 fn more_is_better(row: &Row) -> bool {
-    row.unit.ends_with("/s") || row.unit == "sessions"
+    row.unit.ends_with("/s") || row.unit == TIMES || row.unit == "sessions"
 }
 
 fn rank(change: &Change) -> u8 {
