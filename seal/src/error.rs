@@ -5,6 +5,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::manifest::Damage;
+
 /// Why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +51,9 @@ pub enum Fault {
     /// The target is there and is not this run's to replace.
     #[error("is there already; write --force to replace it")]
     Exists,
+    /// Its journal is damaged, or not for this run.
+    #[error(transparent)]
+    Manifest(#[from] Damage),
 }
 
 impl Error {

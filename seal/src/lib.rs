@@ -15,6 +15,7 @@
 pub mod engine;
 mod error;
 pub mod key;
+pub mod manifest;
 mod pending;
 
 pub use error::{Error, Fault};

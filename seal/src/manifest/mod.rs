@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What was sealed, kept beside it: `TARGET/.pagewire-seal`, a journal of lines that only grows.
+//!
+//! The first line says how the folder was sealed; then every file has a line, written before the
+//! file takes its place. So a run that was killed at any moment is gone on with: what has a line
+//! and is there is done. A line carries its own check under the sealing key, so that a torn one is
+//! noticed, and one that somebody else wrote. The hash of a file's content is keyed as well: a
+//! plain one would tell whoever has the ciphertext whether a known file is in it.
+//!
+//! What survives a loss of power is what was synced: the lines of a run that did not end with
+//! [`Line::Synced`] are believed only until the machine starts again ([`Manifest::is_done`]).
+//!
+//! Costs about 200 bytes and 0.7 µs a file; lines go out many in one write. Reading keeps a record
+//! of each file in memory.
+//!
+//! Sources: the BLAKE3 paper §2.2 (`keyed_hash`); proc(5) (`sys/kernel/random/boot_id`); flock(2).
+//! Does not do: decide what to seal (`folder`), read sources.
+
+mod journal;
+mod line;
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+
+use crate::error::{Error, Fault};
+use crate::key::passphrase::Stretch;
+use crate::key::{self, Purpose, Secret};
+
+pub use journal::Journal;
+pub use line::{Line, Run};
+
+/// Name of the journal in the sealed folder. Hidden, so it is never served.
+pub const NAME: &str = ".pagewire-seal";
+/// The format that this program writes, and the only one it reads.
+pub const VERSION: u32 = 1;
+/// Longest line: a path of 4096 bytes, each escaped, and the rest.
+pub const LINE_BYTES_MAX: usize = 32 * 1024;
+
+/// How a folder was sealed: the first line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The form, as `--form` has it.
+    pub form: String,
+    /// The IV of all files, when it was given and is not in front of them.
+    pub iv: Option<[u8; 16]>,
+    /// What makes a passphrase a key, when there was one.
+    pub stretch: Option<Stretch>,
+    /// Random; for `key_check`.
+    pub salt: [u8; 16],
+    /// By what a wrong key is noticed ([`Secret::check`]).
+    pub key_check: [u8; 32],
+}
+
+impl Header {
+    /// For a new folder.
+    ///
+    /// # Errors
+    /// The kernel gives no random bytes.
+    pub fn new(
+        form: &str,
+        iv: Option<[u8; 16]>,
+        stretch: Option<Stretch>,
+        secret: &Secret,
+    ) -> Result<Self, Error> {
+        let mut salt = [0; 16];
+        key::random(&mut salt)?;
+        let key_check = secret.check(&salt);
+        Ok(Self { form: form.to_owned(), iv, stretch, salt, key_check })
+    }
+
+    /// Whether the folder was sealed with this key.
+    pub fn is_sealed_with(&self, secret: &Secret) -> bool {
+        secret.matches(&self.salt, &self.key_check)
+    }
+}
+
+/// Seconds and nanoseconds of a file's last change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Since 1970; before it, negative.
+    pub s: i64,
+    /// Always forward.
+    pub ns: u32,
+}
+
+/// What is kept of a file. Its path is the key of the map it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Bytes of the source.
+    pub source_bytes: u64,
+    /// When the source was last changed.
+    pub modified: Time,
+    /// Bytes of the sealed file.
+    pub sealed_bytes: u64,
+    /// BLAKE3 of the source under the key for [`Purpose::Content`].
+    pub content: [u8; 32],
+}
+
+/// What is wrong with a journal, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Not one of ours, or its first line is damaged.
+    #[error("the first line is no header of a sealed folder; seal into another folder")]
+    Header,
+    /// The header's check is wrong under the right key.
+    #[error("the first line was changed after it was written; seal into another folder")]
+    Changed,
+    /// Of another time.
+    #[error("version {0}, this program knows {VERSION}; take the program of that version")]
+    Version(u32),
+    /// Another run holds it.
+    #[error("another run is at work on this folder; wait until it has ended")]
+    Busy,
+}
+
+/// All that a journal says.
+#[derive(Debug)]
+pub struct Manifest {
+    /// How the folder was sealed.
+    pub header: Header,
+    /// The last record of each path, relative to the folder.
+    pub records: HashMap<Box<OsStr>, Kept>,
+    /// Lines that were damaged, after the header: their files count as not sealed.
+    pub damaged: u64,
+    /// Where the last good line ends: a torn one after it is cut off by the next run.
+    pub good_bytes: u64,
+}
+
+/// A record, and whether it survived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// What it says.
+    pub record: Record,
+    /// The machine was not started again since, or the run had been synced.
+    pub is_believed: bool,
+}
+
+impl Manifest {
+    /// Whether a source was sealed as it is now, and its target cannot have been lost.
+    pub fn is_done(&self, path: &OsStr, source_bytes: u64, modified: Time) -> Option<&Record> {
+        let kept = self.records.get(path).filter(|kept| kept.is_believed)?;
+        let record = &kept.record;
+        (record.source_bytes == source_bytes && record.modified == modified).then_some(record)
+    }
+}
+
+/// The header of a sealed folder, unchecked as yet: what must be known to have the key. `None`
+/// when the folder has none, or a run was killed before it was whole.
+///
+/// # Errors
+/// The journal cannot be read, or is not one.
+pub fn header(folder: &Path) -> Result<Option<Header>, Error> {
+    let path = folder.join(NAME);
+    let Some(mut reader) = open(&path)? else { return Ok(None) };
+    let mut line = Vec::new();
+    if next_line(&mut reader, &mut line).map_err(Error::host("read", &path))? == Next::End {
+        return Ok(None);
+    }
+    parse_header(&line).map(Some).map_err(|damage| Error::file(&path, Fault::Manifest(damage)))
+}
+
+/// All of a sealed folder's journal.
+///
+/// # Errors
+/// As [`header`]; the key is another ([`Secret::mismatch`]).
+pub fn read(folder: &Path, secret: &Secret) -> Result<Option<Manifest>, Error> {
+    let path = folder.join(NAME);
+    let Some(header) = header(folder)? else { return Ok(None) };
+    if !header.is_sealed_with(secret) {
+        return Err(secret.mismatch(&folder.display().to_string()));
+    }
+    let Some(reader) = open(&path)? else { return Ok(None) };
+    let boot = boot_id();
+    parse(reader, &secret.derive(Purpose::Line), &boot)
+        .map_err(Error::host("read", &path))?
+        .map(Some)
+        .map_err(|damage| Error::file(&path, Fault::Manifest(damage)))
+}
+
+/// A header's line without its check: the key is not known yet.
+///
+/// # Errors
+/// It is none.
+pub fn parse_header(line: &[u8]) -> Result<Header, Damage> {
+    match line::unchecked(line) {
+        Some(Line::Header(version, _)) if version != VERSION => Err(Damage::Version(version)),
+        Some(Line::Header(_, header)) => Ok(header),
+        _ => Err(Damage::Header),
+    }
+}
+
+/// All lines. What any bytes say, in bounded memory but for one record a line.
+///
+/// # Errors
+/// Outside, the reader's; inside, the header's.
+pub fn parse(
+    mut reader: impl BufRead,
+    line_key: &[u8; 32],
+    boot: &str,
+) -> std::io::Result<Result<Manifest, Damage>> {
+    let mut bytes = Vec::new();
+    next_line(&mut reader, &mut bytes)?;
+    let header = match parse_header(&bytes) {
+        Ok(header) if line::checked(&bytes, line_key).is_some() => header,
+        Ok(_) => return Ok(Err(Damage::Changed)),
+        Err(damage) => return Ok(Err(damage)),
+    };
+    let mut offset = bytes.len() as u64 + 1;
+    let mut manifest = Manifest { header, records: HashMap::new(), damaged: 0, good_bytes: offset };
+    let mut lasts = false;
+    let mut damaged = 0;
+    loop {
+        let next = next_line(&mut reader, &mut bytes)?;
+        let Next::Line(line_bytes) = next else { break };
+        offset += line_bytes;
+        match line::checked(&bytes, line_key) {
+            Some(Line::Run(run)) => lasts = run.each || run.boot == boot,
+            Some(Line::File(path, record)) => {
+                let kept = Kept { record, is_believed: lasts };
+                manifest.records.insert(path.into_boxed_os_str(), kept);
+            }
+            Some(Line::Synced) => {
+                manifest.records.values_mut().for_each(|kept| kept.is_believed = true);
+            }
+            Some(Line::Header(..)) | None => {
+                damaged += 1;
+                continue;
+            }
+        }
+        manifest.good_bytes = offset;
+        manifest.damaged = damaged;
+    }
+    Ok(Ok(manifest))
+}
+
+/// What `next_line` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// A line; so many bytes of the file.
+    Line(u64),
+    /// The end, or a last line that has none.
+    End,
+}
+
+/// Reads a line without its end into `line`; of one that is too long only the beginning.
+fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Next> {
+    line.clear();
+    let mut bytes = 0;
+    loop {
+        let buffer = match reader.fill_buf() {
+            Ok(buffer) => buffer,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        if buffer.is_empty() {
+            return Ok(Next::End);
+        }
+        let end = buffer.iter().position(|&byte| byte == b'\n');
+        let part = &buffer[..end.unwrap_or(buffer.len())];
+        let room = LINE_BYTES_MAX.saturating_sub(line.len());
+        line.extend_from_slice(&part[..part.len().min(room)]);
+        let used = part.len() + usize::from(end.is_some());
+        reader.consume(used);
+        bytes += used as u64;
+        if end.is_some() {
+            return Ok(Next::Line(bytes));
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<Option<BufReader<File>>, Error> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(BufReader::with_capacity(64 * 1024, file))),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::host("open", path)(error)),
+    }
+}
+
+/// What the kernel calls this start of the machine; empty where it says nothing, which then counts
+/// as one start.
+pub(crate) fn boot_id() -> String {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    String::from_utf8_lossy(id.trim_ascii()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::Origin;
+    use std::io::Write;
+
+    fn secret(byte: u8) -> Secret {
+        let origin = Origin::new("--key-file", "book.key");
+        Secret::new(zeroize::Zeroizing::new(vec![byte; 32]), origin).unwrap()
+    }
+
+    fn record(bytes: u64) -> Record {
+        let modified = Time { s: 1_700_000_000, ns: 5 };
+        Record { source_bytes: bytes, modified, sealed_bytes: bytes + 32, content: [7; 32] }
+    }
+
+    /// A journal of one run that knows the files `a` and `b`.
+    fn journal(folder: &Path, each: bool) -> Journal {
+        let header = Header::new("aes-256-cbc", None, None, &secret(1)).unwrap();
+        let mut journal = Journal::open(folder, &secret(1)).unwrap();
+        journal.begin(&header, each).unwrap();
+        for name in ["a", "b"] {
+            journal.push_file(name.as_ref(), &record(100));
+        }
+        journal.write().unwrap();
+        journal
+    }
+
+    fn believed(folder: &Path, boot: &str) -> Vec<bool> {
+        let file = BufReader::new(File::open(folder.join(NAME)).unwrap());
+        let line_key = secret(1).derive(Purpose::Line);
+        let manifest = parse(file, &line_key, boot).unwrap().unwrap();
+        let mut names: Vec<_> = manifest.records.iter().collect();
+        names.sort_by_key(|(name, _)| name.to_owned());
+        names.into_iter().map(|(_, kept)| kept.is_believed).collect()
+    }
+
+    #[test]
+    fn what_was_written_is_read_and_a_torn_line_is_gone_on_after() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path(), &secret(1)).unwrap().is_none());
+        drop(journal(folder.path(), false));
+        let whole = std::fs::metadata(folder.path().join(NAME)).unwrap().len();
+        let mut file = File::options().append(true).open(folder.path().join(NAME)).unwrap();
+        file.write_all(b"0123456789abcdef {\"file\":{\"pa").unwrap();
+
+        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        assert_eq!((manifest.records.len(), manifest.damaged), (2, 0));
+        assert_eq!(manifest.good_bytes, whole);
+        let modified = record(100).modified;
+        assert_eq!(manifest.is_done("a".as_ref(), 100, modified), Some(&record(100)));
+        assert_eq!(manifest.is_done("a".as_ref(), 101, modified), None);
+        assert_eq!(manifest.is_done("a".as_ref(), 100, Time::default()), None);
+        assert_eq!(manifest.is_done("c".as_ref(), 100, modified), None);
+
+        let mut journal = Journal::open(folder.path(), &secret(1)).unwrap();
+        journal.resume(manifest.good_bytes, false).unwrap();
+        journal.push_file("c".as_ref(), &record(1));
+        journal.push_file("a".as_ref(), &record(200));
+        journal.write().unwrap();
+        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        assert_eq!((manifest.records.len(), manifest.damaged), (3, 0));
+        assert!(manifest.is_done("a".as_ref(), 200, modified).is_some());
+    }
+
+    #[test]
+    fn what_may_have_been_lost_with_the_power_is_not_believed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut one = journal(folder.path(), false);
+        assert_eq!(believed(folder.path(), &boot_id()), [true, true]);
+        assert_eq!(believed(folder.path(), "another start"), [false, false]);
+        one.synced().unwrap();
+        assert_eq!(believed(folder.path(), "another start"), [true, true]);
+        drop(one);
+        drop(journal(folder.path(), true));
+        assert_eq!(believed(folder.path(), "another start"), [true, true]);
+    }
+
+    #[test]
+    fn a_damaged_line_costs_its_file_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(journal(folder.path(), false));
+        let path = folder.path().join(NAME);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"path\":\"a\"", "\"path\":\"c\"")).unwrap();
+        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        assert_eq!((manifest.records.len(), manifest.damaged), (1, 1));
+        assert_eq!(manifest.good_bytes, text.len() as u64);
+    }
+
+    #[test]
+    fn a_wrong_key_another_version_and_a_foreign_file_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let said = || read(folder.path(), &secret(1)).unwrap_err().to_string();
+        drop(journal(folder.path(), false));
+        let error = read(folder.path(), &secret(2)).unwrap_err();
+        assert!(error.is_caller() && error.to_string().contains("--key-file"), "{error}");
+
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("aes-256", "aes-128")).unwrap();
+        assert!(said().contains("was changed after it was written"), "{}", said());
+        std::fs::write(&path, text.replace("\"pagewire_seal\":1", "\"pagewire_seal\":7")).unwrap();
+        assert!(said().contains("version 7, this program knows 1"), "{}", said());
+        std::fs::write(&path, "to do: feed the cat\n").unwrap();
+        assert!(said().contains("no header of a sealed folder"), "{}", said());
+        std::fs::write(&path, "0123456789abcdef {\"header").unwrap();
+        assert!(read(folder.path(), &secret(1)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_journal_is_for_one_run_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = journal(folder.path(), false);
+        let error = Journal::open(folder.path(), &secret(1)).unwrap_err();
+        assert!(error.to_string().contains("another run is at work"), "{error}");
+        drop(first);
+        Journal::open(folder.path(), &secret(1)).unwrap();
+    }
+}
