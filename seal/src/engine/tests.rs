@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Claims of the engine, over works in memory.
+
+use std::sync::Mutex;
+
+use super::*;
+use crate::error::Fault;
+use crate::key::Secret;
+
+/// A message of noise; what comes of it goes to `out`.
+struct Memory<'a> {
+    number: usize,
+    bytes: usize,
+    key: &'a Key,
+    fails: Option<Step>,
+    held_bytes: usize,
+    out: &'a Mutex<Vec<(usize, Vec<u8>)>>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Step {
+    Open,
+    Fill,
+    Drain,
+    Finish,
+}
+
+struct Open<'a> {
+    work: Memory<'a>,
+    offset: usize,
+    iv: [u8; 16],
+    done: Vec<u8>,
+    is_ready: bool,
+}
+
+fn noise(number: usize, at: usize) -> u8 {
+    (number * 31 + at * at / 7 + at) as u8
+}
+
+impl<'a> Memory<'a> {
+    fn at(&self, step: Step) -> Result<(), Error> {
+        match self.fails == Some(step) {
+            true => Err(Error::file(format!("{}", self.number).as_ref(), Fault::Changed)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl<'a> Work for Memory<'a> {
+    type Stream = Open<'a>;
+    fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+    fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+    fn open(self) -> Result<Open<'a>, Error> {
+        self.at(Step::Open)?;
+        let iv = [self.number as u8; 16];
+        Ok(Open { work: self, offset: 0, iv, done: Vec::new(), is_ready: false })
+    }
+}
+
+impl Stream for Open<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        assert!((SLICE_BYTES_MIN..=SLICE_BYTES + SLACK_BYTES).contains(&buffer.len()));
+        // Every other time it is not ready.
+        self.is_ready = !self.is_ready;
+        if !self.is_ready {
+            return Ok(Filled::default());
+        }
+        self.work.at(Step::Fill)?;
+        let bytes = (self.work.bytes - self.offset).min(SLICE_BYTES);
+        assert!(buffer.len() >= bytes + SLACK_BYTES, "{} for {bytes}", buffer.len());
+        for (at, byte) in buffer[..bytes].iter_mut().enumerate() {
+            *byte = noise(self.work.number, self.offset + at);
+        }
+        self.offset += bytes;
+        let cipher = 0..bytes / 16 * 16;
+        let is_last = self.offset == self.work.bytes;
+        Ok(Filled { bytes, cipher, source_bytes: bytes as u64, is_last })
+    }
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        (self.work.key, &mut self.iv)
+    }
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.work.at(Step::Drain)?;
+        self.done.extend_from_slice(bytes);
+        Ok(())
+    }
+    fn finish(self) -> Result<(), Error> {
+        self.work.at(Step::Finish)?;
+        self.work.out.lock().unwrap().push((self.work.number, self.done));
+        Ok(())
+    }
+}
+
+fn settings(threads: usize) -> Settings {
+    Settings::here(Some(threads))
+}
+
+fn key() -> Key {
+    Key::new(Secret::random(16).unwrap().bytes()).unwrap()
+}
+
+/// Lengths about every border there is, and many small ones.
+fn lengths() -> Vec<usize> {
+    let mut lengths = vec![0, 1, 15, 16, 17, 3 * SLICE_BYTES + 5, 40 * SLICE_BYTES];
+    for border in [SLICE_BYTES_MIN, SLICE_BYTES, 2 * SLICE_BYTES] {
+        lengths.extend(border - 17..border + 17);
+    }
+    lengths.extend((0..300).map(|number| number * 13));
+    lengths
+}
+
+#[test]
+fn every_work_is_done_once_and_right_by_any_number_of_workers() {
+    let key = key();
+    let cbc = simd::Kernels::here().cbc;
+    let lengths = lengths();
+    for threads in [1, 2, 5] {
+        let out = Mutex::default();
+        let works = lengths.iter().enumerate().map(|(number, &bytes)| Memory {
+            number,
+            bytes,
+            key: &key,
+            fails: None,
+            held_bytes: 0,
+            out: &out,
+        });
+        let seen = Seen::default();
+        let outcome = run(works.collect(), &settings(threads), &seen);
+        assert!(outcome.failed.is_empty() && !outcome.is_stopped);
+        assert_eq!(outcome.done, lengths.len() as u64);
+        assert_eq!(outcome.bytes, lengths.iter().map(|&bytes| bytes as u64).sum::<u64>());
+        assert_eq!(seen.bytes.load(Ordering::Relaxed), outcome.bytes);
+        assert_eq!(seen.done.load(Ordering::Relaxed), outcome.done);
+        assert!(outcome.tail <= outcome.wall);
+        assert!(outcome.lanes > 1.0, "{}", outcome.lanes);
+        let mut out = out.into_inner().unwrap();
+        out.sort();
+        for ((number, done), (at, &bytes)) in out.iter().zip(lengths.iter().enumerate()) {
+            assert_eq!(*number, at);
+            let mut right: Vec<u8> = (0..bytes).map(|byte| noise(at, byte)).collect();
+            let mut iv = [at as u8; 16];
+            // SLICE_BYTES are whole blocks: the slices' ciphers meet without a gap.
+            let whole = &mut right[..bytes / 16 * 16];
+            cbc.encrypt(&mut [simd::cbc::Message { key: &key, iv: &mut iv, bytes: whole }]);
+            assert!(*done == right, "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_work_that_fails_at_any_step_fails_alone() {
+    let key = key();
+    let out = Mutex::default();
+    let steps = [Step::Open, Step::Fill, Step::Drain, Step::Finish];
+    let works = (0..400).map(|number| Memory {
+        number,
+        bytes: number * 200 + 1,
+        key: &key,
+        fails: steps.get(number % 8).copied(),
+        held_bytes: 0,
+        out: &out,
+    });
+    let seen = Seen::default();
+    let outcome = run(works.collect(), &settings(2), &seen);
+    assert_eq!((outcome.done, outcome.failed.len()), (200, 200));
+    assert_eq!(seen.failed.load(Ordering::Relaxed), 200);
+    let mut done: Vec<_> =
+        out.into_inner().unwrap().into_iter().map(|(number, _)| number).collect();
+    done.sort_unstable();
+    assert_eq!(done, (0..400).filter(|number| number % 8 >= 4).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_run_that_is_stopped_says_so() {
+    let key = key();
+    let out = Mutex::default();
+    let work = Memory { number: 0, bytes: 9, key: &key, fails: None, held_bytes: 0, out: &out };
+    let seen = Seen { stop: AtomicBool::new(true), ..Seen::default() };
+    let outcome = run(vec![work], &settings(1), &seen);
+    assert!(outcome.is_stopped);
+    assert_eq!((outcome.done, outcome.failed.len()), (0, 0));
+}
+
+#[test]
+fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
+    let key = key();
+    let out = Mutex::default();
+    let work = |held_bytes| Memory {
+        number: 0,
+        bytes: 100,
+        key: &key,
+        fails: None,
+        held_bytes,
+        out: &out,
+    };
+    let taken = |held_bytes: usize| {
+        let queue = Queue::new((0..9).map(|_| work(held_bytes)).collect(), 1, 4096);
+        let mut taken = Vec::new();
+        queue.take(&mut queue::Load::default(), &mut taken);
+        taken.len()
+    };
+    assert_eq!([taken(0), taken(1024), taken(4096), taken(5000)], [9, 4, 1, 1]);
+}
+
+#[test]
+fn too_little_memory_is_named_with_the_least_that_works() {
+    let error = settings(2).within(WORKER_BYTES - 1).err().unwrap();
+    assert!(error.is_caller());
+    assert!(error.to_string().contains("--memory") && error.to_string().contains("write 1 MiB"));
+    assert_eq!(settings(4).within(2 * WORKER_BYTES).unwrap().threads, 2);
+    assert_eq!(settings(4).within(1 << 30).unwrap().threads, 4);
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A worker: rounds over the streams it has open.
+//!
+//! Its slices are cut anew each round from one buffer that is allocated once: nothing is kept in it
+//! from round to round, so a short stream takes little of it and many fit.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use simd::cbc::{Cbc, Message};
+
+use super::outcome::Report;
+use super::queue::{Load, Queue, slice_bytes};
+use super::stage::{self, Stage, Stages};
+use super::{Filled, ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, STREAMS_MAX, Seen, Stream, Work};
+use crate::error::Error;
+
+/// A stream and what it has in this round.
+struct Active<S> {
+    stream: S,
+    left_bytes: u64,
+    held_bytes: usize,
+    filled: Filled,
+    has_failed: bool,
+}
+
+impl<S> Active<S> {
+    fn slice_bytes(&self) -> usize {
+        slice_bytes(self.left_bytes)
+    }
+}
+
+/// Works until the queue is empty and all that was taken is finished.
+pub(super) fn work<W: Work>(queue: &Queue<W>, cbc: Cbc, seen: &Seen) -> Report {
+    stage::begin();
+    let mut worker = Worker::<W::Stream> {
+        seen,
+        cbc,
+        buffer: vec![0; ROUND_BYTES + SLICE_BYTES + SLACK_BYTES],
+        active: Vec::with_capacity(STREAMS_MAX),
+        ended: Vec::with_capacity(STREAMS_MAX),
+        report: Report {
+            done: 0,
+            bytes: 0,
+            failed: Vec::new(),
+            stages: Stages::default(),
+            cipher_bytes: 0,
+            longest_bytes: 0,
+            ended: Instant::now(),
+        },
+    };
+    let mut taken = Vec::with_capacity(STREAMS_MAX);
+    while !seen.stop.load(Ordering::Relaxed) {
+        worker.admit(queue, &mut taken);
+        if worker.active.is_empty() {
+            break;
+        }
+        worker.fill();
+        worker.encipher();
+        worker.drain();
+        worker.finish();
+    }
+    // What a stop left undone is dropped here, and leaves nothing behind.
+    worker.active.clear();
+    worker.report.stages = stage::end();
+    worker.report.ended = Instant::now();
+    worker.report
+}
+
+struct Worker<'a, S> {
+    seen: &'a Seen,
+    cbc: Cbc,
+    buffer: Vec<u8>,
+    active: Vec<Active<S>>,
+    ended: Vec<S>,
+    report: Report,
+}
+
+impl<S: Stream> Worker<'_, S> {
+    /// Takes and opens works while the round has room. Works that cannot be opened make room again.
+    fn admit<W: Work<Stream = S>>(&mut self, queue: &Queue<W>, taken: &mut Vec<W>) {
+        loop {
+            let mut load = Load::default();
+            for one in &self.active {
+                load.streams += 1;
+                load.slice_bytes += slice_bytes(one.left_bytes.max(1));
+                load.held_bytes += one.held_bytes;
+            }
+            queue.take(&mut load, taken);
+            if taken.is_empty() {
+                return;
+            }
+            stage::enter(Stage::Open);
+            let mut all_opened = true;
+            for work in taken.drain(..) {
+                let (left_bytes, held_bytes) = (work.bytes(), work.held_bytes());
+                match work.open() {
+                    Ok(stream) => self.active.push(Active {
+                        stream,
+                        left_bytes,
+                        held_bytes,
+                        filled: Filled::default(),
+                        has_failed: false,
+                    }),
+                    Err(error) => {
+                        all_opened = false;
+                        failed(&mut self.report, self.seen, error);
+                    }
+                }
+            }
+            if all_opened {
+                return;
+            }
+        }
+    }
+
+    fn fill(&mut self) {
+        let mut rest = self.buffer.as_mut_slice();
+        let mut bytes = 0;
+        for one in &mut self.active {
+            stage::enter(Stage::Read);
+            let (slice, after) = rest.split_at_mut(one.slice_bytes());
+            rest = after;
+            match one.stream.fill(slice) {
+                Ok(filled) => {
+                    debug_assert!(filled.bytes <= slice.len() && filled.cipher.end <= filled.bytes);
+                    bytes += filled.source_bytes;
+                    one.filled = filled;
+                }
+                Err(error) => {
+                    one.filled = Filled::default();
+                    one.has_failed = true;
+                    failed(&mut self.report, self.seen, error);
+                }
+            }
+        }
+        self.report.bytes += bytes;
+        self.seen.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn encipher(&mut self) {
+        let mut rest = self.buffer.as_mut_slice();
+        let mut longest = 0;
+        let mut messages = Vec::with_capacity(self.active.len());
+        for one in &mut self.active {
+            let (slice, after) = rest.split_at_mut(one.slice_bytes());
+            rest = after;
+            if !one.filled.cipher.is_empty() {
+                let bytes = &mut slice[one.filled.cipher.clone()];
+                longest = longest.max(bytes.len());
+                self.report.cipher_bytes += bytes.len() as u64;
+                let (key, iv) = one.stream.chain();
+                messages.push(Message { key, iv, bytes });
+            }
+        }
+        if !messages.is_empty() {
+            self.report.longest_bytes += longest as u64;
+            stage::enter(Stage::Cipher);
+            self.cbc.encrypt(&mut messages);
+        }
+    }
+
+    fn drain(&mut self) {
+        stage::enter(Stage::Write);
+        let mut rest = self.buffer.as_slice();
+        for one in &mut self.active {
+            let (slice, after) = rest.split_at(one.slice_bytes());
+            rest = after;
+            one.left_bytes = one.left_bytes.saturating_sub(one.filled.source_bytes);
+            if one.filled.bytes > 0
+                && let Err(error) = one.stream.drain(&slice[..one.filled.bytes])
+            {
+                one.has_failed = true;
+                failed(&mut self.report, self.seen, error);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        let is_over = |one: &mut Active<S>| one.has_failed || one.filled.is_last;
+        for one in self.active.extract_if(.., is_over) {
+            if !one.has_failed {
+                self.ended.push(one.stream);
+            }
+        }
+        if self.ended.is_empty() {
+            return;
+        }
+        stage::enter(Stage::Commit);
+        let (report, seen) = (&mut self.report, self.seen);
+        let done = report.done;
+        S::finish_all(&mut self.ended, &mut |came| match came {
+            Ok(()) => report.done += 1,
+            Err(error) => failed(report, seen, error),
+        });
+        seen.done.fetch_add(report.done - done, Ordering::Relaxed);
+    }
+}
+
+fn failed(report: &mut Report, seen: &Seen, error: Error) {
+    seen.failed.fetch_add(1, Ordering::Relaxed);
+    report.failed.push(error);
+}
