@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::folder::open::Closed;
 use crate::manifest::Damage;
 
 /// Why something was not sealed, unsealed or verified.
@@ -54,6 +55,9 @@ pub enum Fault {
     /// Its journal is damaged, or not for this run.
     #[error(transparent)]
     Manifest(#[from] Damage),
+    /// A sealed file does not open, or to something else.
+    #[error(transparent)]
+    Sealed(#[from] Closed),
 }
 
 impl Error {

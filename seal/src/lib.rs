@@ -14,6 +14,7 @@
 
 pub mod engine;
 mod error;
+pub mod folder;
 pub mod key;
 pub mod manifest;
 mod pending;

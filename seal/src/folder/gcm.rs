@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! AES-256-GCM in authenticated segments: the streaming AEAD format of Google's Tink.
+//!
+//! A file is a header (its own length, a salt, the front of all nonces) and segments of
+//! [`SEGMENT_BYTES`], the first shortened by the header, each with a tag of 16 bytes. Every file
+//! has a key of its own, derived from the folder's key and the salt. A segment's nonce says which
+//! it is and whether it is the last, so that none can be changed, moved, left out or put behind
+//! the end without its tag, or the next one's, failing. Tink opens it with an
+//! `AesGcmHkdfStreamingKey` of this segment size, SHA-256 and a derived key of 32 bytes.
+//!
+//! Why this and not age's format: age derives its keys from recipients, Tink's takes the key as
+//! it is, as the other forms here do; both are the STREAM construction.
+//!
+//! Why 32 KiB, where Tink's ready-made templates have 4 KiB and 1 MiB (it takes any): nothing of
+//! a segment may be used before all of it is authenticated, so a segment is the memory that each
+//! open file takes, and what a reader must decipher for one byte from the middle. This one is a
+//! slice of the engine, so that all of a round stays in the second-level cache. On a Zen 4 the
+//! cipher alone does 8.2 GB/s in segments of 4 KiB, 10.5 of 32 KiB, 10.7 of 64 KiB and more. The
+//! tags are 0.05 % of the file.
+//!
+//! Sources: Tink's wire format, "AES-GCM-HKDF Streaming AEAD"; Hoang, Reyhanitabar, Rogaway and
+//! Vizár, "Online Authenticated-Encryption and its Nonce-Reuse Misuse-Resistance" (2015), §7
+//! (STREAM); RFC 5869 (HKDF); NIST SP 800-38D.
+//! Does not do: associated data, other segment sizes, shorter keys.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+
+use crate::error::Error;
+use crate::key;
+
+/// Bytes of ciphertext that are authenticated together, the tag among them.
+pub const SEGMENT_BYTES: usize = 32 * 1024;
+/// Bytes in front of a file's first segment; that segment is shorter by as many.
+pub const HEADER_BYTES: usize = 1 + SALT_BYTES + PREFIX_BYTES;
+/// Bytes of a segment's tag.
+pub const TAG_BYTES: usize = 16;
+/// Bytes of the key. No other length.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of the salt in the header.
+pub(super) const SALT_BYTES: usize = 32;
+/// Bytes of a nonce that all segments of a file share.
+pub(super) const PREFIX_BYTES: usize = NONCE_LEN - 4 - 1;
+
+// An engine's slice holds a segment.
+const _: () = assert!(SEGMENT_BYTES <= crate::engine::ROUND_BYTES / crate::engine::STREAMS_MAX);
+
+/// Most of the source that goes into the first segment, and into any other.
+const FIRST_TEXT_BYTES: u64 = (SEGMENT_BYTES - HEADER_BYTES - TAG_BYTES) as u64;
+const TEXT_BYTES: u64 = (SEGMENT_BYTES - TAG_BYTES) as u64;
+
+/// Bytes of the sealed file for a source of `source_bytes`. `None`: more than the format's 2^32
+/// segments hold.
+pub fn sealed_bytes(source_bytes: u64) -> Option<u64> {
+    let others = source_bytes.saturating_sub(FIRST_TEXT_BYTES).div_ceil(TEXT_BYTES);
+    u32::try_from(others).ok()?;
+    Some(source_bytes + HEADER_BYTES as u64 + (1 + others) * TAG_BYTES as u64)
+}
+
+/// Bytes of the source in a sealed file of `sealed_bytes`. `None`: no file of this format has
+/// that length.
+pub fn source_bytes(sealed_bytes: u64) -> Option<u64> {
+    let overhead = |segments: u64| HEADER_BYTES as u64 + segments * TAG_BYTES as u64;
+    let segments = sealed_bytes.div_ceil(SEGMENT_BYTES as u64).max(1);
+    let source = sealed_bytes.checked_sub(overhead(segments))?;
+    // A last segment of nothing but its tag, where the one before it would have been the last.
+    (self::sealed_bytes(source) == Some(sealed_bytes)).then_some(source)
+}
+
+/// A new file's header: a random salt and front of the nonces.
+///
+/// # Errors
+/// [`Error::Host`]: the kernel gives no random bytes.
+pub fn header() -> Result<[u8; HEADER_BYTES], Error> {
+    let mut header = [0; HEADER_BYTES];
+    header[0] = HEADER_BYTES as u8;
+    key::random(&mut header[1..])?;
+    Ok(header)
+}
+
+/// The cipher over one file's segments, in their order.
+pub struct Segments {
+    key: LessSafeKey,
+    nonce: [u8; NONCE_LEN],
+    next: u64,
+}
+
+impl Segments {
+    /// For the file with this header. `None`: it is no header of this format.
+    pub fn new(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES]) -> Option<Self> {
+        if usize::from(header[0]) != HEADER_BYTES {
+            return None;
+        }
+        let (salt, prefix) = header[1..].split_at(SALT_BYTES);
+        // A key of 32 bytes is within HKDF's limit of 255 hashes.
+        let derived = Salt::new(HKDF_SHA256, salt).extract(key);
+        let derived = derived.expand(&[], &AES_256_GCM).ok().map(UnboundKey::from)?;
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..PREFIX_BYTES].copy_from_slice(prefix);
+        Some(Self { key: LessSafeKey::new(derived), nonce, next: 0 })
+    }
+
+    /// Most bytes of ciphertext with tag that the next segment has; all but the last have them.
+    pub fn next_bytes(&self) -> usize {
+        if self.next == 0 { SEGMENT_BYTES - HEADER_BYTES } else { SEGMENT_BYTES }
+    }
+
+    /// Enciphers the next segment where it stands; the last [`TAG_BYTES`] of `bytes` are room
+    /// for its tag. `None`: too many segments.
+    ///
+    /// # Panics
+    /// `bytes` is longer than [`Segments::next_bytes`], or shorter than a tag.
+    pub fn seal(&mut self, bytes: &mut [u8], is_last: bool) -> Option<()> {
+        assert!((TAG_BYTES..=self.next_bytes()).contains(&bytes.len()), "a segment");
+        let nonce = self.next_nonce(is_last)?;
+        let (text, tag) = bytes.split_at_mut(bytes.len() - TAG_BYTES);
+        let made = self.key.seal_in_place_separate_tag(nonce, Aad::empty(), text).ok()?;
+        tag.copy_from_slice(made.as_ref());
+        Some(())
+    }
+
+    /// Authenticates and deciphers the next segment where it stands: how many bytes of the
+    /// source it had, from the beginning of `bytes`. `None`: it is not what was sealed there, and
+    /// `bytes` hold nothing of use.
+    pub fn open(&mut self, bytes: &mut [u8], is_last: bool) -> Option<usize> {
+        if bytes.len() > self.next_bytes() {
+            return None;
+        }
+        let nonce = self.next_nonce(is_last)?;
+        self.key.open_in_place(nonce, Aad::empty(), bytes).ok().map(|text| text.len())
+    }
+
+    /// Prefix, number, whether it is the last.
+    fn next_nonce(&mut self, is_last: bool) -> Option<Nonce> {
+        let number = u32::try_from(self.next).ok()?;
+        self.next += 1;
+        self.nonce[PREFIX_BYTES..PREFIX_BYTES + 4].copy_from_slice(&number.to_be_bytes());
+        self.nonce[NONCE_LEN - 1] = is_last.into();
+        Some(Nonce::assume_unique_for_key(self.nonce))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; KEY_BYTES] = [0x42; KEY_BYTES];
+
+    fn source(bytes: usize) -> Vec<u8> {
+        (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    }
+
+    fn sealed(source: &[u8]) -> Vec<u8> {
+        sealed_with(&KEY, &header().unwrap(), source)
+    }
+
+    /// The straight way: all in memory.
+    fn sealed_with(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES], source: &[u8]) -> Vec<u8> {
+        let mut segments = Segments::new(key, header).unwrap();
+        let mut sealed = header.to_vec();
+        let mut rest = source;
+        loop {
+            let (text, left) = rest.split_at(rest.len().min(segments.next_bytes() - TAG_BYTES));
+            let at = sealed.len();
+            sealed.extend_from_slice(text);
+            sealed.extend_from_slice(&[0; TAG_BYTES]);
+            segments.seal(&mut sealed[at..], left.is_empty()).unwrap();
+            rest = left;
+            if rest.is_empty() {
+                return sealed;
+            }
+        }
+    }
+
+    fn opened(sealed: &[u8]) -> Option<Vec<u8>> {
+        let (header, mut rest) = sealed.split_first_chunk()?;
+        let mut segments = Segments::new(&KEY, header)?;
+        let mut source = Vec::new();
+        loop {
+            let (segment, left) = rest.split_at(rest.len().min(segments.next_bytes()));
+            let mut segment = segment.to_vec();
+            let bytes = segments.open(&mut segment, left.is_empty())?;
+            source.extend_from_slice(&segment[..bytes]);
+            rest = left;
+            if rest.is_empty() {
+                return Some(source);
+            }
+        }
+    }
+
+    fn edges() -> Vec<usize> {
+        let first = FIRST_TEXT_BYTES as usize;
+        let second = first + TEXT_BYTES as usize;
+        let third = second + TEXT_BYTES as usize;
+        let around = |at: usize| [at - 1, at, at + 1];
+        [vec![0, 1, 15, 16, 17], around(first).into(), around(second).into(), around(third).into()]
+            .concat()
+    }
+
+    #[test]
+    fn what_was_sealed_opens_at_every_edge_of_a_segment() {
+        for bytes in edges() {
+            let source = source(bytes);
+            let sealed = sealed(&source);
+            assert_eq!(sealed_bytes(bytes as u64), Some(sealed.len() as u64), "{bytes}");
+            assert_eq!(source_bytes(sealed.len() as u64), Some(bytes as u64), "{bytes}");
+            assert!(opened(&sealed) == Some(source), "{bytes}");
+        }
+        assert_ne!(sealed(b"same"), sealed(b"same"));
+    }
+
+    #[test]
+    fn tink_makes_the_same_bytes() {
+        let key = std::array::from_fn(|at| at as u8);
+        let vectors = include_str!("../../tests/tink-1.16.1.txt").lines();
+        let mut count = 0;
+        for line in vectors.filter(|line| !line.starts_with('#')) {
+            let mut words = line.split(' ');
+            let source = source(words.next().unwrap().parse().unwrap());
+            let header = words.next().unwrap();
+            let header = std::array::from_fn(|at| {
+                u8::from_str_radix(&header[2 * at..2 * at + 2], 16).unwrap()
+            });
+            let sealed = sealed_with(&key, &header, &source);
+            let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &sealed);
+            let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(words.next(), Some(hex.as_str()), "{} bytes", source.len());
+            count += 1;
+        }
+        assert_eq!(count, 8);
+    }
+
+    #[test]
+    fn lengths_that_no_file_has_are_known() {
+        let all: std::collections::HashSet<u64> =
+            (0..3 * SEGMENT_BYTES as u64).filter_map(sealed_bytes).collect();
+        for bytes in 0..3 * SEGMENT_BYTES as u64 {
+            assert_eq!(source_bytes(bytes).is_some(), all.contains(&bytes), "{bytes}");
+        }
+        assert_eq!(source_bytes(u64::MAX), None);
+        assert_eq!(sealed_bytes(u64::MAX), None);
+        let most = FIRST_TEXT_BYTES + u64::from(u32::MAX) * TEXT_BYTES;
+        assert_eq!(sealed_bytes(most), Some((1 << 32) * SEGMENT_BYTES as u64));
+        assert_eq!(sealed_bytes(most + 1), None);
+    }
+
+    #[test]
+    fn every_cut_and_every_changed_byte_is_refused() {
+        let whole = sealed(&source(100));
+        for cut in 0..whole.len() {
+            assert_eq!(opened(&whole[..cut]), None, "cut at {cut}");
+        }
+        for at in 0..whole.len() {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x80;
+            assert_eq!(opened(&changed), None, "changed at {at}");
+        }
+        assert_eq!(opened(&[whole.as_slice(), &[0]].concat()), None);
+    }
+
+    #[test]
+    fn segments_moved_left_out_repeated_or_last_too_early_are_refused() {
+        let whole = sealed(&source(4 * SEGMENT_BYTES - 1000));
+        let segments: Vec<&[u8]> = whole.chunks(SEGMENT_BYTES).collect();
+        assert_eq!(segments.len(), 4);
+        assert!(opened(&whole).is_some());
+        for order in [
+            &[0, 2, 1, 3][..],
+            &[0, 1, 2],
+            &[0, 1, 3],
+            &[0, 1, 1, 3],
+            &[0, 1, 1, 2, 3],
+            &[0, 1],
+            &[0],
+        ] {
+            let moved: Vec<u8> = order.iter().flat_map(|&at| segments[at]).copied().collect();
+            assert!(opened(&moved).is_none(), "{order:?}");
+        }
+        // A segment of another file under the same key.
+        let other = sealed(&source(4 * SEGMENT_BYTES - 1000));
+        let second = SEGMENT_BYTES..2 * SEGMENT_BYTES;
+        let mut mixed = whole.clone();
+        mixed[second.clone()].copy_from_slice(&other[second]);
+        assert!(opened(&mixed).is_none());
+    }
+
+    #[test]
+    fn another_key_opens_nothing() {
+        let sealed = sealed(b"text");
+        let header = sealed.first_chunk().unwrap();
+        for bit in [0, 100, 255] {
+            let mut key = KEY;
+            key[bit / 8] ^= 1 << (bit % 8);
+            let mut segments = Segments::new(&key, header).unwrap();
+            assert_eq!(segments.open(&mut sealed[HEADER_BYTES..].to_vec(), true), None);
+        }
+    }
+}
