@@ -9,6 +9,7 @@
 //! Does not do: anything to a file; the crate `seal` does.
 
 mod failures;
+pub(crate) mod keys;
 mod progress;
 
 use std::process::ExitCode;

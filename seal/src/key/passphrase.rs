@@ -104,6 +104,11 @@ impl Passphrase {
         Self::new(super::environment(option, variable)?, Origin::new(option, variable))
     }
 
+    /// Where it came from.
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
     /// The key of `key_bytes` bytes (16, 24 or 32) that this passphrase stands for.
     ///
     /// # Errors

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Options of keys, the same for every form, and asking for a passphrase.
+//!
+//! A key stands in a file or in an environment variable, or is made from a passphrase. On the
+//! command line it would be seen by every user of the machine, so `--key` is taken only together
+//! with a word that says so. Nothing is asked where nobody could answer.
+//!
+//! Does not do: choose between a key and a passphrase for a person who named neither and has no
+//! terminal; that is an error.
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+
+use clap::Args;
+use seal::Error;
+use seal::key::file::{self, Exposed};
+use seal::key::passphrase::{Passphrase, Stretch};
+use seal::key::{Origin, Secret};
+use zeroize::Zeroizing;
+
+/// Where the key comes from; with none of these a passphrase is asked for on the terminal.
+#[derive(Args)]
+#[command(next_help_heading = "Key")]
+pub(crate) struct Keys {
+    /// The key in a file: 16, 24 or 32 bytes, as they are or as hex digits (openssl rand -hex 32).
+    #[arg(long, value_name = "FILE", group = "key-source")]
+    key_file: Option<PathBuf>,
+    /// The key in an environment variable, as hex digits.
+    #[arg(long, value_name = "NAME", group = "key-source")]
+    key_env: Option<String>,
+    /// A passphrase, the only line of a file.
+    #[arg(long, value_name = "FILE", group = "key-source")]
+    passphrase_file: Option<PathBuf>,
+    /// A passphrase in an environment variable.
+    #[arg(long, value_name = "NAME", group = "key-source")]
+    passphrase_env: Option<String>,
+    /// The key itself, as hex digits. Every user of this machine can read it meanwhile.
+    #[arg(long, value_name = "HEX", group = "key-source", requires = "insecure_key_argument")]
+    key: Option<String>,
+    /// Take --key all the same.
+    #[arg(long, requires = "key")]
+    insecure_key_argument: bool,
+}
+
+/// How often a passphrase is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// Something is to be opened with it: a wrong one is noticed.
+    Once,
+    /// Something new is sealed with it: a slip would lock it away.
+    Twice,
+}
+
+/// A key, or what becomes one when the salt is known.
+pub(crate) enum Key {
+    Key(Secret),
+    Passphrase(Passphrase),
+}
+
+impl Key {
+    /// The key, of `key_bytes` bytes if it is made from a passphrase by `stretch`. A folder that
+    /// was sealed with a key has no `stretch`.
+    pub(crate) fn secret(
+        self,
+        stretch: Option<&Stretch>,
+        key_bytes: usize,
+    ) -> Result<Secret, Error> {
+        match (self, stretch) {
+            (Key::Key(secret), None) => Ok(secret),
+            (Key::Passphrase(passphrase), Some(stretch)) => {
+                passphrase.stretched(stretch, key_bytes)
+            }
+            (Key::Key(secret), Some(_)) => Err(secret.origin().error(
+                "this was sealed with a passphrase",
+                "give that, or write --key-file for a key",
+            )),
+            (Key::Passphrase(passphrase), None) => Err(passphrase
+                .origin()
+                .error("this was sealed with a key", "write --key-file or --key-env")),
+        }
+    }
+}
+
+impl Keys {
+    /// What they name. Asks on the terminal when they name nothing, and warns on standard error
+    /// of files that others may touch.
+    pub(crate) fn read(&self, ask: Ask) -> Result<Key, Error> {
+        if let Some(path) = &self.key_file {
+            let (secret, exposed) = file::key("--key-file", path)?;
+            warn(exposed);
+            return Ok(Key::Key(secret));
+        }
+        if let Some(path) = &self.passphrase_file {
+            let (passphrase, exposed) = Passphrase::from_file("--passphrase-file", path)?;
+            warn(exposed);
+            return Ok(Key::Passphrase(passphrase));
+        }
+        if let Some(variable) = &self.key_env {
+            return Secret::from_environment("--key-env", variable).map(Key::Key);
+        }
+        if let Some(variable) = &self.passphrase_env {
+            return Passphrase::from_environment("--passphrase-env", variable).map(Key::Passphrase);
+        }
+        if let Some(digits) = &self.key {
+            return Secret::from_hex(digits.as_bytes(), Origin::new("--key", "")).map(Key::Key);
+        }
+        prompted(ask).map(Key::Passphrase)
+    }
+}
+
+/// A warning, once, before the work.
+fn warn(exposed: Option<Exposed>) {
+    if let Some(exposed) = exposed {
+        eprintln!("pagewire: warning: {exposed}");
+    }
+}
+
+fn prompted(ask: Ask) -> Result<Passphrase, Error> {
+    let origin = || Origin::new("passphrase", "");
+    let cure = "write --key-file, --key-env, --passphrase-file or --passphrase-env";
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Err(origin().error("no terminal to ask for it", cure));
+    }
+    let asked = |prompt| {
+        rpassword::prompt_password(prompt)
+            .map(|text| Zeroizing::new(text.into_bytes()))
+            .map_err(|error| origin().error(&error.to_string(), cure))
+    };
+    let text = asked("Passphrase: ")?;
+    if ask == Ask::Twice && text != asked("The same passphrase again: ")? {
+        return Err(origin().error("the two are not the same", "try again"));
+    }
+    Passphrase::new(text, origin())
+}
+
+/// An IV of 32 hex digits, for `--iv`.
+pub(crate) fn iv(digits: &str) -> Result<[u8; 16], String> {
+    let mut iv = [0; 16];
+    if let Some(at) = digits.bytes().position(|digit| !digit.is_ascii_hexdigit()) {
+        return Err(format!("byte {at} is not a hex digit; write 32 hex digits"));
+    }
+    if digits.len() != 2 * iv.len() {
+        return Err(format!("{} hex digits; write 32", digits.len()));
+    }
+    for (byte, at) in iv.iter_mut().zip((0..).step_by(2)) {
+        *byte = u8::from_str_radix(&digits[at..at + 2], 16).expect("hex digits");
+    }
+    Ok(iv)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        keys: Keys,
+    }
+
+    fn read(arguments: &[&str]) -> Result<Key, String> {
+        let all = std::iter::once(&"seal").chain(arguments);
+        let command = Command::try_parse_from(all).map_err(|error| error.to_string())?;
+        command.keys.read(Ask::Once).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_key_on_the_command_line_takes_a_second_word() {
+        let digits = "00112233445566778899aabbccddeeff";
+        assert!(read(&["--key", digits]).err().unwrap().contains("--insecure-key-argument"));
+        assert!(read(&["--insecure-key-argument"]).is_err());
+        let key = read(&["--key", digits, "--insecure-key-argument"]).ok().unwrap();
+        assert_eq!(key.secret(None, 32).unwrap().bytes()[15], 0xFF);
+        let wrong = read(&["--key", "zz", "--insecure-key-argument"]).err().unwrap();
+        assert!(wrong.starts_with("--key: byte 0 is not a hex digit"), "{wrong}");
+    }
+
+    #[test]
+    fn one_source_of_a_key_and_no_more() {
+        assert!(read(&["--key-file", "a", "--key-env", "B"]).is_err());
+        assert!(read(&["--key-file", "a", "--passphrase-file", "b"]).is_err());
+    }
+
+    #[test]
+    fn a_key_and_a_passphrase_are_not_taken_for_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "ab".repeat(16)).unwrap();
+        let name = path.to_str().unwrap();
+        let salt = [0; 16];
+        let stretch = Stretch { memory_kib: 32, passes: 1, lanes: 1, salt };
+        let said = |option, stretch| {
+            let key = read(&[option, name]).ok().unwrap();
+            key.secret(stretch, 24).map(|secret| secret.bytes().len()).map_err(|e| e.to_string())
+        };
+        assert_eq!(said("--key-file", None), Ok(16));
+        assert_eq!(said("--passphrase-file", Some(&stretch)), Ok(24));
+        let wrong = said("--key-file", Some(&stretch)).unwrap_err();
+        assert!(wrong.contains("sealed with a passphrase"), "{wrong}");
+        let wrong = said("--passphrase-file", None).unwrap_err();
+        assert!(wrong.contains("sealed with a key"), "{wrong}");
+    }
+
+    #[test]
+    fn an_iv_is_32_hex_digits() {
+        assert_eq!(iv("000102030405060708090a0b0c0d0e0F").unwrap()[15], 15);
+        for wrong in
+            ["", "00", "zz0102030405060708090a0b0c0d0e0f", "é00102030405060708090a0b0c0d0e"]
+        {
+            assert!(iv(wrong).unwrap_err().contains("write 32"), "{wrong}");
+        }
+    }
+}
