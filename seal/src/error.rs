@@ -52,6 +52,18 @@ pub enum Fault {
     /// The target is there and is not this run's to replace.
     #[error("is there already; write --force to replace it")]
     Exists,
+    /// The target is this program's, of what the source was before.
+    #[error("was sealed from what the source was before; write --force to seal it again")]
+    Older,
+    /// A symlink.
+    #[error("a symlink, which is not followed; put what it means in its place")]
+    Symlink,
+    /// A pipe, a socket, a device.
+    #[error("no regular file; keep it elsewhere")]
+    Special,
+    /// A name that this program needs.
+    #[error("a name of this program's own; rename it, or seal the folder that was sealed here")]
+    Reserved,
     /// Its journal is damaged, or not for this run.
     #[error(transparent)]
     Manifest(#[from] Damage),

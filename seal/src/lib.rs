@@ -18,6 +18,7 @@ pub mod folder;
 pub mod key;
 pub mod manifest;
 mod pending;
+pub mod tree;
 
 pub use error::{Error, Fault};
 pub use pending::Pending;

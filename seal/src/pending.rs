@@ -1,30 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A file that is written beside its target and takes its name when it is whole.
+//! A file that takes its name when it is whole.
 //!
-//! Whoever looks at the target sees the old file, or none, or the whole new one. Costs one
-//! `openat`, one `renameat2` more than writing in place.
+//! Whoever looks at the target sees the old file, or none, or the whole new one. It is written
+//! beside its target and renamed; or, in a folder that nobody looks into before it is whole itself
+//! ([`Pending::create_unseen`]), written under its name at once: the folder's rename is then that
+//! of all its files.
+//!
+//! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 4 µs of
+//! 14 for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
+//! measured 5 % less, but many file systems have none, and it cannot replace.
 //!
 //! Sources: renameat2(2) (`RENAME_NOREPLACE`), openat(2).
 //! Does not do: make anything last over a loss of power; that is the run's policy.
 
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Fault};
+use crate::tree::Root;
 
 /// What names of unfinished files begin with: hidden, and never served.
-pub const PREFIX: &str = ".pagewire-unfinished-";
+pub(crate) const PREFIX: &str = ".pagewire-unfinished-";
 
 /// A file without its name yet. Dropped before [`Pending::commit`], it is removed.
 #[derive(Debug)]
 pub struct Pending {
     file: Option<File>,
-    beside: PathBuf,
-    target: PathBuf,
+    /// By which `target` and `beside` are named; without one they are paths of their own.
+    root: Option<Arc<Root>>,
+    target: CString,
+    /// Its name as yet, when that is not the target's.
+    beside: Option<CString>,
 }
 
 impl Pending {
@@ -33,14 +46,41 @@ impl Pending {
     /// # Errors
     /// [`Error::Host`]: the folder is not there, is full, or may not be written.
     pub fn create(target: &Path, mode: u32) -> Result<Self, Error> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{PREFIX}{:x}-{number:x}", std::process::id());
-        let beside = target.with_file_name(name);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(CWD, &beside, flags, Mode::from_raw_mode(mode))
-            .map_err(|errno| Error::host("open", target)(errno.into()))?;
-        Ok(Self { file: Some(File::from(file)), beside, target: target.to_owned() })
+        let path = CString::new(target.as_os_str().as_bytes())
+            .map_err(|_| Error::host("open", target)(Errno::INVAL.into()))?;
+        Self::create_beside(None, path, mode)
+    }
+
+    /// The same for a path below `root`.
+    ///
+    /// # Errors
+    /// As [`Pending::create`].
+    pub fn create_below(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
+        Self::create_beside(Some(root.clone()), target, mode)
+    }
+
+    /// The same for a `root` into which nobody looks before it is whole: under its name at once.
+    ///
+    /// # Errors
+    /// As [`Pending::create`]; [`Fault::Exists`].
+    pub fn create_unseen(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
+        let file = match open(Some(root), &target, mode) {
+            Ok(file) => file,
+            Err(Errno::EXIST) => return Err(Error::file(&root.shown(&target), Fault::Exists)),
+            Err(errno) => return Err(root.error("open", &target, errno)),
+        };
+        Ok(Self { file: Some(file), root: Some(root.clone()), target, beside: None })
+    }
+
+    fn create_beside(root: Option<Arc<Root>>, target: CString, mode: u32) -> Result<Self, Error> {
+        let beside = beside(&target);
+        match open(root.as_deref(), &beside, mode) {
+            Ok(file) => Ok(Self { file: Some(file), root, target, beside: Some(beside) }),
+            Err(errno) => {
+                let target = shown(root.as_deref(), &target);
+                Err(Error::host("open", &target)(errno.into()))
+            }
+        }
     }
 
     /// The file, to be written.
@@ -49,7 +89,12 @@ impl Pending {
     }
 
     /// Where it will be.
-    pub fn target(&self) -> &Path {
+    pub fn target(&self) -> PathBuf {
+        shown(self.root.as_deref(), &self.target)
+    }
+
+    /// Its path below the root, or as it was given.
+    pub(crate) fn below(&self) -> &CStr {
         &self.target
     }
 
@@ -58,25 +103,65 @@ impl Pending {
     /// # Errors
     /// [`Fault::Exists`], [`Error::Host`]; the target is as it was, and this file is removed.
     pub fn commit(mut self, replace: bool) -> Result<(), Error> {
-        let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-        match renameat_with(CWD, &self.beside, CWD, &self.target, flags) {
-            Ok(()) => {
-                self.file = None;
-                Ok(())
+        if let Some(beside) = &self.beside {
+            let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+            let folder = self.root.as_deref().map_or(CWD, |root| {
+                use std::os::fd::AsFd;
+                root.fd().as_fd()
+            });
+            match renameat_with(folder, beside, folder, &self.target, flags) {
+                Ok(()) => {}
+                Err(Errno::EXIST) => return Err(Error::file(&self.target(), Fault::Exists)),
+                Err(errno) => return Err(Error::host("rename", &self.target())(errno.into())),
             }
-            Err(Errno::EXIST) => Err(Error::file(&self.target, Fault::Exists)),
-            Err(errno) => Err(Error::host("rename", &self.target)(errno.into())),
         }
+        self.file = None;
+        Ok(())
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // Nothing hangs on it: the next run removes what begins with the prefix.
-            let _ = unlinkat(CWD, &self.beside, rustix::fs::AtFlags::empty());
+            let name = self.beside.as_ref().unwrap_or(&self.target);
+            // Nothing hangs on it: the next run removes what begins with the prefix, and in an
+            // unseen folder what has no record.
+            let _ = match &self.root {
+                Some(root) => unlinkat(root.fd(), name, AtFlags::empty()),
+                None => unlinkat(CWD, name, AtFlags::empty()),
+            };
         }
     }
+}
+
+fn open(root: Option<&Root>, path: &CStr, mode: u32) -> Result<File, Errno> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    let file = match root {
+        Some(root) => root.open_below(path, flags, mode),
+        None => openat(CWD, path, flags, mode),
+    };
+    file.map(File::from)
+}
+
+fn shown(root: Option<&Root>, path: &CStr) -> PathBuf {
+    match root {
+        Some(root) => root.shown(path),
+        None => PathBuf::from(OsStr::from_bytes(path.to_bytes())),
+    }
+}
+
+/// A name of its own in the folder of `target`.
+fn beside(target: &CStr) -> CString {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{PREFIX}{:x}-{number:x}", std::process::id());
+    let target = target.to_bytes();
+    let folder = target.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let mut path = Vec::with_capacity(folder + name.len() + 1);
+    path.extend_from_slice(&target[..folder]);
+    path.extend_from_slice(name.as_bytes());
+    CString::new(path).expect("neither has a NUL")
 }
 
 #[cfg(test)]
@@ -93,24 +178,47 @@ mod tests {
         names
     }
 
-    #[test]
-    fn a_target_appears_whole_or_not_at_all() {
-        let folder = tempfile::tempdir().unwrap();
-        let target = folder.path().join("book");
-        let pending = Pending::create(&target, 0o600).unwrap();
+    fn appears_whole_or_not_at_all(folder: &Path, create: impl Fn() -> Result<Pending, Error>) {
+        let target = folder.join("book");
+        let pending = create().unwrap();
         pending.file().write_all(b"whole").unwrap();
+        assert_eq!(pending.target(), target);
         assert!(!target.exists());
         pending.commit(false).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
 
-        let pending = Pending::create(&target, 0o600).unwrap();
-        let refused = pending.commit(false).unwrap_err();
+        let refused = create().unwrap().commit(false).unwrap_err();
         assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }), "{refused}");
-        drop(Pending::create(&target, 0o600).unwrap());
+        drop(create().unwrap());
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
 
-        Pending::create(&target, 0o600).unwrap().commit(true).unwrap();
+        create().unwrap().commit(true).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"");
+        assert_eq!(names(folder), ["book"]);
+    }
+
+    #[test]
+    fn a_target_appears_whole_or_not_at_all() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("book");
+        appears_whole_or_not_at_all(folder.path(), || Pending::create(&target, 0o600));
+        std::fs::create_dir(folder.path().join("below")).unwrap();
+        let root = Arc::new(Root::open(folder.path()).unwrap());
+        appears_whole_or_not_at_all(&folder.path().join("below"), || {
+            Pending::create_below(&root, c"below/book".to_owned(), 0o600)
+        });
+    }
+
+    #[test]
+    fn an_unseen_target_is_removed_unless_it_is_committed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Arc::new(Root::open(folder.path()).unwrap());
+        let create = || Pending::create_unseen(&root, c"book".to_owned(), 0o600);
+        drop(create().unwrap());
+        assert!(names(folder.path()).is_empty());
+        create().unwrap().commit(false).unwrap();
+        let refused = create().unwrap_err();
+        assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }), "{refused}");
         assert_eq!(names(folder.path()), ["book"]);
     }
 }

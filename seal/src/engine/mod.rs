@@ -153,8 +153,9 @@ pub struct Seen {
 }
 
 /// Bytes of a source that a slice holds when there is more: long enough that a read or a write
-/// costs little besides its copy, short enough that the slices of all lanes fit the cache.
-pub const SLICE_BYTES: usize = 32 * 1024;
+/// costs little besides its copy, short enough that the slices of all lanes fit the cache. Against
+/// 32 KiB, 64 measured 5 to 10 % less processor time a byte; 128 no less.
+pub const SLICE_BYTES: usize = 64 * 1024;
 /// What a slice has more, for what a form puts before and after.
 pub const SLACK_BYTES: usize = 64;
 /// No slice is shorter.

@@ -1,5 +1,298 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A folder.
+//! Folders: every regular file below one enciphered into another, tree, modes and times kept.
+//!
+//! [`plan`] walks the source, looks at what an earlier run has done and takes the target for this
+//! run; [`Plan::seal`] does the rest. A form is a line in [`FORMS`] and a file here.
+//!
+//! A target folder that is not there yet is made under a hidden name beside it and renamed when all
+//! that can be sealed is in it: one rename for all its files (`place`). In a folder that is there
+//! every file is written beside its target and renamed. A run that was stopped or killed is gone on
+//! with by the same command.
+//!
+//! Sources: openssl-enc(1); syncfs(2).
+//! Does not do: symlinks and special files (reported); hard links (each name is a file of its own),
+//! extended attributes, owners.
+
+mod cbc;
+mod ending;
 pub mod gcm;
 pub mod open;
+mod place;
 pub mod second;
+mod transfer;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::engine::{Outcome, Seen, Settings};
+use crate::error::{Error, Fault};
+use crate::key::passphrase::Stretch;
+use crate::key::{Purpose, Secret};
+use crate::manifest::{self, Header, Journal, Manifest};
+use crate::pending::PREFIX;
+use crate::tree::{self, Root, Tree};
+use place::{Place, There};
+use transfer::{Ground, Job};
+
+/// A way to seal files.
+#[derive(Debug)]
+pub struct Form {
+    /// As `--form` has it.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub summary: &'static str,
+    /// Bytes of its key.
+    pub key_bytes: usize,
+    /// An IV for all files can be given.
+    pub takes_iv: bool,
+    /// Bytes of a sealed file, from those of its source and whether its IV is in front.
+    pub sealed_bytes: fn(u64, bool) -> u64,
+    seal: fn(Sealing<'_>) -> Result<Outcome, Error>,
+}
+
+/// All of them, the one that is taken when none is named first.
+pub static FORMS: &[Form] = &[
+    aes_cbc("aes-256-cbc", "AES-256-CBC, a random IV in front; openssl enc opens it", 32),
+    aes_cbc("aes-192-cbc", "AES-192-CBC, a random IV in front; openssl enc opens it", 24),
+    aes_cbc("aes-128-cbc", "AES-128-CBC, a random IV in front; openssl enc opens it", 16),
+];
+
+const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) -> Form {
+    let (sealed_bytes, seal) = (cbc::sealed_bytes, cbc::seal);
+    Form { name, summary, key_bytes, takes_iv: true, sealed_bytes, seal }
+}
+
+impl Form {
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<&'static Form> {
+        FORMS.iter().find(|form| form.name == name)
+    }
+}
+
+/// When what is sealed reaches the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// All at the end of the run, before a new folder takes its name.
+    #[default]
+    End,
+    /// Each file before it takes its name.
+    Each,
+    /// When the kernel likes.
+    None,
+}
+
+/// What to seal, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The folder to be sealed.
+    pub source: PathBuf,
+    /// Where to.
+    pub target: PathBuf,
+    /// By what.
+    pub form: &'static Form,
+    /// The IV of all files, which is then in front of none.
+    pub iv: Option<[u8; 16]>,
+    /// The key.
+    pub secret: Secret,
+    /// What made it of a passphrase.
+    pub stretch: Option<Stretch>,
+    /// When it reaches the disk.
+    pub sync: Sync,
+    /// Files that are there are replaced.
+    pub force: bool,
+}
+
+/// What a form is given.
+struct Sealing<'a> {
+    jobs: Vec<Job<'a>>,
+    secret: &'a Secret,
+    iv: Option<[u8; 16]>,
+    settings: &'a Settings,
+    seen: &'a Seen,
+}
+
+/// What is to be done, and that nobody else does it meanwhile.
+#[derive(Debug)]
+pub struct Plan {
+    options: Options,
+    place: Place,
+    ground: Ground,
+    tree: Tree,
+    /// Which of the tree's files replace what is there.
+    replaces: Vec<bool>,
+    /// What cannot be sealed, known already.
+    failed: Vec<Error>,
+    skipped: u64,
+}
+
+/// Looks at source and target and takes the target for this run. `threads` look at the source.
+///
+/// # Errors
+/// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
+pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
+    let form = options.form;
+    if options.secret.bytes().len() != form.key_bytes {
+        return Err(options.secret.wrong_length(form.name, form.key_bytes));
+    }
+    if options.iv.is_some() && !form.takes_iv {
+        return Err(Error::Option {
+            option: "--iv",
+            found: format!("{} makes its own", form.name),
+            cure: "leave it out".to_owned(),
+        });
+    }
+    let source = place::real(&options.source)?;
+    let place = Place::find(&options.target)?;
+    place.is_apart_from(&source)?;
+    let source = Root::open(&source)?;
+    place.prepare()?;
+    let target = Arc::new(Root::open(place.folder())?);
+    let mut journal = Journal::open(place.folder(), &options.secret)?;
+    let known = manifest::read(place.folder(), &options.secret)?;
+    match &known {
+        Some(known) => {
+            fits(&known.header, &options)?;
+            journal.resume(known.good_bytes, options.sync == Sync::Each)?;
+        }
+        None => {
+            let stretch = options.stretch;
+            let header = Header::new(form.name, options.iv, stretch, &options.secret)?;
+            journal.begin(&header, options.sync == Sync::Each)?;
+        }
+    }
+    let mut tree = tree::walk(&source, threads);
+    let there = place.look(&target, threads);
+    let mut failed = std::mem::take(&mut tree.refused);
+    let sorted = sort(&mut tree, &there, known.as_ref(), &options, &target, place.is_unseen());
+    failed.extend(sorted.failed);
+    if place.is_unseen() {
+        place::clear(&target, &there, &sorted.kept, &tree);
+    }
+    let ground = Ground {
+        source: Arc::new(source),
+        target,
+        is_unseen: place.is_unseen(),
+        journal: Some(Mutex::new(journal)),
+        content_key: options.secret.derive(Purpose::Content),
+        sync: options.sync,
+        umask: place::umask(),
+        can_poll: AtomicBool::new(true),
+    };
+    failed.extend(place::make_folders(&ground.target, &tree));
+    let skipped = sorted.kept.len() as u64;
+    Ok(Plan { options, place, ground, tree, replaces: sorted.replaces, failed, skipped })
+}
+
+/// Whether an earlier run sealed the folder the way this one is to.
+fn fits(header: &Header, options: &Options) -> Result<(), Error> {
+    let target = options.target.display();
+    if header.form != options.form.name {
+        return Err(Error::Option {
+            option: "--form",
+            found: format!("{}, but {target} was sealed as {}", options.form.name, header.form),
+            cure: format!("write --form {}, or another folder", header.form),
+        });
+    }
+    if header.iv != options.iv {
+        let (was, cure) = match header.iv {
+            Some(_) => ("with another one for all files", "write that one"),
+            None => ("with a random one for each file", "leave it out"),
+        };
+        return Err(Error::Option {
+            option: "--iv",
+            found: format!("{target} was sealed {was}"),
+            cure: format!("{cure}, or name another folder"),
+        });
+    }
+    Ok(())
+}
+
+/// The tree's files, told apart.
+#[derive(Default)]
+struct Sorted {
+    replaces: Vec<bool>,
+    failed: Vec<Error>,
+    /// Done before.
+    kept: std::collections::HashSet<std::ffi::CString>,
+}
+
+/// Leaves in `tree` the files that are to be sealed.
+fn sort(
+    tree: &mut Tree,
+    there: &There,
+    known: Option<&Manifest>,
+    options: &Options,
+    target: &Root,
+    is_unseen: bool,
+) -> Sorted {
+    let mut sorted = Sorted::default();
+    tree.files.retain(|file| {
+        let shown = |fault| Error::file(&target.shown(&file.path), fault);
+        if is_reserved(file.path.to_bytes()) {
+            sorted.failed.push(Error::file(&options.source.join(file.name()), Fault::Reserved));
+            return false;
+        }
+        let Some(&bytes) = there.files.get(&file.path) else {
+            sorted.replaces.push(false);
+            return true;
+        };
+        let done = known.and_then(|known| known.is_done(file.name(), file.bytes, file.modified));
+        if done.is_some_and(|record| record.sealed_bytes == bytes) {
+            sorted.kept.insert(file.path.clone());
+            return false;
+        }
+        // What is unseen is this program's, and is removed. What has a record that is not believed
+        // any more was this program's too.
+        let record = known.and_then(|known| known.records.get(file.name()));
+        let is_lost = record.is_some_and(|kept| !kept.is_believed);
+        if is_unseen || is_lost || options.force {
+            sorted.replaces.push(!is_unseen);
+            return true;
+        }
+        let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == bytes);
+        sorted.failed.push(shown(if is_ours { Fault::Older } else { Fault::Exists }));
+        false
+    });
+    sorted
+}
+
+/// A name that this program needs for itself.
+fn is_reserved(path: &[u8]) -> bool {
+    path == manifest::NAME.as_bytes()
+        || path.split(|&byte| byte == b'/').any(|name| name.starts_with(PREFIX.as_bytes()))
+}
+
+impl Plan {
+    /// Files that are to be sealed.
+    pub fn files(&self) -> u64 {
+        self.tree.files.len() as u64
+    }
+
+    /// Bytes of them.
+    pub fn bytes(&self) -> u64 {
+        self.tree.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Seals.
+    ///
+    /// # Errors
+    /// The run could not begin. What fails of it is in its [`Outcome::failed`].
+    pub fn seal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+        let Self { options, place, ground, mut tree, replaces, failed, skipped } = self;
+        seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+        let files = std::mem::take(&mut tree.files);
+        let jobs = files.into_iter().zip(replaces);
+        let jobs = jobs.map(|(file, replaces)| Job { ground: &ground, file, replaces }).collect();
+        let sealing = Sealing { jobs, secret: &options.secret, iv: options.iv, settings, seen };
+        let mut outcome = (options.form.seal)(sealing)?;
+        outcome.skipped = skipped;
+        outcome.failed.extend(failed);
+        outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.sort_by_cached_key(ToString::to_string);
+        Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests;

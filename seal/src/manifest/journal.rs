@@ -80,6 +80,11 @@ impl Journal {
         line::push_file(&mut self.buffer, &self.line_key, path, record);
     }
 
+    /// Gathers the line of a file that could not take its place after all.
+    pub fn push_undone(&mut self, path: &OsStr) {
+        self.push(&Line::Undone(path.to_owned()));
+    }
+
     /// Writes what was gathered.
     ///
     /// # Errors

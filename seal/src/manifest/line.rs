@@ -29,6 +29,8 @@ pub enum Line {
     Run(Run),
     /// A file is about to take its place.
     File(OsString, Record),
+    /// It could not, and what is in that place is not this program's.
+    Undone(OsString),
     /// All that is above has reached the disk.
     Synced,
 }
@@ -55,6 +57,10 @@ enum Object<'a> {
     },
     #[serde(borrow)]
     File(FileObject<'a>),
+    Undone {
+        #[serde(borrow)]
+        path: Cow<'a, str>,
+    },
     Synced {},
 }
 
@@ -108,6 +114,7 @@ pub(super) fn push_file(buffer: &mut Vec<u8>, key: &[u8; 32], path: &OsStr, reco
 pub(super) fn push(buffer: &mut Vec<u8>, key: &[u8; 32], line: &Line) {
     let object = match line {
         Line::File(path, record) => return push_file(buffer, key, path, record),
+        Line::Undone(path) => Object::Undone { path: escaped(path.as_bytes()) },
         Line::Synced => Object::Synced {},
         Line::Run(run) => Object::Run { boot: Cow::Borrowed(&run.boot), each: run.each },
         Line::Header(version, header) => Object::Header(HeaderObject {
@@ -165,6 +172,7 @@ fn split(line: &[u8]) -> Option<(&[u8; CHECK_DIGITS], &[u8])> {
 fn parse(object: &[u8]) -> Option<Line> {
     Some(match serde_json::from_slice(object).ok()? {
         Object::Synced {} => Line::Synced,
+        Object::Undone { path } => Line::Undone(unescaped(&path)?),
         Object::Run { boot, each } => Line::Run(Run { boot: boot.into_owned(), each }),
         Object::File(file) => {
             let (s, ns) = file.modified;
@@ -325,6 +333,7 @@ mod tests {
             header(Some([7; 16]), Some(stretch)),
             Line::Run(Run { boot: "a boot".to_owned(), each: true }),
             Line::Synced,
+            Line::Undone("a".into()),
             file(b"a"),
             file(b"folder/\xff\xfe\\x41\\ \"\xc3\xa4\n\t\x01"),
         ];

@@ -223,6 +223,7 @@ pub fn parse(
                 let kept = Kept { record, is_believed: lasts };
                 manifest.records.insert(path.into_boxed_os_str(), kept);
             }
+            Some(Line::Undone(path)) => drop(manifest.records.remove(path.as_os_str())),
             Some(Line::Synced) => {
                 manifest.records.values_mut().for_each(|kept| kept.is_believed = true);
             }

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The end of a run over a folder: permissions and times of folders, the disk, the folder's name.
+//!
+//! Folders get theirs last, the innermost first: files can be written into one that is read-only in
+//! the source, and its time is not that of its last file. A run that was stopped leaves a new
+//! folder under its hidden name, for the next run.
+//!
+//! Sources: syncfs(2), renameat2(2).
+
+use std::path::Path;
+
+use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::io::Errno;
+
+use super::place::{Place, settle_folder};
+use super::transfer::Ground;
+use super::{Sync, tree};
+use crate::error::{Error, Fault};
+use crate::tree::Root;
+
+/// Ends the run; what of that fails is returned.
+pub(super) fn end(
+    ground: Ground,
+    place: &Place,
+    tree: &tree::Tree,
+    is_stopped: bool,
+) -> Vec<Error> {
+    let mut failed = match is_stopped {
+        true => Vec::new(),
+        false => settle_folders(&ground.target, place, tree),
+    };
+    if ground.sync != Sync::None
+        && let Err(error) = sync(&ground)
+    {
+        failed.push(error);
+    }
+    match place {
+        Place::Unseen { target, folder } if !is_stopped => {
+            if let Err(error) = show(folder, target, ground.sync) {
+                failed.push(error);
+            }
+        }
+        _ => {}
+    }
+    // Only now is the journal another run's to take.
+    drop(ground);
+    failed
+}
+
+fn settle_folders(target: &Root, place: &Place, tree: &tree::Tree) -> Vec<Error> {
+    // What the caller made keeps the permissions that the caller gave it.
+    let own = tree.folders.iter().skip(usize::from(!place.is_unseen()));
+    let mut failed = Vec::new();
+    for folder in own.rev() {
+        match settle_folder(target, folder) {
+            Ok(()) => {}
+            // It could not be made, and that was said.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+            Err(errno) => failed.push(target.error("chmod", &folder.path, errno)),
+        }
+    }
+    failed
+}
+
+fn sync(ground: &Ground) -> Result<(), Error> {
+    let target = &ground.target;
+    syncfs(target.fd()).map_err(|errno| target.error("syncfs", c".", errno))?;
+    match &ground.journal {
+        Some(journal) => journal.lock().expect("no worker panicked").synced(),
+        None => Ok(()),
+    }
+}
+
+/// Gives a whole folder its name.
+fn show(folder: &Path, target: &Path, sync: Sync) -> Result<(), Error> {
+    match renameat_with(CWD, folder, CWD, target, RenameFlags::NOREPLACE) {
+        Ok(()) => {}
+        // Older file systems have no such flag; they refuse to replace a folder that is not empty.
+        Err(Errno::INVAL) => {
+            std::fs::rename(folder, target).map_err(Error::host("rename", target))?;
+        }
+        Err(Errno::EXIST) => return Err(Error::file(target, Fault::Exists)),
+        Err(errno) => return Err(Error::host("rename", target)(errno.into())),
+    }
+    if sync == Sync::None {
+        return Ok(());
+    }
+    let parent = target.parent().unwrap_or(Path::new("/"));
+    std::fs::File::open(parent)
+        .and_then(|parent| parent.sync_all())
+        .map_err(Error::host("fsync", parent))
+}
