@@ -65,6 +65,51 @@ pub enum Refusal {
         /// How many are allowed.
         limit: u64,
     },
+    /// Segments have packets of 188 bytes; these come with their arrival times.
+    #[error(
+        "transport stream of packets of {stride} bytes: segments have none but 188; remux it \
+         (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    ArrivalTimes {
+        /// Distance of the packets.
+        stride: u64,
+    },
+    /// Not all of the file is packets.
+    #[error(
+        "transport stream with {bytes} bytes that are in no packet, the first at {offset}: its \
+         segments would not be the file; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    Gaps {
+        /// How many.
+        bytes: u64,
+        /// Where the first lies.
+        offset: u64,
+    },
+    /// No PAT, or no PMT of a programme in it.
+    #[error(
+        "transport stream without PAT and PMT: a segment has to begin with them (RFC 8216 §3.2); \
+         remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
+    )]
+    NoTables,
+    /// Play can start nowhere.
+    #[error(
+        "transport stream without a random-access point: no segment could be decoded; encode it \
+         with key frames (ffmpeg -i IN -c:v libx264 -g 50 OUT.ts)"
+    )]
+    NoStart,
+    /// A segment would be far too long.
+    #[error(
+        "no random-access point for {seconds} s from {from_s} s on, and segments of {target_s} s \
+         are wanted; write a longer --target-duration, or encode it with more key frames"
+    )]
+    FarStart {
+        /// Where the segment would begin.
+        from_s: u64,
+        /// How long it would be.
+        seconds: u64,
+        /// What was wanted.
+        target_s: u64,
+    },
     /// The file changed while it was read.
     #[error("file changed while it was read: {fed_bytes} bytes read, {file_bytes} expected")]
     Changed {

@@ -14,13 +14,15 @@
 
 mod error;
 pub mod plan;
+pub mod segments;
 pub mod ts;
 
 pub use error::{Aspect, PlanFault, Refusal};
 pub use plan::{
     ClockPoint, Entry, Extent, Identity, Key, Payload, Plan, Stream, SyncLoss, Timestamps,
 };
-pub use ts::Scanner;
+pub use segments::{Segment, Segments};
+pub use ts::{Scanner, Starts};
 
 /// The system clock of an MPEG transport stream, and the unit of media time everywhere here.
 pub const TICKS_PER_SECOND: u64 = 27_000_000;

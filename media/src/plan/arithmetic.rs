@@ -80,6 +80,14 @@ impl Plan {
         Span::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
     }
 
+    /// When the transport stream packet `ts_packet` is due; the duration for those past the end.
+    pub fn ticks_of(&self, ts_packet: u64) -> u64 {
+        if ts_packet >= self.ts_packets {
+            return self.duration_ticks();
+        }
+        Span::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
+    }
+
     /// How many packets are due before `ticks`; also the first packet due then or later.
     pub fn packets_before(&self, ticks: u64) -> u64 {
         let ts_packet = self.ts_packets_before(ticks);

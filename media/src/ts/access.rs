@@ -11,6 +11,7 @@
 //! pictures are not decoded and PES packets are taken for access units, as they are in practice.
 
 use super::Packet;
+use super::lead::Start;
 use super::psi::Map;
 use crate::plan::Entry;
 
@@ -18,7 +19,7 @@ use crate::plan::Entry;
 /// be delimiters, parameter sets and captions or metadata (SEI).
 const PROBE_BYTES_MAX: u32 = 4096;
 
-/// Entries kept: 4 MiB. When they are more, every second is given up.
+/// Entries kept: 6 MiB. When they are more, every second is given up.
 pub(super) const ENTRIES_MAX: usize = 1 << 18;
 
 /// How a start of an access unit tells whether play can start there.
@@ -62,7 +63,7 @@ fn chosen(map: &Map) -> Option<(u16, Coding)> {
 
 /// The search of one access unit for a start code that tells.
 struct Probe {
-    entry: Entry,
+    entry: (Entry, Start),
     /// Bytes of the PES header still to come.
     skip: usize,
     budget: u32,
@@ -77,7 +78,7 @@ pub(super) struct Access {
     probe: Option<Probe>,
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
-    entries: Vec<Entry>,
+    entries: Vec<(Entry, Start)>,
     /// Access unit of the last entry, thinned or not.
     last: Option<u64>,
     found: u64,
@@ -108,18 +109,19 @@ impl Access {
         self.probe.is_some()
     }
 
-    pub(super) fn into_entries(self) -> Vec<Entry> {
+    pub(super) fn into_entries(self) -> Vec<(Entry, Start)> {
         self.entries
     }
 
     /// Takes a packet of the stream watched. `tables_from` is where a decoder has to begin to
-    /// have its tables in time.
+    /// have its tables in time, and `start` what is known of them.
     pub(super) fn feed(
         &mut self,
         index: u64,
         packet: &Packet<'_>,
         is_random_access: bool,
         tables_from: Option<u64>,
+        start: Start,
     ) {
         let Some((_, coding)) = self.watched else { return };
         self.is_announced |= is_random_access;
@@ -128,7 +130,8 @@ impl Access {
             self.probe = None;
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
-            let entry = Entry { ts_packet, access_unit: index };
+            let time = presentation(bytes).filter(|_| !packet.header.is_scrambled());
+            let entry = (Entry { ts_packet, access_unit: index }, start.presented_at(time));
             if std::mem::take(&mut self.is_announced) || coding == Coding::Audio {
                 return self.push(entry);
             }
@@ -154,8 +157,8 @@ impl Access {
         }
     }
 
-    fn push(&mut self, entry: Entry) {
-        self.last = Some(entry.access_unit);
+    fn push(&mut self, entry: (Entry, Start)) {
+        self.last = Some(entry.0.access_unit);
         self.keep_one_in = self.keep_one_in.max(1);
         let is_kept = self.found.is_multiple_of(self.keep_one_in);
         self.found += 1;
@@ -172,6 +175,14 @@ impl Access {
             self.keep_one_in *= 2;
         }
     }
+}
+
+/// The presentation time of a PES packet, if it lies in these its first bytes (§2.4.3.7).
+fn presentation(bytes: &[u8]) -> Option<u64> {
+    let [0, 0, 1, _, _, _, _, flags, _, a, b, c, d, e, ..] = *bytes else { return None };
+    let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
+    let time = u64::from(a >> 1 & 7) << 30 | u64::from(b) << 22 | bits(c, 15);
+    (flags & 0x80 != 0).then_some(time | u64::from(d) << 7 | bits(e, 0))
 }
 
 impl Probe {
@@ -239,7 +250,7 @@ mod tests {
     }
 
     fn walk(coding: Coding, bytes: &[u8]) -> Option<bool> {
-        let entry = Entry { ts_packet: 0, access_unit: 0 };
+        let entry = (Entry { ts_packet: 0, access_unit: 0 }, Start::default());
         let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
         // One byte at a time: a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))

@@ -7,9 +7,10 @@
 
 use super::access::Access;
 use super::clock::{Clock, Timeline};
+use super::lead::{Lead, Starts};
 use super::tables::{News, Tables};
 use super::{Header, PIDS, Packet};
-use crate::plan::{Entry, Stream};
+use crate::plan::Stream;
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// The PID carries tables.
@@ -24,6 +25,7 @@ pub(super) struct Content {
     tables: Tables,
     clock: Clock,
     access: Access,
+    lead: Lead,
     /// Streams of the last map, kept when a later table drops the programme.
     streams: Vec<Stream>,
 }
@@ -36,6 +38,7 @@ impl Content {
             tables: Tables::default(),
             clock: Clock::default(),
             access: Access::default(),
+            lead: Lead::default(),
             streams: Vec::new(),
         };
         content.mark(None);
@@ -74,10 +77,12 @@ impl Content {
             if news != News::None {
                 self.learn(news);
             }
+            self.lead.feed(index, packet, &self.tables);
         }
         if wanted & WATCHED != 0 {
             let tables_from = self.tables.complete_from();
-            self.access.feed(index, packet, adaptation.random_access, tables_from);
+            let start = self.lead.at(index, tables_from);
+            self.access.feed(index, packet, adaptation.random_access, tables_from, start);
         }
     }
 
@@ -106,8 +111,8 @@ impl Content {
     }
 
     /// The timeline, the places to start and the streams of the programme followed.
-    pub(super) fn finish(self) -> Result<(Timeline, Vec<Entry>, Vec<Stream>), Refusal> {
+    pub(super) fn finish(self) -> Result<(Timeline, Starts, Vec<Stream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
-        Ok((timeline, self.access.into_entries(), self.streams))
+        Ok((timeline, self.lead.into_starts(self.access.into_entries()), self.streams))
     }
 }

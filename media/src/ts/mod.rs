@@ -3,7 +3,7 @@
 //!
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
 //! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
-//! finds where play can start, `content` hands each packet to those that want it, and
+//! finds where play can start, `lead` keeps the tables in force there, `content` hands each packet to those that want it, and
 //! `scan` drives all of them.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
@@ -12,12 +12,15 @@
 mod access;
 mod clock;
 mod content;
+mod lead;
 mod psi;
 mod scan;
 mod sync;
 mod tables;
 
 pub(crate) use clock::TIMELINE_TICKS_MAX;
+pub use lead::Starts;
+pub(crate) use lead::{SETS_MAX, Start};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 

@@ -8,12 +8,13 @@
 //! out; otherwise it is whole, and what follows it is lost until the next row. What was lost is
 //! recorded with its offset.
 //!
-//! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 4 MiB
+//! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 6 MiB
 //! for entries and 1 MiB for extents. Between two calls it keeps at most [`KEPT_BYTES_MAX`] bytes.
 //!
 //! It reads no file, and refuses files rather than guess a clock for them.
 
 use super::content::Content;
+use super::lead::Starts;
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, Search};
 use super::{HEADER_BYTES, Header};
 use crate::plan::{Identity, Parts, Plan, SyncLoss};
@@ -137,7 +138,17 @@ impl Scanner {
     }
 
     /// The plan of the file, which has `file_bytes` bytes, all of them fed.
-    pub fn finish(mut self, file_bytes: u64, identity: Identity) -> Result<Plan, Refusal> {
+    pub fn finish(self, file_bytes: u64, identity: Identity) -> Result<Plan, Refusal> {
+        self.finish_with_starts(file_bytes, identity).map(|(plan, _)| plan)
+    }
+
+    /// As [`finish`](Self::finish), with what [`segments`](crate::segments) needs to know of the
+    /// places where play can start.
+    pub fn finish_with_starts(
+        mut self,
+        file_bytes: u64,
+        identity: Identity,
+    ) -> Result<(Plan, Starts), Refusal> {
         if let State::Refused(refusal) = self.state {
             return Err(refusal);
         }
@@ -156,7 +167,7 @@ impl Scanner {
         if self.extents.is_empty() {
             return Err(Refusal::NotTransportStream { searched_bytes: file_bytes });
         }
-        let (timeline, entries, streams) = self.content.finish()?;
+        let (timeline, starts, streams) = self.content.finish()?;
         let parts = Parts {
             identity,
             stride: self.stride as u64,
@@ -164,14 +175,15 @@ impl Scanner {
             extents: self.extents,
             clock: timeline.points,
             discontinuities: timeline.discontinuities,
-            entries,
+            entries: starts.entries.iter().map(|&(entry, _)| entry).collect(),
             streams,
             losses: self.losses,
             losses_seen: self.losses_seen,
             lost_bytes: self.lost_bytes,
             tail_bytes: self.tail_bytes,
         };
-        Ok(Plan::assemble(parts).expect("a scan yields a plan that is consistent"))
+        let plan = Plan::assemble(parts).expect("a scan yields a plan that is consistent");
+        Ok((plan, starts))
     }
 
     /// Walks over as much of `window` as can be decided, all of it `at_end`; how much that was.

@@ -13,7 +13,7 @@ use super::psi::{self, Association, Map, Sections};
 const PROGRAMMES_MAX: usize = 128;
 
 /// PID of the association table.
-const PAT_PID: u16 = 0;
+pub(super) const PAT_PID: u16 = 0;
 
 struct Programme {
     number: u16,
@@ -44,6 +44,8 @@ pub(super) struct Tables {
     followed: Option<usize>,
     /// Packet at which the last association table started.
     pat_at: Option<u64>,
+    /// Packet at which the last map of the programme followed started.
+    map_at: Option<u64>,
     /// The same, once the map of the programme followed has come after it.
     complete_from: Option<u64>,
 }
@@ -62,6 +64,16 @@ impl Tables {
     /// Whether no other programme can take the place of the one followed, short of a new table.
     pub(super) fn is_settled(&self) -> bool {
         self.followed == Some(0)
+    }
+
+    /// The packet at which the last association table started.
+    pub(super) fn pat_at(&self) -> Option<u64> {
+        self.pat_at
+    }
+
+    /// The packet at which the last map of the programme followed started.
+    pub(super) fn map_at(&self) -> Option<u64> {
+        self.map_at
     }
 
     /// The last packet from which on a decoder meets the association table and then the map of
@@ -160,6 +172,7 @@ impl Tables {
             _ => News::None,
         };
         self.followed = Some(at);
+        self.map_at = Some(started);
         if self.pat_at.is_some_and(|pat_at| pat_at < started) {
             self.complete_from = self.pat_at;
         }

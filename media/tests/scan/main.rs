@@ -8,6 +8,7 @@ mod arithmetic;
 mod clock;
 mod encoding;
 mod noise;
+mod segments;
 mod sync;
 mod tables;
 mod writer;
@@ -31,6 +32,11 @@ fn scan(file: &[u8]) -> Result<Plan, Refusal> {
 
 /// Scans a file handed over in pieces of these sizes, and what is left in one.
 fn scan_in_pieces(file: &[u8], sizes: impl IntoIterator<Item = usize>) -> Result<Plan, Refusal> {
+    fed(file, sizes).finish(file.len() as u64, IDENTITY)
+}
+
+/// A scanner that was fed a file in pieces of these sizes, and what is left in one.
+fn fed(file: &[u8], sizes: impl IntoIterator<Item = usize>) -> Scanner {
     let mut scanner = Scanner::new();
     let mut rest = file;
     for size in sizes {
@@ -39,7 +45,7 @@ fn scan_in_pieces(file: &[u8], sizes: impl IntoIterator<Item = usize>) -> Result
         rest = after;
     }
     scanner.feed(rest);
-    scanner.finish(file.len() as u64, IDENTITY)
+    scanner
 }
 
 /// Checks that a plan streams these bytes of a file, payload after payload.

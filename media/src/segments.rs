@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cuts a transport stream into segments for HTTP Live Streaming: where, how long, what in front.
+//!
+//! A cut is made where play can start, at the last such place that keeps the segment within the
+//! target duration as it is rounded in a playlist, else at the first one after. It is made before
+//! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
+//! then in force are to be put in front ([`Segments::tables`]); everything else of the file stays
+//! as it is and in order, so the segments without these tables, one after the other, are the file.
+//!
+//! Durations are differences of presentation times where the file tells them (what players add
+//! up), else of the clock. Pure: one pass over the places to start, no I/O.
+//!
+//! Sources: RFC 8216 §3.2 (segments of transport streams), §4.3.2.1 (EXTINF), §4.3.2.3
+//! (discontinuity), §4.3.3.1 (target duration); ISO/IEC 13818-1 §2.4.3.
+//! Does not do: move packets. Sound that is multiplexed late lies in the segment after, as it does
+//! with every segmenter that copies packets.
+
+use std::ops::Range;
+
+use crate::plan::{Entry, Plan};
+use crate::ts::{SETS_MAX, Start, Starts};
+use crate::{Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
+
+const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
+
+/// A segment longer than so many target durations is refused rather than made: players buffer
+/// whole segments, and a target duration is a promise.
+const TARGETS_MAX: u64 = 4;
+
+/// A clock that tells another step than the presentation times by more than this is believed more.
+const TIMES_APART_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
+
+/// Presentation times that jump by more than this against the clock were set anew.
+const JUMP_TICKS_MAX: i64 = 10 * TICKS_PER_SECOND as i64;
+
+/// A first picture later than this leaves something before it that a player counts.
+const LEAD_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
+
+/// A segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// Its bytes of the file: whole packets.
+    pub file: Range<u64>,
+    /// How long it plays.
+    pub ticks: u64,
+    /// Timestamps do not go on from the segment before (EXT-X-DISCONTINUITY).
+    pub is_break: bool,
+    /// In force where it begins, if it does not begin with tables of its own.
+    tables: Option<Start>,
+}
+
+/// The segments of a file, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segments {
+    segments: Vec<Segment>,
+    tables: Starts,
+    tail_bytes: u64,
+}
+
+/// A place to cut.
+struct Place {
+    packet: u64,
+    ticks: u64,
+    start: Start,
+    is_break: bool,
+}
+
+impl Segments {
+    /// Cuts the file of `plan` into segments of `target_s` seconds, at least one.
+    ///
+    /// # Errors
+    /// The file has bytes that are in no packet, packets with arrival times, no tables, no place
+    /// to start, or none for much longer than the target.
+    pub fn cut(plan: &Plan, mut starts: Starts, target_s: u64) -> Result<Self, Refusal> {
+        let target_s = target_s.max(1);
+        check(plan, &starts)?;
+        let places = places(plan, &std::mem::take(&mut starts.entries));
+        let Some(last) = places.last() else {
+            return Err(Refusal::NoStart);
+        };
+        let end_ticks = last.ticks + (plan.duration_ticks() - plan.ticks_of(last.packet));
+        let longest = target_s.saturating_mul(TICKS_PER_SECOND) + TICKS_PER_SECOND / 2;
+        let mut segments = Vec::new();
+        let mut at = 0;
+        while at < places.len() {
+            let place = &places[at];
+            let begin = if at == 0 { begin(place) } else { place.ticks };
+            let next = next(&places, at, begin.saturating_add(longest), end_ticks);
+            let (end_packet, end) = places
+                .get(next)
+                .map_or((plan.ts_packets(), end_ticks), |next| (next.packet, next.ticks));
+            let start_packet = if at == 0 { 0 } else { place.packet };
+            let ticks = end.saturating_sub(begin);
+            if rounded(ticks) > target_s.saturating_mul(TARGETS_MAX) {
+                let (from_s, seconds) = (begin / TICKS_PER_SECOND, rounded(ticks));
+                return Err(Refusal::FarStart { from_s, seconds, target_s });
+            }
+            segments.push(Segment {
+                file: start_packet * PACKET_BYTES..end_packet * PACKET_BYTES,
+                ticks,
+                is_break: place.is_break,
+                tables: (!place.start.is_led() || start_packet != place.packet)
+                    .then_some(place.start),
+            });
+            at = next;
+        }
+        Ok(Self { segments, tables: starts, tail_bytes: plan.tail_bytes() })
+    }
+
+    /// The segments; at least one.
+    pub fn list(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The packets to put in front of `segment`: PAT and PMT, or none where it begins with them.
+    pub fn tables(&self, segment: &Segment) -> Vec<u8> {
+        segment.tables.as_ref().map_or_else(Vec::new, |start| self.tables.tables(start))
+    }
+
+    /// What EXT-X-TARGETDURATION has to say: no segment, rounded, is longer.
+    pub fn target_s(&self) -> u64 {
+        self.segments.iter().map(|segment| rounded(segment.ticks)).max().unwrap_or(0).max(1)
+    }
+
+    /// Bytes at the file's end that are less than a packet and in no segment.
+    pub fn tail_bytes(&self) -> u64 {
+        self.tail_bytes
+    }
+}
+
+/// Seconds, to the nearest (RFC 8216 §4.3.3.1).
+fn rounded(ticks: u64) -> u64 {
+    ticks.saturating_add(TICKS_PER_SECOND / 2) / TICKS_PER_SECOND
+}
+
+/// The file has to be packets and nothing else, or the segments would not be the file.
+fn check(plan: &Plan, starts: &Starts) -> Result<(), Refusal> {
+    if plan.stride() != PACKET_BYTES {
+        return Err(Refusal::ArrivalTimes { stride: plan.stride() });
+    }
+    if plan.losses_seen() > 0 || plan.extents()[0].file_offset != 0 {
+        let offset = plan.losses().first().map_or(0, |loss| loss.offset);
+        let bytes = plan.lost_bytes().max(plan.extents()[0].file_offset);
+        return Err(Refusal::Gaps { bytes, offset });
+    }
+    if plan.streams().is_empty() {
+        return Err(Refusal::NoTables);
+    }
+    if starts.is_spent() {
+        let limit = SETS_MAX as u64;
+        return Err(Refusal::TooDamaged { what: "different tables", limit });
+    }
+    Ok(())
+}
+
+/// Where cuts can be made, on a timeline that never goes backwards.
+fn places(plan: &Plan, entries: &[(Entry, Start)]) -> Vec<Place> {
+    let mut places: Vec<Place> = Vec::with_capacity(entries.len());
+    let mut clock_before = 0;
+    for &(entry, start) in entries {
+        let packet = if start.is_led() { entry.ts_packet } else { entry.access_unit };
+        let clock = plan.ticks_of(entry.access_unit);
+        let place = match places.last() {
+            None => Place { packet, ticks: clock, start, is_break: false },
+            Some(before) => {
+                let (step, is_break) = step(clock - clock_before, &before.start, &start);
+                Place { packet, ticks: before.ticks + step, start, is_break }
+            }
+        };
+        clock_before = clock;
+        places.push(place);
+    }
+    places
+}
+
+/// The time from one place to the next, `clock` ticks later, and whether the presentation times
+/// were set anew between.
+fn step(clock: u64, before: &Start, after: &Start) -> (u64, bool) {
+    let (Some(from), Some(to)) = (before.presented(), after.presented()) else {
+        return (clock, false);
+    };
+    let ticks = i64::from(to.wrapping_sub(from) as i32) * TICKS_PER_TIMESTAMP as i64;
+    let clock_ticks = i64::try_from(clock).unwrap_or(i64::MAX);
+    let apart = ticks.saturating_sub(clock_ticks).saturating_abs();
+    match u64::try_from(ticks) {
+        // Times that stand still while the clock goes on are nobody's.
+        Ok(ticks) if apart <= TIMES_APART_TICKS_MAX && ticks >= clock / 2 => (ticks, false),
+        _ => (clock, apart > JUMP_TICKS_MAX),
+    }
+}
+
+/// When the file's first segment begins.
+fn begin(first: &Place) -> u64 {
+    if first.ticks < LEAD_TICKS_MAX { first.ticks } else { 0 }
+}
+
+/// The place at which a segment ends that began at `at`: the last before `limit`, at least one on,
+/// and no timestamps set anew between; past the last place, it goes on to the end.
+fn next(places: &[Place], at: usize, limit: u64, end_ticks: u64) -> usize {
+    let rest = &places[at + 1..];
+    let breaks = rest.iter().take_while(|place| place.ticks < limit);
+    let within = match breaks.clone().position(|place| place.is_break) {
+        Some(at_break) => return at + 1 + at_break,
+        None => breaks.count(),
+    };
+    if within == rest.len() && end_ticks < limit {
+        return places.len();
+    }
+    at + within.max(1)
+}

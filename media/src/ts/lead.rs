@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tables that were in force where play can start, packet by packet as they last came.
+//!
+//! Who cuts a stream there puts them in front (RFC 8216 §3.2: a segment begins with PAT and PMT).
+//! They are kept as packets, continuity counter and all: in the segments played one after the
+//! other such a packet is the same one sent twice, which every decoder expects
+//! (ISO/IEC 13818-1 §2.4.3.3), and in a segment played alone it is the first.
+//!
+//! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
+//! [`SETS_MAX`] at most, and a start costs 8 bytes. Tables of several sections: the last one.
+
+use super::Packet;
+use super::tables::{PAT_PID, Tables};
+use crate::TS_PACKET_BYTES;
+use crate::plan::Entry;
+
+/// Packets that a section can lie in: 1024 bytes, wherever in the first they begin.
+const SECTION_PACKETS_MAX: usize = 7;
+
+/// Different tables kept of a file. A broadcaster changes them with the programme.
+pub(crate) const SETS_MAX: usize = 256;
+
+/// PIDs of which packets are kept; beyond, all are forgotten and gathered anew.
+const PIDS_MAX: usize = 256;
+
+type Bytes = [u8; TS_PACKET_BYTES];
+
+/// The packets of an association table, then those of a map, with continuity counters of zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Set {
+    pat: Vec<Bytes>,
+    map: Vec<Bytes>,
+}
+
+/// What is known of a place where play can start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// Presentation time of its access unit, the low 32 of 33 bits.
+    presented: u32,
+    set: u16,
+    /// Continuity counters of the last packets of PAT (high) and map.
+    counters: u8,
+    flags: u8,
+}
+
+const HAS_TIME: u8 = 1;
+const IS_LED: u8 = 2;
+const HAS_TABLES: u8 = 4;
+
+impl Start {
+    /// Notes when its access unit is presented, in units of 90 kHz.
+    pub(super) fn presented_at(mut self, time: Option<u64>) -> Self {
+        if let Some(time) = time {
+            self.presented = time as u32;
+            self.flags |= HAS_TIME;
+        }
+        self
+    }
+
+    /// When its access unit is presented, modulo 2³², in units of 90 kHz.
+    pub(crate) fn presented(&self) -> Option<u32> {
+        (self.flags & HAS_TIME != 0).then_some(self.presented)
+    }
+
+    /// Whether nothing but its entry's tables lies between the entry and its access unit.
+    pub(crate) fn is_led(&self) -> bool {
+        self.flags & IS_LED != 0
+    }
+}
+
+/// Where play can start, and the tables in force there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Starts {
+    /// The places, in order.
+    pub(crate) entries: Vec<(Entry, Start)>,
+    sets: Vec<Set>,
+    is_spent: bool,
+}
+
+impl Starts {
+    /// Whether the tables changed more often than is kept.
+    pub(crate) fn is_spent(&self) -> bool {
+        self.is_spent
+    }
+
+    /// The packets of the tables in force at `start`; none if there were none.
+    pub(crate) fn tables(&self, start: &Start) -> Vec<u8> {
+        let Some(set) = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables()) else {
+            return Vec::new();
+        };
+        let mut bytes = Vec::with_capacity((set.pat.len() + set.map.len()) * TS_PACKET_BYTES);
+        for (packets, last) in [(&set.pat, start.counters >> 4), (&set.map, start.counters & 15)] {
+            for (packet, after) in packets.iter().zip((0..packets.len()).rev()) {
+                let at = bytes.len();
+                bytes.extend_from_slice(packet);
+                bytes[at + 3] |= last.wrapping_sub(after as u8) & 15;
+            }
+        }
+        bytes
+    }
+}
+
+impl Start {
+    fn has_tables(&self) -> bool {
+        self.flags & HAS_TABLES != 0
+    }
+}
+
+/// Packets with tables, as they come.
+#[derive(Default)]
+pub(super) struct Lead {
+    recent: Vec<(u16, Vec<(u64, Bytes)>)>,
+    /// Where the tables last taken began.
+    pat_at: Option<u64>,
+    map_at: Option<u64>,
+    current: Set,
+    sets: Vec<Set>,
+    is_spent: bool,
+    /// The last row of packets with tables that nothing interrupts.
+    row: std::ops::Range<u64>,
+    start: Start,
+}
+
+impl Lead {
+    /// Takes a packet with tables that `tables` has been fed.
+    pub(super) fn feed(&mut self, index: u64, packet: &Packet<'_>, tables: &Tables) {
+        if packet.payload().is_empty() || packet.header.is_scrambled() {
+            return;
+        }
+        let row = if self.row.end == index { self.row.start } else { index };
+        self.row = row..index + 1;
+        let pid = packet.header.pid();
+        let counter = packet.header.continuity();
+        self.keep(index, pid, counter, packet.bytes);
+        let (pat_at, map_at) = (tables.pat_at(), tables.map_at());
+        let mut is_new = false;
+        if pid == PAT_PID && pat_at != self.pat_at {
+            self.pat_at = pat_at;
+            self.current.pat = self.since(pid, pat_at);
+            self.start.counters = self.start.counters & 0x0f | counter << 4;
+            is_new = true;
+        }
+        if map_at != self.map_at {
+            self.map_at = map_at;
+            self.current.map = self.since(pid, map_at);
+            self.start.counters = self.start.counters & 0xf0 | counter;
+            is_new = true;
+        }
+        if is_new && !self.current.pat.is_empty() && !self.current.map.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// What is in force at the access unit that starts at `index`; `tables_from` as told by
+    /// [`Tables::complete_from`].
+    pub(super) fn at(&self, index: u64, tables_from: Option<u64>) -> Start {
+        let mut start = self.start;
+        if self.row.end == index && tables_from.is_some_and(|from| from >= self.row.start) {
+            start.flags |= IS_LED;
+        }
+        start
+    }
+
+    pub(super) fn into_starts(self, entries: Vec<(Entry, Start)>) -> Starts {
+        Starts { entries, sets: self.sets, is_spent: self.is_spent }
+    }
+
+    fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &Bytes) {
+        let at = self.recent.iter().position(|&(known, _)| known == pid).unwrap_or_else(|| {
+            if self.recent.len() == PIDS_MAX {
+                self.recent.clear();
+            }
+            self.recent.push((pid, Vec::with_capacity(SECTION_PACKETS_MAX)));
+            self.recent.len() - 1
+        });
+        let packets = &mut self.recent[at].1;
+        // Sent twice: once is enough.
+        if packets.last().is_some_and(|(_, last)| last[3] & 15 == counter) {
+            return;
+        }
+        if packets.len() == SECTION_PACKETS_MAX {
+            packets.remove(0);
+        }
+        packets.push((index, *bytes));
+    }
+
+    /// The packets kept of `pid` from `first` on, without their counters.
+    fn since(&self, pid: u16, first: Option<u64>) -> Vec<Bytes> {
+        let packets = self.recent.iter().find(|&&(known, _)| known == pid);
+        let packets = packets.map_or(&[][..], |(_, packets)| packets);
+        let wanted = packets.iter().filter(|&&(index, _)| Some(index) >= first);
+        wanted
+            .map(|(_, bytes)| {
+                let mut bytes = *bytes;
+                bytes[3] &= 0xf0;
+                bytes
+            })
+            .collect()
+    }
+
+    /// Finds the current tables among those kept, or keeps them.
+    fn settle(&mut self) {
+        let known = self.sets.iter().position(|set| *set == self.current);
+        let set = match known {
+            Some(set) => set,
+            None if self.sets.len() == SETS_MAX => {
+                self.is_spent = true;
+                return;
+            }
+            None => {
+                self.sets.push(self.current.clone());
+                self.sets.len() - 1
+            }
+        };
+        self.start.set = set as u16;
+        self.start.flags |= HAS_TABLES;
+    }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Segments are the file again, begin where a decoder can start, and have its tables in front.
+//!
+//! Sources: RFC 8216 §3.2 (a segment begins with PAT and PMT), §4.3.3.1 (target duration).
+
+use media::{Refusal, Segments, TICKS_PER_SECOND};
+
+use crate::writer::{
+    AAC, AUDIO_PID, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film, pes,
+    pmt_section,
+};
+use crate::{IDENTITY, fed};
+
+fn cut(file: &[u8], target_s: u64) -> Result<Segments, Refusal> {
+    let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY)?;
+    Segments::cut(&plan, starts, target_s)
+}
+
+/// Checks what every list of segments has to hold; each segment as it would be sent.
+fn sent(segments: &Segments, file: &[u8]) -> Vec<Vec<u8>> {
+    let mut end = 0;
+    let mut all = Vec::new();
+    for segment in segments.list() {
+        assert_eq!(segment.file.start, end, "segments follow each other");
+        end = segment.file.end;
+        let bytes = &file[segment.file.start as usize..end as usize];
+        assert!(!bytes.is_empty() && bytes.len().is_multiple_of(188));
+        let sent = [segments.tables(segment), bytes.to_vec()].concat();
+        assert_eq!(&sent[..3], [0x47, 0x40, 0], "begins with a PAT");
+        let map = sent[188..].chunks(188).find(|packet| packet[1] & 0x1f != 0 || packet[2] != 0);
+        assert_eq!(map.map(|packet| &packet[..3]), Some(&[0x47, 0x50, 0][..]), "then a PMT");
+        let rounded = (segment.ticks + TICKS_PER_SECOND / 2) / TICKS_PER_SECOND;
+        assert!(rounded <= segments.target_s());
+        all.push(sent);
+    }
+    assert_eq!(end + segments.tail_bytes(), file.len() as u64, "all of the file");
+    all
+}
+
+/// How many packets were put in front of each segment.
+fn put_in_front(segments: &Segments) -> Vec<usize> {
+    segments.list().iter().map(|segment| segments.tables(segment).len() / 188).collect()
+}
+
+/// A film with an IDR picture every ten frames, 0.4 s, and tables only at the start.
+fn film_without_repeats(frames: u64) -> Writer {
+    let mut writer = Writer::default();
+    writer.tables();
+    for frame in 0..frames {
+        writer.frame(frame * FRAME_TICKS, if frame % 10 == 0 { 0x65 } else { 0x41 });
+    }
+    writer
+}
+
+#[test]
+fn cuts_are_made_before_tables_that_are_there() {
+    let file = film(100).file;
+    let segments = cut(&file, 1).unwrap();
+    sent(&segments, &file);
+    assert_eq!(put_in_front(&segments), [0; 4]);
+    // 0.4 s a group: three of them are 1.2 s, which is 1 as a playlist rounds it.
+    let group = (10 * FRAME_PACKETS + 2) * 188;
+    let starts: Vec<_> = segments.list().iter().map(|segment| segment.file.start).collect();
+    assert_eq!(starts, [0, 3 * group, 6 * group, 9 * group]);
+    let frames: Vec<_> =
+        segments.list().iter().map(|segment| segment.ticks / FRAME_TICKS).collect();
+    assert_eq!(frames[..3], [30, 30, 30]);
+    assert_eq!(segments.target_s(), 1);
+}
+
+#[test]
+fn tables_that_are_not_repeated_are_put_in_front_as_the_packets_they_were() {
+    let file = film_without_repeats(100).file;
+    let segments = cut(&file, 1).unwrap();
+    for (sent, in_front) in sent(&segments, &file).iter().zip(put_in_front(&segments)) {
+        assert_eq!(sent[..2 * 188], file[..2 * 188], "PAT and PMT, counters and all");
+        let is_first = sent[..] == file[..sent.len()];
+        assert_eq!(in_front, if is_first { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn tables_among_other_packets_are_put_in_front_with_their_last_counters() {
+    let mut writer = film(10);
+    // In the middle of what belongs to the picture before.
+    writer.tables();
+    let tables = writer.file[writer.file.len() - 2 * 188..].to_vec();
+    writer.middle(VIDEO_PID);
+    let start = writer.file.len() as u64;
+    writer.frame(10 * FRAME_TICKS, 0x65);
+    (11..40).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x41));
+    let file = writer.file;
+    let segments = cut(&file, 1).unwrap();
+    let all = sent(&segments, &file);
+    assert_eq!(segments.list()[1].file.start, start);
+    assert_eq!(all[1][..2 * 188], tables);
+}
+
+#[test]
+fn tables_of_several_packets_keep_their_counters_in_order() {
+    let mut writer = Writer::default();
+    let map = pmt_section(1, VIDEO_PID, &[(VIDEO_PID, H264), (AUDIO_PID, AAC)], &[9; 300]);
+    for frame in 0..40 {
+        if frame % 20 == 0 {
+            writer.pat(&[(1, PMT_PID)]);
+            writer.section(PMT_PID, &map);
+            writer.null();
+        }
+        writer.frame(frame * FRAME_TICKS, if frame % 20 == 0 { 0x65 } else { 0x41 });
+    }
+    let file = writer.file;
+    let segments = cut(&file, 1).unwrap();
+    sent(&segments, &file);
+    assert_eq!(put_in_front(&segments), [3, 3]);
+    let second = segments.tables(&segments.list()[1]);
+    let counters: Vec<_> = second.chunks(188).map(|packet| packet[3] & 15).collect();
+    assert_eq!(counters, [1, 2, 3]);
+}
+
+#[test]
+fn every_frame_of_sound_alone_is_a_place_to_cut() {
+    let mut writer = Writer::default();
+    writer.pat(&[(1, PMT_PID)]);
+    writer.pmt(AUDIO_PID, &[(AUDIO_PID, AAC)]);
+    for frame in 0..100 {
+        writer.pcr(AUDIO_PID, frame * FRAME_TICKS);
+        writer.packet(AUDIO_PID, true, None, &pes(&[0xff; 100]));
+    }
+    let segments = cut(&writer.file, 1).unwrap();
+    sent(&segments, &writer.file);
+    assert_eq!(segments.list().len(), 3);
+}
+
+#[test]
+fn file_that_begins_within_a_group_is_cut_from_its_first_packet_on() {
+    let mut writer = Writer::default();
+    (0..10).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x41));
+    writer.tables();
+    writer.frame(10 * FRAME_TICKS, 0x65);
+    (11..20).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x41));
+    writer.tables();
+    writer.frame(20 * FRAME_TICKS, 0x65);
+    (21..40).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x41));
+    let segments = cut(&writer.file, 1).unwrap();
+    sent(&segments, &writer.file);
+    assert_eq!(put_in_front(&segments), [2, 0]);
+    assert_eq!(segments.list()[0].ticks / FRAME_TICKS, 20, "what is before the picture counts");
+}
+
+#[test]
+fn a_clock_set_anew_begins_a_segment_of_its_own() {
+    let mut writer = Writer::default();
+    for frame in 0..40 {
+        if frame % 10 == 0 {
+            writer.tables();
+        }
+        // Presentation times lie in the first packet, from byte 9 of the PES packet on.
+        let time = (frame * FRAME_TICKS / 300 + if frame < 20 { 0 } else { 9_000_000 }) as u32;
+        let mut unit = pes(&[0, 0, 0, 1, if frame % 10 == 0 { 0x65 } else { 0x41 }, 0x88, 0x84]);
+        unit[9] = 0x21 | (time >> 29) as u8 & 0x0e;
+        unit[10] = (time >> 22) as u8;
+        unit[11] = (time >> 14) as u8 | 1;
+        unit[12] = (time >> 7) as u8;
+        unit[13] = (time << 1) as u8 | 1;
+        writer.pcr(VIDEO_PID, frame * FRAME_TICKS);
+        writer.packet(VIDEO_PID, true, None, &unit);
+    }
+    let segments = cut(&writer.file, 5).unwrap();
+    sent(&segments, &writer.file);
+    let breaks: Vec<_> = segments.list().iter().map(|segment| segment.is_break).collect();
+    assert_eq!(breaks, [false, true]);
+    assert_eq!(segments.list()[0].ticks, 20 * FRAME_TICKS);
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused_by_name() {
+    let without_start = {
+        let mut writer = Writer::default();
+        writer.tables();
+        (0..50).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x41));
+        writer.file
+    };
+    assert_eq!(cut(&without_start, 6), Err(Refusal::NoStart));
+
+    let without_tables = {
+        let mut writer = Writer::default();
+        (0..50).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x65));
+        writer.file
+    };
+    assert_eq!(cut(&without_tables, 6), Err(Refusal::NoTables));
+
+    let only_the_first = {
+        let mut writer = Writer::default();
+        writer.tables();
+        (0..200).for_each(|f| writer.frame(f * FRAME_TICKS, if f == 0 { 0x65 } else { 0x41 }));
+        writer.file
+    };
+    let refusal = cut(&only_the_first, 1);
+    assert_eq!(refusal, Err(Refusal::FarStart { from_s: 0, seconds: 8, target_s: 1 }));
+    assert_eq!(cut(&only_the_first, 2).unwrap().list().len(), 1, "four targets are borne");
+
+    let gap = {
+        let mut writer = film(20);
+        writer.garbage(&[0; 1000]);
+        let rest = film(20);
+        writer.garbage(&rest.file);
+        writer.file
+    };
+    let offset = film(20).file.len() as u64;
+    assert_eq!(cut(&gap, 6), Err(Refusal::Gaps { bytes: 1000, offset }));
+
+    let mut lead = vec![0; 50];
+    lead.extend(film(20).file);
+    assert!(matches!(cut(&lead, 6), Err(Refusal::Gaps { bytes: 50, .. })));
+
+    let mut arrivals = Writer::new(true);
+    crate::writer::film_into(&mut arrivals, 0..20);
+    assert_eq!(cut(&arrivals.file, 6), Err(Refusal::ArrivalTimes { stride: 192 }));
+
+    let mut cut_off = film(20).file;
+    cut_off.truncate(cut_off.len() - 100);
+    let segments = cut(&cut_off, 6).unwrap();
+    sent(&segments, &cut_off);
+    assert_eq!(segments.tail_bytes(), 88);
+}
