@@ -22,7 +22,7 @@ pub use plan::{
     ClockPoint, Entry, Extent, Identity, Key, Payload, Plan, Stream, SyncLoss, Timestamps,
 };
 pub use segments::{Segment, Segments};
-pub use ts::{Scanner, Starts};
+pub use ts::{Scanner, Starts, codecs};
 
 /// The system clock of an MPEG transport stream, and the unit of media time everywhere here.
 pub const TICKS_PER_SECOND: u64 = 27_000_000;

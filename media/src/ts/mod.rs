@@ -3,14 +3,15 @@
 //!
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
 //! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
-//! finds where play can start, `lead` keeps the tables in force there, `content` hands each packet to those that want it, and
-//! `scan` drives all of them.
+//! finds where play can start, `lead` keeps the tables in force there, `content` hands each
+//! packet to those that want it, and `scan` drives all of them. `codecs` names the streams.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
 
 mod access;
 mod clock;
+mod codecs;
 mod content;
 mod lead;
 mod psi;
@@ -19,6 +20,7 @@ mod sync;
 mod tables;
 
 pub(crate) use clock::TIMELINE_TICKS_MAX;
+pub use codecs::codecs;
 pub use lead::Starts;
 pub(crate) use lead::{SETS_MAX, Start};
 pub use scan::Scanner;
