@@ -70,6 +70,9 @@ pub enum Fault {
     /// A sealed file does not open, or to something else.
     #[error(transparent)]
     Sealed(#[from] Closed),
+    /// Of a film, or of what it was made into.
+    #[error(transparent)]
+    Stream(#[from] Box<crate::hls::StreamFault>),
 }
 
 impl Error {

@@ -15,6 +15,7 @@
 pub mod engine;
 mod error;
 pub mod folder;
+pub mod hls;
 pub mod key;
 pub mod manifest;
 mod pending;

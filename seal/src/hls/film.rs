@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A film on its way to a folder: scanned, cut, and published when its last segment is there.
+//!
+//! One descriptor and about 150 bytes a segment, shared by the segments that are being written.
+//!
+//! Does not do: encipher ([`super::segment`] does).
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use media::plan::Identity;
+use media::{Scanner, Segment, Segments};
+use rustix::fs::{Advice, CWD, RenameFlags, fadvise, renameat_with};
+use rustix::io::Errno;
+use simd::cbc::Key;
+
+use super::journal::{Journal, boot_id};
+use super::keys::KEY_BYTES;
+use super::playlist::{self, Line, MASTER, MEDIA, Playlist};
+use super::segment::SegmentWork;
+use super::{Options, StreamFault, Sync};
+use crate::error::{Error, Fault};
+use crate::pending::{PREFIX, Pending};
+
+/// What a source was when it was opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct State {
+    bytes: u64,
+    modified: (i64, i64),
+    inode: u64,
+}
+
+impl State {
+    fn of(file: &File, path: &Path) -> Result<Self, Error> {
+        let metadata = file.metadata().map_err(Error::host("fstat", path))?;
+        let modified = (metadata.mtime(), metadata.mtime_nsec());
+        Ok(Self { bytes: metadata.len(), modified, inode: metadata.ino() })
+    }
+}
+
+/// A film and where it goes.
+pub(super) struct Film<'a> {
+    pub(super) source: PathBuf,
+    pub(super) file: File,
+    pub(super) options: &'a Options,
+    pub(super) segments: Segments,
+    name: String,
+    state: State,
+    edition: [u8; 32],
+    codecs: Result<String, String>,
+    /// Where it will be, and where it is until then.
+    target: PathBuf,
+    pub(super) unfinished: PathBuf,
+    journal: File,
+    /// One for every rotation.
+    keys: Vec<Key>,
+    left: AtomicUsize,
+    checks: Mutex<Vec<Option<[u8; 16]>>>,
+    has_failed: AtomicBool,
+}
+
+/// What became of looking at a film.
+pub(super) enum Looked<'a> {
+    /// It was sealed before, as it would be now.
+    Done,
+    /// These segments are to be made.
+    Works(Vec<SegmentWork<'a>>),
+}
+
+impl<'a> Film<'a> {
+    /// Scans `source`, which becomes the folder `name` below `target`, unless that was done.
+    pub(super) fn look(
+        source: &Path,
+        target: &Path,
+        name: &str,
+        options: &'a Options,
+        stop: &AtomicBool,
+    ) -> Result<Looked<'a>, Error> {
+        let file = File::open(source).map_err(Error::host("open", source))?;
+        let state = State::of(&file, source)?;
+        let edition = edition(name, state, options);
+        let folder = target.join(name);
+        match Journal::read(&folder) {
+            Some(journal) if journal.is_of(&edition) && folder.join(MASTER).exists() => {
+                return Ok(Looked::Done);
+            }
+            Some(journal) if options.force || journal.edition == edition => {}
+            Some(_) => return Err(Error::file(&folder, Fault::Exists)),
+            None if fs::symlink_metadata(&folder).is_ok() => {
+                return Err(Error::file(&folder, StreamFault::NotOurs.into()));
+            }
+            None => {}
+        }
+        let (segments, codecs) = scan(&file, source, state, options.target_s, stop)?;
+        let parent = folder.parent().expect("it is below the target");
+        fs::create_dir_all(parent).map_err(Error::host("mkdir", parent))?;
+        let last = Path::new(name).file_name().expect("a film has a name");
+        let mut hidden = std::ffi::OsString::from(format!("{PREFIX}film-"));
+        hidden.push(last);
+        let unfinished = parent.join(hidden);
+        let checks = begin(&unfinished, &edition, segments.list(), options)?;
+        let left: Vec<usize> = (0..checks.len()).filter(|&index| checks[index].is_none()).collect();
+        let film = Arc::new(Self {
+            source: source.to_owned(),
+            file,
+            options,
+            keys: keys(name, segments.list().len() as u64, options),
+            segments,
+            name: name.to_owned(),
+            state,
+            edition,
+            codecs,
+            target: folder,
+            journal: Journal::open(&unfinished)?,
+            unfinished,
+            left: AtomicUsize::new(left.len()),
+            checks: Mutex::new(checks),
+            has_failed: AtomicBool::new(false),
+        });
+        if left.is_empty() {
+            film.publish()?;
+            return Ok(Looked::Done);
+        }
+        let works = left.into_iter().map(|index| SegmentWork { film: film.clone(), index });
+        Ok(Looked::Works(works.collect()))
+    }
+
+    pub(super) fn segment(&self, index: usize) -> &Segment {
+        &self.segments.list()[index]
+    }
+
+    /// Where the finished segment lies until all are.
+    pub(super) fn path(&self, index: usize) -> PathBuf {
+        self.unfinished.join(playlist::segment_name(index as u64))
+    }
+
+    /// The key and the IV of a segment; none if it stays clear.
+    pub(super) fn key_and_iv(&self, index: usize) -> Option<(&Key, [u8; 16])> {
+        let protection = self.options.protection.as_ref()?;
+        let number = playlist::key_number(protection.rotation.map(Into::into), index as u64);
+        let key = &self.keys[usize::try_from(number).expect("fewer than segments")];
+        let iv = self.iv(index).unwrap_or_else(|| (index as u128).to_be_bytes());
+        Some((key, iv))
+    }
+
+    /// A segment's IV if it is not its number.
+    fn iv(&self, index: usize) -> Option<[u8; 16]> {
+        let protection = self.options.protection.as_ref()?;
+        let wanted = protection.has_random_iv;
+        wanted.then(|| protection.keys.iv(&self.name, &self.edition, index as u64))
+    }
+
+    /// Something went wrong with a segment: whether it is the first of this film.
+    pub(super) fn fail(&self) -> bool {
+        !self.has_failed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Whether a segment of it has failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// A segment is whole, with this hash, and about to take its name.
+    pub(super) fn record(&self, index: usize, check: [u8; 16]) -> Result<(), Error> {
+        Journal::add(&self.journal, index as u64, &check)
+            .map_err(Error::host("write", &self.unfinished.join(super::journal::NAME)))?;
+        self.checks.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(check);
+        Ok(())
+    }
+
+    /// A segment has its name: the last one publishes the film.
+    pub(super) fn done(&self) -> Result<(), Error> {
+        match self.left.fetch_sub(1, Ordering::AcqRel) {
+            1 => self.publish(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the playlists and keys and gives the folder its name.
+    fn publish(&self) -> Result<(), Error> {
+        if State::of(&self.file, &self.source)? != self.state {
+            return Err(Error::file(&self.source, Fault::Changed));
+        }
+        let playlist = self.playlist();
+        let protection = self.options.protection.as_ref();
+        if let Some((protection, folder)) = protection.and_then(|p| Some((p, p.folder.as_ref()?))) {
+            for number in 0..self.keys.len() as u64 {
+                let key = protection.keys.key(&self.name, number);
+                folder.keep(&self.name, number, &key, self.options.force)?;
+            }
+        }
+        let uri = |number| protection.map_or_else(String::new, |p| p.uri.of(&self.name, number));
+        self.write(MEDIA, &playlist.media(uri))?;
+        self.write(MASTER, &playlist.master(&self.codecs))?;
+        self.give_name()
+    }
+
+    fn playlist(&self) -> Playlist {
+        let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = self.segments.list().iter().enumerate().map(|(index, segment)| {
+            let tables = self.segments.tables(segment).len() as u64;
+            Line {
+                ticks: segment.ticks,
+                bytes: sealed_bytes(tables + segment.file.end - segment.file.start, self.options),
+                is_break: segment.is_break,
+                tables: tables / media::TS_PACKET_BYTES as u64,
+                check: checks[index].expect("all segments are done"),
+                iv: self.iv(index),
+            }
+        });
+        Playlist {
+            name: self.name.clone(),
+            source_bytes: self.state.bytes,
+            tail_bytes: self.segments.tail_bytes(),
+            rotation: self.options.protection.as_ref().map(|p| p.rotation.map_or(0, Into::into)),
+            target_s: self.segments.target_s(),
+            lines: lines.collect(),
+        }
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let path = self.unfinished.join(name);
+        let pending = Pending::create(&path, 0o644)?;
+        pending.file().write_all(text.as_bytes()).map_err(Error::host("write", &path))?;
+        if self.options.sync == Sync::Each {
+            pending.file().sync_all().map_err(Error::host("fsync", &path))?;
+        }
+        pending.commit(true)
+    }
+
+    /// Whatever was at the name before is removed after the film has taken it.
+    fn give_name(&self) -> Result<(), Error> {
+        let rename = |flags| renameat_with(CWD, &self.unfinished, CWD, &self.target, flags);
+        match rename(RenameFlags::NOREPLACE) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => match Journal::read(&self.target) {
+                Some(journal) if self.options.force || journal.edition == self.edition => {
+                    let exchanged = rename(RenameFlags::EXCHANGE);
+                    exchanged.map_err(|errno| Error::host("rename", &self.target)(errno.into()))?;
+                    let removed = fs::remove_dir_all(&self.unfinished);
+                    removed.map_err(Error::host("rmdir", &self.unfinished))
+                }
+                Some(_) => Err(Error::file(&self.target, Fault::Exists)),
+                None => Err(Error::file(&self.target, StreamFault::NotOurs.into())),
+            },
+            Err(errno) => Err(Error::host("rename", &self.target)(errno.into())),
+        }
+    }
+}
+
+/// Notes in the journals of these films that they were synced.
+pub(super) fn believe(folder: &Path) -> Result<(), Error> {
+    match Journal::read(folder) {
+        Some(journal) if !journal.boot.is_empty() => {
+            Journal { boot: String::new(), ..journal }.write(folder)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of a segment's file: PKCS#7 always adds some.
+fn sealed_bytes(bytes: u64, options: &Options) -> u64 {
+    match options.protection {
+        Some(_) => (bytes / 16 + 1) * 16,
+        None => bytes,
+    }
+}
+
+/// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
+fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {
+    let clear = blake3::derive_key("pagewire hls 2026-11-21 edition without keys v1", &[]);
+    let protection = options.protection.as_ref();
+    let key = protection.map_or(&clear, |protection| protection.keys.edition());
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    let (seconds, nanoseconds) = state.modified;
+    for number in [state.bytes, seconds as u64, nanoseconds as u64, options.target_s] {
+        hasher.update(&number.to_le_bytes());
+    }
+    if let Some(protection) = protection {
+        let rotation: u64 = protection.rotation.map_or(0, Into::into);
+        hasher.update(&[1, u8::from(protection.has_random_iv)]).update(&rotation.to_le_bytes());
+        hasher.update(protection.uri.of("", 0).as_bytes()).update(&[0]);
+    }
+    hasher.update(name.as_bytes());
+    *hasher.finalize().as_bytes()
+}
+
+/// The keys of a film of so many segments.
+fn keys(name: &str, segments: u64, options: &Options) -> Vec<Key> {
+    let Some(protection) = &options.protection else { return Vec::new() };
+    let last = playlist::key_number(protection.rotation.map(Into::into), segments - 1);
+    let key = |number| {
+        let bytes = protection.keys.key(name, number);
+        const { assert!(KEY_BYTES == 16) };
+        Key::new(bytes.as_slice()).expect("a length that AES has")
+    };
+    (0..=last).map(key).collect()
+}
+
+/// Makes the hidden folder, or goes on with the one that is there; the hashes of what is done.
+fn begin(
+    folder: &Path,
+    edition: &[u8; 32],
+    segments: &[Segment],
+    options: &Options,
+) -> Result<Vec<Option<[u8; 16]>>, Error> {
+    let mut checks = vec![None; segments.len()];
+    let kept = Journal::read(folder).filter(|journal| journal.is_of(edition));
+    match kept {
+        Some(journal) => {
+            for (index, check) in journal.done {
+                let place = usize::try_from(index).ok().and_then(|at| checks.get_mut(at));
+                let path = folder.join(playlist::segment_name(index));
+                if let (Some(place), true) = (place, path.is_file()) {
+                    *place = Some(check);
+                }
+            }
+            remove_unfinished(folder)?;
+        }
+        None => {
+            match fs::remove_dir_all(folder) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Error::host("rmdir", folder)(error));
+                }
+                _ => {}
+            }
+            fs::create_dir(folder).map_err(Error::host("mkdir", folder))?;
+        }
+    }
+    let boot = if options.sync == Sync::Each { String::new() } else { boot_id() };
+    let done = checks.iter().enumerate();
+    let done = done.filter_map(|(index, check)| Some((index as u64, (*check)?))).collect();
+    Journal { edition: *edition, boot, done }.write(folder)?;
+    Ok(checks)
+}
+
+/// Removes what a run that was killed had not finished in a film's folder.
+fn remove_unfinished(folder: &Path) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(Error::host("open", folder))? {
+        let entry = entry.map_err(Error::host("getdents", folder))?;
+        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+            fs::remove_file(entry.path()).map_err(Error::host("unlink", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads a film once, to know where it can be cut and what is in it.
+fn scan(
+    file: &File,
+    source: &Path,
+    state: State,
+    target_s: u64,
+    stop: &AtomicBool,
+) -> Result<(Segments, Result<String, String>), Error> {
+    // Only a hint: the scan is right without it.
+    let _ = fadvise(file, 0, None, Advice::Sequential);
+    let mut scanner = Scanner::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    while offset < state.bytes && !scanner.is_refused() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::file(source, StreamFault::GivenUp.into()));
+        }
+        let wanted = (state.bytes - offset).min(PIECE_BYTES as u64) as usize;
+        match file.read_at(&mut piece[..wanted], offset) {
+            Ok(0) => return Err(Error::file(source, Fault::Changed)),
+            Ok(read) => {
+                scanner.feed(&piece[..read]);
+                offset += read as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::host("read", source)(error)),
+        }
+    }
+    // Nothing is sent by this plan.
+    let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+    let refused = |refusal| Error::file(source, StreamFault::Refused(refusal).into());
+    let (plan, starts) = scanner.finish_with_starts(state.bytes, identity).map_err(refused)?;
+    let mut head = vec![0; HEAD_BYTES.min(usize::try_from(state.bytes).unwrap_or(HEAD_BYTES))];
+    file.read_exact_at(&mut head, 0).map_err(Error::host("read", source))?;
+    let segments = Segments::cut(&plan, starts, target_s).map_err(refused)?;
+    Ok((segments, media::codecs(plan.streams(), &head)))
+}
+
+/// A mebibyte a read: larger was not measurably faster.
+const PIECE_BYTES: usize = 1 << 20;
+/// What is looked at to know the codecs: some pictures and sound.
+const HEAD_BYTES: usize = 1 << 20;

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! HTTP Live Streaming: transport streams as folders of segments, each enciphered on its own.
+//!
+//! A film becomes a folder with `master.m3u8`, `media.m3u8` and its segments. Each segment is a
+//! message with a key and an IV of its own, so one film alone fills the lanes of all cores. The
+//! folder is made under a hidden name and takes its own, by one rename, when the last segment is
+//! there: whoever looks finds no film or the whole one. What is done of it is kept in a journal
+//! in the folder ([`journal`]), so a run that was killed is gone on with, and bytes are the same.
+//!
+//! Costs: a film is read twice, once to find where play can start and once to be enciphered, the
+//! second time from the page cache where it fits. Films are scanned while others are sealed,
+//! [`AHEAD_SEGMENTS`] and one film ahead at most, and a segment takes about 150 bytes until then.
+//!
+//! Sources: RFC 8216 (HLS) §3.2, §4.3, §5.2 (AES-128: CBC, PKCS#7, the whole segment).
+//! Does not do: move packets, transcode, join several films into one multivariant playlist,
+//! SAMPLE-AES, protection of the playlists themselves.
+
+mod film;
+mod journal;
+mod keys;
+mod playlist;
+mod run;
+mod segment;
+mod unseal;
+mod verify;
+
+use std::num::NonZeroU64;
+
+pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
+pub use playlist::{MASTER, MEDIA};
+pub use run::{Planned, seal};
+pub use unseal::{KeySource, cut_off, unseal};
+pub use verify::verify;
+
+use crate::error::Fault;
+
+/// How to make folders of films.
+#[derive(Debug)]
+pub struct Options {
+    /// Seconds a segment shall last at most.
+    pub target_s: u64,
+    /// None: the segments stay clear.
+    pub protection: Option<Protection>,
+    /// A film's folder that is there already, and was made here, is replaced.
+    pub force: bool,
+    /// When what was written is made to last.
+    pub sync: Sync,
+}
+
+/// How segments are enciphered.
+#[derive(Debug)]
+pub struct Protection {
+    /// Where the keys come from.
+    pub keys: Keys,
+    /// Where players find them.
+    pub uri: KeyUri,
+    /// A new key every so many segments; none: one a film.
+    pub rotation: Option<NonZeroU64>,
+    /// An IV for each segment in the playlist; else it is the segment's number.
+    pub has_random_iv: bool,
+    /// Where keys are written as well, for a server that has no secret.
+    pub folder: Option<KeyFolder>,
+}
+
+/// When what was written is made to last over a loss of power.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sync {
+    /// All of the target's file system, once, at the end.
+    #[default]
+    End,
+    /// Each file before it takes its name.
+    Each,
+    /// Whenever the kernel does.
+    Never,
+}
+
+/// What is wrong with a film, its playlist or its segments, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamFault {
+    /// It cannot be cut into segments.
+    #[error(transparent)]
+    Refused(#[from] media::Refusal),
+    /// The name has to stand in URIs.
+    #[error("a name that is not UTF-8 cannot stand in a URI; rename it")]
+    Name,
+    /// A symbolic link, a pipe, a device.
+    #[error("no regular file; links are not followed, name what it leads to")]
+    NoFile,
+    /// Two films would become the same folder.
+    #[error("would become the folder {folder}, which {other} becomes or is in; rename one")]
+    Clash {
+        /// The folder, below the target.
+        folder: String,
+        /// The film that becomes it.
+        other: String,
+    },
+    /// What is at the folder's name was not made here.
+    #[error("is there already and is no film sealed here; name another target")]
+    NotOurs,
+    /// Another segment of the film failed, and said why.
+    #[error("given up: another segment of it failed")]
+    GivenUp,
+    /// Nothing at or below it was made here.
+    #[error("no media.m3u8 of pagewire at or below it; name a film's folder or one above")]
+    NoFilm,
+    /// Not a media playlist that was written here, or a damaged one.
+    #[error("line {line}: not a whole media playlist of pagewire; name the media.m3u8 of a film")]
+    Playlist {
+        /// Where that was noticed.
+        line: u64,
+    },
+    /// A segment does not open, or not as what was sealed. One message whatever the cause.
+    #[error("segment {index}: wrong key or damaged file; give the key that it was sealed with")]
+    Segment {
+        /// Its number.
+        index: u64,
+    },
+    /// The film is encrypted and no key was given.
+    #[error("is encrypted; give its key or the folder of its keys")]
+    KeyNeeded,
+    /// A key file of a wrong length.
+    #[error("a key of {bytes} bytes; those of segments have {KEY_BYTES}")]
+    KeyBytes {
+        /// What was found.
+        bytes: u64,
+    },
+    /// The film is not what it was when it was sealed.
+    #[error("byte {offset}: the source and what was sealed of it differ")]
+    Differs {
+        /// The first byte that differs.
+        offset: u64,
+    },
+}
+
+impl From<StreamFault> for Fault {
+    fn from(fault: StreamFault) -> Self {
+        Fault::Stream(Box::new(fault))
+    }
+}
+
+/// Segments that are ready to be enciphered while others are.
+const AHEAD_SEGMENTS: usize = 4096;

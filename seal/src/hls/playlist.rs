@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Playlists: the media playlist of a film and the multivariant one, written; the first read again.
+//!
+//! What `unseal` needs beyond the standard stands in comments (lines that begin with `#` but not
+//! with `#EXT` are none to a player): the film's name and size, how often keys change, and for each
+//! segment how many packets of tables were put in front and a hash of what was in it. With keys
+//! the hash is keyed, so it tells nobody else anything.
+//!
+//! Sources: RFC 8216 §4.1 (lines, peak bit rate), §4.3 (tags), §5.2 (IV by sequence number).
+//! Does not do: read playlists of other programs. Theirs do not say what the source was.
+
+use std::fmt::Write;
+
+use super::keys::{escape, unescape};
+
+/// Names in a film's folder.
+pub const MASTER: &str = "master.m3u8";
+/// The media playlist.
+pub const MEDIA: &str = "media.m3u8";
+
+/// Longest playlist that is read: a segment a second for ten years would not fit.
+pub(super) const PLAYLIST_BYTES_MAX: u64 = 256 << 20;
+
+/// Ticks of the system clock in a microsecond.
+const TICKS_PER_US: u64 = media::TICKS_PER_SECOND / 1_000_000;
+
+/// A segment as a playlist has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Line {
+    /// How long it plays, of the system clock.
+    pub(super) ticks: u64,
+    /// Bytes of its file.
+    pub(super) bytes: u64,
+    /// Timestamps do not go on from the one before.
+    pub(super) is_break: bool,
+    /// Packets of tables in front.
+    pub(super) tables: u64,
+    /// Of its bytes of the source.
+    pub(super) check: [u8; 16],
+    /// Its IV, where it is not its sequence number.
+    pub(super) iv: Option<[u8; 16]>,
+}
+
+/// A film as a media playlist has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Playlist {
+    /// The film's name among those of its secret.
+    pub(super) name: String,
+    /// Bytes of the source, and how many at its end were left out.
+    pub(super) source_bytes: u64,
+    pub(super) tail_bytes: u64,
+    /// Segments a key; 0 when one is for all. None without encryption.
+    pub(super) rotation: Option<u64>,
+    pub(super) target_s: u64,
+    pub(super) lines: Vec<Line>,
+}
+
+/// What the file of a segment is called.
+pub(super) fn segment_name(index: u64) -> String {
+    format!("{index:05}.ts")
+}
+
+impl Playlist {
+    /// The number of the key of segment `index`.
+    pub(super) fn key_number(&self, index: u64) -> u64 {
+        key_number(self.rotation, index)
+    }
+
+    /// The IV of segment `index`.
+    pub(super) fn iv(&self, index: u64) -> [u8; 16] {
+        let line = usize::try_from(index).ok().and_then(|index| self.lines.get(index));
+        line.and_then(|line| line.iv).unwrap_or_else(|| u128::from(index).to_be_bytes())
+    }
+
+    /// The media playlist; `uri` says where a key is.
+    pub(super) fn media(&self, uri: impl Fn(u64) -> String) -> String {
+        let mut text = String::with_capacity(512 + self.lines.len() * 128);
+        let version = 3;
+        let name = escape(&self.name);
+        let rotation = self.rotation.map_or("none".to_owned(), |segments| segments.to_string());
+        // Writing to a String has no way to fail.
+        let _ = write!(
+            text,
+            "#EXTM3U\n#EXT-X-VERSION:{version}\n#EXT-X-TARGETDURATION:{}\n\
+             #EXT-X-MEDIA-SEQUENCE:0\n#EXT-X-PLAYLIST-TYPE:VOD\n\
+             {FILM}NAME={name},BYTES={},TAIL={},ROTATION={rotation}\n",
+            self.target_s, self.source_bytes, self.tail_bytes,
+        );
+        let mut key: Option<(u64, Option<[u8; 16]>)> = None;
+        for (index, line) in (0..).zip(&self.lines) {
+            let wanted = (self.key_number(index), line.iv);
+            if self.rotation.is_some() && key != Some(wanted) {
+                key = Some(wanted);
+                let _ = write!(text, "#EXT-X-KEY:METHOD=AES-128,URI=\"{}\"", uri(wanted.0));
+                if let Some(iv) = line.iv {
+                    let _ = write!(text, ",IV=0x{:032x}", u128::from_be_bytes(iv));
+                }
+                text.push('\n');
+            }
+            if line.is_break {
+                text.push_str("#EXT-X-DISCONTINUITY\n");
+            }
+            let check = u128::from_be_bytes(line.check);
+            let us = line.ticks / TICKS_PER_US;
+            let _ = writeln!(
+                text,
+                "{SEGMENT}TABLES={},CHECK={check:032x}\n#EXTINF:{}.{:06},\n{}",
+                line.tables,
+                us / 1_000_000,
+                us % 1_000_000,
+                segment_name(index)
+            );
+        }
+        text.push_str("#EXT-X-ENDLIST\n");
+        text
+    }
+
+    /// The multivariant playlist; `codecs` as RFC 6381 has them, or why they are not known.
+    pub(super) fn master(&self, codecs: &Result<String, String>) -> String {
+        let (peak, average) = self.bits_per_second();
+        let mut text = "#EXTM3U\n#EXT-X-VERSION:3\n".to_owned();
+        if let Err(reason) = codecs {
+            let _ = writeln!(text, "# CODECS is left out: {}", reason.replace(['\r', '\n'], " "));
+        }
+        let _ = write!(text, "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={average}");
+        if let Ok(codecs) = codecs {
+            let _ = write!(text, ",CODECS=\"{codecs}\"");
+        }
+        let _ = write!(text, "\n{MEDIA}\n");
+        text
+    }
+
+    /// Peak and average segment bit rate (RFC 8216 §4.1): the peak is that of the neighbours that
+    /// have the most of it, among those that together play half to one and a half of the target.
+    fn bits_per_second(&self) -> (u64, u64) {
+        let target = self.target_s.saturating_mul(media::TICKS_PER_SECOND);
+        let (shortest, longest) = (target / 2, target.saturating_add(target / 2));
+        let mut peak = 0;
+        for first in 0..self.lines.len() {
+            let (mut bytes, mut ticks) = (0, 0);
+            for line in &self.lines[first..] {
+                bytes += line.bytes;
+                ticks += line.ticks;
+                if ticks > longest {
+                    break;
+                }
+                if ticks >= shortest {
+                    peak = peak.max(rate(bytes, ticks));
+                }
+            }
+        }
+        let bytes = self.lines.iter().map(|line| line.bytes).sum();
+        let ticks = self.lines.iter().map(|line| line.ticks).sum();
+        let average = rate(bytes, ticks);
+        (peak.max(average), average)
+    }
+
+    /// Reads a media playlist that [`Playlist::media`] wrote; where it is not one, the line.
+    pub(super) fn read(text: &str) -> Result<Self, u64> {
+        let mut playlist: Option<Self> = None;
+        let mut target_s = 0;
+        let mut line = Line::default();
+        let mut has_ended = false;
+        for (number, text) in (1..).zip(text.lines()) {
+            let bad = || number;
+            if number == 1 && text != "#EXTM3U" || has_ended {
+                return Err(number);
+            }
+            if let Some(seconds) = text.strip_prefix("#EXT-X-TARGETDURATION:") {
+                target_s = seconds.parse().map_err(|_| number)?;
+            } else if let Some(attributes) = text.strip_prefix(FILM) {
+                playlist = Some(film(attributes, target_s).ok_or_else(bad)?);
+            } else if let Some(attributes) = text.strip_prefix("#EXT-X-KEY:") {
+                line.iv = iv(attributes).ok_or_else(bad)?;
+            } else if text == "#EXT-X-DISCONTINUITY" {
+                line.is_break = true;
+            } else if let Some(attributes) = text.strip_prefix(SEGMENT) {
+                let tables = attribute(attributes, "TABLES").and_then(|n| n.parse().ok());
+                line.tables = tables.filter(|&n| n <= TABLES_MAX).ok_or_else(bad)?;
+                line.check = attribute(attributes, "CHECK").and_then(hex).ok_or_else(bad)?;
+            } else if let Some(seconds) = text.strip_prefix("#EXTINF:") {
+                line.ticks = ticks(seconds).ok_or_else(bad)?;
+            } else if text == "#EXT-X-ENDLIST" {
+                has_ended = true;
+            } else if !text.starts_with('#') {
+                let playlist = playlist.as_mut().ok_or(number)?;
+                if text != segment_name(playlist.lines.len() as u64) || line.ticks == u64::MAX {
+                    return Err(number);
+                }
+                // The IV of a key tag is for all segments up to the next one.
+                let next = Line { iv: line.iv, ..Line::default() };
+                playlist.lines.push(std::mem::replace(&mut line, next));
+            }
+        }
+        let end = text.lines().count() as u64;
+        let whole = playlist.filter(|playlist| has_ended && !playlist.lines.is_empty());
+        whole.ok_or(end)
+    }
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        // Ticks that no segment has: none were said yet.
+        let ticks = u64::MAX;
+        Self { ticks, bytes: 0, is_break: false, tables: 0, check: [0; 16], iv: None }
+    }
+}
+
+/// Number of the key of segment `index` when there is a new one every so many.
+pub(super) fn key_number(rotation: Option<u64>, index: u64) -> u64 {
+    index.checked_div(rotation.unwrap_or(0)).unwrap_or(0)
+}
+
+fn rate(bytes: u64, ticks: u64) -> u64 {
+    let bits = u128::from(bytes) * 8 * u128::from(media::TICKS_PER_SECOND);
+    u64::try_from(bits.div_ceil(u128::from(ticks.max(1)))).unwrap_or(u64::MAX)
+}
+
+fn film(attributes: &str, target_s: u64) -> Option<Playlist> {
+    let number = |name| attribute(attributes, name)?.parse().ok();
+    let rotation = match attribute(attributes, "ROTATION")? {
+        "none" => None,
+        segments => Some(segments.parse().ok()?),
+    };
+    Some(Playlist {
+        name: unescape(attribute(attributes, "NAME")?)?,
+        source_bytes: number("BYTES")?,
+        tail_bytes: number("TAIL")?,
+        rotation,
+        target_s,
+        lines: Vec::new(),
+    })
+}
+
+/// The value of an attribute of a list without quotes.
+fn attribute<'a>(list: &'a str, name: &str) -> Option<&'a str> {
+    list.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// The IV of a key tag, none where there is none; its URI is quoted and holds no quotes.
+fn iv(attributes: &str) -> Option<Option<[u8; 16]>> {
+    let after = attributes.strip_prefix("METHOD=AES-128,URI=\"")?.split_once('"')?.1;
+    match after {
+        "" => Some(None),
+        iv => Some(Some(hex(iv.strip_prefix(",IV=0x")?)?)),
+    }
+}
+
+fn hex(digits: &str) -> Option<[u8; 16]> {
+    let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let value = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+    Some(value.to_be_bytes())
+}
+
+/// `SECONDS.MICROSECONDS,` in ticks.
+fn ticks(text: &str) -> Option<u64> {
+    let (seconds, us) = text.strip_suffix(',')?.split_once('.')?;
+    if us.len() != 6 || !us.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let us: u64 = us.parse().ok()?;
+    let seconds: u64 = seconds.parse().ok()?;
+    seconds.checked_mul(1_000_000)?.checked_add(us)?.checked_mul(TICKS_PER_US)
+}
+
+/// More packets of tables than two sections can take were not put there here.
+const TABLES_MAX: u64 = 16;
+const FILM: &str = "#PAGEWIRE-FILM:";
+const SEGMENT: &str = "#PAGEWIRE-SEGMENT:";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn playlist(rotation: Option<u64>, with_iv: bool) -> Playlist {
+        let line = |index: u8| Line {
+            ticks: 6 * media::TICKS_PER_SECOND + u64::from(index) * TICKS_PER_US,
+            bytes: 0,
+            is_break: index == 2,
+            tables: 2,
+            check: [index; 16],
+            iv: with_iv.then_some([0x10 | index; 16]),
+        };
+        Playlist {
+            name: "a, b/\"ü\"".to_owned(),
+            source_bytes: 1_880_100,
+            tail_bytes: 100,
+            rotation,
+            target_s: 6,
+            lines: (0..5).map(line).collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for rotation in [None, Some(0), Some(2)] {
+            for with_iv in [false, rotation.is_some()] {
+                let written = playlist(rotation, with_iv);
+                let text = written.media(|number| format!("/keys/{number}?a=1,b"));
+                assert_eq!(Playlist::read(&text), Ok(written), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn key_tags_are_as_many_as_there_are_keys_or_ivs() {
+        let tags = |rotation, with_iv| {
+            let text = playlist(rotation, with_iv).media(|number| number.to_string());
+            text.lines().filter(|line| line.starts_with("#EXT-X-KEY")).count()
+        };
+        assert_eq!(tags(None, false), 0);
+        assert_eq!(tags(Some(0), false), 1);
+        assert_eq!(tags(Some(2), false), 3);
+        assert_eq!(tags(Some(2), true), 5);
+    }
+
+    #[test]
+    fn playlists_that_are_not_ours_or_cut_off_are_refused_with_the_line() {
+        let text = playlist(Some(2), true).media(|number| number.to_string());
+        assert_eq!(Playlist::read(""), Err(0));
+        assert_eq!(Playlist::read("#EXTM3U\n#EXTINF:6.0,\na.ts\n"), Err(2));
+        for (at, _) in text.match_indices('\n') {
+            assert!(at + 1 == text.len() || Playlist::read(&text[..at]).is_err());
+        }
+        for (from, to) in [
+            ("00002.ts", "../../etc/passwd"),
+            ("TABLES=2", "TABLES=2000000"),
+            ("CHECK=0", "CHECK=+"),
+            ("IV=0x", "IV=1x"),
+            ("BYTES=1", "BYTES=-1"),
+            ("#EXTINF:6.", "#EXTINF:99999999999999999999."),
+        ] {
+            assert!(text.contains(from) && Playlist::read(&text.replacen(from, to, 1)).is_err());
+        }
+    }
+
+    #[test]
+    fn peak_is_that_of_neighbours_and_the_average_of_all() {
+        let mut list = playlist(None, false);
+        // A short segment of a high rate counts with its neighbours alone.
+        let second = media::TICKS_PER_SECOND;
+        for (line, (ticks, bytes)) in list.lines.iter_mut().zip([
+            (6 * second, 6_000),
+            (second, 10_000),
+            (6 * second, 6_000),
+            (6 * second, 12_000),
+            (3 * second, 3_000),
+        ]) {
+            (line.ticks, line.bytes) = (ticks, bytes);
+        }
+        // 16,000 bytes in 7 s; the whole is 37,000 bytes in 22 s.
+        assert_eq!(list.bits_per_second(), (18_286, 13_455));
+    }
+}

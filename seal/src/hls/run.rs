@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A run: films found, scanned by threads of their own, and sealed as they come.
+//!
+//! Scanning waits for the disk and sealing for the cores, so both go on at once. What has been
+//! scanned is taken together, as much as is ready, and given to the engine as one set of segments,
+//! largest first: the end of a set is the end of one segment, not of a film.
+//!
+//! Does not do: follow symbolic links, look into files that are not called transport streams.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Instant;
+
+use super::film::{Film, Looked, believe};
+use super::segment::SegmentWork;
+use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
+use crate::engine::{self, Outcome, Seen, Settings};
+use crate::error::{Error, Fault};
+
+/// What is to be done, as far as it is known; grows while films are scanned.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// Bytes of the films found.
+    pub bytes: AtomicU64,
+    /// Segments of the films scanned.
+    pub segments: AtomicU64,
+    /// Films that were there already, as they would be now.
+    pub films_done: AtomicU64,
+    /// Files passed over because their names are not those of transport streams.
+    pub passed_over: AtomicU64,
+}
+
+/// A film found.
+struct Found {
+    source: PathBuf,
+    name: String,
+    bytes: u64,
+}
+
+/// Makes folders below `target` of the film `source`, or of all films below that folder.
+/// `planned` and `seen` can be looked at meanwhile. What is counted are segments, but for those
+/// skipped, which are films; a film that failed is told once.
+///
+/// # Errors
+/// Nothing could be begun.
+pub fn seal(
+    source: &Path,
+    target: &Path,
+    options: &Options,
+    settings: &Settings,
+    planned: &Planned,
+    seen: &Seen,
+) -> Result<Outcome, Error> {
+    let began = Instant::now();
+    check_key_folder(target, options)?;
+    let (found, errors) = find(source, planned)?;
+    let mut outcome = Outcome { failed: errors, ..Outcome::default() };
+    fs::create_dir_all(target).map_err(Error::host("mkdir", target))?;
+    seen.failed.fetch_add(outcome.failed.len() as u64, Ordering::Relaxed);
+    let next = AtomicUsize::new(0);
+    let scanners = settings.threads.clamp(1, found.len().max(1));
+    std::thread::scope(|scope| {
+        // Room for none: a scanner that has a film waits until it is taken.
+        let (sender, films) = sync_channel(0);
+        for _ in 0..scanners {
+            let (sender, next, found) = (sender.clone(), &next, &found);
+            scope.spawn(move || scan(found, next, target, options, planned, seen, &sender));
+        }
+        drop(sender);
+        while let Some(works) = take(&films, seen, &mut outcome.failed) {
+            add_up(&mut outcome, engine::run(works, settings, seen));
+        }
+    });
+    if options.sync == Sync::End && !seen.stop.load(Ordering::Relaxed) {
+        make_last(target, &found)?;
+    }
+    outcome.skipped = planned.films_done.load(Ordering::Relaxed);
+    outcome.is_stopped = seen.stop.load(Ordering::Relaxed);
+    outcome.wall = began.elapsed();
+    Ok(outcome)
+}
+
+/// Adds what came of a set of segments.
+fn add_up(outcome: &mut Outcome, more: Outcome) {
+    let bytes = (outcome.bytes + more.bytes).max(1) as f64;
+    let weighted = outcome.lanes * outcome.bytes as f64 + more.lanes * more.bytes as f64;
+    outcome.lanes = weighted / bytes;
+    outcome.done += more.done;
+    outcome.bytes += more.bytes;
+    outcome.cpu += more.cpu;
+    outcome.tail += more.tail;
+    outcome.stages.add(&more.stages);
+    outcome.failed.extend(more.failed.into_iter().filter(|error| !is_given_up(error)));
+}
+
+/// Looks at films, one after the other, until none is left or nobody wants them.
+fn scan<'a>(
+    found: &[Found],
+    next: &AtomicUsize,
+    target: &Path,
+    options: &'a Options,
+    planned: &Planned,
+    seen: &Seen,
+    films: &SyncSender<Result<Vec<SegmentWork<'a>>, Error>>,
+) {
+    while let Some(film) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+        if seen.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let looked = Film::look(&film.source, target, &film.name, options, &seen.stop);
+        let looked = match looked {
+            Ok(Looked::Done) => {
+                planned.bytes.fetch_sub(film.bytes, Ordering::Relaxed);
+                planned.films_done.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            Ok(Looked::Works(works)) => {
+                planned.segments.fetch_add(works.len() as u64, Ordering::Relaxed);
+                Ok(works)
+            }
+            Err(error) => Err(error),
+        };
+        if films.send(looked).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is ready, once something is; none when nothing will be.
+fn take<'a>(
+    films: &Receiver<Result<Vec<SegmentWork<'a>>, Error>>,
+    seen: &Seen,
+    errors: &mut Vec<Error>,
+) -> Option<Vec<SegmentWork<'a>>> {
+    let mut works = Vec::new();
+    while let Ok(film) =
+        if works.is_empty() { films.recv().map_err(drop) } else { films.try_recv().map_err(drop) }
+    {
+        match film {
+            Ok(film) => works.extend(film),
+            Err(error) if is_given_up(&error) => {}
+            Err(error) => {
+                seen.failed.fetch_add(1, Ordering::Relaxed);
+                errors.push(error);
+            }
+        }
+        if works.len() >= AHEAD_SEGMENTS {
+            break;
+        }
+    }
+    (!works.is_empty()).then_some(works)
+}
+
+/// Whether it only says that another error was said, or that the run was stopped.
+fn is_given_up(error: &Error) -> bool {
+    matches!(error, Error::File { fault: Fault::Stream(fault), .. }
+        if **fault == StreamFault::GivenUp)
+}
+
+/// Keys in a folder that is served would be anybody's.
+fn check_key_folder(target: &Path, options: &Options) -> Result<(), Error> {
+    let folder = options.protection.as_ref().and_then(|protection| protection.folder.as_ref());
+    let Some(folder) = folder else { return Ok(()) };
+    let absolute = |path: &Path| std::path::absolute(path).map_err(Error::host("getcwd", path));
+    let (keys, target) = (absolute(folder.path())?, absolute(target)?);
+    let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    if resolved(&keys).starts_with(resolved(&target)) || keys.starts_with(&target) {
+        return Err(Error::Option {
+            option: "--keys",
+            found: format!("{} is below the target", keys.display()),
+            cure: "name a folder that is not served with the segments".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Films, largest first, each with the name of its folder; and what cannot be one.
+fn find(source: &Path, planned: &Planned) -> Result<(Vec<Found>, Vec<Error>), Error> {
+    let metadata = fs::metadata(source).map_err(Error::host("stat", source))?;
+    let mut found = Vec::new();
+    let mut errors = Vec::new();
+    if metadata.is_file() {
+        let below = source.file_name().map_or(source, Path::new);
+        add(source, below, metadata.len(), &mut found, &mut errors);
+    } else {
+        let mut folders = vec![source.to_owned()];
+        while let Some(folder) = folders.pop() {
+            look(&folder, source, &mut folders, planned, &mut found, &mut errors);
+        }
+    }
+    // By name first, so that it does not depend on the file system which of two names clashes.
+    found.sort_by(|a, b| a.source.cmp(&b.source));
+    let mut names: HashMap<String, String> = HashMap::new();
+    found.retain(|film| {
+        let known = names.get(&film.name);
+        if let Some(other) = known {
+            let clash = StreamFault::Clash { folder: film.name.clone(), other: other.clone() };
+            errors.push(Error::file(&film.source, clash.into()));
+            return false;
+        }
+        names.insert(film.name.clone(), film.source.display().to_string());
+        true
+    });
+    // A film's folder holds its segments and no other film: replacing it would remove that.
+    found.retain(|film| {
+        let above = Path::new(&film.name).ancestors().skip(1).filter_map(Path::to_str);
+        let Some(other) = above.filter_map(|name| names.get(name)).next() else { return true };
+        let clash = StreamFault::Clash { folder: film.name.clone(), other: other.clone() };
+        errors.push(Error::file(&film.source, clash.into()));
+        false
+    });
+    found.sort_by_key(|film| std::cmp::Reverse(film.bytes));
+    planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
+    Ok((found, errors))
+}
+
+/// What is in a folder: films, folders, and what is neither.
+fn look(
+    folder: &Path,
+    top: &Path,
+    folders: &mut Vec<PathBuf>,
+    planned: &Planned,
+    found: &mut Vec<Found>,
+    errors: &mut Vec<Error>,
+) {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => return errors.push(Error::host("open", folder)(error)),
+    };
+    for entry in entries {
+        let looked = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
+        let (path, metadata) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                errors.push(Error::host("getdents", folder)(error));
+                continue;
+            }
+        };
+        let is_hidden = path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
+        if metadata.is_dir() && !is_hidden {
+            folders.push(path);
+        } else if is_film(&path) && metadata.is_file() && !is_hidden {
+            let below = path.strip_prefix(top).expect("it was found below");
+            add(&path, below, metadata.len(), found, errors);
+        } else if is_film(&path) && !metadata.is_dir() && !is_hidden {
+            errors.push(Error::file(&path, StreamFault::NoFile.into()));
+        } else {
+            planned.passed_over.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn add(source: &Path, below: &Path, bytes: u64, found: &mut Vec<Found>, errors: &mut Vec<Error>) {
+    match below.with_extension("").to_str() {
+        Some(name) => {
+            found.push(Found { source: source.to_owned(), name: name.to_owned(), bytes });
+        }
+        None => errors.push(Error::file(source, StreamFault::Name.into())),
+    }
+}
+
+/// Whether a file is called a transport stream.
+fn is_film(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    extension.is_some_and(|e| EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(e)))
+}
+
+/// Syncs the target's file system and notes that in the journals of what is there.
+fn make_last(target: &Path, found: &[Found]) -> Result<(), Error> {
+    let file = fs::File::open(target).map_err(Error::host("open", target))?;
+    rustix::fs::syncfs(&file).map_err(|errno| Error::host("syncfs", target)(errno.into()))?;
+    found.iter().try_for_each(|film| believe(&target.join(&film.name)))
+}
+
+/// As `serve` has them.
+pub(super) const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];

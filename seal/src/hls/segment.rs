@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A segment: a message of its own, read from the film, padded, enciphered, written whole.
+//!
+//! Costs: the read into a slice, a hash of it there, the cipher in place, the write; a file that
+//! is opened, renamed, and a line of the film's journal.
+//!
+//! Sources: RFC 8216 §4.3.2.4 (AES-128 of the whole segment, PKCS#7), RFC 5652 §6.3 (the padding).
+
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use simd::cbc::Key;
+
+use super::film::Film;
+use super::{StreamFault, Sync};
+use crate::engine::stage::{Stage, enter};
+use crate::engine::{Filled, Stream, Work};
+use crate::error::{Error, Fault};
+use crate::pending::Pending;
+
+const BLOCK_BYTES: usize = 16;
+
+/// A segment to be made.
+pub(super) struct SegmentWork<'a> {
+    pub(super) film: Arc<Film<'a>>,
+    pub(super) index: usize,
+}
+
+/// A segment being made.
+pub(super) struct SegmentStream<'a> {
+    film: Arc<Film<'a>>,
+    index: usize,
+    pending: Option<Pending>,
+    /// What is still to be taken: tables, then bytes of the film.
+    tables: Vec<u8>,
+    at: u64,
+    end: u64,
+    hasher: blake3::Hasher,
+    iv: [u8; BLOCK_BYTES],
+    is_clear: bool,
+}
+
+impl<'a> Work for SegmentWork<'a> {
+    type Stream = SegmentStream<'a>;
+
+    fn bytes(&self) -> u64 {
+        let file = &self.film.segment(self.index).file;
+        file.end - file.start
+    }
+
+    fn open(self) -> Result<SegmentStream<'a>, Error> {
+        let Self { film, index } = self;
+        if film.has_failed() {
+            return Err(Error::file(&film.source, StreamFault::GivenUp.into()));
+        }
+        let pending = match Pending::create(&film.path(index), 0o644) {
+            Ok(pending) => Some(pending),
+            Err(error) => return Err(first(&film, error)),
+        };
+        let segment = film.segment(index);
+        let (at, end) = (segment.file.start, segment.file.end);
+        let hasher = hasher(film.options.protection.as_ref().map(|p| p.keys.check()));
+        let iv = film.key_and_iv(index).map(|(_, iv)| iv);
+        Ok(SegmentStream {
+            tables: film.segments.tables(segment),
+            index,
+            pending,
+            at,
+            end,
+            hasher,
+            is_clear: iv.is_none(),
+            iv: iv.unwrap_or_default(),
+            film,
+        })
+    }
+}
+
+/// What makes the hash of a segment's bytes of the source.
+pub(super) fn hasher(key: Option<&[u8; 32]>) -> blake3::Hasher {
+    key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed)
+}
+
+/// The hash, as it is kept.
+pub(super) fn check(hasher: &blake3::Hasher) -> [u8; 16] {
+    let mut check = [0; 16];
+    hasher.finalize_xof().fill(&mut check);
+    check
+}
+
+/// A film's first failure is its own; those of its other segments say nothing more.
+fn first(film: &Film<'_>, error: Error) -> Error {
+    match film.fail() {
+        true => error,
+        false => Error::file(&film.source, StreamFault::GivenUp.into()),
+    }
+}
+
+impl SegmentStream<'_> {
+    /// As many bytes as there are and as fit.
+    fn take(&mut self, buffer: &mut [u8]) -> Result<(usize, u64), Error> {
+        let mut filled = self.tables.len().min(buffer.len());
+        buffer[..filled].copy_from_slice(&self.tables[..filled]);
+        self.tables.drain(..filled);
+        let mut source_bytes = 0;
+        while filled < buffer.len() && self.at < self.end {
+            let room = (buffer.len() - filled) as u64;
+            let wanted = room.min(self.end - self.at) as usize;
+            match self.film.file.read_at(&mut buffer[filled..filled + wanted], self.at) {
+                Ok(0) => return Err(Error::file(&self.film.source, Fault::Changed)),
+                Ok(read) => {
+                    enter(Stage::Hash);
+                    self.hasher.update(&buffer[filled..filled + read]);
+                    enter(Stage::Read);
+                    (filled, source_bytes) = (filled + read, source_bytes + read as u64);
+                    self.at += read as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::host("read", &self.film.source)(error)),
+            }
+        }
+        Ok((filled, source_bytes))
+    }
+
+    fn is_taken(&self) -> bool {
+        self.tables.is_empty() && self.at == self.end
+    }
+
+    fn file(&self) -> &Pending {
+        self.pending.as_ref().expect("there until the segment is finished")
+    }
+
+    fn publish(&mut self) -> Result<(), Error> {
+        let pending = self.pending.take().expect("finished once");
+        if self.film.options.sync == Sync::Each {
+            let synced = pending.file().sync_all();
+            synced.map_err(Error::host("fsync", pending.target()))?;
+        }
+        self.film.record(self.index, check(&self.hasher))?;
+        pending.commit(true)?;
+        self.film.done()
+    }
+}
+
+impl Stream for SegmentStream<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let room = buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
+        assert!(room > 0, "a slice holds a block");
+        let (mut bytes, source_bytes) = match self.take(&mut buffer[..room]) {
+            Ok(taken) => taken,
+            Err(error) => return Err(first(&self.film, error)),
+        };
+        let mut is_last = self.is_taken();
+        if !self.is_clear {
+            // A slice that is full has no room for the padding: it comes in one of its own.
+            is_last &= bytes < room;
+            if is_last {
+                let padding = BLOCK_BYTES - bytes % BLOCK_BYTES;
+                buffer[bytes..bytes + padding].fill(padding as u8);
+                bytes += padding;
+            }
+        }
+        let cipher = if self.is_clear { 0..0 } else { 0..bytes };
+        Ok(Filled { bytes, cipher, source_bytes, is_last })
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; BLOCK_BYTES]) {
+        let (key, _) = self.film.key_and_iv(self.index).expect("asked for ciphers alone");
+        (key, &mut self.iv)
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = self.file().file().write_all(bytes);
+        let path = self.file().target();
+        written.map_err(|error| first(&self.film, Error::host("write", path)(error)))
+    }
+
+    fn finish(mut self) -> Result<(), Error> {
+        self.publish().map_err(|error| first(&self.film, error))
+    }
+}

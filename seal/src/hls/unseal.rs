@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A film's folder made a transport stream again: its segments opened, the tables that were put in
+//! front left out, each segment's content compared with its hash.
+//!
+//! The stream is the source byte for byte, but for what at its end was less than a packet. It
+//! takes its name when all of it is right. A wrong key, a damaged file and a wrong padding give
+//! one message, which says the segment.
+//!
+//! Costs: a read, the cipher in place (CBC decrypts in parallel within a message), the hash, a
+//! write. A film is one work, films run beside each other.
+//!
+//! Sources: RFC 8216 §4.3.2.4, §5.2; RFC 5652 §6.3 (PKCS#7).
+//! Does not do: fetch segments or keys over a network, read playlists of other programs.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use simd::cbc::{Cbc, Key};
+use zeroize::Zeroizing;
+
+use super::StreamFault;
+use super::keys::{KEY_BYTES, KeyFolder, Keys};
+use super::playlist::{self, MEDIA, PLAYLIST_BYTES_MAX, Playlist};
+use super::segment::{check, hasher};
+use super::verify::OpenSsl;
+use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
+use crate::error::{Error, Fault};
+use crate::pending::Pending;
+
+/// Bytes of a block.
+const BLOCK_BYTES: usize = 16;
+
+/// Where the keys of films come from.
+#[derive(Debug)]
+pub enum KeySource {
+    /// All from one secret. Segments' contents are checked as well.
+    Derived(Keys),
+    /// From files; without the secret, contents cannot be checked beyond their padding and size.
+    Folder(KeyFolder),
+    /// The segments are clear.
+    None,
+}
+
+impl KeySource {
+    fn key(
+        &self,
+        playlist: &Playlist,
+        number: u64,
+    ) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>, Error> {
+        match self {
+            KeySource::Derived(keys) => Ok(Some(keys.key(&playlist.name, number))),
+            KeySource::Folder(folder) => folder.read(&playlist.name, number).map(Some),
+            KeySource::None => Ok(None),
+        }
+    }
+}
+
+/// Makes transport streams of the films at or below `source`: of one, the file `target`; of those
+/// below a folder, files below the folder `target`.
+///
+/// # Errors
+/// There is no film.
+pub fn unseal(
+    source: &Path,
+    target: &Path,
+    keys: &KeySource,
+    force: bool,
+    settings: &Settings,
+    seen: &Seen,
+) -> Result<Outcome, Error> {
+    let films = find(source)?;
+    let works = films.into_iter().map(|film| {
+        let target = match &film.below {
+            None => target.to_owned(),
+            Some(below) => target.join(with_extension(below)),
+        };
+        let sink = Sink::Into { target, force };
+        let cipher = Cipher::Lanes(settings.cbc);
+        FilmWork { folder: film.folder, keys, sink, cipher, bytes: film.bytes }
+    });
+    Ok(engine::run(works.collect(), settings, seen))
+}
+
+/// A film's folder, and where it is below the one that was named.
+pub(super) struct Found {
+    pub(super) folder: PathBuf,
+    pub(super) below: Option<PathBuf>,
+    pub(super) bytes: u64,
+}
+
+/// The films at or below `source`.
+///
+/// # Errors
+/// There is none, or a folder cannot be read.
+pub(super) fn find(source: &Path) -> Result<Vec<Found>, Error> {
+    if source.file_name().is_some_and(|name| name == MEDIA) || source.join(MEDIA).is_file() {
+        let is_folder = source.is_dir();
+        let folder = if is_folder { source } else { source.parent().unwrap_or(Path::new("")) };
+        return Ok(vec![Found { folder: folder.to_owned(), below: None, bytes: bytes(folder)? }]);
+    }
+    let mut folders = vec![source.to_owned()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).map_err(Error::host("open", &folder))? {
+            let entry = entry.map_err(Error::host("getdents", &folder))?;
+            let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            let kind = entry.file_type().map_err(Error::host("stat", &entry.path()))?;
+            if kind.is_dir() && !is_hidden {
+                folders.push(entry.path());
+            } else if kind.is_file() && entry.file_name() == MEDIA {
+                let below = folder.strip_prefix(source).expect("found below").to_owned();
+                found.push(Found {
+                    bytes: bytes(&folder)?,
+                    folder: folder.clone(),
+                    below: Some(below),
+                });
+            }
+        }
+    }
+    match found.is_empty() {
+        true => Err(Error::file(source, StreamFault::NoFilm.into())),
+        false => Ok(found),
+    }
+}
+
+/// Bytes of the files in a folder, for the order and the progress.
+fn bytes(folder: &Path) -> Result<u64, Error> {
+    let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;
+    let bytes = entries.map(|entry| entry.and_then(|entry| entry.metadata()));
+    bytes
+        .map(|metadata| metadata.map(|metadata| metadata.len()))
+        .sum::<std::io::Result<u64>>()
+        .map_err(Error::host("stat", folder))
+}
+
+/// `sub/film.part` becomes `sub/film.part.ts`.
+fn with_extension(below: &Path) -> PathBuf {
+    let mut name = below.as_os_str().to_owned();
+    name.push(".ts");
+    name.into()
+}
+
+/// What becomes of the stream.
+pub(super) enum Sink {
+    /// A file.
+    Into { target: PathBuf, force: bool },
+    /// It has to be this file.
+    Compare(PathBuf),
+    /// Only its segments' hashes are looked at.
+    Nothing,
+}
+
+/// What opens segments.
+#[derive(Clone, Copy)]
+pub(super) enum Cipher {
+    /// The lanes.
+    Lanes(Cbc),
+    /// OpenSSL.
+    OpenSsl,
+}
+
+/// A film to be opened.
+pub(super) struct FilmWork<'a> {
+    pub(super) folder: PathBuf,
+    pub(super) keys: &'a KeySource,
+    pub(super) sink: Sink,
+    pub(super) cipher: Cipher,
+    pub(super) bytes: u64,
+}
+
+/// A film being opened.
+pub(super) struct FilmStream<'a> {
+    folder: PathBuf,
+    playlist: Playlist,
+    keys: &'a KeySource,
+    cipher: Cipher,
+    out: Out,
+    open: Option<Segment>,
+    /// The next segment.
+    next: u64,
+    /// Bytes of the source so far.
+    at: u64,
+}
+
+enum Out {
+    Pending { pending: Pending, force: bool },
+    Compare { file: File, path: PathBuf },
+    Nothing,
+}
+
+/// A segment being read.
+struct Segment {
+    index: u64,
+    path: PathBuf,
+    file: File,
+    /// Bytes still to be read.
+    left: u64,
+    /// Bytes of tables still to be left out.
+    skip: u64,
+    hasher: blake3::Hasher,
+    opener: Opener,
+}
+
+enum Opener {
+    Clear,
+    Lanes { cbc: Cbc, key: Box<Key>, iv: [u8; BLOCK_BYTES] },
+    OpenSsl(OpenSsl),
+}
+
+impl<'a> Work for FilmWork<'a> {
+    type Stream = FilmStream<'a>;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn open(self) -> Result<FilmStream<'a>, Error> {
+        let path = self.folder.join(MEDIA);
+        let playlist = read_playlist(&path)?;
+        if playlist.rotation.is_some() && matches!(self.keys, KeySource::None) {
+            return Err(Error::file(&path, StreamFault::KeyNeeded.into()));
+        }
+        let out = match self.sink {
+            Sink::Into { target, force } => {
+                let folder = target.parent().unwrap_or(Path::new(""));
+                if !folder.as_os_str().is_empty() {
+                    fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))?;
+                }
+                if !force && fs::symlink_metadata(&target).is_ok() {
+                    return Err(Error::file(&target, Fault::Exists));
+                }
+                Out::Pending { pending: Pending::create(&target, 0o644)?, force }
+            }
+            Sink::Compare(path) => {
+                let file = File::open(&path).map_err(Error::host("open", &path))?;
+                Out::Compare { file, path }
+            }
+            Sink::Nothing => Out::Nothing,
+        };
+        let Self { folder, keys, cipher, .. } = self;
+        Ok(FilmStream { folder, playlist, keys, cipher, out, open: None, next: 0, at: 0 })
+    }
+}
+
+fn read_playlist(path: &Path) -> Result<Playlist, Error> {
+    let mut text = String::new();
+    let file = File::open(path).map_err(Error::host("open", path))?;
+    let refuse = |line| Error::file(path, StreamFault::Playlist { line }.into());
+    match file.take(PLAYLIST_BYTES_MAX).read_to_string(&mut text) {
+        Ok(_) => Playlist::read(&text).map_err(refuse),
+        Err(error) if error.kind() == ErrorKind::InvalidData => Err(refuse(1)),
+        Err(error) => Err(Error::host("read", path)(error)),
+    }
+}
+
+impl FilmStream<'_> {
+    fn open_next(&mut self) -> Result<Segment, Error> {
+        let index = self.next;
+        self.next += 1;
+        let path = self.folder.join(playlist::segment_name(index));
+        let file = File::open(&path).map_err(Error::host("open", &path))?;
+        let left = file.metadata().map_err(Error::host("fstat", &path))?.len();
+        let is_sealed = self.playlist.rotation.is_some();
+        if left == 0 || is_sealed && !left.is_multiple_of(BLOCK_BYTES as u64) {
+            return Err(Error::file(&path, StreamFault::Segment { index }.into()));
+        }
+        let opener = match is_sealed {
+            false => Opener::Clear,
+            true => {
+                let number = self.playlist.key_number(index);
+                let key = self.keys.key(&self.playlist, number)?.expect("looked at before");
+                let iv = self.playlist.iv(index);
+                match self.cipher {
+                    Cipher::Lanes(cbc) => {
+                        let key = Box::new(Key::new(key.as_slice()).expect("16 bytes"));
+                        Opener::Lanes { cbc, key, iv }
+                    }
+                    Cipher::OpenSsl => Opener::OpenSsl(OpenSsl::new(&key, &iv)?),
+                }
+            }
+        };
+        let hash_key = match self.keys {
+            KeySource::Derived(keys) if is_sealed => Some(keys.check()),
+            _ => None,
+        };
+        let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
+        let skip = line.tables * media::TS_PACKET_BYTES as u64;
+        Ok(Segment { index, path, file, left, skip, hasher: hasher(hash_key), opener })
+    }
+
+    /// Whether a segment, now read to its end, is what was sealed.
+    fn close(&self, segment: &Segment) -> Result<(), Error> {
+        let index = segment.index;
+        let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
+        let is_checked =
+            self.playlist.rotation.is_none() || matches!(self.keys, KeySource::Derived(_));
+        let is_right = !is_checked || check(&segment.hasher) == line.check;
+        if segment.skip > 0 || !is_right {
+            return Err(Error::file(&segment.path, StreamFault::Segment { index }.into()));
+        }
+        Ok(())
+    }
+
+    /// Compares what was opened with the source.
+    fn compare(&self, bytes: &[u8], file: &File, path: &Path) -> Result<(), Error> {
+        let mut expected = vec![0; bytes.len()];
+        let offset = self.at;
+        let differs = |offset| Error::file(path, StreamFault::Differs { offset }.into());
+        match file.read_exact_at(&mut expected, offset) {
+            Ok(()) if expected == bytes => Ok(()),
+            Ok(()) => {
+                let same = expected.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+                Err(differs(offset + same as u64))
+            }
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Err(differs(offset)),
+            Err(error) => Err(Error::host("read", path)(error)),
+        }
+    }
+}
+
+impl Segment {
+    /// Fills `buffer` with the next bytes of the source; how many of the file were read for them
+    /// and how many there are.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<(usize, usize), Error> {
+        // OpenSSL keeps a block back and gives it with the next ones.
+        let room = (buffer.len() - BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES;
+        let wanted = self.left.min(room as u64) as usize;
+        let damaged = StreamFault::Segment { index: self.index };
+        match self.file.read_exact(&mut buffer[..wanted]) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
+                return Err(Error::file(&self.path, damaged.into()));
+            }
+            Err(error) => return Err(Error::host("read", &self.path)(error)),
+        }
+        self.left -= wanted as u64;
+        let is_last = self.left == 0;
+        let bytes = match &mut self.opener {
+            Opener::Clear => Some(wanted),
+            Opener::Lanes { cbc, key, iv } => {
+                cbc.decrypt(key, iv, &mut buffer[..wanted]);
+                if is_last { without_padding(&buffer[..wanted]) } else { Some(wanted) }
+            }
+            Opener::OpenSsl(opener) => opener.open(buffer, wanted, is_last)?,
+        };
+        let Some(mut bytes) = bytes else {
+            return Err(Error::file(&self.path, damaged.into()));
+        };
+        let skipped = self.skip.min(bytes as u64) as usize;
+        if skipped > 0 {
+            buffer.copy_within(skipped..bytes, 0);
+            bytes -= skipped;
+            self.skip -= skipped as u64;
+        }
+        self.hasher.update(&buffer[..bytes]);
+        Ok((wanted, bytes))
+    }
+}
+
+/// How many bytes there are before the padding, if it is one.
+fn without_padding(bytes: &[u8]) -> Option<usize> {
+    let &padding = bytes.last()?;
+    let is_right = (1..=BLOCK_BYTES as u8).contains(&padding);
+    let rest = bytes.len().checked_sub(usize::from(padding)).filter(|_| is_right)?;
+    bytes[rest..].iter().all(|&byte| byte == padding).then_some(rest)
+}
+
+impl Stream for FilmStream<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let mut segment = match self.open.take() {
+            Some(segment) => segment,
+            None => self.open_next()?,
+        };
+        let (read, bytes) = segment.fill(buffer)?;
+        let mut is_last = false;
+        if segment.left == 0 {
+            self.close(&segment)?;
+            is_last = self.next == self.playlist.lines.len() as u64;
+        } else {
+            self.open = Some(segment);
+        }
+        Ok(Filled { bytes, cipher: 0..0, source_bytes: read as u64, is_last })
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; BLOCK_BYTES]) {
+        unreachable!("opened in fill: nothing is left to the lanes")
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        match &self.out {
+            Out::Pending { pending, .. } => {
+                let written = pending.file().write_all(bytes);
+                written.map_err(Error::host("write", pending.target()))?;
+            }
+            Out::Compare { file, path } => self.compare(bytes, file, path)?,
+            Out::Nothing => {}
+        }
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let whole = self.playlist.source_bytes.checked_sub(self.playlist.tail_bytes);
+        if Some(self.at) != whole {
+            let fault = StreamFault::Differs { offset: self.at };
+            return Err(Error::file(&self.folder.join(MEDIA), fault.into()));
+        }
+        match self.out {
+            Out::Pending { pending, force } => pending.commit(force),
+            Out::Compare { file, path } => {
+                let bytes = file.metadata().map_err(Error::host("fstat", &path))?.len();
+                if bytes != self.playlist.source_bytes {
+                    let fault = StreamFault::Differs { offset: bytes.min(self.at) };
+                    return Err(Error::file(&path, fault.into()));
+                }
+                Ok(())
+            }
+            Out::Nothing => Ok(()),
+        }
+    }
+}
+
+/// What of films' sources was not kept: those that ended within a packet, and by how much.
+///
+/// # Errors
+/// As [`unseal`], or a playlist cannot be read.
+pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
+    let mut all = Vec::new();
+    for film in find(source)? {
+        let playlist = read_playlist(&film.folder.join(MEDIA))?;
+        if playlist.tail_bytes > 0 {
+            all.push((film.folder, playlist.tail_bytes));
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Films become folders of segments and films again; others' tools open the segments; runs that
+//! were stopped are gone on with; what goes wrong with one film is that film's alone.
+//!
+//! The film is the demo's clip, 14 s of H.264 and AAC. What needs openssl(1) is skipped, with the
+//! reason printed, where it is missing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use seal::engine::{Seen, Settings};
+use seal::hls::{
+    KeyFolder, KeySource, KeyUri, Keys, MASTER, MEDIA, Options, Planned, Protection, Sync, seal,
+    unseal, verify,
+};
+use seal::key::{Origin, Secret};
+use seal::{Error, Fault};
+use zeroize::Zeroizing;
+
+static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
+
+fn keys(byte: u8) -> Keys {
+    let bytes = Zeroizing::new(vec![byte; 32]);
+    Keys::new(&Secret::new(bytes, Origin::new("--key-file", "test")).expect("32 bytes"))
+}
+
+fn protected() -> Options {
+    let protection = Protection {
+        keys: keys(1),
+        uri: KeyUri::parse(KeyUri::USUAL).expect("it is usual"),
+        rotation: None,
+        has_random_iv: false,
+        folder: None,
+    };
+    Options { target_s: 2, protection: Some(protection), force: false, sync: Sync::End }
+}
+
+fn clear() -> Options {
+    Options { protection: None, ..protected() }
+}
+
+fn change(options: Options, change: impl FnOnce(&mut Protection)) -> Options {
+    let mut options = options;
+    change(options.protection.as_mut().expect("protected"));
+    options
+}
+
+fn settings() -> Settings {
+    Settings::here(Some(2))
+}
+
+/// Seals and returns what failed, as text.
+fn run(source: &Path, target: &Path, options: &Options) -> Vec<String> {
+    let failed = seal(source, target, options, &settings(), &Planned::default(), &Seen::default());
+    failed.expect("it can begin").failed.iter().map(Error::to_string).collect()
+}
+
+fn opened(source: &Path, target: &Path, keys: &KeySource) -> Vec<String> {
+    let failed = unseal(source, target, keys, false, &settings(), &Seen::default());
+    failed.expect("there is a film").failed.iter().map(Error::to_string).collect()
+}
+
+fn verified(sealed: &Path, source: Option<&Path>, keys: &KeySource) -> Vec<String> {
+    let failed = verify(sealed, source, keys, &settings(), &Seen::default());
+    failed.expect("there is a film").failed.iter().map(Error::to_string).collect()
+}
+
+fn derived() -> KeySource {
+    KeySource::Derived(keys(1))
+}
+
+/// A folder with a film, and where to seal it.
+struct Place {
+    folder: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("source")).expect("mkdir");
+        let place = Self { folder };
+        fs::write(place.source("film.ts"), CLIP).expect("written");
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn source(&self, name: &str) -> PathBuf {
+        self.path("source").join(name)
+    }
+}
+
+/// All files below a folder, hidden ones too, but for journals (they name the boot).
+fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name() != Some(".pagewire-film".as_ref()) {
+                let below = path.strip_prefix(folder).expect("below").to_owned();
+                all.insert(below, fs::read(path).expect("a file"));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn films_come_back_byte_for_byte_however_they_were_protected() {
+    let rotating = |segments| change(protected(), |p| p.rotation = NonZeroU64::new(segments));
+    let random = change(protected(), |p| p.has_random_iv = true);
+    let random_and_rotating = change(rotating(2), |p| p.has_random_iv = true);
+    for options in [clear(), protected(), rotating(1), rotating(2), random, random_and_rotating] {
+        let place = Place::new();
+        assert_eq!(run(&place.source("film.ts"), &place.path("t"), &options), [""; 0]);
+        let keys = if options.protection.is_some() { derived() } else { KeySource::None };
+        let film = place.path("t/film");
+        assert_eq!(opened(&film, &place.path("back.ts"), &keys), [""; 0]);
+        assert!(fs::read(place.path("back.ts")).expect("made") == CLIP, "{options:?}");
+        assert_eq!(verified(&film, Some(&place.source("film.ts")), &keys), [""; 0]);
+        assert_eq!(verified(&film, None, &keys), [""; 0]);
+        let segments = files(&film).keys().filter(|p| p.extension() == Some("ts".as_ref())).count();
+        assert!(segments > 3, "{segments} segments");
+    }
+}
+
+#[test]
+fn playlists_keep_the_rules_of_the_standard() {
+    let place = Place::new();
+    let options = change(protected(), |p| p.rotation = NonZeroU64::new(2));
+    assert_eq!(run(&place.source("film.ts"), &place.path("t"), &options), [""; 0]);
+    let media = fs::read_to_string(place.path("t/film").join(MEDIA)).expect("a playlist");
+    let seconds: Vec<f64> = media
+        .lines()
+        .filter_map(|line| line.strip_prefix("#EXTINF:")?.strip_suffix(',')?.parse().ok())
+        .collect();
+    let target: f64 = media
+        .lines()
+        .find_map(|line| line.strip_prefix("#EXT-X-TARGETDURATION:"))
+        .and_then(|seconds| seconds.parse().ok())
+        .expect("a target duration");
+    assert!(seconds.iter().all(|seconds| seconds.round() <= target), "{media}");
+    let total: f64 = seconds.iter().sum();
+    assert!((13.9..14.1).contains(&total), "{total} s of 14");
+    assert!(media.starts_with("#EXTM3U\n") && media.ends_with("#EXT-X-ENDLIST\n"));
+    assert!(media.contains("#EXT-X-PLAYLIST-TYPE:VOD\n") && !media.contains("IV="));
+    assert!(media.contains("URI=\"/keys/film/0.key\"") && media.contains("/keys/film/1.key"));
+
+    let master = fs::read_to_string(place.path("t/film").join(MASTER)).expect("a playlist");
+    let stream = master.lines().find(|line| line.starts_with("#EXT-X-STREAM-INF:"));
+    let stream = stream.expect("a variant");
+    let number = |name: &str| -> u64 {
+        let (_, value) = stream.split_once(name).expect("an attribute");
+        value.split(',').next().and_then(|n| n.parse().ok()).expect("a number")
+    };
+    let average = number("AVERAGE-BANDWIDTH=");
+    assert!(number(":BANDWIDTH=") >= average);
+    let bytes: usize = files(&place.path("t/film"))
+        .iter()
+        .filter(|(path, _)| path.extension() == Some("ts".as_ref()))
+        .map(|(_, bytes)| bytes.len())
+        .sum();
+    assert!((average as f64 - bytes as f64 * 8.0 / total).abs() < 10.0, "{stream}");
+    assert!(stream.contains("CODECS=\"avc1.") && stream.contains("mp4a.40.2\""), "{stream}");
+    assert_eq!(master.lines().last(), Some(MEDIA));
+}
+
+#[test]
+fn openssl_opens_a_segment_with_the_key_and_iv_of_the_playlist() {
+    for has_random_iv in [false, true] {
+        let place = Place::new();
+        let options = change(protected(), |p| {
+            p.has_random_iv = has_random_iv;
+            p.folder = Some(KeyFolder::new(place.path("keys")));
+        });
+        assert_eq!(run(&place.source("film.ts"), &place.path("t"), &options), [""; 0]);
+        let key = fs::read(place.path("keys/film/0.key")).expect("a key");
+        assert_eq!(key[..], *keys(1).key("film", 0), "the one that a server derives");
+        let media = fs::read_to_string(place.path("t/film").join(MEDIA)).expect("a playlist");
+        let mut iv = format!("{:032x}", 1);
+        if has_random_iv {
+            let at = media.lines().position(|line| line == "00001.ts").expect("a segment");
+            let tag = media.lines().take(at).filter_map(|line| line.split_once(",IV=0x")).last();
+            iv = tag.expect("an IV").1.to_owned();
+        }
+        let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut openssl = Command::new("openssl");
+        openssl.args(["enc", "-d", "-aes-128-cbc", "-K", &hex, "-iv", &iv, "-in"]);
+        let opened = match openssl.arg(place.path("t/film/00001.ts")).output() {
+            Ok(opened) => opened,
+            Err(error) => return eprintln!("skip: openssl: {error}"),
+        };
+        assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
+        let stream = opened.stdout;
+        assert_eq!(&stream[..3], [0x47, 0x40, 0], "a PAT");
+        let part = &stream[188 * 3..];
+        assert!(CLIP.windows(part.len()).any(|window| window == part), "of the film");
+    }
+}
+
+#[test]
+fn a_rerun_does_nothing_and_a_stopped_run_is_gone_on_with_to_the_same_bytes() {
+    let place = Place::new();
+    let options = change(protected(), |p| p.has_random_iv = true);
+    assert_eq!(run(&place.path("source"), &place.path("whole"), &options), [""; 0]);
+    let whole = files(&place.path("whole"));
+
+    let planned = Planned::default();
+    let again = seal(
+        &place.path("source"),
+        &place.path("whole"),
+        &options,
+        &settings(),
+        &planned,
+        &Seen::default(),
+    );
+    assert!(again.expect("it can begin").failed.is_empty());
+    assert_eq!(planned.films_done.load(Ordering::Relaxed), 1);
+    assert_eq!(planned.segments.load(Ordering::Relaxed), 0);
+
+    // As a run leaves it that is killed after some segments, one of them torn, with its line.
+    let unfinished = place.path("t/.pagewire-unfinished-film-film");
+    assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
+    fs::rename(place.path("t/film"), &unfinished).expect("renamed");
+    for gone in [MASTER, MEDIA, "00001.ts", "00003.ts"] {
+        fs::remove_file(unfinished.join(gone)).expect("removed");
+    }
+    fs::write(unfinished.join(".pagewire-unfinished-1-2"), "torn").expect("written");
+    let kept = fs::metadata(unfinished.join("00002.ts")).expect("there").modified().expect("time");
+    let planned = Planned::default();
+    let rest = seal(
+        &place.path("source"),
+        &place.path("t"),
+        &options,
+        &settings(),
+        &planned,
+        &Seen::default(),
+    );
+    assert!(rest.expect("it can begin").failed.is_empty());
+    assert_eq!(planned.segments.load(Ordering::Relaxed), 2, "the two that were missing");
+    assert!(files(&place.path("t")) == whole);
+    let now = fs::metadata(place.path("t/film/00002.ts")).expect("there").modified();
+    assert_eq!(now.expect("time"), kept, "what was done was left alone");
+}
+
+#[test]
+fn another_edition_replaces_a_film_only_by_force_and_never_what_is_not_ours() {
+    let place = Place::new();
+    assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
+    let first = files(&place.path("t"));
+    let other = Options { target_s: 4, ..protected() };
+    let refused = run(&place.path("source"), &place.path("t"), &other);
+    assert!(refused.len() == 1 && refused[0].contains("write --force"), "{refused:?}");
+    assert!(files(&place.path("t")) == first);
+    let forced = Options { force: true, ..other };
+    assert_eq!(run(&place.path("source"), &place.path("t"), &forced), [""; 0]);
+    assert!(files(&place.path("t")) != first);
+    let hidden = files(&place.path("t")).into_keys().filter(|p| p.starts_with(".")).count();
+    assert_eq!(hidden, 0, "nothing is left of the first");
+
+    let ours = place.path("u/film");
+    fs::create_dir_all(&ours).expect("mkdir");
+    fs::write(ours.join("precious"), "precious").expect("written");
+    let forced = Options { force: true, ..protected() };
+    let refused = run(&place.path("source"), &place.path("u"), &forced);
+    assert!(refused.len() == 1 && refused[0].contains("no film sealed here"), "{refused:?}");
+    assert_eq!(fs::read(ours.join("precious")).expect("there"), b"precious");
+}
+
+#[test]
+fn one_films_failure_is_its_own_and_named() {
+    let place = Place::new();
+    fs::write(place.source("noise.ts"), [0x55; 100_000]).expect("written");
+    fs::write(place.source("short.ts"), &CLIP[..188]).expect("written");
+    fs::write(place.source("notes.txt"), "no film").expect("written");
+    fs::write(place.source("film.mts"), CLIP).expect("written");
+    fs::create_dir(place.source("film")).expect("mkdir");
+    fs::write(place.source("film/part.ts"), CLIP).expect("written");
+    std::os::unix::fs::symlink("film.ts", place.source("link.ts")).expect("linked");
+    let mut failed = run(&place.path("source"), &place.path("t"), &protected());
+    failed.sort();
+    let said = [
+        ("film.ts", "film.mts becomes"),
+        ("film/part.ts", "or is in"),
+        ("link.ts", "links are not followed"),
+        ("noise.ts", "not an MPEG transport stream"),
+        ("short.ts", "shorter than two packets"),
+    ];
+    assert_eq!(failed.len(), said.len(), "{failed:#?}");
+    for ((name, what), error) in said.iter().zip(&failed) {
+        assert!(error.contains(name) && error.contains(what), "{error}");
+    }
+    assert_eq!(opened(&place.path("t/film"), &place.path("back.ts"), &derived()), [""; 0]);
+}
+
+#[test]
+fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
+    let place = Place::new();
+    assert_eq!(run(&place.source("film.ts"), &place.path("t"), &protected()), [""; 0]);
+    let film = place.path("t/film");
+    let said = "segment 0: wrong key or damaged file";
+    let wrong = KeySource::Derived(keys(2));
+    let back = place.path("back.ts");
+    for keys in [&wrong, &derived()] {
+        let failed = opened(&film, &back, keys);
+        assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
+        let failed = verified(&film, None, keys);
+        assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
+        // From the second round on the key is right and the segment is not.
+        let mut segment = fs::read(film.join("00000.ts")).expect("there");
+        segment[5000] ^= 1;
+        fs::write(film.join("00000.ts"), &segment).expect("written");
+    }
+    for bytes in [0, 15, 16, 17, 1600] {
+        let whole = fs::read(film.join("00001.ts")).expect("there");
+        fs::write(film.join("00000.ts"), &whole[..bytes]).expect("written");
+        assert!(opened(&film, &back, &derived())[0].contains(said), "{bytes}");
+        assert!(verified(&film, None, &derived())[0].contains(said), "{bytes}");
+    }
+    assert!(!back.exists());
+    let failed = opened(&film, &back, &KeySource::None);
+    assert!(failed[0].contains("is encrypted; give its key"), "{failed:?}");
+    assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 2);
+}
+
+#[test]
+fn keys_from_a_folder_open_a_film_and_stay_out_of_its_own() {
+    let place = Place::new();
+    let with_folder = |folder: PathBuf| {
+        change(protected(), |p| {
+            p.rotation = NonZeroU64::new(1);
+            p.folder = Some(KeyFolder::new(folder));
+        })
+    };
+    let options = with_folder(place.path("t/keys"));
+    let refused = seal(
+        &place.path("source"),
+        &place.path("t"),
+        &options,
+        &settings(),
+        &Planned::default(),
+        &Seen::default(),
+    );
+    assert!(refused.unwrap_err().is_caller(), "keys below the target would be served");
+
+    let options = with_folder(place.path("keys"));
+    assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
+    let folder = KeySource::Folder(KeyFolder::new(place.path("keys")));
+    assert_eq!(opened(&place.path("t"), &place.path("back"), &folder), [""; 0]);
+    assert!(fs::read(place.path("back/film.ts")).expect("made") == CLIP);
+    let none = KeySource::Folder(KeyFolder::new(place.path("none")));
+    assert!(opened(&place.path("t/film"), &place.path("x.ts"), &none)[0].contains("0.key"));
+}
+
+#[test]
+fn what_is_cut_off_at_the_end_is_said() {
+    let place = Place::new();
+    fs::write(place.source("film.ts"), &CLIP[..CLIP.len() - 88]).expect("written");
+    assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
+    assert_eq!(opened(&place.path("t/film"), &place.path("back.ts"), &derived()), [""; 0]);
+    assert!(fs::read(place.path("back.ts")).expect("made") == CLIP[..CLIP.len() - 188]);
+    let cut = seal::hls::cut_off(&place.path("t")).expect("a film");
+    assert_eq!(cut, [(place.path("t/film"), 100)]);
+}
+
+#[test]
+fn a_source_that_changed_since_is_told_from_what_was_sealed_of_it() {
+    let place = Place::new();
+    assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
+    let mut changed = CLIP.to_vec();
+    changed[188 * 1000 + 50] ^= 1;
+    fs::write(place.source("film.ts"), &changed).expect("written");
+    let failed = verified(&place.path("t"), Some(&place.path("source")), &derived());
+    let said = format!("byte {}: the source", 188 * 1000 + 50);
+    assert!(failed.len() == 1 && failed[0].contains(&said), "{failed:?}");
+    fs::write(place.source("film.ts"), &CLIP[..CLIP.len() - 188]).expect("written");
+    assert_eq!(verified(&place.path("t"), Some(&place.path("source")), &derived()).len(), 1);
+}
+
+#[test]
+fn there_has_to_be_a_film() {
+    let place = Place::new();
+    let none = unseal(
+        &place.path("source"),
+        &place.path("t"),
+        &derived(),
+        false,
+        &settings(),
+        &Seen::default(),
+    );
+    let error = none.unwrap_err();
+    assert!(matches!(&error, Error::File { fault: Fault::Stream(_), .. }), "{error}");
+    assert!(error.to_string().contains("no media.m3u8"), "{error}");
+}
