@@ -21,6 +21,7 @@
 mod body;
 mod conditions;
 mod content_type;
+mod credentials;
 mod escape;
 mod malformed;
 mod multipart;
@@ -32,10 +33,11 @@ mod target;
 
 pub use conditions::Conditions;
 pub use content_type::content_type;
+pub use credentials::{Credentials, query_token};
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
 pub use reader::{Limits, Reader};
 pub use request::{Method, Request, Version};
 pub use response::{
-    Entity, Part, Response, answer_method, error, file_etag, page, refusal, respond,
+    Entity, Part, Response, answer_method, error, file_etag, page, refusal, respond, unstored,
 };

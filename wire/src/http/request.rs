@@ -12,6 +12,7 @@
 //! Fields that no answer depends on are dropped unread.
 
 use super::conditions::Conditions;
+use super::credentials::Credentials;
 use super::malformed::Malformed;
 use super::target;
 
@@ -35,6 +36,8 @@ pub struct Request {
     pub keep_alive: bool,
     /// The conditional fields and Range.
     pub conditions: Conditions,
+    /// What the client shows to be let in.
+    pub credentials: Option<Credentials>,
 }
 
 /// Request methods; names are case-sensitive (RFC 9110 §9.1).
@@ -114,6 +117,7 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed>
         // Content that may never come leaves no way to find the next request (RFC 9110 §10.1.1).
         keep_alive: keep_alive && !awaits_answer,
         conditions: fields.conditions,
+        credentials: fields.credentials,
     };
     Ok(Head { request, framing, awaits_answer })
 }
@@ -141,6 +145,7 @@ struct Fields {
     content_length: Option<(u64, usize)>,
     transfer_encoding: Option<Codings>,
     conditions: Conditions,
+    credentials: Option<Credentials>,
 }
 
 /// The transfer codings, in order, over all Transfer-Encoding fields.
@@ -170,6 +175,11 @@ impl Fields {
             if !elements(value).all(|member| member.eq_ignore_ascii_case(b"100-continue")) {
                 let what = "expectation other than 100-continue";
                 return Err(Malformed::new(417, at, what, "RFC 9110 §10.1.1"));
+            }
+        } else if is("authorization") {
+            match &mut self.credentials {
+                None => self.credentials = Some(Credentials::new(value)),
+                Some(earlier) => earlier.spoil(),
             }
         } else {
             self.conditions.note(name, value);

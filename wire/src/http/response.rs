@@ -154,7 +154,21 @@ pub fn page(
     body: Vec<u8>,
     now: SystemTime,
 ) -> Response {
-    let head = Head::new(status, request, now);
+    let mut head = Head::new(status, request, now);
+    head.field("Cache-Control", "no-cache");
+    page_from(status, head, content_type, body, request)
+}
+
+/// As [`page`], for what nobody may keep a copy of: a key.
+pub fn unstored(
+    request: &Request,
+    status: u16,
+    content_type: &str,
+    body: Vec<u8>,
+    now: SystemTime,
+) -> Response {
+    let mut head = Head::new(status, request, now);
+    head.field("Cache-Control", "no-store");
     page_from(status, head, content_type, body, request)
 }
 
@@ -168,7 +182,8 @@ pub fn error(request: &Request, status: u16, what: &str, now: SystemTime) -> Res
 /// one too many. The connection ends with it.
 pub fn refusal(status: u16, what: &str, now: SystemTime) -> Response {
     let nobody = Framed { version: Version::Http11, keep_alive: false, wants_content: true };
-    let head = Head::new(status, nobody, now);
+    let mut head = Head::new(status, nobody, now);
+    head.field("Cache-Control", "no-cache");
     page_from(status, head, "text/plain; charset=utf-8", error_text(status, what), nobody)
 }
 
@@ -243,7 +258,6 @@ fn page_from(
     body: Vec<u8>,
     framed: impl Into<Framed>,
 ) -> Response {
-    head.field("Cache-Control", "no-cache");
     head.field("Content-Type", content_type);
     head.field("Content-Length", body.len());
     let parts = if body.is_empty() { Vec::new() } else { vec![Part::Bytes(body)] };
