@@ -8,8 +8,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::admission::Tokens;
 use crate::choice::Bill;
 use crate::error::Error;
+use crate::keys::KeySource;
 use crate::ports::MediaPorts;
 
 /// Options of a server.
@@ -39,6 +41,12 @@ pub struct Config {
     pub pacers: Option<usize>,
     /// A session nobody has heard from for this long ends (RFC 2326 §12.37).
     pub session_timeout: Duration,
+    /// Where keys of sealed films come from; they are given at `/keys/NAME/NUMBER.key`.
+    pub keys: Option<KeySource>,
+    /// Who gets them: without tokens, everybody.
+    pub key_tokens: Option<Tokens>,
+    /// Pages of this origin, or `*` for all, may play what is served (the Fetch standard's CORS).
+    pub allow_origin: Option<String>,
     /// Limits on connections.
     pub patience: Patience,
 }
@@ -74,6 +82,9 @@ impl Config {
             bills: Vec::new(),
             pacers: None,
             session_timeout: Duration::from_secs(60),
+            keys: None,
+            key_tokens: None,
+            allow_origin: None,
             patience: Patience {
                 request: Duration::from_secs(10),
                 first_request: Duration::from_secs(10),
@@ -100,8 +111,29 @@ impl Config {
                 cure: "write 1 or more, or leave it out for one per core".to_owned(),
             });
         }
-        Ok(())
+        if self.key_tokens.is_some() && self.keys.is_none() {
+            return Err(Error::Option {
+                option: "--key-token-file",
+                found: "tokens for keys, and no keys".to_owned(),
+                cure: "write where keys come from, or leave it out".to_owned(),
+            });
+        }
+        match &self.allow_origin {
+            Some(origin) if !is_origin(origin) => Err(Error::Option {
+                option: "--allow-origin",
+                found: origin.clone(),
+                cure: "write * or an origin such as https://example.org".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
+}
+
+/// `*`, or scheme, host and port as a browser sends them.
+fn is_origin(text: &str) -> bool {
+    let authority = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:[]".contains(&byte);
+    text == "*" || authority.is_some_and(|a| !a.is_empty() && a.bytes().all(is_letter))
 }
 
 /// Beyond this a burst would overflow the receivers' default socket buffers at common rates.

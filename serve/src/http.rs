@@ -7,7 +7,12 @@
 //! may wait fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them
 //! that question.
 //!
-//! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`].
+//! Who gets what is decided by [`crate::admission`] before anything is opened. A sealed film is
+//! files like others, but for its keys ([`crate::keys`]), which nobody may keep a copy of, and its
+//! playlists, which are asked for anew each time: a film sealed again keeps its address.
+//!
+//! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
+//! standard §3.2 (CORS), for players in pages of other servers.
 //! Does not do: TLS (put a proxy before it), compression, uploads.
 
 use std::net::SocketAddr;
@@ -22,11 +27,14 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use wire::http::{
-    Entity, Limits, Part, Reader, Request, Response, answer_method, error, file_etag, refusal,
+    Entity, Limits, Method, Part, Reader, Request, Response, answer_method, error, file_etag,
+    refusal, unstored,
 };
 
 use crate::access::Denied;
+use crate::admission::{Asked, Decision, Subject};
 use crate::config::Patience;
+use crate::keys;
 use crate::listen::{close, read, write};
 use crate::meter::Meters;
 use crate::page;
@@ -92,12 +100,11 @@ async fn send_whole(stream: &mut TcpStream, response: &Response, patience: Patie
 /// Answers one request; false when the connection is to be closed.
 async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> bool {
     let now = SystemTime::now();
-    let path = request.path.as_str();
     let (response, media) = match answer_method(request, now) {
         Some(answer) => (answer, None),
-        None if matches!(path, "/" | "/index.json") => (index(stream, request, site, now), None),
-        None => file(path, request, site, now).await,
+        None => resource(stream, request, site, now).await,
     };
+    let response = with_origin(request, response, site);
     let has_file = response.parts.iter().any(|part| matches!(part, Part::File { .. }));
     let Some(media) = media.filter(|_| has_file) else {
         let sent = send_whole(stream, &response, site.config.patience).await;
@@ -115,6 +122,73 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
     let sent = send_parts(stream, &response, &media, path.path(), site).await;
     let _ = SockRef::from(&*stream).set_tcp_cork(false);
     sent && response.keep_alive
+}
+
+/// What the path of a GET or HEAD names, for those who may have it.
+async fn resource(
+    stream: &TcpStream,
+    request: &Request,
+    site: &Arc<Site>,
+    now: SystemTime,
+) -> (Response, Option<Arc<Media>>) {
+    let path = request.path.as_str();
+    let has_keys = site.keys.is_some() && path.starts_with(keys::PREFIX);
+    let subject = match keys::named(path).filter(|_| has_keys) {
+        Some((film, number)) => Subject::Key { film, number },
+        None if has_keys => return (error(request, 404, "no such key", now), None),
+        None if matches!(path, "/" | "/index.json") => Subject::Index,
+        None => Subject::File(path),
+    };
+    let (credentials, query) = (request.credentials.as_ref(), request.query.as_deref());
+    match site.admission.decide(&Asked { subject, credentials, query }) {
+        Decision::Admitted => {}
+        Decision::TokenNeeded { is_wrong } => {
+            let challenge = if is_wrong {
+                "Bearer realm=\"keys\", error=\"invalid_token\""
+            } else {
+                "Bearer realm=\"keys\""
+            };
+            let refused = error(request, 401, "a token is needed", now);
+            return (refused.with_field("WWW-Authenticate", challenge), None);
+        }
+    }
+    match subject {
+        Subject::Index => (index(stream, request, site, now), None),
+        Subject::Key { film, number } => (key(film, number, request, site, now).await, None),
+        Subject::File(_) | Subject::Stream(_) => file(path, request, site, now).await,
+    }
+}
+
+async fn key(
+    film: &str,
+    number: u64,
+    request: &Request,
+    site: &Arc<Site>,
+    now: SystemTime,
+) -> Response {
+    let (keys, film) = (site.keys.clone(), film.to_owned());
+    let found = tokio::task::spawn_blocking(move || keys?.key(&film, number)).await;
+    match found {
+        Ok(Some(key)) => unstored(request, 200, "application/octet-stream", key.to_vec(), now),
+        Ok(None) => error(request, 404, "no such key", now),
+        Err(panic) => {
+            tracing::error!("http key: {panic}");
+            error(request, 500, "internal error", now)
+        }
+    }
+}
+
+/// The answer with what a browser wants to know before a page of another server may have it.
+fn with_origin(request: &Request, response: Response, site: &Site) -> Response {
+    let Some(origin) = &site.config.allow_origin else { return response };
+    let response = response.with_field("Access-Control-Allow-Origin", origin);
+    if request.method == Method::Options {
+        return response
+            .with_field("Access-Control-Allow-Methods", "GET, HEAD")
+            .with_field("Access-Control-Allow-Headers", "Authorization, Range")
+            .with_field("Access-Control-Max-Age", "86400");
+    }
+    response.with_field("Access-Control-Expose-Headers", "Content-Range, ETag")
 }
 
 /// Head and parts of an answer with a file in it; false when the peer left or the file fell short.
@@ -206,7 +280,10 @@ async fn file(
         content_type: wire::http::content_type(path),
     };
     let boundary = crate::session::random_id();
-    let response = wire::http::respond(request, &entity, now, &boundary);
+    let mut response = wire::http::respond(request, &entity, now, &boundary);
+    if entity.content_type == PLAYLIST && response.status < 400 {
+        response = response.with_field("Cache-Control", "no-cache");
+    }
     match Media::open(file, path) {
         Ok(media) => (response, Some(Arc::new(media))),
         Err(error) => plain(500, &error.to_string()),
@@ -275,6 +352,7 @@ fn as_io(error: SendError) -> std::io::Error {
     }
 }
 
+const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const READ_BYTES: usize = 4096;
 /// One mebibyte: enough that the look at the page cache does not show in the bill.
 const STEP_BYTES: u64 = 1 << 20;

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod admission;
 mod asset;
 mod cache;
 mod choice;
@@ -20,6 +21,7 @@ mod downloads;
 mod error;
 mod http;
 mod image;
+mod keys;
 mod library;
 mod listen;
 mod meter;
@@ -32,9 +34,11 @@ mod server;
 mod session;
 mod site;
 
+pub use admission::Tokens;
 pub use choice::Bill;
 pub use config::{Config, Patience};
 pub use error::Error;
+pub use keys::{KEY_BYTES, KeyMaker, KeySource};
 pub use library::Summary;
 pub use meter::{Lateness, Report};
 pub use ports::MediaPorts;

@@ -25,6 +25,7 @@ use wire::rtsp::{
 };
 
 use crate::access::Denied;
+use crate::admission::{Asked, Decision, Subject};
 use crate::asset::{Asset, Source};
 use crate::control;
 use crate::library::NoAsset;
@@ -155,6 +156,11 @@ impl Line {
     /// The asset a request's path names: as it stands, or with the name of the stream taken off.
     async fn asset(&self, request: &Request) -> Result<Arc<Asset>, Response> {
         let whole = request.path.as_str();
+        let subject = Subject::Stream(whole);
+        let asked = Asked { subject, credentials: None, query: None };
+        if self.site.admission.decide(&asked) != Decision::Admitted {
+            return Err(Response::new(Status::Forbidden, request));
+        }
         let short = wire::rtsp::asset_path(whole);
         let mut found = self.site.library.asset(short).await;
         if short != whole

@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 use crate::access::Folder;
+use crate::admission::Admission;
 use crate::cache::Cache;
 use crate::choice::choose;
 use crate::config::Config;
 use crate::downloads::Downloads;
 use crate::error::Error;
 use crate::image::Images;
+use crate::keys::Keys;
 use crate::library::{Library, Watch};
 use crate::meter::{Meters, Report};
 use crate::pacer::{Pacers, allowed_cores};
@@ -51,6 +53,8 @@ impl Server {
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
         raise_descriptor_limit();
         let folder = Arc::new(Folder::open(&config.folder)?);
+        let keys = config.keys.as_ref().map(|source| Keys::open(source, folder.path()));
+        let keys = keys.transpose()?.map(Arc::new);
         let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;
         let http_listener = listen::open("--http", config.http).await?;
         let local = |l: &tokio::net::TcpListener| {
@@ -72,6 +76,8 @@ impl Server {
         let pacers = Pacers::start(&meters.pacers, chosen.streams, config.burst, &asker, &told)?;
         let watch = Watch::start(&library)?;
         let site = Arc::new(Site {
+            admission: Admission::new(config.key_tokens.clone()),
+            keys,
             config,
             rtsp,
             library,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::admission::Admission;
 use crate::config::Config;
 use crate::downloads::Downloads;
 use crate::image::Images;
+use crate::keys::Keys;
 use crate::library::Library;
 use crate::meter::{Meters, Report};
 use crate::pacer::Pacers;
@@ -19,6 +21,9 @@ use crate::session::Sessions;
 pub(crate) struct Site {
     pub(crate) config: Config,
     pub(crate) rtsp: SocketAddr,
+    pub(crate) admission: Admission,
+    /// Keys of sealed films, if this server has them.
+    pub(crate) keys: Option<Arc<Keys>>,
     pub(crate) library: Arc<Library>,
     pub(crate) sessions: Sessions,
     pub(crate) meters: Meters,

@@ -10,9 +10,10 @@
 //! Does not do: decide what may be served ([`crate::access`] does, on every open).
 
 mod planning;
+mod segments;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -95,6 +96,8 @@ pub(crate) struct Library {
     pub(crate) folder: Arc<Folder>,
     cache: Cache,
     entries: RwLock<BTreeMap<String, Entry>>,
+    /// What playlists list. Locked before the entries.
+    segments: RwLock<HashSet<String>>,
     live: Mutex<Live>,
     /// One at a time per name.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -118,6 +121,7 @@ impl Library {
             folder,
             cache,
             entries: RwLock::default(),
+            segments: RwLock::default(),
             live: Mutex::default(),
             doors: Mutex::default(),
             scans: Mutex::default(),
@@ -219,6 +223,9 @@ impl Library {
                 State::Refused(error.to_string())
             }
         };
+        if self.is_segment(name) {
+            return;
+        }
         let mut entries = self.entries.write().unwrap();
         if let Some(entry) = entries.get_mut(name).filter(|entry| entry.bytes == key.bytes) {
             entry.state = state;

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
+use super::segments::is_playlist;
 use super::{Entry, Library, NoAsset, State};
 use crate::access::{Denied, is_hidden};
 use crate::error::Error;
@@ -146,7 +147,10 @@ impl Library {
         let visible = |entry: &walkdir::DirEntry| {
             entry.depth() == 0 || entry.file_name().to_str().is_none_or(|name| !is_hidden(name))
         };
-        for found in walkdir::WalkDir::new(top).into_iter().filter_entry(visible) {
+        // What a playlist lists is not planned: it is to be known before its segments are seen.
+        let after = |entry: &walkdir::DirEntry| !is_playlist(&entry.file_name().to_string_lossy());
+        let walk = walkdir::WalkDir::new(top).sort_by_key(after);
+        for found in walk.into_iter().filter_entry(visible) {
             match found {
                 Ok(found) if !found.file_type().is_dir() => {
                     looked &= self.look_at_file(found.path(), work);
@@ -172,22 +176,26 @@ impl Library {
     fn look_at_file(&self, path: &Path, work: &Sender<String>) -> bool {
         let Some(name) = self.name_of(path) else { return true };
         // The same door as for requests: what is listed can be fetched.
-        let metadata = match self.folder.file(&name) {
-            Ok((_, metadata)) => metadata,
+        let (file, metadata) = match self.folder.file(&name) {
+            Ok(opened) => opened,
             Err(denied) => return !matches!(denied, Denied::DescriptorsSpent),
         };
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let is_segment = self.is_segment(&name);
         let mut entries = self.entries.write().unwrap();
         let known = entries.get(&name);
         if known.is_some_and(|known| known.bytes == bytes && known.modified == modified) {
             return true;
         }
-        let playable =
-            is_playable(&name) || known.is_some_and(|k| !matches!(k.state, State::Download));
+        let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
+        let playable = !is_segment && (is_playable(&name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
         entries.insert(name.clone(), Entry { bytes, modified, state });
         drop(entries);
+        if is_playlist(&name) {
+            self.look_at_playlist(&name, &file);
+        }
         if playable {
             // The planner is gone only while the server stops.
             let _ = work.send(name);
@@ -211,8 +219,10 @@ impl Library {
         };
         let gone: Vec<String> = names.into_iter().filter(is_gone).collect();
         if !gone.is_empty() {
+            let mut segments = self.segments.write().unwrap();
             let mut entries = self.entries.write().unwrap();
             for name in gone {
+                segments.remove(&name);
                 entries.remove(&name);
             }
         }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Keys of sealed films, given to players at `/keys/NAME/NUMBER.key`.
+//!
+//! They come from a folder of key files, which is never the served one nor below it, or are made
+//! when they are asked for, from a secret that whoever starts the server holds. Costs an open and
+//! a read, or a hash; 16 bytes a film and minute are all that a player asks for.
+//!
+//! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
+//! Does not do: decide who gets a key ([`crate::admission`] does), derive keys (the caller does).
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::access::Folder;
+use crate::error::Error;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 16;
+
+/// Below this, and only if there are keys, paths are keys and not files.
+pub(crate) const PREFIX: &str = "/keys/";
+
+/// Makes key `number` of a film.
+pub type KeyMaker = dyn Fn(&str, u64) -> [u8; KEY_BYTES] + Send + Sync;
+
+/// Where keys come from.
+#[derive(Clone)]
+#[non_exhaustive]
+pub enum KeySource {
+    /// Files `NAME/NUMBER.key` of 16 bytes below this folder.
+    Folder(PathBuf),
+    /// Key `number` of the film `name`, made by this.
+    Made(Arc<KeyMaker>),
+}
+
+/// Where they come from, never what they are.
+impl std::fmt::Debug for KeySource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            KeySource::Folder(path) => write!(f, "keys in {}", path.display()),
+            KeySource::Made(_) => f.write_str("keys made from a secret"),
+        }
+    }
+}
+
+/// A source of keys, open.
+pub(crate) enum Keys {
+    Folder(Folder),
+    Made(Arc<KeyMaker>),
+}
+
+impl Keys {
+    /// Opens a source for a server of the folder `served`.
+    ///
+    /// # Errors
+    /// [`Error::Option`]: the folder cannot be read, or its files would be served to anybody.
+    pub(crate) fn open(source: &KeySource, served: &Path) -> Result<Keys, Error> {
+        let path = match source {
+            KeySource::Made(make) => return Ok(Keys::Made(make.clone())),
+            KeySource::Folder(path) => path,
+        };
+        let refuse = |found: String, cure: &str| Error::Option {
+            option: "--keys",
+            found: format!("{}: {found}", path.display()),
+            cure: cure.to_owned(),
+        };
+        let folder = Folder::open(path)
+            .map_err(|_| refuse("no readable folder".to_owned(), "name the folder of the keys"))?;
+        if folder.path().starts_with(served) || served.starts_with(folder.path()) {
+            let found = format!("in or above the served folder {}", served.display());
+            return Err(refuse(found, "move the keys where no file is served from"));
+        }
+        Ok(Keys::Folder(folder))
+    }
+
+    /// Key `number` of a film; none if there is none. It may wait for a disk.
+    pub(crate) fn key(&self, film: &str, number: u64) -> Option<[u8; KEY_BYTES]> {
+        match self {
+            Keys::Made(make) => Some(make(film, number)),
+            Keys::Folder(folder) => {
+                let name = format!("{film}/{number}.key");
+                let (mut file, metadata) = folder.file(&name).ok()?;
+                if metadata.len() != KEY_BYTES as u64 {
+                    tracing::error!("{name}: {} bytes, no key of {KEY_BYTES}", metadata.len());
+                    return None;
+                }
+                let mut key = [0; KEY_BYTES];
+                file.read_exact(&mut key).ok()?;
+                Some(key)
+            }
+        }
+    }
+}
+
+/// The film and the number that a path below [`PREFIX`] names; none if it names no key.
+pub(crate) fn named(path: &str) -> Option<(&str, u64)> {
+    let (film, file) = path.strip_prefix(PREFIX)?.rsplit_once('/')?;
+    let digits = file.strip_suffix(".key")?;
+    let number: u64 = digits.parse().ok()?;
+    // One path a key: what a policy says of one way to write it holds for all.
+    let is_canonical = number.to_string() == digits;
+    let is_name = |part: &str| !part.is_empty() && !part.starts_with('.');
+    (is_canonical && film.split('/').all(is_name)).then_some((film, number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_path() {
+        assert_eq!(named("/keys/film/0.key"), Some(("film", 0)));
+        assert_eq!(named("/keys/a/b c/12.key"), Some(("a/b c", 12)));
+        for path in [
+            "/keys/0.key",
+            "/keys//0.key",
+            "/keys/a//0.key",
+            "/keys/a/../0.key",
+            "/keys/a/.hidden/0.key",
+            "/keys/a/00.key",
+            "/keys/a/+1.key",
+            "/keys/a/-1.key",
+            "/keys/a/1",
+            "/keys/a/.key",
+            "/keys/a/99999999999999999999.key",
+            "/other/a/0.key",
+        ] {
+            assert_eq!(named(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn keys_in_the_served_folder_are_refused() {
+        let top = tempfile::tempdir().unwrap();
+        let top_path = top.path().canonicalize().unwrap();
+        let (served, keys) = (top_path.join("served"), top_path.join("keys"));
+        std::fs::create_dir_all(served.join("keys")).unwrap();
+        std::fs::create_dir_all(keys.join("film")).unwrap();
+        std::fs::write(keys.join("film/0.key"), [7; 16]).unwrap();
+        std::fs::write(keys.join("film/1.key"), [7; 17]).unwrap();
+        for bad in [&served, &served.join("keys"), &top_path, &top_path.join("none")] {
+            let refused = Keys::open(&KeySource::Folder(bad.clone()), &served).err();
+            let error = refused.expect("refused");
+            assert!(error.is_caller() && error.to_string().starts_with("--keys: "), "{error}");
+        }
+        let open = Keys::open(&KeySource::Folder(keys), &served).unwrap();
+        assert_eq!(open.key("film", 0), Some([7; 16]));
+        for (film, number) in [("film", 1), ("film", 2), ("none", 0), ("../served", 0)] {
+            assert_eq!(open.key(film, number), None);
+        }
+        let made = KeySource::Made(Arc::new(|_, number| [number as u8; 16]));
+        assert_eq!(Keys::open(&made, &served).unwrap().key("any", 3), Some([3; 16]));
+        assert_eq!(format!("{made:?}"), "keys made from a secret");
+    }
+}
