@@ -43,7 +43,7 @@ pub(super) const SALT_BYTES: usize = 32;
 pub(super) const PREFIX_BYTES: usize = NONCE_LEN - 4 - 1;
 
 // An engine's slice holds a segment.
-const _: () = assert!(SEGMENT_BYTES <= crate::engine::ROUND_BYTES / crate::engine::STREAMS_MAX);
+const _: () = assert!(SEGMENT_BYTES <= crate::engine::SLICE_BYTES);
 
 /// Most of the source that goes into the first segment, and into any other.
 const FIRST_TEXT_BYTES: u64 = (SEGMENT_BYTES - HEADER_BYTES - TAG_BYTES) as u64;

@@ -134,7 +134,7 @@ impl SegmentStream<'_> {
         let pending = self.pending.take().expect("finished once");
         if self.film.options.sync == Sync::Each {
             let synced = pending.file().sync_all();
-            synced.map_err(Error::host("fsync", pending.target()))?;
+            synced.map_err(Error::host("fsync", &pending.target()))?;
         }
         self.film.record(self.index, check(&self.hasher))?;
         pending.commit(true)?;
@@ -172,7 +172,7 @@ impl Stream for SegmentStream<'_> {
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let written = self.file().file().write_all(bytes);
         let path = self.file().target();
-        written.map_err(|error| first(&self.film, Error::host("write", path)(error)))
+        written.map_err(|error| first(&self.film, Error::host("write", &path)(error)))
     }
 
     fn finish(mut self) -> Result<(), Error> {

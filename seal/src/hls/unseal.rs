@@ -392,7 +392,7 @@ impl Stream for FilmStream<'_> {
         match &self.out {
             Out::Pending { pending, .. } => {
                 let written = pending.file().write_all(bytes);
-                written.map_err(Error::host("write", pending.target()))?;
+                written.map_err(Error::host("write", &pending.target()))?;
             }
             Out::Compare { file, path } => self.compare(bytes, file, path)?,
             Out::Nothing => {}
