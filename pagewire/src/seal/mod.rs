@@ -11,6 +11,7 @@
 mod failures;
 pub(crate) mod keys;
 mod progress;
+mod summary;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use seal::Error;
-use seal::engine::{Seen, Settings};
+use seal::engine::{MEMORY_BYTES, Outcome, Seen, Settings};
 
 pub(crate) use progress::Total;
 use progress::{Audience, watched};
@@ -43,6 +44,10 @@ pub(crate) struct Running {
     /// Cores to work on [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Memory for slices and open files of all workers together, such as 64M.
+    #[arg(long, value_name = "BYTES", value_parser = crate::serve::bytes)]
+    #[arg(default_value_t = MEMORY_BYTES as u64, hide_default_value = true)]
+    memory: u64,
     /// Progress and result as JSON on standard output, an object a line.
     #[arg(long)]
     json: bool,
@@ -50,8 +55,12 @@ pub(crate) struct Running {
 
 impl Running {
     /// For the engine.
-    pub(crate) fn settings(&self) -> Settings {
-        Settings::here(self.threads.map(usize::from))
+    ///
+    /// # Errors
+    /// The memory is not enough for one worker.
+    pub(crate) fn settings(&self) -> Result<Settings, Error> {
+        let memory_bytes = usize::try_from(self.memory).unwrap_or(usize::MAX);
+        Settings::here(self.threads.map(usize::from)).within(memory_bytes)
     }
 
     /// Does `work` while progress is shown, Ctrl-C stopping it, and says what came of it. `total`
@@ -60,16 +69,20 @@ impl Running {
     pub(crate) fn run(
         &self,
         total: impl Fn() -> Total + Sync,
-        work: impl FnOnce(&Seen) -> Result<Vec<Error>, Error>,
+        work: impl FnOnce(&Seen) -> Result<Outcome, Error>,
     ) -> ExitCode {
         let seen = Arc::new(Seen::default());
         let stopped = seen.clone();
         let stop = move || stopped.stop.store(true, Ordering::Relaxed);
         crate::interrupt::on_interrupt("what is done is kept, nothing half is left", stop);
-        let worked = watched(Audience::here(self.json), &seen, total, || work(&seen));
-        match worked {
-            Ok(failed) => failures::list(&failed),
-            Err(error) => failures::list(&[error]),
+        let audience = Audience::here(self.json);
+        let outcome = watched(audience, &seen, total, || work(&seen));
+        let outcome =
+            outcome.unwrap_or_else(|error| Outcome { failed: vec![error], ..Outcome::default() });
+        summary::say(audience, &outcome);
+        match failures::list(&outcome.failed) {
+            ExitCode::SUCCESS if outcome.is_stopped => ExitCode::FAILURE,
+            status => status,
         }
     }
 }

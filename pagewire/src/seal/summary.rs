@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What came of a run: how much, how fast, where the time went, and the bill.
+//!
+//! Two lines for a person, one object for a script; both say the same. The bill is processor time
+//! per source byte: what a library costs on a machine that is paid by the core. The tail is the
+//! time at the end in which some cores had nothing to do.
+//!
+//! Does not do: list failures for a person; `failures` does, after this.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Write;
+
+use seal::engine::Outcome;
+use serde::Serialize;
+
+use super::failures;
+use super::progress::{Audience, line, size};
+
+/// Says it to whoever looks: an object to a script, else lines on standard output.
+pub(super) fn say(audience: Audience, outcome: &Outcome) {
+    let summary = Summary::of(outcome);
+    match audience {
+        Audience::Script => line(&summary),
+        // What could not begin has nothing to say but its error.
+        _ if outcome.done + outcome.skipped == 0 && !outcome.failed.is_empty() => {}
+        _ => {
+            // Whoever closed standard output does not want to know.
+            let _ = write!(std::io::stdout(), "{summary}");
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Summary {
+    event: &'static str,
+    /// `done`, `failed` (at least one file) or `stopped`.
+    outcome: &'static str,
+    done_files: u64,
+    /// That were done before.
+    skipped_files: u64,
+    failed_files: u64,
+    source_bytes: u64,
+    seconds: f64,
+    bytes_per_second: u64,
+    cpu_seconds: f64,
+    /// Processor seconds per 10⁹ bytes of source.
+    bill: f64,
+    tail_seconds: f64,
+    /// Messages in the lanes, on average.
+    lanes: f64,
+    /// Shares of the workers' time.
+    stages: BTreeMap<&'static str, f64>,
+    failures: Vec<String>,
+}
+
+impl Summary {
+    fn of(outcome: &Outcome) -> Self {
+        let seconds = outcome.wall.as_secs_f64();
+        let rate = outcome.bytes as f64 / seconds.max(f64::MIN_POSITIVE);
+        let state = match (outcome.is_stopped, &outcome.failed[..]) {
+            (true, _) => "stopped",
+            (false, []) => "done",
+            (false, _) => "failed",
+        };
+        Self {
+            event: "result",
+            outcome: state,
+            done_files: outcome.done,
+            skipped_files: outcome.skipped,
+            failed_files: outcome.failed.len() as u64,
+            source_bytes: outcome.bytes,
+            seconds,
+            bytes_per_second: rate as u64,
+            cpu_seconds: outcome.cpu.as_secs_f64(),
+            bill: if outcome.bytes > 0 { outcome.bill() } else { 0.0 },
+            tail_seconds: outcome.tail.as_secs_f64(),
+            lanes: outcome.lanes,
+            stages: outcome.stages.shares().filter(|(_, share)| *share > 0.0).collect(),
+            failures: failures::lines(&outcome.failed),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (done, bytes) = (files(self.done_files), size(self.source_bytes));
+        write!(f, "{}: {done}, {bytes} in {:.2} s", self.outcome, self.seconds)?;
+        write!(f, ", {}/s", size(self.bytes_per_second))?;
+        for (count, what) in [(self.skipped_files, "done before"), (self.failed_files, "failed")] {
+            if count > 0 {
+                write!(f, "; {} {what}", files(count))?;
+            }
+        }
+        writeln!(f)?;
+        if self.source_bytes == 0 {
+            return Ok(());
+        }
+        write!(f, "{:.2} processor seconds a GB; {:.2} s tail", self.bill, self.tail_seconds)?;
+        if self.lanes > 0.0 {
+            write!(f, "; {:.1} files in the lanes", self.lanes)?;
+        }
+        let mut stages: Vec<_> = self.stages.iter().collect();
+        stages.sort_by(|a, b| b.1.total_cmp(a.1));
+        let shown = stages.iter().filter(|(_, share)| **share >= SHARE_SHOWN);
+        for (index, (stage, share)) in shown.enumerate() {
+            write!(f, "{} {stage} {:.0} %", if index == 0 { ";" } else { "," }, *share * 100.0)?;
+        }
+        writeln!(f)
+    }
+}
+
+fn files(count: u64) -> String {
+    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
+}
+
+/// Less would be shown as nothing.
+const SHARE_SHOWN: f64 = 0.005;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use seal::{Error, Fault};
+
+    use super::*;
+
+    fn outcome() -> Outcome {
+        Outcome {
+            done: 3,
+            skipped: 1,
+            bytes: 2_000_000_000,
+            wall: Duration::from_millis(500),
+            cpu: Duration::from_millis(900),
+            tail: Duration::from_millis(20),
+            lanes: 7.6,
+            ..Outcome::default()
+        }
+    }
+
+    #[test]
+    fn a_person_reads_how_much_how_fast_and_the_bill() {
+        let text = Summary::of(&outcome()).to_string();
+        let expected = "done: 3 files, 2.00 GB in 0.50 s, 4.00 GB/s; 1 file done before\n\
+            0.45 processor seconds a GB; 0.02 s tail; 7.6 files in the lanes\n";
+        assert_eq!(text, expected);
+        let nothing = Summary::of(&Outcome { skipped: 2, ..Outcome::default() }).to_string();
+        assert_eq!(nothing, "done: 0 files, 0 B in 0.00 s, 0 B/s; 2 files done before\n");
+    }
+
+    #[test]
+    fn a_script_reads_the_same_and_every_failure() {
+        let failed = vec![Error::file(Path::new("a"), Fault::Changed)];
+        let outcome = Outcome { failed, ..outcome() };
+        let value = serde_json::to_value(Summary::of(&outcome)).unwrap();
+        assert_eq!((&value["event"], &value["outcome"]), (&"result".into(), &"failed".into()));
+        assert_eq!((&value["done_files"], &value["bill"]), (&3.into(), &0.45.into()));
+        assert_eq!(value["failures"].as_array().map(Vec::len), Some(1));
+        let stopped = Outcome { is_stopped: true, ..outcome };
+        assert_eq!(Summary::of(&stopped).outcome, "stopped");
+    }
+}
