@@ -25,8 +25,14 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use simd::cbc::Key;
 
-use crate::error::Error;
+use super::open::Closed;
+use super::transfer::{Job, Read, Transfer, finish_all};
+use super::{Form, Sealing};
+use crate::engine::stage::{self, Stage};
+use crate::engine::{self, Filled, Outcome, SLACK_BYTES, SLICE_BYTES, Stream, Work};
+use crate::error::{Error, Fault};
 use crate::key;
 
 /// Bytes of ciphertext that are authenticated together, the tag among them.
@@ -42,8 +48,22 @@ pub(super) const SALT_BYTES: usize = 32;
 /// Bytes of a nonce that all segments of a file share.
 pub(super) const PREFIX_BYTES: usize = NONCE_LEN - 4 - 1;
 
-// An engine's slice holds a segment.
-const _: () = assert!(SEGMENT_BYTES <= crate::engine::SLICE_BYTES);
+// An engine's slice holds a segment, and that of a short source all that is made of it.
+const _: () = assert!(SEGMENT_BYTES <= SLICE_BYTES && HEADER_BYTES + TAG_BYTES <= SLACK_BYTES);
+
+/// How `--form` has it.
+pub(super) const NAME: &str = "gcm";
+
+/// For the list of forms.
+pub(super) const FORM: Form = Form {
+    name: NAME,
+    summary: "AES-256-GCM in segments, recommended: says when a file was changed; Tink opens it",
+    key_bytes: KEY_BYTES,
+    takes_iv: false,
+    // Files have 2^63 bytes at most; what is too long for the format fails when it is opened.
+    sealed_bytes: |source_bytes, _| sealed_bytes(source_bytes).unwrap_or(u64::MAX),
+    seal,
+};
 
 /// Most of the source that goes into the first segment, and into any other.
 const FIRST_TEXT_BYTES: u64 = (SEGMENT_BYTES - HEADER_BYTES - TAG_BYTES) as u64;
@@ -137,6 +157,84 @@ impl Segments {
         self.nonce[PREFIX_BYTES..PREFIX_BYTES + 4].copy_from_slice(&number.to_be_bytes());
         self.nonce[NONCE_LEN - 1] = is_last.into();
         Some(Nonce::assume_unique_for_key(self.nonce))
+    }
+}
+
+/// Seals all files.
+fn seal(sealing: Sealing<'_>) -> Result<Outcome, Error> {
+    let Sealing { jobs, secret, settings, seen, .. } = sealing;
+    let key = secret.exactly(NAME)?;
+    let works = jobs.into_iter().map(|job| Gcm { job, key }).collect();
+    Ok(engine::run(works, settings, seen))
+}
+
+struct Gcm<'a> {
+    job: Job<'a>,
+    key: &'a [u8; KEY_BYTES],
+}
+
+impl<'a> Work for Gcm<'a> {
+    type Stream = Segmenting<'a>;
+
+    fn bytes(&self) -> u64 {
+        self.job.file.bytes
+    }
+
+    fn open(self) -> Result<Segmenting<'a>, Error> {
+        let source_bytes = self.job.file.bytes;
+        let path = self.job.ground.source.shown(&self.job.file.path);
+        let too_long = || Error::file(&path, Fault::Sealed(Closed::TooLong { source_bytes }));
+        sealed_bytes(source_bytes).ok_or_else(too_long)?;
+        let header = header()?;
+        let segments = Segments::new(self.key, &header).ok_or_else(too_long)?;
+        Ok(Segmenting { transfer: self.job.open()?, segments, header: Some(header) })
+    }
+}
+
+/// A file being sealed. The lanes have nothing to do with it: a segment is sealed by its stream.
+struct Segmenting<'a> {
+    transfer: Transfer<'a>,
+    segments: Segments,
+    /// Until it is written.
+    header: Option<[u8; HEADER_BYTES]>,
+}
+
+impl Stream for Segmenting<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let front = self.header.map_or(0, |header| header.len());
+        let room = self.segments.next_bytes() - TAG_BYTES;
+        let room = room.min(buffer.len() - front - TAG_BYTES);
+        let Read::Bytes(source_bytes) = self.transfer.read(&mut buffer[front..front + room])?
+        else {
+            return Ok(Filled::default());
+        };
+        if let Some(header) = self.header.take() {
+            buffer[..front].copy_from_slice(&header);
+        }
+        let is_last = self.transfer.left_bytes() == 0;
+        let bytes = front + source_bytes + TAG_BYTES;
+        stage::enter(Stage::Cipher);
+        let sealed = self.segments.seal(&mut buffer[front..bytes], is_last);
+        sealed.expect("as many segments as were counted when it was opened");
+        Ok(Filled { bytes, cipher: 0..0, source_bytes: source_bytes as u64, is_last })
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        unreachable!("nothing is left to the lanes")
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.transfer.write(bytes)
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let mut came = Ok(());
+        Self::finish_all(&mut vec![self], &mut |result| came = result);
+        came
+    }
+
+    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>)) {
+        finish_all(ended, |stream| stream.transfer, came);
     }
 }
 

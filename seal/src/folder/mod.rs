@@ -18,8 +18,11 @@ mod ending;
 pub mod gcm;
 pub mod open;
 mod place;
+mod sealed;
 pub mod second;
 mod transfer;
+pub mod unseal;
+pub mod verify;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +59,7 @@ pub static FORMS: &[Form] = &[
     aes_cbc("aes-256-cbc", "AES-256-CBC, a random IV in front; openssl enc opens it", 32),
     aes_cbc("aes-192-cbc", "AES-192-CBC, a random IV in front; openssl enc opens it", 24),
     aes_cbc("aes-128-cbc", "AES-128-CBC, a random IV in front; openssl enc opens it", 16),
+    gcm::FORM,
 ];
 
 const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) -> Form {
@@ -67,6 +71,21 @@ impl Form {
     /// The one of that name.
     pub fn named(name: &str) -> Option<&'static Form> {
         FORMS.iter().find(|form| form.name == name)
+    }
+
+    /// Whether the key and the IV are for this form.
+    fn takes(&self, iv: Option<[u8; 16]>, secret: &Secret) -> Result<(), Error> {
+        if secret.bytes().len() != self.key_bytes {
+            return Err(secret.wrong_length(self.name, self.key_bytes));
+        }
+        if iv.is_some() && !self.takes_iv {
+            return Err(Error::Option {
+                option: "--iv",
+                found: format!("{} makes its own", self.name),
+                cure: "leave it out".to_owned(),
+            });
+        }
+        Ok(())
     }
 }
 
@@ -132,16 +151,7 @@ pub struct Plan {
 /// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
 pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let form = options.form;
-    if options.secret.bytes().len() != form.key_bytes {
-        return Err(options.secret.wrong_length(form.name, form.key_bytes));
-    }
-    if options.iv.is_some() && !form.takes_iv {
-        return Err(Error::Option {
-            option: "--iv",
-            found: format!("{} makes its own", form.name),
-            cure: "leave it out".to_owned(),
-        });
-    }
+    form.takes(options.iv, &options.secret)?;
     let source = place::real(&options.source)?;
     let place = Place::find(&options.target)?;
     place.is_apart_from(&source)?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A sealed file taken apart: any form, from any reader, in the memory of one buffer.
+//! A sealed file taken apart: any form, piece by piece where it stands.
 //!
 //! [`Opener`] is how the files of a folder are opened, [`Opening`] one file in progress. What a
 //! [`Opening`] of GCM gives is authentic, piece by piece; what one of CBC gives may be anything
@@ -8,18 +8,18 @@
 //! tell them apart could decipher CBC without the key (Vaudenay, 2002). The padding is compared in
 //! constant time.
 //!
-//! Costs one read a buffer and the cipher in place.
+//! Costs the cipher in place; holds no piece.
 //!
 //! Sources: RFC 5652 §6.3 (padding); Vaudenay, "Security Flaws Induced by CBC Padding" (2002).
-//! Does not do: open or write files, hash.
+//! Does not do: read, write, hash.
 
-use std::io::{self, Read};
+use std::ops::Range;
 
 use simd::cbc::{self, BLOCK_BYTES, Cbc};
 use zeroize::Zeroizing;
 
-use super::gcm;
-use crate::error::{Error, Fault};
+use super::{Form, gcm};
+use crate::error::Error;
 use crate::key::Secret;
 
 /// Why a sealed file does not open, or is not what it was. One enum for all forms.
@@ -47,6 +47,12 @@ pub enum Closed {
         /// Bytes when it was sealed.
         sealed_bytes: u64,
     },
+    /// Too long to be sealed in this form.
+    #[error("{source_bytes} bytes: more than the segments of gcm hold; take another --form")]
+    TooLong {
+        /// Bytes of the source.
+        source_bytes: u64,
+    },
     /// It does not open, and no more is said.
     #[error("does not open: another key or form, or damaged; nothing of it was written")]
     Sealed,
@@ -67,125 +73,55 @@ pub enum Closed {
     },
 }
 
-/// Why there is no next piece.
-#[derive(Debug)]
-pub enum Stop {
-    /// The reader's.
-    Read(io::Error),
-    /// The file's.
-    Closed(Closed),
-    /// The file became shorter while it was read.
-    Shrunk,
-}
-
-impl Stop {
-    /// As an error about a file.
-    pub fn error(self, path: &std::path::Path) -> Error {
-        match self {
-            Stop::Read(source) => Error::host("read", path)(source),
-            Stop::Closed(closed) => Error::file(path, Fault::Sealed(closed)),
-            Stop::Shrunk => Error::file(path, Fault::Changed),
-        }
-    }
-}
-
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::UnexpectedEof => Stop::Shrunk,
-            _ => Stop::Read(error),
-        }
-    }
-}
+/// Bytes of a sealed file that are opened together: a segment of GCM, a slice of CBC.
+pub const PIECE_BYTES: usize = gcm::SEGMENT_BYTES;
 
 /// How the files of a folder are opened.
 pub struct Opener {
-    form: &'static str,
+    form: &'static Form,
     cipher: Cipher,
 }
 
 enum Cipher {
     Gcm(Zeroizing<[u8; gcm::KEY_BYTES]>),
     Cbc {
-        key: cbc::Key,
+        key: Box<cbc::Key>,
         /// Of all files; without it, in front of each.
         iv: Option<[u8; BLOCK_BYTES]>,
         lanes: Cbc,
     },
 }
 
-/// The forms of a folder: their names, and the bytes of their keys.
-pub const FORMS: [(&str, usize); 4] =
-    [("aes-256-cbc", 32), ("aes-192-cbc", 24), ("aes-128-cbc", 16), ("gcm", gcm::KEY_BYTES)];
-
-/// The form of this name and its key, or what is wrong with either.
-pub(super) fn form(
-    form: &str,
-    iv: Option<[u8; BLOCK_BYTES]>,
-    secret: &Secret,
-) -> Result<&'static str, Error> {
-    let Some((name, key_bytes)) = FORMS.into_iter().find(|(name, _)| *name == form) else {
-        let cure = format!("write one of {}", FORMS.map(|(name, _)| name).join(", "));
-        let found = format!("{form}: no form of a folder");
-        return Err(Error::Option { option: "--form", found, cure });
-    };
-    if name == "gcm" && iv.is_some() {
-        let found = "gcm makes its own".to_owned();
-        return Err(Error::Option { option: "--iv", found, cure: "leave it out".to_owned() });
-    }
-    if secret.bytes().len() != key_bytes {
-        return Err(secret.wrong_length(name, key_bytes));
-    }
-    Ok(name)
-}
-
 impl Opener {
     /// For files of this form. `iv` is for those of CBC that have none in front.
     ///
     /// # Errors
-    /// [`Error::Option`]: no such form, or the key or the IV is not for it.
+    /// [`Error::Option`]: the key or the IV is not for this form.
     pub fn new(
-        form: &str,
+        form: &'static Form,
         iv: Option<[u8; BLOCK_BYTES]>,
         secret: &Secret,
         lanes: Cbc,
     ) -> Result<Self, Error> {
-        let form = self::form(form, iv, secret)?;
-        let cipher = match form {
-            "gcm" => Cipher::Gcm(Zeroizing::new(*secret.exactly(form)?)),
-            _ => {
-                let key = cbc::Key::new(secret.bytes());
-                let key = key.map_err(|wrong| secret.wrong_length(form, wrong.found))?;
-                Cipher::Cbc { key, iv, lanes }
-            }
+        form.takes(iv, secret)?;
+        let cipher = if form.name == gcm::NAME {
+            Cipher::Gcm(Zeroizing::new(*secret.exactly(form.name)?))
+        } else {
+            let key = cbc::Key::new(secret.bytes());
+            let key = key.map_err(|_| secret.wrong_length(form.name, form.key_bytes))?;
+            Cipher::Cbc { key: Box::new(key), iv, lanes }
         };
         Ok(Self { form, cipher })
     }
 
-    /// Begins a file of `sealed_bytes`: reads what is in front of its first piece.
+    /// Begins a file of `sealed_bytes`.
     ///
     /// # Errors
-    /// [`Stop`]: the reader's, or no file of the form is so long or begins so.
-    pub fn begin(&self, source: &mut impl Read, sealed_bytes: u64) -> Result<Opening<'_>, Stop> {
-        check_length(self.form, self.prefix_bytes(), sealed_bytes).map_err(Stop::Closed)?;
-        let (front_bytes, state) = match &self.cipher {
-            Cipher::Gcm(key) => {
-                let mut header = [0; gcm::HEADER_BYTES];
-                source.read_exact(&mut header)?;
-                let segments = gcm::Segments::new(key, &header);
-                let segments = segments.ok_or(Stop::Closed(Closed::Sealed))?;
-                (header.len(), State::Gcm(segments))
-            }
-            Cipher::Cbc { key, iv: Some(iv), lanes } => {
-                (0, State::Cbc { key, iv: *iv, lanes: *lanes })
-            }
-            Cipher::Cbc { key, iv: None, lanes } => {
-                let mut iv = [0; BLOCK_BYTES];
-                source.read_exact(&mut iv)?;
-                (iv.len(), State::Cbc { key, iv, lanes: *lanes })
-            }
-        };
-        Ok(Opening { state, left_bytes: sealed_bytes - front_bytes as u64 })
+    /// No file of the form is so long.
+    pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, Closed> {
+        check_length(self.form, self.prefix_bytes(), sealed_bytes)?;
+        let state = State::New(&self.cipher);
+        Ok(Opening { state, left_bytes: sealed_bytes })
     }
 
     fn prefix_bytes(&self) -> u64 {
@@ -198,22 +134,18 @@ impl Opener {
 
 impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opener({})", self.form)
+        write!(f, "Opener({})", self.form.name)
     }
 }
 
 /// Whether a file of a form can be so long. `prefix_bytes`: of an IV in front.
-pub(super) fn check_length(
-    form: &'static str,
-    prefix_bytes: u64,
-    found_bytes: u64,
-) -> Result<(), Closed> {
+pub(super) fn check_length(form: &Form, prefix_bytes: u64, found_bytes: u64) -> Result<(), Closed> {
     const BLOCK: u64 = BLOCK_BYTES as u64;
-    let is_possible = match form {
-        "gcm" => gcm::source_bytes(found_bytes).is_some(),
+    let is_possible = match form.name {
+        gcm::NAME => gcm::source_bytes(found_bytes).is_some(),
         _ => found_bytes >= prefix_bytes + BLOCK && found_bytes.is_multiple_of(BLOCK),
     };
-    if is_possible { Ok(()) } else { Err(Closed::Length { found_bytes, form }) }
+    if is_possible { Ok(()) } else { Err(Closed::Length { found_bytes, form: form.name }) }
 }
 
 /// A sealed file in progress.
@@ -223,50 +155,70 @@ pub struct Opening<'a> {
 }
 
 enum State<'a> {
+    New(&'a Cipher),
     Gcm(gcm::Segments),
     Cbc { key: &'a cbc::Key, iv: [u8; BLOCK_BYTES], lanes: Cbc },
 }
 
-/// What a step gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// Bytes of the source, from the buffer's beginning.
-    pub bytes: usize,
-    /// Bytes of the sealed file that were taken for them.
-    pub sealed_bytes: usize,
-    /// It was the last.
-    pub is_last: bool,
-}
-
 impl Opening<'_> {
-    /// The next piece, into `buffer` from its beginning. Not called again after the last, or
-    /// after a fault.
+    /// Bytes of the file that [`Opening::open`] takes next, at most [`PIECE_BYTES`]. 0: that was
+    /// all.
+    pub fn next_bytes(&self) -> usize {
+        self.left_bytes.min(PIECE_BYTES as u64) as usize
+    }
+
+    /// Deciphers the next [`Opening::next_bytes`] of the file where they stand, and says which of
+    /// them are the source's. Not called again after a fault.
     ///
     /// # Errors
-    /// [`Stop`]; what is in `buffer` is of no use.
+    /// [`Closed::Sealed`]; what is in `piece` is of no use.
     ///
     /// # Panics
-    /// `buffer` is shorter than [`gcm::SEGMENT_BYTES`].
-    pub fn next(&mut self, source: &mut impl Read, buffer: &mut [u8]) -> Result<Piece, Stop> {
-        assert!(buffer.len() >= gcm::SEGMENT_BYTES, "a segment fits into the buffer");
-        let most = match &self.state {
-            State::Gcm(segments) => segments.next_bytes(),
-            State::Cbc { .. } => buffer.len() / BLOCK_BYTES * BLOCK_BYTES,
-        };
-        let sealed_bytes = usize::try_from(self.left_bytes).map_or(most, |left| left.min(most));
-        let buffer = &mut buffer[..sealed_bytes];
-        source.read_exact(buffer)?;
-        self.left_bytes -= sealed_bytes as u64;
+    /// `piece` has another length.
+    pub fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, Closed> {
+        assert_eq!(piece.len(), self.next_bytes(), "the next piece");
+        self.left_bytes -= piece.len() as u64;
         let is_last = self.left_bytes == 0;
+        let front = self.start(piece).ok_or(Closed::Sealed)?;
+        let sealed = &mut piece[front..];
         let bytes = match &mut self.state {
-            State::Gcm(segments) => segments.open(buffer, is_last),
+            State::Gcm(segments) => segments.open(sealed, is_last),
             State::Cbc { key, iv, lanes } => {
-                lanes.decrypt(key, iv, buffer);
-                if is_last { unpadded(buffer) } else { Some(buffer.len()) }
+                lanes.decrypt(key, iv, sealed);
+                if is_last { unpadded(sealed) } else { Some(sealed.len()) }
+            }
+            State::New(_) => unreachable!("started"),
+        };
+        bytes.map(|bytes| front..front + bytes).ok_or(Closed::Sealed)
+    }
+
+    /// What is said when all opened and is not what was sealed. Of CBC no more than of a wrong
+    /// padding, which it may well be.
+    pub fn other(&self) -> Closed {
+        match self.state {
+            State::Gcm(_) => Closed::Other,
+            State::New(_) | State::Cbc { .. } => Closed::Sealed,
+        }
+    }
+
+    /// Reads what is in front of the first piece: so many bytes.
+    fn start(&mut self, piece: &[u8]) -> Option<usize> {
+        let State::New(cipher) = self.state else { return Some(0) };
+        let (state, front) = match cipher {
+            Cipher::Gcm(key) => {
+                let header = piece.first_chunk()?;
+                (State::Gcm(gcm::Segments::new(key, header)?), header.len())
+            }
+            Cipher::Cbc { key, iv: Some(iv), lanes } => {
+                (State::Cbc { key, iv: *iv, lanes: *lanes }, 0)
+            }
+            Cipher::Cbc { key, iv: None, lanes } => {
+                let iv = *piece.first_chunk()?;
+                (State::Cbc { key, iv, lanes: *lanes }, iv.len())
             }
         };
-        let bytes = bytes.ok_or(Stop::Closed(Closed::Sealed))?;
-        Ok(Piece { bytes, sealed_bytes, is_last })
+        self.state = state;
+        Some(front)
     }
 }
 

@@ -8,8 +8,6 @@
 //! Sources: EVP_EncryptInit(3); RFC 5869 §2 (HKDF). What the forms are: [`super::gcm`], `cbc`.
 //! Does not do: use the lanes, or the library that seals.
 
-use std::io::Read;
-
 use openssl::cipher::{Cipher, CipherRef};
 use openssl::cipher_ctx::CipherCtx;
 use openssl::error::ErrorStack;
@@ -18,18 +16,21 @@ use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
-use super::open::{Closed, Piece, Stop, check_length, form};
+use super::Form;
+use super::open::{Closed, check_length};
 use crate::error::Error;
 use crate::key::Secret;
 
 const BLOCK_BYTES: usize = 16;
 const TAG_BYTES: usize = 16;
-const SEGMENT_BYTES: u64 = 32 * 1024;
-const HEADER_BYTES: u64 = 40;
+/// Bytes of a sealed file that are opened together: a segment of GCM, a slice of CBC.
+const PIECE_BYTES: usize = 32 * 1024;
+/// Room for what a piece becomes, and for a block that OpenSSL had kept back.
+pub const SOURCE_BYTES: usize = PIECE_BYTES + 2 * BLOCK_BYTES;
 
 /// How the files of a folder are opened, by OpenSSL.
 pub struct Opener {
-    form: &'static str,
+    form: &'static Form,
     key: Secret,
     iv: Option<[u8; BLOCK_BYTES]>,
 }
@@ -39,109 +40,125 @@ impl Opener {
     ///
     /// # Errors
     /// As there.
-    pub fn new(form: &str, iv: Option<[u8; BLOCK_BYTES]>, secret: &Secret) -> Result<Self, Error> {
-        Ok(Self { form: self::form(form, iv, secret)?, key: secret.clone(), iv })
+    pub fn new(
+        form: &'static Form,
+        iv: Option<[u8; BLOCK_BYTES]>,
+        secret: &Secret,
+    ) -> Result<Self, Error> {
+        form.takes(iv, secret)?;
+        Ok(Self { form, key: secret.clone(), iv })
     }
 
     /// As [`super::open::Opener::begin`].
     ///
     /// # Errors
     /// As there.
-    pub fn begin(&self, source: &mut impl Read, sealed_bytes: u64) -> Result<Opening, Stop> {
-        let has_prefix = self.form != "gcm" && self.iv.is_none();
-        let prefix_bytes = if has_prefix { BLOCK_BYTES as u64 } else { 0 };
-        check_length(self.form, prefix_bytes, sealed_bytes).map_err(Stop::Closed)?;
+    pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, Closed> {
+        let prefix_bytes = match (self.form.name, self.iv) {
+            ("gcm", _) | (_, Some(_)) => 0,
+            (_, None) => BLOCK_BYTES as u64,
+        };
+        check_length(self.form, prefix_bytes, sealed_bytes)?;
+        let context = CipherCtx::new().map_err(refused)?;
+        Ok(Opening { opener: self, context, nonce: None, number: 0, left_bytes: sealed_bytes })
+    }
+
+    /// Sets the cipher up from what is in front of a file: how many bytes that is, and the front
+    /// of the nonces if there are any.
+    fn start(&self, context: &mut CipherCtx, piece: &[u8]) -> Result<Start, Closed> {
         let key = self.key.bytes();
-        let mut context = CipherCtx::new().map_err(refused)?;
-        if self.form == "gcm" {
-            let mut header = [0; HEADER_BYTES as usize];
-            source.read_exact(&mut header)?;
-            if u64::from(header[0]) != HEADER_BYTES {
-                return Err(Stop::Closed(Closed::Sealed));
+        if self.form.name == "gcm" {
+            let Some((&[length], rest)) = piece.split_first_chunk() else {
+                return Err(Closed::Sealed);
+            };
+            let Some((salt, rest)) = rest.split_first_chunk::<32>() else {
+                return Err(Closed::Sealed);
+            };
+            let front = 1 + salt.len() + 7;
+            if usize::from(length) != front || rest.len() < 7 {
+                return Err(Closed::Sealed);
             }
-            let derived = derived(key, &header[1..33]).map_err(refused)?;
+            let derived = derived(key, salt).map_err(refused)?;
             let cipher = Cipher::aes_256_gcm();
             context.decrypt_init(Some(cipher), Some(&*derived), None).map_err(refused)?;
             let mut nonce = [0; 12];
-            nonce[..7].copy_from_slice(&header[33..]);
-            let left_bytes = sealed_bytes - HEADER_BYTES;
-            let segments = Some(Segments { nonce, next: 0 });
-            return Ok(Opening { context, segments, left_bytes, read: Vec::new() });
+            nonce[..7].copy_from_slice(&rest[..7]);
+            return Ok(Start { front, nonce: Some(nonce) });
         }
-        let mut iv = [0; BLOCK_BYTES];
-        match self.iv {
-            Some(given) => iv = given,
-            None => source.read_exact(&mut iv)?,
-        }
+        let (iv, front) = match self.iv {
+            Some(given) => (given, 0),
+            None => (*piece.first_chunk().ok_or(Closed::Sealed)?, BLOCK_BYTES),
+        };
         context.decrypt_init(Some(cbc(key)), Some(key), Some(&iv)).map_err(refused)?;
-        let left_bytes = sealed_bytes - prefix_bytes;
-        Ok(Opening { context, segments: None, left_bytes, read: Vec::new() })
+        Ok(Start { front, nonce: None })
     }
+}
+
+struct Start {
+    front: usize,
+    nonce: Option<[u8; 12]>,
 }
 
 impl std::fmt::Debug for Opener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opener({} by OpenSSL)", self.form)
+        write!(f, "Opener({} by OpenSSL)", self.form.name)
     }
 }
 
 /// A sealed file in progress.
-pub struct Opening {
+pub struct Opening<'a> {
+    opener: &'a Opener,
     context: CipherCtx,
-    /// For CBC there are none.
-    segments: Option<Segments>,
+    /// For CBC there is none.
+    nonce: Option<[u8; 12]>,
+    /// Of the next piece.
+    number: u64,
     left_bytes: u64,
-    read: Vec<u8>,
 }
 
-struct Segments {
-    nonce: [u8; 12],
-    next: u32,
-}
+impl Opening<'_> {
+    /// As [`super::open::Opening::next_bytes`].
+    pub fn next_bytes(&self) -> usize {
+        self.left_bytes.min(PIECE_BYTES as u64) as usize
+    }
 
-impl Opening {
-    /// As [`super::open::Opening::next`], for any buffer that holds a segment and a block more.
+    /// As [`super::open::Opening::other`].
+    pub fn other(&self) -> Closed {
+        if self.nonce.is_some() { Closed::Other } else { Closed::Sealed }
+    }
+
+    /// Deciphers the next piece into `source`: how many bytes that made.
     ///
     /// # Errors
-    /// As there.
-    pub fn next(&mut self, source: &mut impl Read, buffer: &mut [u8]) -> Result<Piece, Stop> {
-        let most = match &self.segments {
-            Some(Segments { next: 0, .. }) => SEGMENT_BYTES - HEADER_BYTES,
-            _ => SEGMENT_BYTES,
-        };
-        let sealed_bytes = self.left_bytes.min(most) as usize;
-        self.read.resize(SEGMENT_BYTES as usize, 0);
-        source.read_exact(&mut self.read[..sealed_bytes])?;
-        self.left_bytes -= sealed_bytes as u64;
+    /// [`Closed::Sealed`]; what is in `source` is of no use.
+    pub fn open(&mut self, piece: &[u8], source: &mut [u8; SOURCE_BYTES]) -> Result<usize, Closed> {
+        self.left_bytes = self.left_bytes.checked_sub(piece.len() as u64).ok_or(Closed::Sealed)?;
         let is_last = self.left_bytes == 0;
-        let bytes = match &mut self.segments {
-            Some(segments) => {
-                let segment = &self.read[..sealed_bytes];
-                segments.open(&mut self.context, segment, is_last, buffer)
+        let mut sealed = piece;
+        if self.number == 0 {
+            let start = self.opener.start(&mut self.context, piece)?;
+            self.nonce = start.nonce;
+            sealed = &piece[start.front..];
+        }
+        let number = u32::try_from(self.number).ok().filter(|_| self.nonce.is_some());
+        self.number += 1;
+        let context = &mut self.context;
+        let opened = match (&mut self.nonce, number) {
+            (None, _) => decipher(context, sealed, is_last, source),
+            (Some(_), None) => return Err(Closed::Sealed),
+            (Some(nonce), Some(number)) => {
+                nonce[7..11].copy_from_slice(&number.to_be_bytes());
+                nonce[11] = is_last.into();
+                let Some((text, tag)) = sealed.split_last_chunk::<TAG_BYTES>() else {
+                    return Err(Closed::Sealed);
+                };
+                context
+                    .decrypt_init(None, None, Some(nonce))
+                    .and_then(|()| context.set_tag(tag))
+                    .and_then(|()| decipher(context, text, true, source))
             }
-            None => decipher(&mut self.context, &self.read[..sealed_bytes], is_last, buffer),
         };
-        let bytes = bytes.map_err(refused)?;
-        Ok(Piece { bytes, sealed_bytes, is_last })
-    }
-}
-
-impl Segments {
-    fn open(
-        &mut self,
-        context: &mut CipherCtx,
-        segment: &[u8],
-        is_last: bool,
-        buffer: &mut [u8],
-    ) -> Result<usize, ErrorStack> {
-        self.nonce[7..11].copy_from_slice(&self.next.to_be_bytes());
-        self.nonce[11] = is_last.into();
-        // A file has as many as its length allows, which was checked: the number never wraps.
-        self.next = self.next.wrapping_add(1);
-        let (text, tag) = segment.split_at(segment.len() - TAG_BYTES);
-        context.decrypt_init(None, None, Some(&self.nonce))?;
-        context.set_tag(tag)?;
-        decipher(context, text, true, buffer)
+        opened.map_err(refused)
     }
 }
 
@@ -149,11 +166,11 @@ fn decipher(
     context: &mut CipherCtx,
     bytes: &[u8],
     is_last: bool,
-    buffer: &mut [u8],
+    source: &mut [u8],
 ) -> Result<usize, ErrorStack> {
-    let mut deciphered = context.cipher_update(bytes, Some(buffer))?;
+    let mut deciphered = context.cipher_update(bytes, Some(source))?;
     if is_last {
-        deciphered += context.cipher_final(&mut buffer[deciphered..])?;
+        deciphered += context.cipher_final(&mut source[deciphered..])?;
     }
     Ok(deciphered)
 }
@@ -179,6 +196,6 @@ fn derived(key: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, ErrorStack> {
 }
 
 /// OpenSSL says why; nobody shall know ([`Closed::Sealed`]).
-fn refused(_: ErrorStack) -> Stop {
-    Stop::Closed(Closed::Sealed)
+fn refused(_: ErrorStack) -> Closed {
+    Closed::Sealed
 }

@@ -181,6 +181,18 @@ impl<'a> Transfer<'a> {
     /// # Errors
     /// [`Fault::Changed`]; it cannot be read.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
+        let read = self.take(buffer)?;
+        if let Read::Bytes(bytes) = read {
+            self.hash(&buffer[..bytes]);
+        }
+        Ok(read)
+    }
+
+    /// The same without the hash, for a source that is not what the hash is of.
+    ///
+    /// # Errors
+    /// As [`Transfer::read`].
+    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
         let bytes = self.left_bytes().min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..bytes];
         if bytes > 0 && self.fetch(buffer)? == Read::NotReady {
@@ -188,10 +200,14 @@ impl<'a> Transfer<'a> {
         }
         self.offset += bytes as u64;
         self.ahead();
-        let is_last = self.left_bytes() == 0;
-        if is_last {
+        if self.left_bytes() == 0 {
             self.check_source()?;
         }
+        Ok(Read::Bytes(bytes))
+    }
+
+    fn hash(&mut self, buffer: &[u8]) {
+        let is_last = self.left_bytes() == 0;
         stage::enter(Stage::Hash);
         let key = &*self.ground.content_key;
         match &mut self.hash {
@@ -211,7 +227,6 @@ impl<'a> Transfer<'a> {
             }
             Hash::Whole(_) => unreachable!("nothing is read after the last byte"),
         }
-        Ok(Read::Bytes(bytes))
     }
 
     /// Reads all of `buffer` at the offset.

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sealed folder to be read: its form, its files, and what its manifest says of them.
+//!
+//! What the manifest and the folder do not agree on is known before anything is opened: a file
+//! that is missing, was never sealed into it, or has another length.
+//!
+//! Does not do: open files.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+
+use super::open::Closed;
+use super::{Form, is_reserved, place};
+use crate::error::{Error, Fault};
+use crate::key::Secret;
+use crate::manifest::{self, Header, Manifest, Record};
+use crate::tree::{self, Root, Tree};
+
+/// How files are sealed.
+#[derive(Clone, Copy, Debug)]
+pub struct How {
+    /// By what.
+    pub form: &'static Form,
+    /// The IV of all files, when it is in front of none.
+    pub iv: Option<[u8; 16]>,
+}
+
+/// A sealed folder.
+#[derive(Debug)]
+pub(super) struct Sealed {
+    pub(super) path: PathBuf,
+    pub(super) root: Root,
+    pub(super) how: How,
+    /// Without what is this program's own.
+    pub(super) tree: Tree,
+    /// None: sealed by another program, or its manifest is lost.
+    pub(super) known: Option<Manifest>,
+}
+
+/// The tree's files, told apart.
+pub(super) struct Sorted {
+    /// Of each file that was left in the tree; none without a manifest.
+    pub(super) records: Vec<Option<Record>>,
+    /// Those that were not.
+    pub(super) rejected: Vec<CString>,
+    /// What is wrong.
+    pub(super) failed: Vec<Error>,
+}
+
+impl Sealed {
+    /// Looks at it. `named` is what the command line says of its form; the manifest, if there is
+    /// one, must agree.
+    pub(super) fn look(
+        path: &Path,
+        named: Option<How>,
+        secret: &Secret,
+        threads: usize,
+    ) -> Result<Self, Error> {
+        let path = place::real(path)?;
+        let root = Root::open(&path)?;
+        let known = manifest::read(&path, secret)?;
+        let how = how(&path, named, known.as_ref().map(|known| &known.header))?;
+        how.form.takes(how.iv, secret)?;
+        let mut tree = tree::walk(&root, threads);
+        tree.files.retain(|file| !is_reserved(file.path.to_bytes()));
+        Ok(Self { path, root, how, tree, known })
+    }
+
+    /// Leaves in the tree the files that are as they were sealed, and says what is wrong with the
+    /// others.
+    pub(super) fn sorted(&mut self) -> Sorted {
+        let mut failed = std::mem::take(&mut self.tree.refused);
+        let mut rejected = Vec::new();
+        let Some(known) = &mut self.known else {
+            return Sorted { records: vec![None; self.tree.files.len()], rejected, failed };
+        };
+        let mut records = Vec::with_capacity(self.tree.files.len());
+        let root = &self.root;
+        self.tree.files.retain(|file| {
+            let closed = match known.records.remove(file.name()) {
+                None => Closed::Extra,
+                Some(kept) if kept.record.sealed_bytes != file.bytes => Closed::Resized {
+                    found_bytes: file.bytes,
+                    sealed_bytes: kept.record.sealed_bytes,
+                },
+                Some(kept) => {
+                    records.push(Some(kept.record));
+                    return true;
+                }
+            };
+            failed.push(Error::file(&root.shown(&file.path), Fault::Sealed(closed)));
+            rejected.push(file.path.clone());
+            false
+        });
+        let missing = known.records.keys().map(|path| self.path.join(&**path));
+        failed.extend(missing.map(|path| Error::file(&path, Fault::Sealed(Closed::Missing))));
+        Sorted { records, rejected, failed }
+    }
+}
+
+/// The form of a folder, from its manifest or as named.
+fn how(path: &Path, named: Option<How>, header: Option<&Header>) -> Result<How, Error> {
+    let path = path.display();
+    let (header, named) = match (header, named) {
+        (None, Some(named)) => return Ok(named),
+        (None, None) => {
+            return Err(Error::Option {
+                option: "--form",
+                found: format!("none named, and {path} has no {}", manifest::NAME),
+                cure: "write --form, and --iv when no IV is in front of the files".to_owned(),
+            });
+        }
+        (Some(header), named) => (header, named),
+    };
+    let Some(form) = Form::named(&header.form) else {
+        return Err(Error::Option {
+            option: "--form",
+            found: format!("{path} was sealed as {}, which is unknown here", header.form),
+            cure: "take the program that sealed it".to_owned(),
+        });
+    };
+    let how = How { form, iv: header.iv };
+    match named {
+        Some(named)
+            if named.form.name != form.name || (named.iv.is_some() && named.iv != how.iv) =>
+        {
+            Err(Error::Option {
+                option: "--form",
+                found: format!("{path} was sealed otherwise, as {}", form.name),
+                cure: "leave out --form and --iv; the folder says them".to_owned(),
+            })
+        }
+        _ => Ok(how),
+    }
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sealed folder opened into another: every form, tree, modes and times kept.
+//!
+//! The same rules as for sealing: written where nobody looks, named when it is whole, an existing
+//! file replaced only when that is said, one file's failure its own. No byte that was not
+//! authenticated gets a name: GCM says of each segment whether it is what was sealed, and for
+//! every form the hash that the manifest keeps must be that of the whole. It is keyed, so it also
+//! authenticates CBC; only CBC without a manifest is believed for its padding alone.
+//!
+//! A file of CBC is deciphered in parallel within itself, one of GCM segment by segment; the cores
+//! take different files.
+//!
+//! Costs a byte: two copies and the cipher, as sealing, and the hash.
+//! Does not do: go on where an earlier run ended; what is there already is refused, or done again.
+
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use simd::cbc::Key;
+
+use super::open::{Closed, Opener, Opening};
+use super::place::Place;
+pub use super::sealed::How;
+use super::sealed::{Sealed, Sorted};
+use super::transfer::{Ground, Job, Read, Transfer, finish_all};
+use super::{Sync, ending, place};
+use crate::engine::stage::{self, Stage};
+use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
+use crate::error::{Error, Fault};
+use crate::key::{Purpose, Secret};
+use crate::manifest::{Damage, Record};
+use crate::tree::{Root, Tree};
+
+/// What to unseal, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The sealed folder.
+    pub source: PathBuf,
+    /// Where to.
+    pub target: PathBuf,
+    /// How it was sealed; what has a manifest says so itself.
+    pub how: Option<How>,
+    /// The key.
+    pub secret: Secret,
+    /// When it reaches the disk.
+    pub sync: Sync,
+    /// Files that are there are replaced.
+    pub force: bool,
+}
+
+/// What is to be done, and that nobody else does it meanwhile.
+#[derive(Debug)]
+pub struct Plan {
+    options: Options,
+    how: How,
+    place: Place,
+    ground: Ground,
+    tree: Tree,
+    records: Vec<Option<Record>>,
+    failed: Vec<Error>,
+}
+
+/// Looks at source and target and takes the target for this run. `threads` look.
+///
+/// # Errors
+/// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at or
+/// made: nothing was written.
+pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
+    let mut sealed = Sealed::look(&options.source, options.how, &options.secret, threads)?;
+    let Sorted { mut records, mut failed, .. } = sealed.sorted();
+    let place = Place::find(&options.target)?;
+    place.is_apart_from(&sealed.path)?;
+    place.prepare()?;
+    let target = Arc::new(Root::open(place.folder())?);
+    // Some network file systems have no locks; then there is none.
+    if let Err(Errno::WOULDBLOCK) = flock(target.fd(), FlockOperation::NonBlockingLockExclusive) {
+        return Err(Error::file(target.path(), Fault::Manifest(Damage::Busy)));
+    }
+    let Sealed { root, how, mut tree, .. } = sealed;
+    let there = place.look(&target, threads);
+    if place.is_unseen() {
+        place::clear(&target, &there, &Default::default(), &tree);
+    } else if !options.force {
+        let mut kept = records.into_iter();
+        records = Vec::new();
+        tree.files.retain(|file| {
+            let record = kept.next().flatten();
+            let is_there = there.files.contains_key(&file.path);
+            if is_there {
+                failed.push(Error::file(&target.shown(&file.path), Fault::Exists));
+            } else {
+                records.push(record);
+            }
+            !is_there
+        });
+    }
+    let ground = Ground {
+        source: Arc::new(root),
+        target,
+        is_unseen: place.is_unseen(),
+        journal: None,
+        content_key: options.secret.derive(Purpose::Content),
+        sync: options.sync,
+        umask: place::umask(),
+        can_poll: AtomicBool::new(true),
+    };
+    failed.extend(place::make_folders(&ground.target, &tree));
+    Ok(Plan { options, how, place, ground, tree, records, failed })
+}
+
+impl Plan {
+    /// Files that are to be opened.
+    pub fn files(&self) -> u64 {
+        self.tree.files.len() as u64
+    }
+
+    /// Bytes of them, sealed.
+    pub fn bytes(&self) -> u64 {
+        self.tree.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// Unseals.
+    ///
+    /// # Errors
+    /// The run could not begin. What fails of it is in its [`Outcome::failed`].
+    pub fn unseal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+        let Self { options, how, place, ground, mut tree, records, failed } = self;
+        seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+        let opener = Opener::new(how.form, how.iv, &options.secret, settings.cbc)?;
+        let files = std::mem::take(&mut tree.files).into_iter().zip(records);
+        let works = files.map(|(file, record)| One {
+            job: Job { ground: &ground, file, replaces: options.force && !ground.is_unseen },
+            opener: &opener,
+            record,
+        });
+        let mut outcome = engine::run(works.collect(), settings, seen);
+        outcome.failed.extend(failed);
+        outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.sort_by_cached_key(ToString::to_string);
+        Ok(outcome)
+    }
+}
+
+/// A sealed file.
+struct One<'a> {
+    job: Job<'a>,
+    opener: &'a Opener,
+    record: Option<Record>,
+}
+
+impl<'a> Work for One<'a> {
+    type Stream = Unsealing<'a>;
+
+    fn bytes(&self) -> u64 {
+        self.job.file.bytes
+    }
+
+    fn open(self) -> Result<Unsealing<'a>, Error> {
+        let Self { job, opener, record } = self;
+        let path = job.ground.source.shown(&job.file.path);
+        let closed = |closed| Error::file(&path, Fault::Sealed(closed));
+        let opening = opener.begin(job.file.bytes).map_err(closed)?;
+        let hasher = || Box::new(blake3::Hasher::new_keyed(&job.ground.content_key));
+        let expected = record.map(|record| (hasher(), blake3::Hash::from_bytes(record.content)));
+        let transfer = job.open()?;
+        Ok(Unsealing { path, transfer, opening, expected, front: 0 })
+    }
+}
+
+/// A sealed file being opened.
+struct Unsealing<'a> {
+    /// For messages.
+    path: PathBuf,
+    transfer: Transfer<'a>,
+    opening: Opening<'a>,
+    /// The hash that its source had, and what it is as yet.
+    expected: Option<(Box<blake3::Hasher>, blake3::Hash)>,
+    /// Where in the slice the source's bytes begin.
+    front: usize,
+}
+
+impl Unsealing<'_> {
+    /// The source's bytes in a piece.
+    fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, Closed> {
+        stage::enter(Stage::Cipher);
+        let source = self.opening.open(piece)?;
+        if let Some((hasher, expected)) = &mut self.expected {
+            stage::enter(Stage::Hash);
+            hasher.update(&piece[source.clone()]);
+            if self.opening.next_bytes() == 0 && hasher.finalize() != *expected {
+                return Err(self.opening.other());
+            }
+        }
+        Ok(source)
+    }
+}
+
+impl Stream for Unsealing<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let piece = &mut buffer[..self.opening.next_bytes()];
+        let Read::Bytes(sealed_bytes) = self.transfer.take(piece)? else {
+            return Ok(Filled::default());
+        };
+        let source = self.open(piece);
+        let source = source.map_err(|closed| Error::file(&self.path, Fault::Sealed(closed)))?;
+        self.front = source.start;
+        let is_last = self.opening.next_bytes() == 0;
+        Ok(Filled { bytes: source.end, cipher: 0..0, source_bytes: sealed_bytes as u64, is_last })
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        unreachable!("nothing is left to the lanes, which encipher")
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.transfer.write(&bytes[self.front..])
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let mut came = Ok(());
+        Self::finish_all(&mut vec![self], &mut |result| came = result);
+        came
+    }
+
+    fn finish_all(ended: &mut Vec<Self>, came: &mut dyn FnMut(Result<(), Error>)) {
+        finish_all(ended, |stream| stream.transfer, came);
+    }
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether a sealed folder opens to what was sealed, by another implementation than sealed it.
+//!
+//! Every file is opened by OpenSSL ([`super::second`]) and compared with its source byte for byte,
+//! or, without the source, with the hash that the manifest keeps. Files that are missing, extra or
+//! of another length are told too. Nothing is written. Whoever has the source may know at which byte
+//! it differs; without it CBC says no more than that a file does not open.
+//!
+//! Costs a read of every file (and of its source), the cipher, a comparison or a hash.
+//! Does not do: compare modes and times; trust the lanes in anything.
+
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use rustix::fs::{Mode, OFlags};
+use simd::cbc::Key;
+use zeroize::Zeroizing;
+
+use super::open::Closed;
+use super::place;
+use super::sealed::{How, Sealed, Sorted};
+use super::second::{Opener, Opening, SOURCE_BYTES};
+use crate::engine::stage::{self, Stage};
+use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
+use crate::error::{Error, Fault};
+use crate::key::{Purpose, Secret};
+use crate::manifest;
+use crate::tree::{self, Root, Tree};
+
+/// What to verify, and against what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The sealed folder.
+    pub target: PathBuf,
+    /// What it was sealed from. Without it, the manifest says what was in it.
+    pub source: Option<PathBuf>,
+    /// How it was sealed; what has a manifest says so itself.
+    pub how: Option<How>,
+    /// The key.
+    pub secret: Secret,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub struct Plan {
+    options: Options,
+    how: How,
+    root: Root,
+    source: Option<Root>,
+    files: Vec<(tree::File, Against)>,
+    failed: Vec<Error>,
+}
+
+/// What a file is compared with.
+#[derive(Clone, Copy, Debug)]
+enum Against {
+    /// A source of so many bytes.
+    Source(u64),
+    /// The keyed hash of its content.
+    Content([u8; 32]),
+}
+
+/// Looks at the folder, and at its source. `threads` look.
+///
+/// # Errors
+/// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at.
+pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
+    let mut sealed = Sealed::look(&options.target, options.how, &options.secret, threads)?;
+    if options.source.is_none() && sealed.known.is_none() {
+        let found = format!("none, and {} has no {}", sealed.path.display(), manifest::NAME);
+        let cure = "name the folder that was sealed".to_owned();
+        return Err(Error::Option { option: "--source", found, cure });
+    }
+    let Sorted { records, rejected, mut failed } = sealed.sorted();
+    let Sealed { root, how, tree, .. } = sealed;
+    let (source, files) = match &options.source {
+        None => {
+            let against = records.into_iter().flatten();
+            let against = against.map(|record| Against::Content(record.content));
+            (None, tree.files.into_iter().zip(against).collect())
+        }
+        Some(path) => {
+            let source = Root::open(&place::real(path)?)?;
+            let mut sources = tree::walk(&source, threads);
+            failed.append(&mut sources.refused);
+            let files = compared(&root, tree.files, &rejected, sources, &mut failed);
+            (Some(source), files)
+        }
+    };
+    // What neither has is one failure, not two.
+    failed.sort_by_cached_key(ToString::to_string);
+    failed.dedup_by_key(|error| error.to_string());
+    Ok(Plan { options, how, root, source, files, failed })
+}
+
+/// The files that both have. The others fail, but for those that were `rejected` already.
+fn compared(
+    root: &Root,
+    sealed: Vec<tree::File>,
+    rejected: &[CString],
+    sources: Tree,
+    failed: &mut Vec<Error>,
+) -> Vec<(tree::File, Against)> {
+    let mut sources: HashMap<CString, u64> =
+        sources.files.into_iter().map(|file| (file.path, file.bytes)).collect();
+    for path in rejected {
+        sources.remove(path);
+    }
+    let closed = |path: &CString, closed| Error::file(&root.shown(path), Fault::Sealed(closed));
+    let mut files = Vec::with_capacity(sealed.len());
+    for file in sealed {
+        match sources.remove(&file.path) {
+            Some(bytes) => files.push((file, Against::Source(bytes))),
+            None => failed.push(closed(&file.path, Closed::Extra)),
+        }
+    }
+    failed.extend(sources.keys().map(|path| closed(path, Closed::Missing)));
+    files
+}
+
+impl Plan {
+    /// Files that are to be compared.
+    pub fn files(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    /// Bytes of them, sealed.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|(file, _)| file.bytes).sum()
+    }
+
+    /// Compares; what differs is in [`Outcome::failed`].
+    ///
+    /// # Errors
+    /// The run could not begin.
+    pub fn verify(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+        let Self { options, how, root, source, files, failed } = self;
+        seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+        let opener = Opener::new(how.form, how.iv, &options.secret)?;
+        let content_key = options.secret.derive(Purpose::Content);
+        let ground = Ground { root: &root, source: source.as_ref(), opener, content_key };
+        let works = files.into_iter().map(|(file, against)| One { ground: &ground, file, against });
+        let mut outcome = engine::run(works.collect(), settings, seen);
+        outcome.failed.extend(failed);
+        outcome.failed.sort_by_cached_key(ToString::to_string);
+        Ok(outcome)
+    }
+}
+
+/// What all files of a run share.
+struct Ground<'a> {
+    root: &'a Root,
+    source: Option<&'a Root>,
+    opener: Opener,
+    content_key: Zeroizing<[u8; 32]>,
+}
+
+struct One<'a> {
+    ground: &'a Ground<'a>,
+    file: tree::File,
+    against: Against,
+}
+
+impl<'a> Work for One<'a> {
+    type Stream = Verifying<'a>;
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes
+    }
+
+    fn held_bytes(&self) -> usize {
+        2 * SOURCE_BYTES
+    }
+
+    fn open(self) -> Result<Verifying<'a>, Error> {
+        let Self { ground, file, against } = self;
+        let path = ground.root.shown(&file.path);
+        let sealed = open(ground.root, &file)?;
+        let opening = ground.opener.begin(file.bytes);
+        let opening = opening.map_err(|closed| Error::file(&path, Fault::Sealed(closed)))?;
+        let other = match (against, ground.source) {
+            (Against::Source(bytes), Some(source)) => Other::Source {
+                path: source.shown(&file.path),
+                file: open(source, &file)?,
+                bytes,
+                offset: 0,
+                piece: Box::new([0; SOURCE_BYTES]),
+            },
+            (Against::Source(_), None) => unreachable!("compared with a source that is there"),
+            (Against::Content(expected), _) => Other::Content {
+                hasher: Box::new(blake3::Hasher::new_keyed(&ground.content_key)),
+                expected: blake3::Hash::from_bytes(expected),
+            },
+        };
+        let opened = Box::new([0; SOURCE_BYTES]);
+        Ok(Verifying { path, sealed, opening, other, opened })
+    }
+}
+
+fn open(root: &Root, file: &tree::File) -> Result<File, Error> {
+    // What became a pipe since the walk must not make this wait.
+    root.open_below(&file.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
+        .map(File::from)
+        .map_err(|errno| root.error("open", &file.path, errno))
+}
+
+/// A sealed file being compared.
+struct Verifying<'a> {
+    path: PathBuf,
+    sealed: File,
+    opening: Opening<'a>,
+    other: Other,
+    opened: Box<[u8; SOURCE_BYTES]>,
+}
+
+/// What it is compared with.
+enum Other {
+    Source { path: PathBuf, file: File, bytes: u64, offset: u64, piece: Box<[u8; SOURCE_BYTES]> },
+    Content { hasher: Box<blake3::Hasher>, expected: blake3::Hash },
+}
+
+impl Other {
+    /// Compares what comes next.
+    fn compare(&mut self, opened: &[u8], opening: &Opening<'_>) -> Result<Option<Closed>, Error> {
+        let is_last = opening.next_bytes() == 0;
+        match self {
+            Other::Content { hasher, expected } => {
+                hasher.update(opened);
+                let is_other = is_last && hasher.finalize() != *expected;
+                Ok(is_other.then(|| opening.other()))
+            }
+            Other::Source { path, file, bytes, offset, piece } => {
+                let left = usize::try_from(*bytes - *offset).unwrap_or(usize::MAX);
+                let shared = left.min(opened.len());
+                read(file, path, &mut piece[..shared])?;
+                let same = piece[..shared].iter().zip(opened).take_while(|(a, b)| a == b).count();
+                *offset += same as u64;
+                let is_other = same < opened.len() || (is_last && *offset < *bytes);
+                Ok(is_other.then_some(Closed::Differs { offset: *offset }))
+            }
+        }
+    }
+}
+
+/// Reads all of `buffer`.
+fn read(mut file: &File, path: &Path, buffer: &mut [u8]) -> Result<(), Error> {
+    file.read_exact(buffer).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => Error::file(path, Fault::Changed),
+        _ => Error::host("read", path)(error),
+    })
+}
+
+impl Stream for Verifying<'_> {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let piece = &mut buffer[..self.opening.next_bytes()];
+        read(&self.sealed, &self.path, piece)?;
+        stage::enter(Stage::Cipher);
+        let closed = |closed| Error::file(&self.path, Fault::Sealed(closed));
+        let bytes = self.opening.open(piece, &mut self.opened).map_err(closed)?;
+        let is_last = self.opening.next_bytes() == 0;
+        stage::enter(Stage::Hash);
+        match self.other.compare(&self.opened[..bytes], &self.opening)? {
+            Some(other) => Err(closed(other)),
+            // Nothing is to be written.
+            None => {
+                Ok(Filled { bytes: 0, cipher: 0..0, source_bytes: piece.len() as u64, is_last })
+            }
+        }
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        unreachable!("the lanes have no part in this")
+    }
+
+    fn drain(&mut self, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
