@@ -12,9 +12,9 @@ mod lab;
 mod load;
 mod paths;
 mod play;
-#[expect(dead_code, reason = "until the first form is there")]
 mod seal;
 mod serve;
+mod unseal;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -45,6 +45,8 @@ enum Verb {
     Load(load::Options),
     /// Encrypts a library file by file, at the throughput of the cipher unit.
     Seal(seal::Options),
+    /// Opens what was sealed.
+    Unseal(unseal::Options),
     /// Measures this machine: paths, batch, sessions, cold; compares measurements.
     Lab(lab::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
@@ -69,6 +71,7 @@ fn main() -> ExitCode {
         Verb::Paths(options) => paths::run(options),
         Verb::Load(options) => load::run(options),
         Verb::Seal(options) => seal::run(options),
+        Verb::Unseal(options) => unseal::run(options),
         Verb::Lab(options) => lab::run(options),
         Verb::Demo(options) => demo::run(options),
     }

@@ -9,13 +9,14 @@
 //! terminal; that is an error.
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use seal::Error;
+use seal::folder::Form;
 use seal::key::file::{self, Exposed};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
+use seal::{Error, manifest};
 use zeroize::Zeroizing;
 
 /// Where the key comes from; with none of these a passphrase is asked for on the terminal.
@@ -105,6 +106,17 @@ impl Keys {
             return Secret::from_hex(digits.as_bytes(), Origin::new("--key", "")).map(Key::Key);
         }
         prompted(ask).map(Key::Passphrase)
+    }
+
+    /// The key of a folder that is sealed. What makes a passphrase the key is in its manifest;
+    /// without one, `form` says how long the key is.
+    pub(crate) fn of_folder(&self, folder: &Path, form: Option<&Form>) -> Result<Secret, Error> {
+        let header = manifest::header(folder)?;
+        let form = header.as_ref().map_or(form, |header| Form::named(&header.form));
+        // Of a form that is not known here, that will be said, and not that a key has no such form.
+        let key_bytes = form.map_or(32, |form| form.key_bytes);
+        let stretch = header.and_then(|header| header.stretch);
+        self.read(Ask::Once)?.secret(stretch.as_ref(), key_bytes)
     }
 }
 

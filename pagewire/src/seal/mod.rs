@@ -8,10 +8,11 @@
 //!
 //! Does not do: anything to a file; the crate `seal` does.
 
-mod failures;
+pub(crate) mod failures;
 pub(crate) mod keys;
 mod progress;
 mod summary;
+mod verify;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -32,10 +33,15 @@ pub(crate) struct Options {
 
 /// The forms, one file and one line each.
 #[derive(Subcommand)]
-enum Form {}
+enum Form {
+    /// Opens what was sealed by another implementation and compares it.
+    Verify(verify::Options),
+}
 
 pub(crate) fn run(options: Options) -> ExitCode {
-    match options.form {}
+    match options.form {
+        Form::Verify(options) => verify::run(options),
+    }
 }
 
 /// How to run, whatever the form.

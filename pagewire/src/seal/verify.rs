@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire seal verify`: a sealed folder opened by OpenSSL and compared with what was sealed.
+//!
+//! Does not do: change anything.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use seal::Error;
+use seal::folder::verify;
+
+use super::keys::Keys;
+use super::{Running, Total, failures};
+use crate::unseal::Named;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The sealed folder.
+    target: PathBuf,
+    /// The folder that was sealed, compared byte for byte; else the manifest's hashes are.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<PathBuf>,
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    running: Running,
+}
+
+pub(super) fn run(options: Options) -> ExitCode {
+    let running = &options.running;
+    let settings = running.settings();
+    let planned = options.planned(settings.threads);
+    let plan = match planned {
+        Ok(plan) => plan,
+        Err(error) => return failures::list(&[error]),
+    };
+    let total = Total { bytes: plan.bytes(), files: plan.files() };
+    running.run(|| total, |seen| plan.verify(&settings, seen).map(|outcome| outcome.failed))
+}
+
+impl Options {
+    fn planned(&self, threads: usize) -> Result<verify::Plan, Error> {
+        let how = self.named.how()?;
+        let secret = self.keys.of_folder(&self.target, how.map(|how| how.form))?;
+        let (target, source) = (self.target.clone(), self.source.clone());
+        verify::plan(verify::Options { target, source, how, secret }, threads)
+    }
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire unseal`: opens what was sealed; a form of protection is a line in [`What`].
+//!
+//! Exit status as for `seal`: 0 all done, 1 some failed and the others are done, 2 a wrong option.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use seal::Error;
+use seal::folder::unseal::{self, How};
+use seal::folder::{FORMS, Form, Sync};
+
+use crate::seal::keys::{self, Keys};
+use crate::seal::{Running, Total, failures};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What was sealed, one line each.
+#[derive(Subcommand)]
+enum What {
+    /// A folder of files: tree, modes and times are kept.
+    Folder(Folder),
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    match options.what {
+        What::Folder(options) => folder(&options),
+    }
+}
+
+/// How a folder was sealed, where no manifest in it says so.
+#[derive(Args)]
+pub(crate) struct Named {
+    /// How it was sealed, when no .pagewire-seal in it says so.
+    #[arg(long, value_name = "FORM", value_parser = form_names())]
+    form: Option<String>,
+    /// The IV of all files as 32 hex digits, when it is in front of none (openssl enc -iv).
+    #[arg(long, value_name = "HEX", value_parser = keys::iv, requires = "form")]
+    iv: Option<[u8; 16]>,
+}
+
+fn form_names() -> clap::builder::PossibleValuesParser {
+    FORMS.iter().map(|form| form.name).collect::<Vec<_>>().into()
+}
+
+impl Named {
+    pub(crate) fn how(&self) -> Result<Option<How>, Error> {
+        let Some(name) = &self.form else { return Ok(None) };
+        let form = Form::named(name).ok_or_else(|| Error::Option {
+            option: "--form",
+            found: format!("{name}: no form of a folder"),
+            cure: "write one that --help lists".to_owned(),
+        })?;
+        Ok(Some(How { form, iv: self.iv }))
+    }
+}
+
+#[derive(Args)]
+struct Folder {
+    /// The sealed folder.
+    source: PathBuf,
+    /// Where to; a new folder appears when all that opens is in it.
+    target: PathBuf,
+    /// Replaces files that are there.
+    #[arg(long)]
+    force: bool,
+    /// What reaches the disk when: all at the end, each file before its name, or when the kernel
+    /// likes.
+    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
+    sync: String,
+    #[command(flatten)]
+    named: Named,
+    #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    running: Running,
+}
+
+fn folder(options: &Folder) -> ExitCode {
+    let settings = options.running.settings();
+    let plan = match options.planned(settings.threads) {
+        Ok(plan) => plan,
+        Err(error) => return failures::list(&[error]),
+    };
+    let total = Total { bytes: plan.bytes(), files: plan.files() };
+    options.running.run(|| total, |seen| plan.unseal(&settings, seen).map(|outcome| outcome.failed))
+}
+
+impl Folder {
+    fn planned(&self, threads: usize) -> Result<unseal::Plan, Error> {
+        let how = self.named.how()?;
+        let secret = self.keys.of_folder(&self.source, how.map(|how| how.form))?;
+        let sync = match self.sync.as_str() {
+            "each" => Sync::Each,
+            "none" => Sync::None,
+            _ => Sync::End,
+        };
+        let options = unseal::Options {
+            source: self.source.clone(),
+            target: self.target.clone(),
+            how,
+            secret,
+            sync,
+            force: self.force,
+        };
+        unseal::plan(options, threads)
+    }
+}
