@@ -22,6 +22,7 @@ mod rtcp;
 mod rtp;
 mod rtsp;
 mod ts;
+mod unseal;
 
 /// All targets. A new one is a file, its `mod` and its line here.
 static TARGETS: &[Target] = &[
@@ -32,6 +33,7 @@ static TARGETS: &[Target] = &[
     rtp::TARGET,
     ts::TARGET,
     plan::TARGET,
+    unseal::TARGET,
 ];
 
 /// One thing that reads bytes from outside.
