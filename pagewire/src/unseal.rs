@@ -82,13 +82,16 @@ struct Folder {
 }
 
 fn folder(options: &Folder) -> ExitCode {
-    let settings = options.running.settings();
-    let plan = match options.planned(settings.threads) {
-        Ok(plan) => plan,
+    let planned = options
+        .running
+        .settings()
+        .and_then(|settings| Ok((options.planned(settings.threads)?, settings)));
+    let (plan, settings) = match planned {
+        Ok(planned) => planned,
         Err(error) => return failures::list(&[error]),
     };
     let total = Total { bytes: plan.bytes(), files: plan.files() };
-    options.running.run(|| total, |seen| plan.unseal(&settings, seen).map(|outcome| outcome.failed))
+    options.running.run(|| total, |seen| plan.unseal(&settings, seen))
 }
 
 impl Folder {

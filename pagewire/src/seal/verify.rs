@@ -31,14 +31,14 @@ pub(crate) struct Options {
 
 pub(super) fn run(options: Options) -> ExitCode {
     let running = &options.running;
-    let settings = running.settings();
-    let planned = options.planned(settings.threads);
-    let plan = match planned {
-        Ok(plan) => plan,
+    let planned =
+        running.settings().and_then(|settings| Ok((options.planned(settings.threads)?, settings)));
+    let (plan, settings) = match planned {
+        Ok(planned) => planned,
         Err(error) => return failures::list(&[error]),
     };
     let total = Total { bytes: plan.bytes(), files: plan.files() };
-    running.run(|| total, |seen| plan.verify(&settings, seen).map(|outcome| outcome.failed))
+    running.run(|| total, |seen| plan.verify(&settings, seen))
 }
 
 impl Options {
