@@ -9,10 +9,11 @@ use core::arch::x86_64::*;
 
 use super::{Lanes, Ranges, Words, body};
 
-/// Two 64-bit lanes.
+/// Two 64-bit lanes: `all` sums whole words modulo 2^64, `high` their upper halves. The sum of the
+/// lower halves, less than 2^64, is what `all` has more than 2^32 × `high`: no register is masked.
 #[derive(Clone, Copy)]
-struct Xmm {
-    low: __m128i,
+pub(crate) struct Xmm {
+    all: __m128i,
     high: __m128i,
 }
 
@@ -22,7 +23,7 @@ impl Lanes for Xmm {
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: SSE2, by the caller.
-        unsafe { Self { low: _mm_setzero_si128(), high: _mm_setzero_si128() } }
+        unsafe { Self { all: _mm_setzero_si128(), high: _mm_setzero_si128() } }
     }
 
     #[inline(always)]
@@ -30,9 +31,8 @@ impl Lanes for Xmm {
         // SAFETY: SSE2 and 16 bytes to load from any address, by the caller.
         unsafe {
             let words = _mm_loadu_si128(chunk.as_ptr().cast());
-            let low_half = _mm_set1_epi64x(0xffff_ffff);
             Self {
-                low: _mm_add_epi64(self.low, _mm_and_si128(words, low_half)),
+                all: _mm_add_epi64(self.all, words),
                 high: _mm_add_epi64(self.high, _mm_srli_epi64::<32>(words)),
             }
         }
@@ -43,7 +43,7 @@ impl Lanes for Xmm {
         // SAFETY: SSE2, by the caller.
         unsafe {
             let total = Words { low: 0, high: 0 }.plus_all(rest).total();
-            Self { low: _mm_add_epi64(self.low, _mm_set_epi64x(0, total as i64)), ..self }
+            Self { all: _mm_add_epi64(self.all, _mm_set_epi64x(0, total as i64)), ..self }
         }
     }
 
@@ -51,17 +51,29 @@ impl Lanes for Xmm {
     unsafe fn total(self) -> u64 {
         // SAFETY: SSE2, by the caller.
         unsafe {
-            let both = _mm_add_epi64(self.low, self.high);
-            let upper = _mm_unpackhi_epi64(both, both);
-            _mm_cvtsi128_si64(_mm_add_epi64(both, upper)) as u64
+            let low = _mm_sub_epi64(self.all, _mm_slli_epi64::<32>(self.high));
+            of_lanes(_mm_add_epi64(low, self.high))
         }
+    }
+}
+
+/// The sum of both lanes.
+///
+/// # Safety
+/// The processor has SSE2.
+#[inline(always)]
+unsafe fn of_lanes(both: __m128i) -> u64 {
+    // SAFETY: SSE2, by the caller.
+    unsafe {
+        let upper = _mm_unpackhi_epi64(both, both);
+        _mm_cvtsi128_si64(_mm_add_epi64(both, upper)) as u64
     }
 }
 
 /// Four 64-bit lanes.
 #[derive(Clone, Copy)]
-struct Ymm {
-    low: __m256i,
+pub(crate) struct Ymm {
+    all: __m256i,
     high: __m256i,
 }
 
@@ -71,7 +83,7 @@ impl Lanes for Ymm {
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: AVX2, by the caller.
-        unsafe { Self { low: _mm256_setzero_si256(), high: _mm256_setzero_si256() } }
+        unsafe { Self { all: _mm256_setzero_si256(), high: _mm256_setzero_si256() } }
     }
 
     #[inline(always)]
@@ -79,9 +91,8 @@ impl Lanes for Ymm {
         // SAFETY: AVX2 and 32 bytes to load from any address, by the caller.
         unsafe {
             let words = _mm256_loadu_si256(chunk.as_ptr().cast());
-            let low_half = _mm256_set1_epi64x(0xffff_ffff);
             Self {
-                low: _mm256_add_epi64(self.low, _mm256_and_si256(words, low_half)),
+                all: _mm256_add_epi64(self.all, words),
                 high: _mm256_add_epi64(self.high, _mm256_srli_epi64::<32>(words)),
             }
         }
@@ -93,7 +104,7 @@ impl Lanes for Ymm {
         unsafe {
             let total = Words { low: 0, high: 0 }.plus_all(rest).total();
             let lane = _mm256_set_epi64x(0, 0, 0, total as i64);
-            Self { low: _mm256_add_epi64(self.low, lane), ..self }
+            Self { all: _mm256_add_epi64(self.all, lane), ..self }
         }
     }
 
@@ -101,18 +112,18 @@ impl Lanes for Ymm {
     unsafe fn total(self) -> u64 {
         // SAFETY: AVX2, by the caller.
         unsafe {
-            let both = _mm256_add_epi64(self.low, self.high);
-            let low = _mm256_castsi256_si128(both);
-            let high = _mm256_extracti128_si256::<1>(both);
-            Xmm { low, high }.total()
+            let low = _mm256_sub_epi64(self.all, _mm256_slli_epi64::<32>(self.high));
+            let both = _mm256_add_epi64(low, self.high);
+            let upper = _mm256_extracti128_si256::<1>(both);
+            of_lanes(_mm_add_epi64(_mm256_castsi256_si128(both), upper))
         }
     }
 }
 
 /// Eight 64-bit lanes.
 #[derive(Clone, Copy)]
-struct Zmm {
-    low: __m512i,
+pub(crate) struct Zmm {
+    all: __m512i,
     high: __m512i,
 }
 
@@ -121,9 +132,8 @@ impl Zmm {
     unsafe fn plus(self, words: __m512i) -> Self {
         // SAFETY: AVX-512 F, by the caller.
         unsafe {
-            let low_half = _mm512_set1_epi64(0xffff_ffff);
             Self {
-                low: _mm512_add_epi64(self.low, _mm512_and_si512(words, low_half)),
+                all: _mm512_add_epi64(self.all, words),
                 high: _mm512_add_epi64(self.high, _mm512_srli_epi64::<32>(words)),
             }
         }
@@ -136,7 +146,7 @@ impl Lanes for Zmm {
     #[inline(always)]
     unsafe fn zero() -> Self {
         // SAFETY: AVX-512 F, by the caller.
-        unsafe { Self { low: _mm512_setzero_si512(), high: _mm512_setzero_si512() } }
+        unsafe { Self { all: _mm512_setzero_si512(), high: _mm512_setzero_si512() } }
     }
 
     #[inline(always)]
@@ -156,7 +166,10 @@ impl Lanes for Zmm {
     #[inline(always)]
     unsafe fn total(self) -> u64 {
         // SAFETY: AVX-512 F, by the caller.
-        unsafe { _mm512_reduce_add_epi64(_mm512_add_epi64(self.low, self.high)) as u64 }
+        unsafe {
+            let low = _mm512_sub_epi64(self.all, _mm512_slli_epi64::<32>(self.high));
+            _mm512_reduce_add_epi64(_mm512_add_epi64(low, self.high)) as u64
+        }
     }
 }
 
