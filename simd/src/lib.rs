@@ -14,6 +14,7 @@
 
 pub mod cbc;
 pub mod checksum;
+pub mod copy;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
@@ -21,6 +22,7 @@ mod variant;
 
 pub use cbc::Cbc;
 pub use checksum::Checksum;
+pub use copy::Copier;
 pub use stamp::Stamp;
 pub use variant::Dropped;
 
@@ -31,9 +33,11 @@ pub struct Kernels {
     pub cbc: Cbc,
     /// Ones' complement sums of many ranges.
     pub checksum: Checksum,
+    /// Copies, with or without a sum.
+    pub copy: Copier,
     /// Ethernet, IPv4, UDP and RTP headers of many frames.
     pub stamp: Stamp,
-    dropped: [Option<Dropped>; 3],
+    dropped: [Option<Dropped>; 4],
 }
 
 impl Kernels {
@@ -42,9 +46,10 @@ impl Kernels {
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
+        let (copy, copy_dropped) = Copier::choose();
         let (stamp, stamp_dropped) = Stamp::choose();
-        let dropped = [cbc_dropped, checksum_dropped, stamp_dropped];
-        Self { cbc, checksum, stamp, dropped }
+        let dropped = [cbc_dropped, checksum_dropped, copy_dropped, stamp_dropped];
+        Self { cbc, checksum, copy, stamp, dropped }
     }
 
     /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
@@ -64,9 +69,11 @@ mod tests {
         assert_eq!(kernels.dropped().count(), 0, "{:?}", kernels.dropped().next());
         assert_eq!(kernels.cbc.name(), Cbc::all().last().unwrap().name());
         assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
+        assert_eq!(kernels.copy.name(), Copier::all().last().unwrap().name());
         assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
         assert_eq!(Cbc::all().next().unwrap().name(), "portable");
         assert_eq!(Checksum::all().next().unwrap().name(), "portable");
+        assert_eq!(Copier::all().next().unwrap().name(), "portable");
         assert_eq!(Stamp::all().next().unwrap().name(), "portable");
     }
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The published routines in x86-64's instructions.
+//!
+//! In assembly because a compiler would make of them what they are compared with.
+//!
+//! Sources: Intel's manual, volume 2 (movdqu, rep movs).
+//!
+//! What it does not do: check anything; [`super::Routine::copy`] does.
+
+use core::arch::asm;
+
+/// # Safety
+/// `bytes` bytes can be read and written and do not overlap.
+pub(super) unsafe fn published_sse(source: *const u8, target: *mut u8, bytes: usize) {
+    macro_rules! moves {
+        ($($at:literal)*) => {
+            concat!($(
+                "movdqu xmm0, [rsi + ", $at, "]\n",
+                "movdqu [rdi + ", $at, "], xmm0\n",
+            )*)
+        };
+    }
+    // SAFETY: by the caller; 512 bytes a step while there are as many, then the rest. The direction
+    // flag is clear, as the ABI has it.
+    unsafe {
+        asm!(
+            "cmp rcx, 512",
+            "jb 3f",
+            "2:",
+            moves!(0 16 32 48 64 80 96 112 128 144 160 176 192 208 224 240),
+            moves!(256 272 288 304 320 336 352 368 384 400 416 432 448 464 480 496),
+            "add rsi, 512",
+            "add rdi, 512",
+            "sub rcx, 512",
+            "cmp rcx, 512",
+            "jae 2b",
+            "3:",
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") source => _,
+            inout("rdi") target => _,
+            out("xmm0") _,
+            options(nostack),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`published_sse`].
+pub(super) unsafe fn rep_movsb(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: by the caller; the direction flag as above.
+    unsafe {
+        asm!(
+            "rep movsb",
+            inout("rcx") bytes => _,
+            inout("rsi") source => _,
+            inout("rdi") target => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+/// # Safety
+/// As for [`published_sse`].
+pub(super) unsafe fn rep_movsq(source: *const u8, target: *mut u8, bytes: usize) {
+    // SAFETY: by the caller; the direction flag as above.
+    unsafe {
+        asm!(
+            "rep movsq",
+            "mov ecx, {rest:e}",
+            "rep movsb",
+            rest = in(reg) bytes % 8,
+            inout("rcx") bytes / 8 => _,
+            inout("rsi") source => _,
+            inout("rdi") target => _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
