@@ -15,6 +15,7 @@
 use std::sync::OnceLock;
 
 mod http;
+mod manifest;
 mod pieces;
 mod plan;
 mod reply;
@@ -34,6 +35,7 @@ static TARGETS: &[Target] = &[
     ts::TARGET,
     plan::TARGET,
     unseal::TARGET,
+    manifest::TARGET,
 ];
 
 /// One thing that reads bytes from outside.

@@ -9,6 +9,7 @@
 //! Does not do: anything to a file; the crate `seal` does.
 
 pub(crate) mod failures;
+mod folder;
 pub(crate) mod keys;
 mod progress;
 mod summary;
@@ -34,12 +35,15 @@ pub(crate) struct Options {
 /// The forms, one file and one line each.
 #[derive(Subcommand)]
 enum Form {
+    /// Every file below a folder enciphered into another, tree, modes and times kept.
+    Folder(folder::Options),
     /// Opens what was sealed by another implementation and compares it.
     Verify(verify::Options),
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.form {
+        Form::Folder(options) => folder::run(options),
         Form::Verify(options) => verify::run(options),
     }
 }

@@ -173,7 +173,7 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
     let cpu = outcome::cpu_time();
     let threads = settings.threads.clamp(1, works.len().max(1));
     let held_bytes = (settings.memory_bytes / threads).saturating_sub(WORKER_BYTES);
-    let queue = Queue::new(works, threads, held_bytes);
+    let queue = Queue::new(works, threads, streams_max(threads), held_bytes);
     let reports: Vec<_> = std::thread::scope(|scope| {
         let work = || worker::work(&queue, settings.cbc, seen);
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
@@ -189,6 +189,15 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
     outcome.wall = began.elapsed();
     outcome.cpu = outcome::cpu_time().saturating_sub(cpu);
     outcome
+}
+
+/// Streams that a worker may have open: as many as there are descriptors for, two each, and some
+/// left for the rest of the program.
+fn streams_max(threads: usize) -> usize {
+    const OTHERS: u64 = 128;
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let streams = limit.unwrap_or(u64::MAX).saturating_sub(OTHERS) / (2 * threads as u64);
+    streams.clamp(1, STREAMS_MAX as u64) as usize
 }
 
 #[cfg(test)]

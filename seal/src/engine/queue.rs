@@ -7,13 +7,14 @@
 use std::cmp::Reverse;
 use std::sync::Mutex;
 
-use super::{ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, SLICE_BYTES_MIN, STREAMS_MAX, Work};
+use super::{ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, SLICE_BYTES_MIN, Work};
 
 /// Shared by all workers.
 pub(super) struct Queue<W> {
     /// Smallest first, as they are taken from the end.
     works: Mutex<Vec<W>>,
     threads: usize,
+    streams_max: usize,
     /// What streams of one worker may hold together.
     held_bytes_max: usize,
 }
@@ -27,22 +28,30 @@ pub(super) struct Load {
 }
 
 impl<W: Work> Queue<W> {
-    pub(super) fn new(mut works: Vec<W>, threads: usize, held_bytes_max: usize) -> Self {
+    pub(super) fn new(
+        mut works: Vec<W>,
+        threads: usize,
+        streams_max: usize,
+        held_bytes_max: usize,
+    ) -> Self {
         // Stable both ways: works of one size keep the order they came in.
         works.sort_by_key(|work| Reverse(work.bytes()));
         works.reverse();
-        Self { works: Mutex::new(works), threads, held_bytes_max }
+        Self { works: Mutex::new(works), threads, streams_max, held_bytes_max }
     }
 
     /// Takes what fits beside `load` and adds it there. A work that holds more than there is memory
     /// for is taken alone.
     pub(super) fn take(&self, load: &mut Load, taken: &mut Vec<W>) {
-        if load.streams >= STREAMS_MAX || load.slice_bytes >= ROUND_BYTES {
+        if load.streams >= self.streams_max || load.slice_bytes >= ROUND_BYTES {
             return;
         }
         let mut works = self.works.lock().expect("no worker panicked");
         let share = works.len().div_ceil(self.threads);
-        while taken.len() < share && load.streams < STREAMS_MAX && load.slice_bytes < ROUND_BYTES {
+        while taken.len() < share
+            && load.streams < self.streams_max
+            && load.slice_bytes < ROUND_BYTES
+        {
             let Some(work) = works.last() else { break };
             let held_bytes = load.held_bytes.saturating_add(work.held_bytes());
             if held_bytes > self.held_bytes_max && load.streams > 0 {

@@ -198,7 +198,7 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
         out: &out,
     };
     let taken = |held_bytes: usize| {
-        let queue = Queue::new((0..9).map(|_| work(held_bytes)).collect(), 1, 4096);
+        let queue = Queue::new((0..9).map(|_| work(held_bytes)).collect(), 1, STREAMS_MAX, 4096);
         let mut taken = Vec::new();
         queue.take(&mut queue::Load::default(), &mut taken);
         taken.len()

@@ -24,7 +24,7 @@ mod transfer;
 pub mod unseal;
 pub mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -156,15 +156,15 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let place = Place::find(&options.target)?;
     place.is_apart_from(&source)?;
     let source = Root::open(&source)?;
+    if let Some(header) = manifest::header(place.folder())? {
+        fits(&header, &options)?;
+    }
     place.prepare()?;
     let target = Arc::new(Root::open(place.folder())?);
     let mut journal = Journal::open(place.folder(), &options.secret)?;
     let known = manifest::read(place.folder(), &options.secret)?;
     match &known {
-        Some(known) => {
-            fits(&known.header, &options)?;
-            journal.resume(known.good_bytes, options.sync == Sync::Each)?;
-        }
+        Some(known) => journal.resume(known.good_bytes, options.sync == Sync::Each)?,
         None => {
             let stretch = options.stretch;
             let header = Header::new(form.name, options.iv, stretch, &options.secret)?;
@@ -192,6 +192,15 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     failed.extend(place::make_folders(&ground.target, &tree));
     let skipped = sorted.kept.len() as u64;
     Ok(Plan { options, place, ground, tree, replaces: sorted.replaces, failed, skipped })
+}
+
+/// How an earlier run sealed into `target`, also one that did not come to its end: what makes a key
+/// of a passphrase is there.
+///
+/// # Errors
+/// The target cannot be looked at, or its journal is none.
+pub fn header(target: &Path) -> Result<Option<Header>, Error> {
+    manifest::header(Place::find(target)?.folder())
 }
 
 /// Whether an earlier run sealed the folder the way this one is to.

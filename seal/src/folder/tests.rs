@@ -5,7 +5,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use zeroize::Zeroizing;
@@ -328,6 +327,8 @@ fn what_cannot_be_meant_is_refused_before_anything_is_touched() {
     let other = Secret::new(other, Origin::new("--key-file", "other.key")).unwrap();
     let wrong = refusal(Options { secret: other, ..options.clone() });
     assert!(wrong.contains("other.key") && wrong.contains("was sealed with"), "{wrong}");
+    let form = refusal(folders.options("aes-128-cbc", None));
+    assert!(form.contains("--form") && form.contains("was sealed as aes-256-cbc"), "{form}");
     let iv = refusal(Options { iv: Some(IV), ..options.clone() });
     assert!(iv.contains("--iv") && iv.contains("a random one for each file"), "{iv}");
     assert_eq!(fs::read(options.target.join(manifest::NAME)).unwrap(), before);

@@ -149,6 +149,11 @@ fn check(object: &[u8], key: &[u8; 32]) -> [u8; CHECK_DIGITS] {
     digits
 }
 
+/// A whole line that says `object`, whatever that is, with its check.
+pub fn checked_line(object: &[u8], key: &[u8; 32]) -> Vec<u8> {
+    [&check(object, key)[..], b" ", object, b"\n"].concat()
+}
+
 /// What a line says, when its check is right.
 pub(super) fn checked(line: &[u8], key: &[u8; 32]) -> Option<Line> {
     let (digits, object) = split(line)?;

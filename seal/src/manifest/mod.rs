@@ -30,7 +30,7 @@ use crate::key::passphrase::Stretch;
 use crate::key::{self, Purpose, Secret};
 
 pub use journal::Journal;
-pub use line::{Line, Run};
+pub use line::{Line, Run, checked_line};
 
 /// Name of the journal in the sealed folder. Hidden, so it is never served.
 pub const NAME: &str = ".pagewire-seal";

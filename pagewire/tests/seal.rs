@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire seal folder` as a program: killed at any moment, on a full disk, stopped; and its
+//! files opened by `openssl enc`.
+//!
+//! The moments of the kills are random; the seed is printed. Nothing here asserts that something is
+//! fast. Takes about half a minute.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+const JOURNAL: &str = ".pagewire-seal";
+const IV: &str = "303132333435363738396162636465ff";
+const KILLS: usize = 20;
+
+/// A source to be sealed, and room beside it.
+struct Place {
+    folder: tempfile::TempDir,
+    key: String,
+}
+
+impl Place {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let key: String = (0..32).map(|byte| format!("{:02x}", byte * 7)).collect();
+        fs::write(folder.path().join("key"), &key).unwrap();
+        fs::create_dir_all(folder.path().join("source/deep/er")).unwrap();
+        Self { folder, key }
+    }
+
+    /// Small files and large ones: what takes long enough to be killed in.
+    fn library() -> Self {
+        let place = Self::new();
+        for number in 0..400 {
+            place.put(&format!("deep/small {number}"), number * 11);
+        }
+        for number in 0..24 {
+            place.put(&format!("deep/er/large {number}"), 1_000_000 + number * 77_777);
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn put(&self, name: &str, bytes: usize) {
+        let noise: Vec<u8> = (0..bytes).map(|at| (at * at / 3 + at / 5 + bytes) as u8).collect();
+        fs::write(self.path("source").join(name), noise).unwrap();
+    }
+
+    fn seal(&self, target: &str, options: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(["seal", "folder"]).arg(self.path("source")).arg(self.path(target));
+        command.arg("--key-file").arg(self.path("key")).args(options);
+        command.env("HOME", self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    /// Seals and is done with all.
+    fn sealed(&self, target: &str, options: &[&str]) {
+        let output = self.seal(target, options).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    }
+
+    /// Nothing unfinished is left, but for what is named `except`.
+    fn assert_clean(&self) {
+        let left: Vec<_> = contents(self.folder.path())
+            .into_keys()
+            .filter(|name| name.contains("unfin"))
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Every file below a folder but its journal.
+fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut contents = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in fs::read_dir(&next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().unwrap() != JOURNAL {
+                let name = path.strip_prefix(folder).unwrap().to_str().unwrap().to_owned();
+                contents.insert(name, fs::read(path).unwrap());
+            }
+        }
+    }
+    contents
+}
+
+/// A file as `openssl enc -d` opens it; `None` where there is no openssl.
+fn opened(cipher: &str, key: &str, iv: &str, sealed: &[u8]) -> Option<Vec<u8>> {
+    use std::io::Write;
+    let mut openssl = Command::new("openssl")
+        .args(["enc", "-d", &format!("-{cipher}"), "-K", key, "-iv", iv])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let mut stdin = openssl.stdin.take().unwrap();
+    let bytes = sealed.to_vec();
+    let writer = std::thread::spawn(move || stdin.write_all(&bytes));
+    let output = openssl.wait_with_output().unwrap();
+    writer.join().unwrap().unwrap();
+    assert!(output.status.success(), "openssl enc -d {cipher}");
+    Some(output.stdout)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Random enough for moments.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Self {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        println!("seed {}", now.as_nanos() as u64);
+        Self(now.as_nanos() as u64 | 1)
+    }
+
+    fn below(&mut self, bound: Duration) -> Duration {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        bound.mul_f64((self.0 >> 11) as f64 / (1_u64 << 53) as f64)
+    }
+}
+
+#[test]
+fn killed_at_any_moment_and_run_again_it_gives_the_bytes_of_an_undisturbed_run() {
+    let place = Place::library();
+    let options = ["--iv", IV, "--sync", "none"];
+    place.sealed("warm", &options);
+    let began = Instant::now();
+    place.sealed("undisturbed", &options);
+    let whole = began.elapsed();
+    let right = contents(&place.path("undisturbed"));
+    let mut dice = Dice::new();
+    let mut half = 0;
+    for kill in 0..KILLS {
+        // Into a folder that appears as a whole, and into one that is there.
+        let target = format!("target {kill}");
+        let is_there = kill % 2 == 1;
+        if is_there {
+            fs::create_dir(place.path(&target)).unwrap();
+        }
+        // Now and then more than once before it may end.
+        for _ in 0..=kill % 3 {
+            let mut run = place.seal(&target, &options).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(dice.below(whole));
+            run.kill().unwrap();
+            run.wait().unwrap();
+            if place.path(&target).exists() {
+                let seen = contents(&place.path(&target));
+                for (name, bytes) in seen.iter().filter(|(name, _)| !name.contains("unfinished")) {
+                    assert!(right[name] == *bytes, "{name} is there and not whole");
+                }
+                half += usize::from((1..right.len()).contains(&seen.len()));
+            } else {
+                half += usize::from(place.path(&format!(".pagewire-unfinished-{target}")).exists());
+            }
+        }
+        place.sealed(&target, &options);
+        assert!(contents(&place.path(&target)) == right, "kill {kill}");
+        fs::remove_dir_all(place.path(&target)).unwrap();
+    }
+    println!("{half} of the kills found it at work");
+    assert!(half > 0, "no kill came in time");
+    place.assert_clean();
+}
+
+#[test]
+fn killed_with_random_ivs_every_file_opens_all_the_same() {
+    let place = Place::library();
+    let options = ["--sync", "none"];
+    let began = Instant::now();
+    place.sealed("undisturbed", &options);
+    let whole = began.elapsed();
+    let mut dice = Dice::new();
+    let mut run = place.seal("target", &options).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(dice.below(whole));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    place.sealed("target", &options);
+    let sealed = contents(&place.path("target"));
+    let source = contents(&place.path("source"));
+    assert!(sealed.keys().eq(source.keys()));
+    for (name, bytes) in source.iter().step_by(9) {
+        let (iv, ciphertext) = sealed[name].split_at(16);
+        let Some(plain) = opened("aes-256-cbc", &place.key, &hex(iv), ciphertext) else {
+            eprintln!("skip: openssl enc -d: no openssl program here");
+            return;
+        };
+        assert!(plain == *bytes, "{name}");
+    }
+}
+
+#[test]
+fn openssl_opens_what_was_sealed_with_every_key_length() {
+    let place = Place::new();
+    for bytes in [0, 1, 15, 16, 65_535, 65_536, 65_537, 300_000] {
+        place.put(&format!("{bytes}"), bytes);
+    }
+    for (cipher, digits) in [("aes-128-cbc", 32), ("aes-192-cbc", 48), ("aes-256-cbc", 64)] {
+        let key = &place.key[..digits];
+        fs::write(place.path("key"), key).unwrap();
+        place.sealed(&format!("{cipher} given"), &["--form", cipher, "--iv", IV]);
+        place.sealed(&format!("{cipher} random"), &["--form", cipher]);
+        let given = contents(&place.path(&format!("{cipher} given")));
+        let random = contents(&place.path(&format!("{cipher} random")));
+        for (name, bytes) in contents(&place.path("source")) {
+            let Some(plain) = opened(cipher, key, IV, &given[&name]) else {
+                eprintln!("skip: openssl enc -d: no openssl program here");
+                return;
+            };
+            assert!(plain == bytes, "{cipher} {name}");
+            let (iv, ciphertext) = random[&name].split_at(16);
+            assert!(opened(cipher, key, &hex(iv), ciphertext).unwrap() == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_fails_the_files_that_do_not_fit_and_a_rerun_does_them() {
+    let place = Place::new();
+    for number in 0..40 {
+        place.put(&format!("{number}"), 200_000);
+    }
+    let disk = place.path("disk");
+    fs::create_dir(&disk).unwrap();
+    let seal = |options: &str| {
+        let at = |name: &str| place.path(name).display().to_string();
+        let (source, key) = (at("source"), at("key"));
+        format!("{PROGRAM} seal folder {source} {}/target --key-file {key} {options}", at("disk"))
+    };
+    let script = format!(
+        "mount -t tmpfs -o size=4m none {disk} || {{ echo no mount; exit 9; }}\n\
+         {first} 2>{errors}; echo first $?\n\
+         find {disk} -name '.pagewire-unfinished*' | wc -l\n\
+         find {disk}/target -type f ! -name '.*' -size 200016c | wc -l\n\
+         find {disk}/target -type f ! -name '.*' | wc -l\n\
+         mount -o remount,size=64m {disk}\n\
+         {again}; echo again $?\n\
+         cp -r {disk}/target {copy}\n",
+        disk = disk.display(),
+        errors = place.path("errors").display(),
+        copy = place.path("copy").display(),
+        first = seal(&format!("--iv {IV}")),
+        again = seal(&format!("--iv {IV}")),
+    );
+    let output = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
+        .env("HOME", place.folder.path())
+        .output();
+    let output = match output {
+        Ok(output) if output.status.success() => output,
+        Ok(output) => {
+            eprintln!("skip: a full disk: no file system of its own here: {}", said(&output));
+            return;
+        }
+        Err(error) => {
+            eprintln!("skip: a full disk: unshare: {error}");
+            return;
+        }
+    };
+    let lines = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = lines
+        .lines()
+        .filter(|line| line.trim().parse::<u32>().is_ok() || line.contains(' '))
+        .collect();
+    let number = |line: &str| line.trim().parse::<usize>().ok();
+    let numbers: Vec<_> = lines.iter().filter_map(|line| number(line)).collect();
+    assert!(lines.contains(&"first 1") && lines.contains(&"again 0"), "{lines:?}");
+    let [unfinished, whole, all] = numbers[..] else { panic!("{lines:?}") };
+    assert_eq!((unfinished, whole), (0, all), "what is there is whole");
+    assert!((1..40).contains(&whole), "some fit: {whole}");
+    let errors = fs::read_to_string(place.path("errors")).unwrap();
+    let refused = errors.lines().filter(|line| line.contains("No space left on device")).count();
+    assert_eq!(refused, 40 - whole, "{errors}");
+    place.sealed("elsewhere", &["--iv", IV]);
+    assert!(contents(&place.path("copy")) == contents(&place.path("elsewhere")));
+}
+
+#[test]
+fn stopped_by_ctrl_c_it_leaves_nothing_half_and_goes_on_when_run_again() {
+    let place = Place::library();
+    let options = ["--iv", IV, "--sync", "none"];
+    let began = Instant::now();
+    place.sealed("undisturbed", &options);
+    let whole = began.elapsed();
+    fs::create_dir(place.path("target")).unwrap();
+    let run = place.seal("target", &options).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(whole / 3);
+    let pid = rustix::process::Pid::from_child(&run);
+    // It may have ended already; then there is nothing to stop.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    let output = run.wait_with_output().unwrap();
+    let right = contents(&place.path("undisturbed"));
+    let seen = contents(&place.path("target"));
+    for (name, bytes) in seen.iter().filter(|(name, _)| !name.contains("unfinished")) {
+        assert!(right[name] == *bytes, "{name} is there and not whole");
+    }
+    let left = seen.keys().any(|name| name.contains("unfinished"));
+    assert!(output.status.code().is_none() || !left, "it was asked to stop, not killed");
+    // Done before the signal, stopped, or ended by it before it was listened for.
+    assert!(matches!(output.status.code(), Some(0 | 1) | None), "{}", said(&output));
+    place.sealed("target", &options);
+    assert!(contents(&place.path("target")) == right);
+    place.assert_clean();
+}
+
+#[test]
+fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
+    let place = Place::new();
+    place.put("book", 1000);
+    std::os::unix::fs::symlink("book", place.path("source/link")).unwrap();
+    let output = place.seal("target", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("source/link: a symlink, which is not followed"));
+    assert!(place.path("target/book").exists());
+
+    fs::remove_file(place.path("source/link")).unwrap();
+    for (options, says) in [
+        (&["--form", "rot13"][..], "write one of aes-256-cbc"),
+        (&["--form", "aes-128-cbc"], "takes 16"),
+        (&["--iv", "12"], "--iv"),
+        (&["--iv", IV], "a random one for each file"),
+        (&["--memory", "4096"], "--memory"),
+    ] {
+        let output = place.seal("target", options).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
+        assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
+    }
+    fs::write(place.path("target/book"), b"somebody else's").unwrap();
+    let output = place.seal("target", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("write --force to replace it"), "{}", said(&output));
+    assert_eq!(fs::read(place.path("target/book")).unwrap(), b"somebody else's");
+    place.sealed("target", &["--force"]);
+}
