@@ -9,6 +9,7 @@ mod calibration;
 mod demo;
 mod interrupt;
 mod lab;
+mod lcp;
 mod load;
 mod paths;
 mod play;
@@ -49,6 +50,8 @@ enum Verb {
     Unseal(unseal::Options),
     /// Measures this machine: paths, batch, sessions, cold; compares measurements.
     Lab(lab::Options),
+    /// What a provider of Readium LCP needs besides sealing: certificates for tests.
+    Lcp(lcp::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
     Demo(demo::Options),
 }
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Verb::Seal(options) => seal::run(options),
         Verb::Unseal(options) => unseal::run(options),
         Verb::Lab(options) => lab::run(options),
+        Verb::Lcp(options) => lcp::run(options),
         Verb::Demo(options) => demo::run(options),
     }
 }

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::epub::BookFault;
 use crate::folder::open::Closed;
 use crate::manifest::Damage;
 
@@ -73,6 +74,9 @@ pub enum Fault {
     /// Of a film, or of what it was made into.
     #[error(transparent)]
     Stream(#[from] Box<crate::hls::StreamFault>),
+    /// A publication that cannot be taken.
+    #[error(transparent)]
+    Book(#[from] BookFault),
 }
 
 impl Error {

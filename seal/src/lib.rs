@@ -13,10 +13,12 @@
 #![forbid(unsafe_code)]
 
 pub mod engine;
+pub mod epub;
 mod error;
 pub mod folder;
 pub mod hls;
 pub mod key;
+pub mod lcp;
 pub mod manifest;
 mod pending;
 pub mod tree;

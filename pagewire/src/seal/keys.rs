@@ -127,6 +127,23 @@ fn warn(exposed: Option<Exposed>) {
     }
 }
 
+/// A passphrase from a file or a variable, else from whoever sits at the terminal.
+pub(crate) fn passphrase(
+    file: Option<&Path>,
+    variable: Option<&str>,
+    ask: Ask,
+) -> Result<Passphrase, Error> {
+    match (file, variable) {
+        (Some(path), _) => {
+            let (passphrase, exposed) = Passphrase::from_file("--passphrase-file", path)?;
+            warn(exposed);
+            Ok(passphrase)
+        }
+        (None, Some(variable)) => Passphrase::from_environment("--passphrase-env", variable),
+        (None, None) => prompted(ask),
+    }
+}
+
 fn prompted(ask: Ask) -> Result<Passphrase, Error> {
     let origin = || Origin::new("passphrase", "");
     let cure = "write --key-file, --key-env, --passphrase-file or --passphrase-env";

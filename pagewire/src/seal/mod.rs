@@ -8,6 +8,7 @@
 //!
 //! Does not do: anything to a file; the crate `seal` does.
 
+pub(crate) mod epub;
 pub(crate) mod failures;
 mod folder;
 pub(crate) mod keys;
@@ -37,6 +38,8 @@ pub(crate) struct Options {
 enum Form {
     /// Every file below a folder enciphered into another, tree, modes and times kept.
     Folder(folder::Options),
+    /// EPUB publications as Readium LCP says, basic profile: a book or a catalogue.
+    Epub(Box<epub::Options>),
     /// Opens what was sealed by another implementation and compares it.
     Verify(verify::Options),
 }
@@ -44,6 +47,7 @@ enum Form {
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.form {
         Form::Folder(options) => folder::run(options),
+        Form::Epub(options) => epub::run(*options),
         Form::Verify(options) => verify::run(options),
     }
 }

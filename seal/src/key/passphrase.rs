@@ -104,6 +104,11 @@ impl Passphrase {
         Self::new(super::environment(option, variable)?, Origin::new(option, variable))
     }
 
+    /// As it was given, for forms that say themselves how a key is made of it.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.text
+    }
+
     /// Where it came from.
     pub fn origin(&self) -> &Origin {
         &self.origin

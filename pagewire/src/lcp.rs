@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lcp`: what a provider of Readium LCP needs besides sealing.
+//!
+//! Does not do: get a certificate that reading systems trust; the licence authority gives those.
+
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use seal::Error;
+use seal::lcp::{Algorithm, Names, TestProvider};
+
+use crate::seal::failures;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Makes a provider for tests: a root certificate and, signed by it, a provider's.
+    Keygen(Keygen),
+}
+
+#[derive(Args)]
+struct Keygen {
+    /// The folder for root.pem, root.key, provider.pem and provider.key; made if it is not there.
+    folder: PathBuf,
+    /// Whom the provider's certificate names.
+    #[arg(long, value_name = "NAME", default_value = "pagewire test provider")]
+    name: String,
+    /// What the provider signs with.
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::Ecdsa)]
+    algorithm: Kind,
+    /// How long the certificates are valid.
+    #[arg(long, value_name = "DAYS", default_value_t = 365,
+          value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// ECDSA on P-256: short, and fast to sign with.
+    Ecdsa,
+    /// RSA of 2048 bits: what older reading systems know.
+    Rsa,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let Verb::Keygen(keygen) = options.verb;
+    match keygen.make() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failures::list(&[error]),
+    }
+}
+
+impl Keygen {
+    fn make(&self) -> Result<(), Error> {
+        let algorithm = match self.algorithm {
+            Kind::Ecdsa => Algorithm::Ecdsa,
+            Kind::Rsa => Algorithm::Rsa,
+        };
+        let names = Names { root: format!("{} root", self.name), provider: self.name.clone() };
+        let made = TestProvider::new(&names, algorithm, self.days)?;
+        std::fs::create_dir_all(&self.folder).map_err(Error::host("mkdir", &self.folder))?;
+        let files: [(&str, &[u8], u32); 4] = [
+            ("root.pem", &made.root_certificate, 0o644),
+            ("root.key", &made.root_key, 0o600),
+            ("provider.pem", &made.certificate, 0o644),
+            ("provider.key", &made.key, 0o600),
+        ];
+        // All or none: half a set of another time is worse than nothing.
+        for (name, ..) in files {
+            let path = self.folder.join(name);
+            if path.symlink_metadata().is_ok() {
+                let found = format!("{} is there already", path.display());
+                let cure = "name another folder".to_owned();
+                return Err(Error::Option { option: "FOLDER", found, cure });
+            }
+        }
+        for (name, bytes, mode) in files {
+            write_new(&self.folder.join(name), bytes, mode)?;
+        }
+        let folder = self.folder.display();
+        println!("{folder}/provider.pem and provider.key: --certificate and --signing-key");
+        println!("{folder}/root.pem: --root, for whoever verifies");
+        Ok(())
+    }
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
+    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let mut file = opened.map_err(Error::host("open", path))?;
+    file.write_all(bytes).map_err(Error::host("write", path))
+}

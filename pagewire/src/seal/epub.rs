@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire seal epub`: publications sealed as Readium LCP says, one or a catalogue; and the same
+//! way back and verified, for `unseal` and `seal verify`.
+//!
+//! The secret is a passphrase: a reader types it, so there is no key to be given. It comes from a
+//! file, a variable or the terminal, never from the command line.
+//!
+//! Does not do: anything to a book; [`seal::epub`] does.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use seal::Error;
+use seal::engine::{Settings, Work};
+use seal::epub::catalogue::{self, Opened, Places, Sealed};
+use seal::folder::Sync;
+use seal::lcp::{Rights, Roots, Signer, Terms, User, UserKey};
+
+use super::keys::{self, Ask};
+use super::{Running, Total, failures};
+
+/// From where to where, and when it lasts.
+#[derive(Args)]
+struct Where {
+    /// An EPUB, or a folder of them.
+    source: PathBuf,
+    /// Of a book its file or the folder it goes into, of a folder a folder.
+    target: PathBuf,
+    /// Replaces books that are there.
+    #[arg(long)]
+    force: bool,
+    /// What reaches the disk when: all at the end, each book before its name, or when the kernel
+    /// likes.
+    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
+    sync: String,
+}
+
+/// Where the passphrase comes from; with none of these it is asked for on the terminal.
+#[derive(Args)]
+#[command(next_help_heading = "Passphrase")]
+struct Passphrases {
+    /// The only line of a file.
+    #[arg(long, value_name = "FILE", conflicts_with = "passphrase_env")]
+    passphrase_file: Option<PathBuf>,
+    /// In an environment variable.
+    #[arg(long, value_name = "NAME")]
+    passphrase_env: Option<String>,
+}
+
+#[derive(Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    places: Where,
+    #[command(flatten)]
+    passphrase: Passphrases,
+    #[command(flatten)]
+    licence: Licence,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// What the licences say, and who signs them.
+#[derive(Args)]
+#[command(next_help_heading = "Licence")]
+struct Licence {
+    /// The provider's certificate, in PEM; `pagewire lcp keygen` makes one for tests.
+    #[arg(long, value_name = "FILE")]
+    certificate: PathBuf,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE")]
+    signing_key: PathBuf,
+    /// Who the provider is.
+    #[arg(long, value_name = "URI")]
+    provider: String,
+    /// What reminds readers of their passphrase.
+    #[arg(long, value_name = "TEXT")]
+    hint: String,
+    /// Where readers find more about it.
+    #[arg(long, value_name = "URI")]
+    hint_url: String,
+    /// Where the sealed book can be had; {name} is its file's name.
+    #[arg(long, value_name = "URI")]
+    publication_url: String,
+    /// Pages that may be printed [default: all].
+    #[arg(long, value_name = "PAGES")]
+    print: Option<u64>,
+    /// Characters that may be copied [default: all].
+    #[arg(long, value_name = "CHARACTERS")]
+    copy: Option<u64>,
+    /// When the licence begins, such as 2026-11-21T10:00:00Z.
+    #[arg(long, value_name = "DATE")]
+    start: Option<String>,
+    /// When it ends.
+    #[arg(long, value_name = "DATE")]
+    end: Option<String>,
+    /// For whom: an identifier of the provider's.
+    #[arg(long, value_name = "ID")]
+    user_id: Option<String>,
+    /// For whom: an e-mail address, enciphered in the licence.
+    #[arg(long, value_name = "ADDRESS")]
+    user_email: Option<String>,
+    /// For whom: a name, enciphered in the licence.
+    #[arg(long, value_name = "NAME")]
+    user_name: Option<String>,
+    /// Writes each licence also beside its book, as NAME.lcpl.
+    #[arg(long)]
+    licence_beside: bool,
+}
+
+pub(super) fn run(options: Options) -> ExitCode {
+    let planned = || {
+        let settings = options.running.settings()?;
+        let terms = options.licence.terms(&settings)?;
+        let user_key = options.passphrase.read(Ask::Twice)?;
+        let licence_beside = options.licence.licence_beside;
+        let how = Sealed { terms: terms.into(), user_key, licence_beside };
+        Ok((catalogue::seal(&options.places.places(), &how)?, settings))
+    };
+    worked(&options.running, planned())
+}
+
+/// `pagewire unseal epub`.
+#[derive(Args)]
+pub(crate) struct Unseal {
+    #[command(flatten)]
+    places: Where,
+    #[command(flatten)]
+    passphrase: Passphrases,
+    /// Root certificates in PEM: licences must be signed by a provider of theirs.
+    #[arg(long, value_name = "FILE")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// Opens sealed books.
+pub(crate) fn unseal(options: Unseal) -> ExitCode {
+    let planned = || {
+        let settings = options.running.settings()?;
+        let how = opened(&options.passphrase, options.root.as_deref(), &settings)?;
+        Ok((catalogue::unseal(&options.places.places(), &how)?, settings))
+    };
+    worked(&options.running, planned())
+}
+
+/// `pagewire seal verify` of publications.
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// A sealed EPUB, or a folder of them.
+    target: PathBuf,
+    /// What was sealed, compared byte for byte; else lengths, checksums and the folder's journal.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<PathBuf>,
+    #[command(flatten)]
+    passphrase: Passphrases,
+    /// Root certificates in PEM: licences must be signed by a provider of theirs.
+    #[arg(long, value_name = "FILE")]
+    root: Option<PathBuf>,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// Opens sealed books by OpenSSL and compares them.
+pub(crate) fn verify(options: Verify) -> ExitCode {
+    let planned = || -> Result<_, Error> {
+        let settings = options.running.settings()?;
+        let how = opened(&options.passphrase, options.root.as_deref(), &settings)?;
+        catalogue::verify(&options.target, options.source.as_deref(), &how)
+            .map(|plan| (plan, settings))
+    };
+    worked(&options.running, planned())
+}
+
+/// Does what was planned, or says why nothing was.
+fn worked<W: Work>(
+    running: &Running,
+    planned: Result<(catalogue::Plan<W>, Settings), Error>,
+) -> ExitCode {
+    let (plan, settings) = match planned {
+        Ok(planned) => planned,
+        Err(error) => return failures::list(&[error]),
+    };
+    let total = Total { bytes: plan.bytes(), files: plan.files() };
+    running.run(|| total, |seen| Ok(plan.run(&settings, seen)))
+}
+
+fn opened(
+    passphrase: &Passphrases,
+    root: Option<&Path>,
+    settings: &Settings,
+) -> Result<Opened, Error> {
+    let roots = root.map(|root| Roots::from_file("--root", root)).transpose()?.map(Arc::new);
+    Ok(Opened { user_key: passphrase.read(Ask::Once)?, roots, cbc: settings.cbc })
+}
+
+impl Where {
+    fn places(&self) -> Places {
+        let sync = match self.sync.as_str() {
+            "each" => Sync::Each,
+            "none" => Sync::None,
+            _ => Sync::End,
+        };
+        let (source, target) = (self.source.clone(), self.target.clone());
+        Places { source, target, force: self.force, sync }
+    }
+}
+
+impl Passphrases {
+    fn read(&self, ask: Ask) -> Result<Arc<UserKey>, Error> {
+        let (file, variable) = (self.passphrase_file.as_deref(), self.passphrase_env.as_deref());
+        let passphrase = keys::passphrase(file, variable, ask)?;
+        UserKey::new(&passphrase).map(Arc::new)
+    }
+}
+
+impl Licence {
+    fn terms(&self, settings: &Settings) -> Result<Terms, Error> {
+        let certificate = ("--certificate", self.certificate.as_path());
+        let signer = Signer::from_files(certificate, ("--signing-key", &self.signing_key))?;
+        let rights = Rights {
+            print_pages: self.print,
+            copy_characters: self.copy,
+            start: self.start.clone(),
+            end: self.end.clone(),
+        };
+        let user = User {
+            id: self.user_id.clone(),
+            email: self.user_email.clone(),
+            name: self.user_name.clone(),
+        };
+        let terms = Terms {
+            provider: self.provider.clone(),
+            hint: self.hint.clone(),
+            hint_url: self.hint_url.clone(),
+            publication_url: self.publication_url.clone(),
+            rights: (rights != Rights::default()).then_some(rights),
+            user: (user != User::default()).then_some(user),
+            signer,
+            cbc: settings.cbc,
+        };
+        terms.check(|field| match field {
+            "provider" => "--provider",
+            "hint" => "--hint",
+            "hint_url" => "--hint-url",
+            "publication_url" => "--publication-url",
+            "start" => "--start",
+            "end" => "--end",
+            _ => "--user-id",
+        })?;
+        Ok(terms)
+    }
+}

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A book, or all books below a folder, into another place.
+//!
+//! One book needs nothing but its target. A folder's run keeps a journal in the target
+//! ([`crate::manifest`]): each book has its line before it takes its name, so the same command run
+//! again, after a kill at any moment, skips what is done and does the rest. The journal's key is
+//! the user key: another passphrase for the same target is noticed before anything is touched.
+//! The hash in it is of what is inside the cipher, not of the source: that is what can be compared
+//! with a sealed book when the source is gone.
+//!
+//! At the end of a folder's run what was written is synced (`syncfs`) and the journal says so;
+//! until then its lines count only while the machine is not started again.
+//!
+//! Costs a `statx` a book; BLAKE3 of what is sealed.
+//!
+//! Sources: syncfs(2).
+//! Does not: follow symbolic links, take files of other names than `*.epub` from a folder, or
+//! remove books whose source is gone.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use simd::cbc::{Cbc, Key};
+use walkdir::WalkDir;
+use zeroize::Zeroizing;
+
+use super::sealing::{Book, Ledger};
+use super::unsealing::SealedBook;
+use super::verify::verify as verify_book;
+use crate::engine::stage::{Stage, enter};
+use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
+use crate::error::{Error, Fault};
+use crate::folder::Sync;
+use crate::key::{Origin, Purpose, Secret};
+use crate::lcp::{Roots, Terms, UserKey};
+use crate::manifest::{self, Header, Journal, Manifest, Time};
+use crate::pending::PREFIX;
+
+/// As the journal has it.
+pub const FORM: &str = "lcp-basic";
+
+/// From where to where.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// A book, or a folder of books.
+    pub source: PathBuf,
+    /// Its new place: of a book its file or the folder it goes into, of a folder a folder.
+    pub target: PathBuf,
+    /// Files that are there are replaced.
+    pub force: bool,
+    /// When it reaches the disk.
+    pub sync: Sync,
+}
+
+/// How books are sealed.
+#[derive(Clone, Debug)]
+pub struct Sealed {
+    /// What their licences say.
+    pub terms: Arc<Terms>,
+    /// Who can open them.
+    pub user_key: Arc<UserKey>,
+    /// Writes each licence also beside its book.
+    pub licence_beside: bool,
+}
+
+/// How sealed books are opened.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// What opens their licences.
+    pub user_key: Arc<UserKey>,
+    /// With them each licence must be signed by whom they trust.
+    pub roots: Option<Arc<Roots>>,
+    /// Deciphers.
+    pub cbc: Cbc,
+}
+
+/// Books that are to be worked.
+#[derive(Debug)]
+pub struct Plan<W> {
+    works: Vec<W>,
+    skipped: u64,
+    failed: Vec<Error>,
+    journal: Option<Arc<Mutex<Journal>>>,
+    sync: Sync,
+    /// On the file system that is synced at the end.
+    folder: PathBuf,
+}
+
+/// A book that was found.
+#[derive(Debug)]
+struct Found {
+    /// Relative to the folder, or its own.
+    name: OsString,
+    source: PathBuf,
+    target: PathBuf,
+    bytes: u64,
+    modified: Time,
+    mode: u32,
+}
+
+/// Looks at what is to be sealed, and in a folder at what was.
+///
+/// # Errors
+/// Something is not there, cannot be made, or is another run's: nothing was sealed.
+pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
+    let (books, mut failed) = find(places)?;
+    let work = |found: Found, replace, ledger| Book {
+        source: found.source,
+        target: found.target,
+        bytes: found.bytes,
+        mode: found.mode,
+        replace,
+        licence_beside: how.licence_beside,
+        terms: how.terms.clone(),
+        user_key: how.user_key.clone(),
+        ledger,
+        sync: places.sync == Sync::Each,
+    };
+    if !places.source.is_dir() {
+        let works = books.into_iter().map(|found| work(found, places.force, None)).collect();
+        return Ok(Plan {
+            works,
+            skipped: 0,
+            failed,
+            journal: None,
+            sync: places.sync,
+            folder: places.folder(),
+        });
+    }
+    let target = &places.target;
+    make_folder(target)?;
+    let (secret, each) = (journal_key(&how.user_key), places.sync == Sync::Each);
+    let mut journal = Journal::open(target, &secret)?;
+    let known = manifest::read(target, &secret)?;
+    match &known {
+        Some(known) if known.header.form != FORM => {
+            return Err(Error::Option {
+                option: "TARGET",
+                found: format!("{} was sealed as {}", target.display(), known.header.form),
+                cure: "name another folder".into(),
+            });
+        }
+        Some(known) => journal.resume(known.good_bytes, each)?,
+        None => journal.begin(&Header::new(FORM, None, None, &secret)?, each)?,
+    }
+    // Nobody else works here: the journal is locked.
+    failed.extend(remove_unfinished(target));
+    let journal = Arc::new(Mutex::new(journal));
+    let content_key = secret.derive(Purpose::Content);
+    let (mut works, mut skipped) = (Vec::new(), 0);
+    for found in books {
+        match standing(&found, known.as_ref(), places.force) {
+            Standing::Done => skipped += 1,
+            Standing::Taken(fault) => failed.push(Error::file(&found.target, fault)),
+            Standing::Open { replace } => {
+                if let Err(error) = found.target.parent().map_or(Ok(()), make_folder) {
+                    failed.push(error);
+                    continue;
+                }
+                let ledger = Ledger::new(&journal, &found.name, &content_key);
+                works.push(work(found, replace, Some(ledger)));
+            }
+        }
+    }
+    Ok(Plan {
+        works,
+        skipped,
+        failed,
+        journal: Some(journal),
+        sync: places.sync,
+        folder: places.folder(),
+    })
+}
+
+/// Looks at what is to be opened.
+///
+/// # Errors
+/// Something is not there or cannot be made: nothing was opened.
+pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> {
+    let (books, mut failed) = find(places)?;
+    let mut works = Vec::new();
+    for found in books {
+        if places.source.is_dir()
+            && let Err(error) = found.target.parent().map_or(Ok(()), make_folder)
+        {
+            failed.push(error);
+            continue;
+        }
+        works.push(SealedBook {
+            source: found.source,
+            target: found.target,
+            bytes: found.bytes,
+            mode: found.mode,
+            replace: places.force,
+            sync: places.sync == Sync::Each,
+            user_key: how.user_key.clone(),
+            roots: how.roots.clone(),
+            cbc: how.cbc,
+        });
+    }
+    Ok(Plan {
+        works,
+        skipped: 0,
+        failed,
+        journal: None,
+        sync: places.sync,
+        folder: places.folder(),
+    })
+}
+
+/// Looks at what is to be verified by a second implementation: with `source` byte for byte, without
+/// it against the folder's journal where there is one.
+///
+/// # Errors
+/// Something is not there, or the folder was sealed with another passphrase.
+pub fn verify(
+    sealed: &Path,
+    source: Option<&Path>,
+    how: &Opened,
+) -> Result<Plan<SecondLook>, Error> {
+    let places = |from: &Path, to: &Path| Places {
+        source: from.to_owned(),
+        target: to.to_owned(),
+        force: false,
+        sync: Sync::None,
+    };
+    let (books, mut failed) = find(&places(sealed, source.unwrap_or(sealed)))?;
+    if let Some(source) = source.filter(|source| source.is_dir()) {
+        for book in find(&places(source, sealed))?.0 {
+            failed.extend(
+                book.target.symlink_metadata().map_err(Error::host("stat", &book.target)).err(),
+            );
+        }
+    }
+    let secret = journal_key(&how.user_key);
+    let known = if sealed.is_dir() { manifest::read(sealed, &secret)? } else { None };
+    let content_key = secret.derive(Purpose::Content);
+    let work = |book: Found| {
+        let record = known.as_ref().and_then(|known| known.records.get(&*book.name));
+        SecondLook {
+            content: record.map(|kept| (content_key.clone(), kept.record.content)),
+            original: source.map(|_| book.target),
+            sealed: book.source,
+            bytes: book.bytes,
+            how: how.clone(),
+        }
+    };
+    let works = books.into_iter().map(work).collect();
+    let folder = sealed.to_owned();
+    Ok(Plan { works, skipped: 0, failed, journal: None, sync: Sync::None, folder })
+}
+
+/// A sealed book to be verified.
+#[derive(Debug)]
+pub struct SecondLook {
+    sealed: PathBuf,
+    original: Option<PathBuf>,
+    content: Option<(Zeroizing<[u8; 32]>, [u8; 32])>,
+    bytes: u64,
+    how: Opened,
+}
+
+impl Work for SecondLook {
+    type Stream = Self;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn open(self) -> Result<Self, Error> {
+        Ok(self)
+    }
+}
+
+impl Stream for SecondLook {
+    /// The whole book at once: nothing is left for the lanes, which are what is verified.
+    fn fill(&mut self, _: &mut [u8]) -> Result<Filled, Error> {
+        enter(Stage::Check);
+        let (user_key, roots) = (&self.how.user_key, self.how.roots.as_deref());
+        let content = self.content.as_ref().map(|(key, content)| (&**key, content));
+        verify_book(&self.sealed, self.original.as_deref(), user_key, roots, content)?;
+        Ok(Filled { source_bytes: self.bytes, is_last: true, ..Filled::default() })
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        unreachable!("nothing is left for the lanes")
+    }
+
+    fn drain(&mut self, _: &[u8]) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl<W: Work> Plan<W> {
+    /// Books that are to be worked.
+    pub fn files(&self) -> u64 {
+        self.works.len() as u64
+    }
+
+    /// Bytes of them.
+    pub fn bytes(&self) -> u64 {
+        self.works.iter().map(Work::bytes).sum()
+    }
+
+    /// Works them.
+    pub fn run(self, settings: &Settings, seen: &Seen) -> Outcome {
+        let Self { works, skipped, failed, journal, sync, folder } = self;
+        let failures = failed.len() as u64;
+        seen.failed.fetch_add(failures, std::sync::atomic::Ordering::Relaxed);
+        let mut outcome = engine::run(works, settings, seen);
+        outcome.skipped = skipped;
+        outcome.failed.extend(failed);
+        let synced = match (sync, &journal) {
+            (Sync::None, _) => Ok(()),
+            (_, None) => sync_all(&folder),
+            (_, Some(journal)) => sync_all(&folder)
+                .and_then(|()| journal.lock().expect("no worker panicked").synced()),
+        };
+        outcome.failed.extend(synced.err());
+        outcome
+    }
+}
+
+/// All that was written to the file system of `path` reaches the disk.
+fn sync_all(path: &Path) -> Result<(), Error> {
+    let opened = std::fs::File::open(path).map_err(Error::host("open", path))?;
+    rustix::fs::syncfs(&opened).map_err(|errno| Error::host("syncfs", path)(errno.into()))
+}
+
+impl Places {
+    /// The folder that is written to.
+    fn folder(&self) -> PathBuf {
+        match self.target.parent() {
+            _ if self.target.is_dir() => self.target.clone(),
+            Some(parent) if parent != Path::new("") => parent.to_owned(),
+            _ => PathBuf::from("."),
+        }
+    }
+}
+
+/// What is to become of a book in a folder's run.
+enum Standing {
+    /// Sealed before, as it is now.
+    Done,
+    /// Something is there that is not to be replaced.
+    Taken(Fault),
+    /// To be sealed.
+    Open { replace: bool },
+}
+
+fn standing(found: &Found, known: Option<&Manifest>, force: bool) -> Standing {
+    let Ok(there) = found.target.symlink_metadata() else {
+        return Standing::Open { replace: false };
+    };
+    let done = known.and_then(|known| known.is_done(&found.name, found.bytes, found.modified));
+    if done.is_some_and(|record| record.sealed_bytes == there.len()) {
+        return Standing::Done;
+    }
+    // A loss of power may have left it half; it was this program's.
+    let record = known.and_then(|known| known.records.get(&*found.name));
+    let is_lost = record.is_some_and(|kept| !kept.is_believed);
+    if force || is_lost {
+        return Standing::Open { replace: true };
+    }
+    let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == there.len());
+    Standing::Taken(if is_ours { Fault::Older } else { Fault::Exists })
+}
+
+/// The books, in no order, and what cannot be looked at.
+fn find(places: &Places) -> Result<(Vec<Found>, Vec<Error>), Error> {
+    let Places { source, target, .. } = places;
+    let metadata = source.metadata().map_err(Error::host("stat", source))?;
+    if !metadata.is_dir() {
+        let name = source.file_name().unwrap_or(OsStr::new("")).to_owned();
+        let target = if target.is_dir() { target.join(&name) } else { target.clone() };
+        return Ok((vec![Found::of(name, source.clone(), target, &metadata)], Vec::new()));
+    }
+    check_apart(source, target)?;
+    let (mut books, mut failed) = (Vec::new(), Vec::new());
+    for entry in WalkDir::new(source).sort_by_file_name() {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => {
+                let path = error.path().unwrap_or(source).to_owned();
+                let error = error
+                    .into_io_error()
+                    .unwrap_or_else(|| std::io::Error::other("a folder within itself"));
+                failed.push(Error::host("readdir", &path)(error));
+                continue;
+            }
+        };
+        let path = entry.path();
+        let is_book = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("epub"));
+        let is_unfinished = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
+        if entry.file_type().is_dir() || !is_book || is_unfinished {
+            continue;
+        }
+        if !entry.file_type().is_file() {
+            let is_link = entry.file_type().is_symlink();
+            let fault = if is_link { Fault::Symlink } else { Fault::Special };
+            failed.push(Error::file(path, fault));
+            continue;
+        }
+        let name = path.strip_prefix(source).expect("below it").as_os_str().to_owned();
+        match entry.metadata() {
+            Ok(metadata) => {
+                let target = target.join(&name);
+                books.push(Found::of(name, path.to_owned(), target, &metadata));
+            }
+            Err(error) => failed.push(Error::host("stat", path)(error.into())),
+        }
+    }
+    Ok((books, failed))
+}
+
+impl Found {
+    fn of(name: OsString, source: PathBuf, target: PathBuf, metadata: &std::fs::Metadata) -> Self {
+        Self {
+            name,
+            source,
+            target,
+            bytes: metadata.len(),
+            modified: Time {
+                s: metadata.mtime(),
+                ns: u32::try_from(metadata.mtime_nsec()).unwrap_or_default(),
+            },
+            mode: metadata.mode() & 0o777,
+        }
+    }
+}
+
+/// A target within the source would be sealed by the next run.
+fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
+    let real = |path: &Path| path.canonicalize();
+    let (Ok(from), Ok(to)) = (real(source), real(target)) else { return Ok(()) };
+    if to != from && to.starts_with(&from) {
+        let found = format!("{} is within the source", target.display());
+        let cure = "name a folder outside it".into();
+        return Err(Error::Option { option: "TARGET", found, cure });
+    }
+    Ok(())
+}
+
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    std::fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))
+}
+
+/// What a run that was killed left behind.
+fn remove_unfinished(folder: &Path) -> Vec<Error> {
+    let entries = WalkDir::new(folder).into_iter().flatten();
+    entries
+        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
+        .filter_map(|entry| {
+            let path = entry.path();
+            std::fs::remove_file(path).map_err(Error::host("unlink", path)).err()
+        })
+        .collect()
+}
+
+/// The journal of a folder is checked and keyed by what opens its licences.
+fn journal_key(user_key: &UserKey) -> Secret {
+    let bytes = Zeroizing::new(user_key.bytes().to_vec());
+    Secret::new(bytes, Origin::new("passphrase", "")).expect("32 bytes")
+}

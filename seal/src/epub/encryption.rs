@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! META-INF/encryption.xml: which entries are enciphered, how, and what they were before.
+//!
+//! It is written element by element, as long as the book has entries, and never held whole. Paths
+//! are percent-encoded down to the characters that neither URLs nor XML give a meaning, so that
+//! no second escaping is needed.
+//!
+//! Sources: EPUB 3.3 §4.2.6.3.2 (encryption.xml), §4.2.6.3.2.1 (order of compression and
+//! encryption); W3C XML Encryption §5.2; Readium LCP 1.0.4 §2.2 (KeyInfo, OriginalLength).
+//!
+//! Does not: know anything but AES-256-CBC under the licence's content key.
+
+use std::collections::HashMap;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+use super::archive::{Archive, Entry, Method};
+use super::container::{attribute, each_element};
+use super::fault::BookFault;
+use crate::error::Error;
+
+/// AES-256 in CBC mode, its IV in front, padded as W3C XML Encryption says.
+pub(crate) const AES_256_CBC: &str = "http://www.w3.org/2001/04/xmlenc#aes256-cbc";
+/// Where the key is: a JSON pointer into the licence.
+const CONTENT_KEY: &str = "license.lcpl#/encryption/content_key";
+const CONTENT_KEY_TYPE: &str = "http://readium.org/2014/01/lcp#EncryptedContentKey";
+
+pub(super) const BEGIN: &str = concat!(
+    "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
+    "<encryption xmlns=\"urn:oasis:names:tc:opendocument:xmlns:container\"",
+    " xmlns:enc=\"http://www.w3.org/2001/04/xmlenc#\"",
+    " xmlns:ds=\"http://www.w3.org/2000/09/xmldsig#\"",
+    " xmlns:comp=\"http://www.idpf.org/2016/encryption#compression\">\n",
+);
+pub(super) const END: &str = "</encryption>\n";
+
+/// What an enciphered entry is once it is deciphered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Inside {
+    /// How it was compressed before.
+    pub(super) method: Method,
+    /// Bytes inflated. Foreign packagers leave it out for what is not compressed.
+    pub(super) bytes: Option<u64>,
+}
+
+/// The element of one entry.
+pub(super) fn element(name: &str, method: Method, bytes: u64) -> String {
+    let (path, method) = (utf8_percent_encode(name, ESCAPED), method.number());
+    format!(
+        "<enc:EncryptedData><enc:EncryptionMethod Algorithm=\"{AES_256_CBC}\"/>\
+         <ds:KeyInfo><ds:RetrievalMethod URI=\"{CONTENT_KEY}\" Type=\"{CONTENT_KEY_TYPE}\"/>\
+         </ds:KeyInfo><enc:CipherData><enc:CipherReference URI=\"{path}\"/></enc:CipherData>\
+         <enc:EncryptionProperties><enc:EncryptionProperty>\
+         <comp:Compression Method=\"{method}\" OriginalLength=\"{bytes}\"/>\
+         </enc:EncryptionProperty></enc:EncryptionProperties></enc:EncryptedData>\n"
+    )
+}
+
+/// Reads it: what is enciphered, by name. Everything in it must be for the licence's content key.
+pub(super) fn read(archive: &Archive, entry: &Entry) -> Result<HashMap<String, Inside>, Error> {
+    let mut inside = HashMap::new();
+    let mut now: Option<Reading> = None;
+    let mut wrong = None;
+    // An element is told complete by the next one; the last by the end.
+    let mut end = |now: &mut Option<Reading>| match now.take().map(Reading::end) {
+        Some(Ok((name, one))) => drop(inside.insert(name, one)),
+        Some(Err(found)) => drop(wrong.get_or_insert(found)),
+        None => {}
+    };
+    each_element(archive, entry, |element, _| match element.local_name().as_ref() {
+        "EncryptedData" => {
+            end(&mut now);
+            now = Some(Reading::default());
+        }
+        "EncryptedKey" => {
+            end(&mut now);
+            now = Some(Reading { algorithm: "an EncryptedKey".into(), ..Reading::default() });
+        }
+        local => {
+            let Some(reading) = &mut now else { return };
+            match local {
+                "EncryptionMethod" => {
+                    reading.algorithm = attribute(element, "Algorithm").unwrap_or_default();
+                }
+                "RetrievalMethod" => {
+                    reading.key = attribute(element, "URI").unwrap_or_default();
+                }
+                "CipherReference" => {
+                    reading.path = attribute(element, "URI").unwrap_or_default();
+                }
+                "Compression" => {
+                    reading.method = attribute(element, "Method").unwrap_or_default();
+                    reading.bytes = attribute(element, "OriginalLength");
+                }
+                _ => {}
+            }
+        }
+    })?;
+    end(&mut now);
+    match wrong {
+        None => Ok(inside),
+        Some(found) => {
+            Err(archive.fault(BookFault::Foreign { name: entry.name.to_string(), found }))
+        }
+    }
+}
+
+/// Whether all that is in it is the obfuscation of fonts, which is no protection.
+pub(super) fn is_obfuscation_alone(archive: &Archive, entry: &Entry) -> Result<bool, Error> {
+    let mut all = true;
+    let mut any = false;
+    each_element(archive, entry, |element, _| {
+        if element.local_name().as_ref() == "EncryptionMethod" {
+            any = true;
+            let algorithm = attribute(element, "Algorithm").unwrap_or_default();
+            all &= OBFUSCATIONS.contains(&algorithm.as_str());
+        }
+    })?;
+    Ok(any && all)
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    algorithm: String,
+    key: String,
+    path: String,
+    method: String,
+    bytes: Option<String>,
+}
+
+impl Reading {
+    fn end(self) -> Result<(String, Inside), String> {
+        if self.algorithm != AES_256_CBC {
+            return Err(format!("enciphered by {:?}", self.algorithm));
+        }
+        if self.key != CONTENT_KEY {
+            return Err(format!("a key at {:?}", self.key));
+        }
+        let method = match self.method.as_str() {
+            "" | "0" => Method::Stored,
+            "8" => Method::Deflated,
+            other => return Err(format!("compressed by method {other:?}")),
+        };
+        let bytes = match self.bytes.map(|bytes| bytes.parse()) {
+            None => None,
+            Some(Ok(bytes)) => Some(bytes),
+            Some(Err(_)) => return Err("an OriginalLength that is no number".into()),
+        };
+        let name = percent_decode_str(&self.path).decode_utf8();
+        match name {
+            Ok(name) => Ok((name.into_owned(), Inside { method, bytes })),
+            Err(_) => Err("a path that is no UTF-8".into()),
+        }
+    }
+}
+
+/// RFC 3986 §2.3 and the slash stay; all else is escaped.
+const ESCAPED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+/// EPUB 3.3 §4.4 (IDPF), and Adobe's of before.
+const OBFUSCATIONS: [&str; 2] =
+    ["http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC"];

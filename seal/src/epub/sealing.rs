@@ -1,0 +1,599 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A book on its way through the lanes: its entries in order, a slice at a time.
+//!
+//! A slice holds bytes of one entry. The first of a sealed entry begins with its IV, the last ends
+//! with the padding; what is left of a block waits for the next slice. `mimetype` comes first and
+//! stored; encryption.xml and the licence come last, so that whoever replaces the licence rewrites
+//! the end of the file alone.
+//!
+//! Costs an entry: two `pread`s (its local header, its bytes) and one `pwritev`, for each that fits
+//! a slice.
+//!
+//! Source: Readium LCP 1.0.4 §2.
+//! Does not: run; [`crate::engine`] does.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crc32fast::Hasher;
+use flate2::{FlushCompress, Status};
+use simd::cbc::Key;
+use zeroize::Zeroizing;
+
+use super::archive::{Archive, Entry, Method};
+use super::container::{ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, Parts};
+use super::content::Content;
+use super::encryption;
+use super::fault::BookFault;
+use super::payload::{Change, Codec, Payload};
+use super::target::{Head, SMALL_MAX, Sum, Target};
+use crate::engine::stage::{Stage, enter};
+use crate::engine::{Filled, Stream, Work};
+use crate::error::Error;
+use crate::key::random;
+use crate::lcp::{Terms, UserKey};
+use crate::manifest::{Journal, Record};
+use crate::pending::Pending;
+
+/// A publication to be sealed.
+#[derive(Clone, Debug)]
+pub struct Book {
+    /// The EPUB.
+    pub source: PathBuf,
+    /// The sealed EPUB.
+    pub target: PathBuf,
+    /// Bytes of the source.
+    pub bytes: u64,
+    /// Permissions of the target.
+    pub mode: u32,
+    /// Replaces a target that is there.
+    pub replace: bool,
+    /// It reaches the disk before it takes its name.
+    pub sync: bool,
+    /// Writes the licence also beside the target, its extension replaced by `lcpl`.
+    pub licence_beside: bool,
+    /// What its licence says.
+    pub terms: Arc<Terms>,
+    /// Who can open it.
+    pub user_key: Arc<UserKey>,
+    /// Where it is noted that it is done.
+    pub ledger: Option<Ledger>,
+}
+
+/// The journal of a folder and the name of a book in it.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    journal: Arc<Mutex<Journal>>,
+    name: OsString,
+    content_key: Zeroizing<[u8; 32]>,
+}
+
+impl Ledger {
+    /// `name` is the book's path relative to the folder.
+    pub(super) fn new(
+        journal: &Arc<Mutex<Journal>>,
+        name: &OsStr,
+        content_key: &Zeroizing<[u8; 32]>,
+    ) -> Self {
+        Self { journal: journal.clone(), name: name.to_owned(), content_key: content_key.clone() }
+    }
+
+    /// The line of the book, before it takes its name.
+    fn note(&self, record: &Record, sync: bool) -> Result<(), Error> {
+        let mut journal = self.journal.lock().expect("no worker panicked");
+        journal.push_file(&self.name, record);
+        journal.write()?;
+        if sync { journal.sync() } else { Ok(()) }
+    }
+
+    /// It could not take its name after all.
+    fn undo(&self) {
+        let mut journal = self.journal.lock().expect("no worker panicked");
+        journal.push_undone(&self.name);
+        // What made the book fail is said; that this failed, too, leaves a line whose sealed size
+        // is compared with what is there.
+        let _ = journal.write();
+    }
+}
+
+impl Work for Book {
+    type Stream = Sealing;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn open(self) -> Result<Sealing, Error> {
+        let archive = Archive::open(&self.source)?;
+        refuse_protected(&archive)?;
+        let parts = Parts::read(&archive)?;
+        let fates: Vec<Fate> =
+            archive.entries.iter().map(|entry| Fate::of(entry, &parts)).collect();
+        let mut secret = Zeroizing::new([0; 32]);
+        random(secret.as_mut())?;
+        let name = self.target.file_name().unwrap_or_default().to_string_lossy();
+        let licence = self.terms.issue(&name, &secret, &self.user_key)?;
+        let target = Target::new(Pending::create(&self.target, self.mode)?);
+        Ok(Sealing {
+            taken: 0,
+            key: Key::new(secret.as_slice()).expect("32 bytes"),
+            iv: [0; 16],
+            licence,
+            next: Next::Mimetype,
+            current: None,
+            codec: Codec::default(),
+            fates,
+            archive,
+            target,
+            replace: self.replace,
+            sync: self.sync,
+            licence_beside: self.licence_beside,
+            content: self.ledger.as_ref().map(|ledger| Content::new(&ledger.content_key)),
+            ledger: self.ledger,
+        })
+    }
+}
+
+/// What becomes of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Written anew, before all others.
+    Mimetype,
+    /// Stays as it is.
+    Clear,
+    /// Enciphered, after a change or none.
+    Sealed(Change),
+}
+
+impl Fate {
+    fn of(entry: &Entry, parts: &Parts) -> Self {
+        if &*entry.name == MIMETYPE {
+            return Fate::Mimetype;
+        }
+        if parts.is_clear(&entry.name) {
+            return Fate::Clear;
+        }
+        Fate::Sealed(match (entry.method, parts.is_compressed(&entry.name)) {
+            (Method::Deflated, false) | (Method::Stored, true) => Change::None,
+            (Method::Deflated, true) => Change::Inflate,
+            // Deflate makes two bytes of nothing.
+            (Method::Stored, false) if entry.bytes == 0 => Change::None,
+            (Method::Stored, false) => Change::Deflate,
+        })
+    }
+}
+
+/// How an entry is compressed inside the cipher.
+fn method_inside(entry: &Entry, change: Change) -> Method {
+    match change {
+        Change::None => entry.method,
+        Change::Inflate => Method::Stored,
+        Change::Deflate => Method::Deflated,
+    }
+}
+
+/// A book in progress.
+#[derive(Debug)]
+pub struct Sealing {
+    archive: Archive,
+    fates: Vec<Fate>,
+    target: Target,
+    key: Key,
+    iv: [u8; 16],
+    licence: Vec<u8>,
+    next: Next,
+    current: Option<Current>,
+    codec: Codec,
+    /// Bytes of the source that were reported as taken.
+    taken: u64,
+    replace: bool,
+    sync: bool,
+    licence_beside: bool,
+    ledger: Option<Ledger>,
+    content: Option<Content>,
+}
+
+/// What comes after the current part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Mimetype,
+    Entry(usize),
+    Encryption,
+    Licence,
+    End,
+}
+
+/// The part of the target that is being written.
+#[derive(Debug)]
+struct Current {
+    what: What,
+    /// Of what was written.
+    crc: Hasher,
+    stored: u64,
+    /// Set by the last slice.
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum What {
+    /// An entry that stays as it is.
+    Clear { at: usize, payload: Payload },
+    /// An entry that is enciphered, and what did not fill a block of it.
+    Sealed { at: usize, payload: Payload, begun: bool, rest: Rest },
+    /// `mimetype` or the licence.
+    Document { bytes: Vec<u8>, at: usize },
+    /// encryption.xml, deflated.
+    Encryption(Encryption),
+}
+
+/// Less than a block that waits for more.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+/// The text of encryption.xml as far as it has been made.
+#[derive(Debug)]
+struct Encryption {
+    text: Vec<u8>,
+    at: usize,
+    next: usize,
+    crc: Hasher,
+    bytes: u64,
+}
+
+impl Stream for Sealing {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for an IV, a block and its padding");
+        loop {
+            let filled = self.fill_part(buffer)?;
+            if filled.bytes > 0 || filled.is_last {
+                return Ok(filled);
+            }
+            // An empty entry that stays clear.
+            self.drain(&[])?;
+        }
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        (&self.key, &mut self.iv)
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let current = self.current.as_mut().expect("filled before it is drained");
+        let crc = &mut current.crc;
+        // The checksum of a clear entry is that of its inflated bytes, and known.
+        if matches!(current.what, What::Sealed { .. } | What::Document { .. }) {
+            enter(Stage::Hash);
+            crc.update(bytes);
+        }
+        current.stored += bytes.len() as u64;
+        let sum = current.ended.then(|| current.sum(&self.archive));
+        enter(Stage::Write);
+        self.target.write(bytes, sum)?;
+        if current.ended {
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let Self { archive, target, licence, replace, sync, licence_beside, .. } = self;
+        archive.unchanged()?;
+        enter(Stage::Commit);
+        let path = target.path().with_extension(LICENCE_EXTENSION);
+        let (pending, sealed_bytes) = target.finish(sync)?;
+        if licence_beside {
+            write_beside(&path, &licence, replace)?;
+        }
+        let (Some(ledger), Some(content)) = (self.ledger, self.content) else {
+            return pending.commit(replace);
+        };
+        let record = Record {
+            source_bytes: archive.bytes(),
+            modified: archive.modified(),
+            sealed_bytes,
+            content: content.end(),
+        };
+        ledger.note(&record, sync)?;
+        pending.commit(replace).inspect_err(|_| ledger.undo())
+    }
+}
+
+impl Sealing {
+    /// A slice of the current part or, when there is none, of the next.
+    fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin()?,
+        };
+        let mut filled = Filled::default();
+        let left = source_left(&current.what);
+        match &mut current.what {
+            What::Clear { at, payload } => {
+                let entry = &self.archive.entries[*at];
+                let (bytes, ended) = payload.read(&self.archive, entry, &mut self.codec, buffer)?;
+                if let Some(content) = &mut self.content {
+                    content.add(&buffer[..bytes]);
+                }
+                filled.bytes = bytes;
+                current.ended = ended;
+            }
+            What::Sealed { at, payload, begun, rest } => {
+                let mut start = 0;
+                if !*begun {
+                    random(&mut self.iv)?;
+                    buffer[..16].copy_from_slice(&self.iv);
+                    start = 16;
+                    *begun = true;
+                }
+                let entry = &self.archive.entries[*at];
+                let (archive, codec) = (&self.archive, &mut self.codec);
+                let content = &mut self.content;
+                let (cipher, ended) = rest.fill_blocks(&mut buffer[start..], |room| {
+                    let (bytes, ended) = payload.read(archive, entry, codec, room)?;
+                    if let Some(content) = content {
+                        content.add(&room[..bytes]);
+                    }
+                    Ok((bytes, ended))
+                })?;
+                filled.bytes = start + cipher;
+                filled.cipher = start..start + cipher;
+                current.ended = ended;
+            }
+            What::Document { bytes, at } => {
+                let taken = buffer.len().min(bytes.len() - *at);
+                buffer[..taken].copy_from_slice(&bytes[*at..*at + taken]);
+                *at += taken;
+                filled.bytes = taken;
+                current.ended = *at == bytes.len();
+            }
+            What::Encryption(document) => {
+                let (archive, fates) = (&self.archive, &self.fates);
+                let more = |at: usize| describe(archive, fates, at);
+                let codec = &mut self.codec;
+                enter(Stage::Deflate);
+                (filled.bytes, current.ended) = document.fill(codec, buffer, more);
+            }
+        }
+        filled.source_bytes = left - source_left(&current.what);
+        self.taken += filled.source_bytes;
+        filled.is_last = current.ended && self.next == Next::End;
+        if filled.is_last {
+            // Headers, names, and what nobody refers to.
+            filled.source_bytes += self.archive.bytes().saturating_sub(self.taken);
+        }
+        self.current = Some(current);
+        Ok(filled)
+    }
+
+    /// The next part. There is one: the last slice was not filled yet.
+    fn begin(&mut self) -> Result<Current, Error> {
+        let (what, head) = loop {
+            match self.next {
+                Next::Mimetype => {
+                    self.next = Next::Entry(0);
+                    let (what, mut head) = document(MIMETYPE, MEDIA_TYPE.to_vec());
+                    head.modified =
+                        self.archive.find(MIMETYPE).map_or(DOS_EPOCH, |entry| entry.modified);
+                    break (what, head);
+                }
+                Next::Entry(at) if at == self.fates.len() => self.next = Next::Encryption,
+                Next::Entry(at) => {
+                    self.next = Next::Entry(at + 1);
+                    if let Some(part) = self.begin_entry(at)? {
+                        break part;
+                    }
+                }
+                Next::Encryption => {
+                    self.next = Next::Licence;
+                    self.codec.deflate().reset();
+                    break (
+                        What::Encryption(Encryption::new()),
+                        head(ENCRYPTION, Method::Deflated, NOT_LARGE),
+                    );
+                }
+                Next::Licence => {
+                    self.next = Next::End;
+                    break document(LICENCE, self.licence.clone());
+                }
+                Next::End => unreachable!("nothing is filled after the last slice"),
+            }
+        };
+        if let (Some(content), What::Clear { .. } | What::Sealed { .. }) =
+            (&mut self.content, &what)
+        {
+            content.begin(&head.name);
+        }
+        self.target.begin(head);
+        Ok(Current { what, crc: Hasher::new(), stored: 0, ended: false })
+    }
+
+    fn begin_entry(&mut self, at: usize) -> Result<Option<(What, Head)>, Error> {
+        let (entry, fate) = (&self.archive.entries[at], self.fates[at]);
+        let (change, is_sealed) = match fate {
+            Fate::Mimetype => return Ok(None),
+            Fate::Clear => (Change::None, false),
+            Fate::Sealed(change) => (change, true),
+        };
+        enter(Stage::Read);
+        let payload = Payload::open(&self.archive, entry, change, &mut self.codec)?;
+        let most = match change {
+            Change::None => entry.stored.max(entry.bytes),
+            Change::Inflate => entry.bytes,
+            // zlib's bound is a few bytes for every 16 KiB.
+            Change::Deflate => entry.bytes + entry.bytes / 1000,
+        };
+        let method = if is_sealed { Method::Stored } else { entry.method };
+        let mut head = head(&entry.name, method, most.saturating_add(SPARE_BYTES));
+        head.modified = entry.modified;
+        let what = if is_sealed {
+            What::Sealed { at, payload, begun: false, rest: Rest::default() }
+        } else {
+            What::Clear { at, payload }
+        };
+        Ok(Some((what, head)))
+    }
+}
+
+impl Current {
+    /// What the archive says of it.
+    fn sum(&self, archive: &Archive) -> Sum {
+        let stored = self.stored;
+        match &self.what {
+            What::Clear { at, .. } => {
+                let entry = &archive.entries[*at];
+                Sum { crc: entry.crc, stored, bytes: entry.bytes }
+            }
+            What::Encryption(document) => {
+                Sum { crc: document.crc.clone().finalize(), stored, bytes: document.bytes }
+            }
+            What::Sealed { .. } | What::Document { .. } => {
+                Sum { crc: self.crc.clone().finalize(), stored, bytes: stored }
+            }
+        }
+    }
+}
+
+impl Rest {
+    /// Fills whole blocks: what waited, what `read` gives, and after its last bytes the padding.
+    /// Returns their bytes and whether they were the last.
+    fn fill_blocks(
+        &mut self,
+        slice: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Result<(usize, bool), Error>,
+    ) -> Result<(usize, bool), Error> {
+        slice[..self.length].copy_from_slice(&self.bytes[..self.length]);
+        let room = slice.len() - 16;
+        let (bytes, ended) = read(&mut slice[self.length..room])?;
+        let plain = self.length + bytes;
+        let whole = plain / 16 * 16;
+        if ended {
+            // W3C leaves all but the last byte open; with these PKCS#7 is content, too.
+            slice[plain..whole + 16].fill((whole + 16 - plain) as u8);
+            return Ok((whole + 16, true));
+        }
+        self.length = plain - whole;
+        self.bytes[..self.length].copy_from_slice(&slice[whole..plain]);
+        Ok((whole, false))
+    }
+}
+
+impl Encryption {
+    fn new() -> Self {
+        let text = encryption::BEGIN.as_bytes().to_vec();
+        Self { text, at: 0, next: 0, crc: Hasher::new(), bytes: 0 }
+    }
+
+    /// Deflates as much of it as fits. `more` makes the text of an entry, none after the last.
+    fn fill(
+        &mut self,
+        codec: &mut Codec,
+        out: &mut [u8],
+        more: impl Fn(usize) -> Option<String>,
+    ) -> (usize, bool) {
+        let mut filled = 0;
+        loop {
+            while self.text.len() - self.at < TEXT_BYTES_MIN && self.next != usize::MAX {
+                self.text.drain(..self.at);
+                self.at = 0;
+                match more(self.next) {
+                    Some(text) => {
+                        self.text.extend_from_slice(text.as_bytes());
+                        self.next += 1;
+                    }
+                    None => {
+                        self.text.extend_from_slice(encryption::END.as_bytes());
+                        self.next = usize::MAX;
+                    }
+                }
+            }
+            let flush = match self.next {
+                usize::MAX => FlushCompress::Finish,
+                _ => FlushCompress::None,
+            };
+            let deflate = codec.deflate();
+            let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
+            let status = deflate
+                .compress(&self.text[self.at..], &mut out[filled..], flush)
+                .expect("deflate takes all bytes");
+            let consumed = (deflate.total_in() - before_in) as usize;
+            filled += (deflate.total_out() - before_out) as usize;
+            self.crc.update(&self.text[self.at..self.at + consumed]);
+            self.at += consumed;
+            self.bytes += consumed as u64;
+            if status == Status::StreamEnd {
+                return (filled, true);
+            }
+            if filled == out.len() {
+                return (filled, false);
+            }
+        }
+    }
+}
+
+/// The element of the entry `at` in encryption.xml, empty for a clear one.
+fn describe(archive: &Archive, fates: &[Fate], at: usize) -> Option<String> {
+    let (entry, fate) = (archive.entries.get(at)?, fates[at]);
+    Some(match fate {
+        Fate::Sealed(change) => {
+            encryption::element(&entry.name, method_inside(entry, change), entry.bytes)
+        }
+        Fate::Mimetype | Fate::Clear => String::new(),
+    })
+}
+
+/// Bytes of the source that this part has not taken yet.
+fn source_left(what: &What) -> u64 {
+    match what {
+        What::Clear { payload, .. } | What::Sealed { payload, .. } => payload.left(),
+        What::Document { .. } | What::Encryption(_) => 0,
+    }
+}
+
+fn document(name: &str, bytes: Vec<u8>) -> (What, Head) {
+    let head = head(name, Method::Stored, bytes.len() as u64);
+    (What::Document { bytes, at: 0 }, head)
+}
+
+/// Of an entry of at most `bytes` bytes, in the archive and inflated.
+fn head(name: &str, method: Method, bytes: u64) -> Head {
+    Head { name: name.into(), method, modified: DOS_EPOCH, is_large: bytes > SMALL_MAX }
+}
+
+fn refuse_protected(archive: &Archive) -> Result<(), Error> {
+    if let Some(entry) = archive.find(ENCRYPTION) {
+        let is_obfuscation = encryption::is_obfuscation_alone(archive, entry)?;
+        return Err(archive.fault(match is_obfuscation {
+            true => BookFault::Obfuscated,
+            false => BookFault::Protected { by: ENCRYPTION },
+        }));
+    }
+    match PROTECTIONS.into_iter().find(|by| archive.find(by).is_some()) {
+        Some(by) => Err(archive.fault(BookFault::Protected { by })),
+        None => Ok(()),
+    }
+}
+
+fn write_beside(path: &Path, licence: &[u8], replace: bool) -> Result<(), Error> {
+    use std::os::unix::fs::FileExt;
+    let pending = Pending::create(path, 0o666)?;
+    pending.file().write_all_at(licence, 0).map_err(Error::host("pwrite", path))?;
+    pending.commit(replace)
+}
+
+/// LCP's licence, and what Adobe's and Apple's protections leave.
+const PROTECTIONS: [&str; 3] = [LICENCE, "META-INF/rights.xml", "META-INF/sinf.xml"];
+const LICENCE_EXTENSION: &str = "lcpl";
+/// An IV, a block that waited, a block, the padding.
+const BUFFER_BYTES_MIN: usize = 64;
+/// An IV, the padding, and what deflate adds to nothing.
+const SPARE_BYTES: u64 = 1024;
+/// Text that is ready for deflate before it is called.
+const TEXT_BYTES_MIN: usize = 8 * 1024;
+/// encryption.xml is bounded by the directory and far from it.
+const NOT_LARGE: u64 = 0;
+/// 1 January 1980, the first day of zip.
+const DOS_EPOCH: u32 = 1 << 21 | 1 << 16;

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A sealed book on its way back: the book that it was before.
+//!
+//! Texts keep the deflate stream that was inside the cipher; each is inflated beside it, since the
+//! directory of the book needs the checksum of what is in it. A ciphertext that was changed, the
+//! key of another book and a wrong padding all give one message.
+//!
+//! Costs: decryption is parallel within an entry, so it is done here and not in the lanes.
+//!
+//! Sources: Readium LCP 1.0.4 §2.2, §5.1; W3C XML Encryption §5.2.
+//! Does not: open other profiles than the basic one; take licences from beside the book.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crc32fast::Hasher;
+use simd::cbc::{Cbc, Key};
+
+use super::archive::{Archive, Entry, Method};
+use super::container::{DOCUMENT_BYTES_MAX, ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, document};
+use super::encryption::{self, Inside};
+use super::fault::BookFault;
+use super::payload::{Change, Codec, Payload, Plain};
+use super::target::{Head, SMALL_MAX, Sum, Target};
+use crate::engine::stage::{Stage, enter};
+use crate::engine::{Filled, Stream, Work};
+use crate::error::Error;
+use crate::lcp::{Licence, Roots, UserKey};
+use crate::pending::Pending;
+
+/// A sealed publication to be opened.
+#[derive(Clone, Debug)]
+pub struct SealedBook {
+    /// The sealed EPUB.
+    pub source: PathBuf,
+    /// The EPUB.
+    pub target: PathBuf,
+    /// Bytes of the source.
+    pub bytes: u64,
+    /// Permissions of the target.
+    pub mode: u32,
+    /// Replaces a target that is there.
+    pub replace: bool,
+    /// It reaches the disk before it takes its name.
+    pub sync: bool,
+    /// What opens its licence.
+    pub user_key: Arc<UserKey>,
+    /// With them the licence must be signed by whom they trust; without, nobody asks.
+    pub roots: Option<Arc<Roots>>,
+    /// Deciphers.
+    pub cbc: Cbc,
+}
+
+/// The licence of a sealed book, and what is enciphered in it.
+pub(super) fn read_protection(
+    archive: &Archive,
+) -> Result<(Licence, HashMap<String, Inside>), Error> {
+    let missing = |missing| archive.fault(BookFault::Clear { missing });
+    let licence = archive.find(LICENCE).ok_or_else(|| missing(LICENCE))?;
+    let licence = document(archive, licence, DOCUMENT_BYTES_MAX)?;
+    let licence = Licence::read(LICENCE, &licence).map_err(|fault| archive.fault(fault))?;
+    let inside = archive.find(ENCRYPTION).ok_or_else(|| missing(ENCRYPTION))?;
+    Ok((licence, encryption::read(archive, inside)?))
+}
+
+impl Work for SealedBook {
+    type Stream = Unsealing;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn open(self) -> Result<Unsealing, Error> {
+        let archive = Archive::open(&self.source)?;
+        let (licence, inside) = read_protection(&archive)?;
+        if let Some(roots) = &self.roots {
+            licence.verify(Some(roots)).map_err(|fault| archive.fault(fault))?;
+        }
+        let secret =
+            licence.open(&self.user_key, &self.cbc).map_err(|fault| archive.fault(fault))?;
+        let inside: Vec<Option<Inside>> =
+            archive.entries.iter().map(|entry| inside.get(&*entry.name).copied()).collect();
+        let target = Target::new(Pending::create(&self.target, self.mode)?);
+        Ok(Unsealing {
+            key: Key::new(secret.as_slice()).expect("32 bytes"),
+            cbc: self.cbc,
+            next: None,
+            current: None,
+            codec: Codec::default(),
+            taken: 0,
+            archive,
+            inside,
+            target,
+            replace: self.replace,
+            sync: self.sync,
+        })
+    }
+}
+
+/// A sealed book in progress.
+#[derive(Debug)]
+pub struct Unsealing {
+    archive: Archive,
+    inside: Vec<Option<Inside>>,
+    target: Target,
+    key: Key,
+    cbc: Cbc,
+    /// The entry after the current one; before `mimetype`, none.
+    next: Option<usize>,
+    current: Option<Current>,
+    codec: Codec,
+    taken: u64,
+    replace: bool,
+    sync: bool,
+}
+
+#[derive(Debug)]
+struct Current {
+    what: What,
+    stored: u64,
+    /// Set by the last slice.
+    sum: Option<Sum>,
+}
+
+#[derive(Debug)]
+enum What {
+    Mimetype,
+    Clear { at: usize, payload: Payload },
+    Sealed(Ciphertext),
+}
+
+/// Where the deciphering of an entry has got to.
+#[derive(Debug)]
+struct Ciphertext {
+    entry: usize,
+    inside: Inside,
+    iv: [u8; 16],
+    /// Offset in the archive of what comes next.
+    at: u64,
+    left: u64,
+    /// Of the ciphertext.
+    crc: Hasher,
+    plain: Plain,
+}
+
+impl Stream for Unsealing {
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for some blocks");
+        loop {
+            let filled = self.fill_part(buffer)?;
+            if filled.bytes > 0 || filled.is_last {
+                return Ok(filled);
+            }
+            // An empty entry, or nothing but padding was left.
+            self.drain(&[])?;
+        }
+    }
+
+    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+        unreachable!("nothing is left for the lanes")
+    }
+
+    fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let sum = self.current.as_ref().expect("filled before it is drained").sum;
+        enter(Stage::Write);
+        self.target.write(bytes, sum)?;
+        if sum.is_some() {
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), Error> {
+        let Self { archive, target, replace, sync, .. } = self;
+        archive.unchanged()?;
+        enter(Stage::Commit);
+        target.finish(sync)?.0.commit(replace)
+    }
+}
+
+impl Unsealing {
+    /// A slice of the current entry or, when there is none, of the next.
+    fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.begin()?,
+        };
+        let mut filled = Filled::default();
+        match &mut current.what {
+            What::Mimetype => {
+                buffer[..MEDIA_TYPE.len()].copy_from_slice(MEDIA_TYPE);
+                filled.bytes = MEDIA_TYPE.len();
+                let bytes = MEDIA_TYPE.len() as u64;
+                let crc = crc32fast::hash(MEDIA_TYPE);
+                current.sum = Some(Sum { crc, stored: bytes, bytes });
+            }
+            What::Clear { at, payload } => {
+                let entry = &self.archive.entries[*at];
+                let left = payload.left();
+                let (bytes, ended) = payload.read(&self.archive, entry, &mut self.codec, buffer)?;
+                filled.bytes = bytes;
+                filled.source_bytes = left - payload.left();
+                let Entry { crc, stored, bytes, .. } = *entry;
+                current.sum = ended.then_some(Sum { crc, stored, bytes });
+            }
+            What::Sealed(ciphertext) => {
+                let taken = self.decipher(ciphertext, buffer)?;
+                filled.source_bytes = taken.0;
+                filled.bytes = taken.1;
+                if ciphertext.left == 0 {
+                    let stored = current.stored + filled.bytes as u64;
+                    current.sum = Some(self.ended(ciphertext, stored)?);
+                }
+            }
+        }
+        current.stored += filled.bytes as u64;
+        self.taken += filled.source_bytes;
+        filled.is_last = current.sum.is_some() && self.skip_own() == self.archive.entries.len();
+        if filled.is_last {
+            filled.source_bytes += self.archive.bytes().saturating_sub(self.taken);
+        }
+        self.current = Some(current);
+        Ok(filled)
+    }
+
+    /// The index of the next entry that goes into the book.
+    fn skip_own(&self) -> usize {
+        let from = self.next.unwrap_or(0);
+        let own = [MIMETYPE, ENCRYPTION, LICENCE];
+        let rest = self.archive.entries[from..].iter();
+        from + rest.take_while(|entry| own.contains(&&*entry.name)).count()
+    }
+
+    fn begin(&mut self) -> Result<Current, Error> {
+        let (what, head) = match self.next {
+            None => {
+                self.next = Some(0);
+                let modified = self.archive.find(MIMETYPE).map_or(0, |entry| entry.modified);
+                let (name, method) = (MIMETYPE.into(), Method::Stored);
+                (What::Mimetype, Head { name, method, modified, is_large: false })
+            }
+            Some(_) => {
+                let at = self.skip_own();
+                self.next = Some(at + 1);
+                self.begin_entry(at)?
+            }
+        };
+        self.target.begin(head);
+        Ok(Current { what, stored: 0, sum: None })
+    }
+
+    fn begin_entry(&mut self, at: usize) -> Result<(What, Head), Error> {
+        let (archive, entry) = (&self.archive, &self.archive.entries[at]);
+        let head = |method, is_large| {
+            let (name, modified) = (entry.name.clone(), entry.modified);
+            Head { name, method, modified, is_large }
+        };
+        let Some(inside) = self.inside[at] else {
+            let is_large = entry.stored.max(entry.bytes) > SMALL_MAX;
+            let payload = Payload::open(archive, entry, Change::None, &mut self.codec)?;
+            return Ok((What::Clear { at, payload }, head(entry.method, is_large)));
+        };
+        check_sealed(archive, entry, inside)?;
+        if inside.method == Method::Deflated {
+            self.codec.inflate().reset(false);
+        }
+        let start = archive.data_start(entry)?;
+        let mut iv = [0; 16];
+        archive.read(&mut iv, start)?;
+        let mut crc = Hasher::new();
+        crc.update(&iv);
+        let ciphertext = Ciphertext {
+            entry: at,
+            inside,
+            iv,
+            at: start + 16,
+            left: entry.stored - 16,
+            crc,
+            plain: Plain::default(),
+        };
+        let is_large = entry.stored.max(inside.bytes.unwrap_or(0)) > SMALL_MAX;
+        Ok((What::Sealed(ciphertext), head(inside.method, is_large)))
+    }
+
+    /// Deciphers the next blocks into `buffer`. Returns the bytes taken and, less the padding, made.
+    fn decipher(
+        &mut self,
+        text: &mut Ciphertext,
+        buffer: &mut [u8],
+    ) -> Result<(u64, usize), Error> {
+        let entry = &self.archive.entries[text.entry];
+        let taken = ((buffer.len() / 16 * 16) as u64).min(text.left) as usize;
+        let blocks = &mut buffer[..taken];
+        enter(Stage::Read);
+        self.archive.read(blocks, text.at)?;
+        enter(Stage::Hash);
+        text.crc.update(blocks);
+        enter(Stage::Cipher);
+        self.cbc.decrypt(&self.key, &mut text.iv, blocks);
+        text.at += taken as u64;
+        text.left -= taken as u64;
+        let is_last = text.left == 0;
+        let padding = if is_last { usize::from(blocks[taken - 1]) } else { 0 };
+        let is_right = !is_last || (1..=16).contains(&padding);
+        let plain = &blocks[..taken - if is_right { padding } else { 0 }];
+        let made = plain.len();
+        let checked = match text.inside.method {
+            Method::Stored => {
+                enter(Stage::Hash);
+                text.plain.add(plain);
+                Ok(is_last)
+            }
+            Method::Deflated => {
+                enter(Stage::Check);
+                let bytes_max = text.inside.bytes.unwrap_or(0);
+                text.plain.add_deflated(self.codec.inflate(), plain, is_last, bytes_max)
+            }
+        };
+        if checked == Ok(is_last) && is_right {
+            Ok((taken as u64, made))
+        } else {
+            Err(undecipherable(&self.archive, entry))
+        }
+    }
+
+    /// The sums of an entry that was deciphered to its end, if it is what was sealed.
+    fn ended(&self, text: &Ciphertext, stored: u64) -> Result<Sum, Error> {
+        let entry = &self.archive.entries[text.entry];
+        let bytes = text.plain.bytes;
+        let is_whole = text.crc.clone().finalize() == entry.crc
+            && text.inside.bytes.is_none_or(|declared| declared == bytes);
+        if is_whole {
+            Ok(Sum { crc: text.plain.crc.clone().finalize(), stored, bytes })
+        } else {
+            Err(undecipherable(&self.archive, entry))
+        }
+    }
+}
+
+pub(super) fn undecipherable(archive: &Archive, entry: &Entry) -> Error {
+    archive.fault(BookFault::Undecipherable { name: entry.name.to_string() })
+}
+
+/// What must hold before an entry is deciphered: an IV and whole blocks, stored, and a length
+/// for what is deflated.
+pub(super) fn check_sealed(archive: &Archive, entry: &Entry, inside: Inside) -> Result<(), Error> {
+    let foreign = |found: &str| {
+        Err(archive.fault(BookFault::Foreign { name: entry.name.to_string(), found: found.into() }))
+    };
+    if entry.method != Method::Stored {
+        return foreign("ciphertext that is deflated");
+    }
+    match inside {
+        Inside { method: Method::Deflated, bytes: None } => {
+            foreign("no OriginalLength in META-INF/encryption.xml")
+        }
+        Inside { bytes: Some(bytes), .. } if bytes > super::BYTES_MAX => {
+            let (what, limit) = ("bytes of an entry", super::BYTES_MAX);
+            Err(archive.fault(BookFault::Limit { what, found: bytes, limit }))
+        }
+        _ if entry.stored < 32 || !entry.stored.is_multiple_of(16) => {
+            Err(undecipherable(archive, entry))
+        }
+        _ => Ok(()),
+    }
+}
+
+const BUFFER_BYTES_MIN: usize = 64;
