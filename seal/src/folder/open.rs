@@ -54,7 +54,9 @@ pub enum Closed {
         source_bytes: u64,
     },
     /// It does not open, and no more is said.
-    #[error("does not open: another key or form, or damaged; nothing of it was written")]
+    #[error(
+        "does not open: another key or form, or damaged; take it from a copy, or seal it again"
+    )]
     Sealed,
     /// In the manifest or the source, and not in the folder.
     #[error("missing from the sealed folder; seal the source again")]

@@ -3,8 +3,8 @@
 //!
 //! Every file is opened by OpenSSL ([`super::second`]) and compared with its source byte for byte,
 //! or, without the source, with the hash that the manifest keeps. Files that are missing, extra or
-//! of another length are told too. Nothing is written. Whoever has the source may know at which byte
-//! it differs; without it CBC says no more than that a file does not open.
+//! of another length are told too. Nothing is written. Whoever has the source may know at which
+//! byte it differs; without it CBC says no more than that a file does not open.
 //!
 //! Costs a read of every file (and of its source), the cipher, a comparison or a hash.
 //! Does not do: compare modes and times; trust the lanes in anything.
