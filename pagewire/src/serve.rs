@@ -3,13 +3,14 @@
 
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use serve::{Bill, Config, MediaPorts, Server};
+use serve::{Bill, Config, Error, KeySource, MediaPorts, Server, Tokens};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::calibration::{Calibration, Subject};
@@ -47,10 +48,22 @@ pub(crate) struct Options {
     /// A session nobody is heard from for this long ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = timeout_s())]
     session_timeout: u64,
+    /// Gives the keys of sealed films, made from this secret: the one of `seal hls --key-file`.
+    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    hls_key_file: Option<PathBuf>,
+    /// Gives the keys of sealed films, from this folder: the one of `seal hls --keys`.
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+    /// Gives keys to those alone who show one of the tokens in this file, one a line.
+    #[arg(long, value_name = "FILE")]
+    key_token_file: Option<PathBuf>,
+    /// Lets players in web pages of this origin in, such as https://example.org, or * for all.
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Option<String>,
 }
 
 impl Options {
-    fn config(self) -> Config {
+    fn config(self) -> Result<Config, Error> {
         let mut config = Config::new(self.folder);
         config.rtsp = self.rtsp;
         config.http = self.http;
@@ -64,8 +77,28 @@ impl Options {
         config.paths = self.path.into_iter().filter(|name| name != AUTO).collect();
         config.pacers = self.pacers;
         config.session_timeout = Duration::from_secs(self.session_timeout);
-        config
+        config.keys = match (&self.hls_key_file, self.keys) {
+            (Some(path), _) => Some(made_from(path)?),
+            (None, folder) => folder.map(KeySource::Folder),
+        };
+        let tokens = self.key_token_file.map(|path| Tokens::read("--key-token-file", &path));
+        config.key_tokens = tokens.transpose()?;
+        config.allow_origin = self.allow_origin;
+        Ok(config)
     }
+}
+
+/// Keys made from the secret in a file when they are asked for.
+fn made_from(path: &Path) -> Result<KeySource, Error> {
+    let (secret, exposed) = seal::key::file::key("--hls-key-file", path).map_err(|error| {
+        let cure = "name the secret of the films".to_owned();
+        Error::Option { option: "--hls-key-file", found: error.to_string(), cure }
+    })?;
+    if let Some(exposed) = exposed {
+        tracing::warn!("{exposed}");
+    }
+    let keys = seal::hls::Keys::new(&secret);
+    Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
@@ -79,7 +112,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
             Ok(stop) => stop,
             Err(error) => return crate::wrong(&format!("signal handlers: {error}")),
         };
-        let server = match Server::start(options.config()).await {
+        let config = match options.config() {
+            Ok(config) => config,
+            Err(error) => return crate::failed(&error),
+        };
+        let server = match Server::start(config).await {
             Ok(server) => server,
             Err(error) => return crate::failed(&error),
         };

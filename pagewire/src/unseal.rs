@@ -11,6 +11,7 @@ use seal::Error;
 use seal::folder::unseal::{self, How};
 use seal::folder::{FORMS, Form, Sync};
 
+use crate::seal::hls;
 use crate::seal::keys::{self, Keys};
 use crate::seal::{Running, Total, failures};
 
@@ -25,11 +26,14 @@ pub(crate) struct Options {
 enum What {
     /// A folder of files: tree, modes and times are kept.
     Folder(Folder),
+    /// Films in folders of segments: transport streams again.
+    Hls(hls::Unseal),
 }
 
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.what {
         What::Folder(options) => folder(&options),
+        What::Hls(options) => hls::unseal(&options),
     }
 }
 

@@ -83,6 +83,11 @@ impl Key {
 }
 
 impl Keys {
+    /// Whether they name a key, and no passphrase.
+    pub(crate) fn is_key(&self) -> bool {
+        self.key_file.is_some() || self.key_env.is_some() || self.key.is_some()
+    }
+
     /// What they name. Asks on the terminal when they name nothing, and warns on standard error
     /// of files that others may touch.
     pub(crate) fn read(&self, ask: Ask) -> Result<Key, Error> {

@@ -11,6 +11,7 @@
 pub(crate) mod epub;
 pub(crate) mod failures;
 mod folder;
+pub(crate) mod hls;
 pub(crate) mod keys;
 mod progress;
 mod summary;
@@ -40,6 +41,8 @@ enum Form {
     Folder(folder::Options),
     /// EPUB publications as Readium LCP says, basic profile: a book or a catalogue.
     Epub(Box<epub::Options>),
+    /// Films as folders of encrypted segments for HTTP Live Streaming.
+    Hls(hls::Options),
     /// Opens what was sealed by another implementation and compares it.
     Verify(verify::Options),
 }
@@ -48,6 +51,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match options.form {
         Form::Folder(options) => folder::run(options),
         Form::Epub(options) => epub::run(*options),
+        Form::Hls(options) => hls::run(options),
         Form::Verify(options) => verify::run(options),
     }
 }

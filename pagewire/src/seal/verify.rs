@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal verify`: a sealed folder opened by OpenSSL and compared with what was sealed.
+//! `pagewire seal verify`: a sealed folder, of files or of films, opened by OpenSSL and compared with
+//! what was sealed.
 //!
 //! Does not do: change anything.
 
@@ -31,6 +32,10 @@ pub(crate) struct Options {
 
 pub(super) fn run(options: Options) -> ExitCode {
     let running = &options.running;
+    let (target, source) = (options.target.as_path(), options.source.as_deref());
+    if !target.join(seal::manifest::NAME).exists() && seal::hls::holds_films(target) {
+        return super::hls::verify(target, source, &options.keys, running);
+    }
     let planned =
         running.settings().and_then(|settings| Ok((options.planned(settings.threads)?, settings)));
     let (plan, settings) = match planned {

@@ -43,14 +43,14 @@ fn serve_file(options: &[&str]) -> (Server, Vec<u8>, String) {
 }
 
 /// What an answer is.
-struct Answer {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(':')?;
             found.eq_ignore_ascii_case(name).then_some(value.trim())
@@ -59,7 +59,7 @@ impl Answer {
 }
 
 /// One request with curl; the answer's head and body, taken apart.
-fn ask(test: &str, url: &str, options: &[&str]) -> Option<Answer> {
+pub(crate) fn ask(test: &str, url: &str, options: &[&str]) -> Option<Answer> {
     let mut command = Command::new("curl");
     command.args(["-sS", "-i", "--max-time", "60"]).args(options).arg(url);
     let answer = client(test, &mut command)?.succeeded();

@@ -14,6 +14,7 @@ mod harness;
 mod curl;
 mod ffmpeg;
 mod gstreamer;
+mod hls;
 mod socket;
 mod vlc;
 

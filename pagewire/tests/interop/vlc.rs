@@ -10,12 +10,11 @@ use std::fs;
 use std::process::Command;
 
 use crate::ffmpeg::{PICTURE, SOUND};
-use crate::harness::Server;
 use crate::harness::film::{FRAMES_PER_SECOND, GROUP_SECONDS};
 use crate::{assert_bytes, client, ffmpeg, serve_excerpt};
 
 /// What VLC writes on standard output; `None`, with the reason printed, where there is no VLC.
-fn output(test: &str, server: &Server, options: &[&str]) -> Option<Vec<u8>> {
+pub(crate) fn output(test: &str, url: &str, options: &[&str]) -> Option<Vec<u8>> {
     let mut command = if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cvlc"]);
@@ -26,7 +25,7 @@ fn output(test: &str, server: &Server, options: &[&str]) -> Option<Vec<u8>> {
     // It shall find no settings of anybody's.
     command.env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
     command.args(["-I", "dummy", "--no-color"]).args(options);
-    command.arg(server.rtsp_url("film.ts")).arg("vlc://quit");
+    command.arg(url).arg("vlc://quit");
     let outcome = client(test, &mut command)?;
     // 127: env(1)'s and setpriv's word for a program that is not there.
     if outcome.status.code() == Some(127) || outcome.stderr.contains("failed to execute cvlc") {
@@ -46,7 +45,7 @@ fn receives_every_byte() {
     let test = "vlc::receives_every_byte";
     let Some((server, sent)) = serve_excerpt(test) else { return };
     let options = ["--demux=dump", "--demuxdump-access=file", "--demuxdump-file=-"];
-    let Some(received) = output(test, &server, &options) else { return };
+    let Some(received) = output(test, &server.rtsp_url("film.ts"), &options) else { return };
     assert_bytes(&received, sent);
     server.stop();
 }
@@ -56,7 +55,7 @@ fn finds_the_frames() {
     let test = "vlc::finds_the_frames";
     let Some((server, _)) = serve_excerpt(test) else { return };
     let options = ["--sout=#std{access=file,mux=ts,dst=-}"];
-    let Some(received) = output(test, &server, &options) else { return };
+    let Some(received) = output(test, &server.rtsp_url("film.ts"), &options) else { return };
     let copy = server.cache().join("copy.ts");
     fs::write(&copy, received).expect("the cache folder can be written");
 

@@ -29,10 +29,11 @@ use std::num::NonZeroU64;
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
 pub use run::{Planned, seal};
-pub use unseal::{KeySource, cut_off, unseal};
+pub use unseal::{KeySource, cut_off, holds_films, unseal};
 pub use verify::verify;
 
 use crate::error::Fault;
+pub use crate::folder::Sync;
 
 /// How to make folders of films.
 #[derive(Debug)]
@@ -60,18 +61,6 @@ pub struct Protection {
     pub has_random_iv: bool,
     /// Where keys are written as well, for a server that has no secret.
     pub folder: Option<KeyFolder>,
-}
-
-/// When what was written is made to last over a loss of power.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Sync {
-    /// All of the target's file system, once, at the end.
-    #[default]
-    End,
-    /// Each file before it takes its name.
-    Each,
-    /// Whenever the kernel does.
-    Never,
 }
 
 /// What is wrong with a film, its playlist or its segments, and what to do.

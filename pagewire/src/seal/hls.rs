@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire seal hls`: films as folders of segments for HTTP Live Streaming; `unseal hls`, and
+//! what `seal verify` does with films.
+//!
+//! The secret is a key, never a passphrase: whoever serves the film has to make the same keys, and
+//! a folder of films has no place for a salt that a server would look at.
+//!
+//! Does not do: anything to a film; [`seal::hls`] does.
+
+use std::num::NonZeroU64;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+
+use clap::{Args, ValueEnum};
+use seal::Error;
+use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection, Sync};
+use seal::key::Secret;
+
+use super::keys::{self, Ask};
+use super::{Running, Total, failures};
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// A transport stream, or a folder of them.
+    source: PathBuf,
+    /// The folder in which each film becomes a folder: master.m3u8, media.m3u8 and its segments.
+    target: PathBuf,
+    #[command(flatten)]
+    key: keys::Keys,
+    /// Cuts the films and enciphers nothing.
+    #[arg(long, conflicts_with_all = ["key-source", "key_uri", "rotate", "iv", "keys"])]
+    no_key: bool,
+    /// Longest segment, in seconds, where the film has places to cut that often.
+    #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = seconds())]
+    target_duration: u64,
+    /// Where players find keys, a URI with {name} and {number} in it.
+    #[arg(long, value_name = "URI", default_value = KeyUri::USUAL)]
+    key_uri: String,
+    /// A new key every N segments [default: one a film].
+    #[arg(long, value_name = "N")]
+    rotate: Option<NonZeroU64>,
+    /// Where a segment's initialisation vector comes from.
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Iv::Sequence)]
+    iv: Iv,
+    /// Writes the keys to a folder as well, as NAME/NUMBER.key, for a server without the secret.
+    #[arg(long, value_name = "DIR")]
+    keys: Option<PathBuf>,
+    /// Replaces films that were sealed here before, in another way or from another source.
+    #[arg(long)]
+    force: bool,
+    /// When what was written is made to last: once at the end, each file, or as the kernel does.
+    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
+    sync: String,
+    #[command(flatten)]
+    running: Running,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Iv {
+    /// The segment's number.
+    Sequence,
+    /// One of its own, in the playlist.
+    Random,
+}
+
+pub(super) fn run(options: Options) -> ExitCode {
+    let running = &options.running;
+    let how = running.settings().and_then(|settings| Ok((options.how()?, settings)));
+    let (how, settings) = match how {
+        Ok(how) => how,
+        Err(error) => return failures::list(&[error]),
+    };
+    let planned = Planned::default();
+    let total = || Total {
+        bytes: planned.bytes.load(Ordering::Relaxed),
+        files: planned.segments.load(Ordering::Relaxed),
+    };
+    let status = running.run(total, |seen| {
+        hls::seal(&options.source, &options.target, &how, &settings, &planned, seen)
+    });
+    say_what_is_left_out(&options.target);
+    status
+}
+
+/// A source that ends within a packet does not come back whole; whoever deletes it has to know.
+fn say_what_is_left_out(sealed: &Path) {
+    // Where there is no film, that has been said.
+    for (film, bytes) in hls::cut_off(sealed).unwrap_or_default() {
+        let film = film.display();
+        eprintln!(
+            "pagewire: {film}: the last {bytes} bytes of the source, no packet, are left out"
+        );
+    }
+}
+
+/// `pagewire unseal hls`.
+#[derive(Args)]
+pub(crate) struct Unseal {
+    /// The folder of a film, or one with films in it.
+    source: PathBuf,
+    /// The transport stream, or the folder for those of several films.
+    target: PathBuf,
+    /// Replaces files that are there.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    opened: Opened,
+    #[command(flatten)]
+    running: Running,
+}
+
+/// By what films are opened.
+#[derive(Args)]
+pub(crate) struct Opened {
+    #[command(flatten)]
+    key: keys::Keys,
+    /// The keys in a folder, as `seal hls --keys` wrote them; contents are not checked then.
+    #[arg(long, value_name = "DIR", conflicts_with = "key-source")]
+    keys: Option<PathBuf>,
+}
+
+impl Opened {
+    fn source(&self) -> Result<KeySource, Error> {
+        match &self.keys {
+            Some(folder) => Ok(KeySource::Folder(KeyFolder::new(folder))),
+            None => source_of(&self.key),
+        }
+    }
+}
+
+/// The keys that follow from a secret; none where none is named: the films may be clear.
+fn source_of(keys: &keys::Keys) -> Result<KeySource, Error> {
+    match keys.is_key() {
+        true => Ok(KeySource::Derived(Keys::new(&secret(keys)?))),
+        false => Ok(KeySource::None),
+    }
+}
+
+pub(crate) fn unseal(options: &Unseal) -> ExitCode {
+    let running = &options.running;
+    let keys = running.settings().and_then(|settings| Ok((options.opened.source()?, settings)));
+    let (keys, settings) = match keys {
+        Ok(keys) => keys,
+        Err(error) => return failures::list(&[error]),
+    };
+    let (source, target, force) = (&options.source, &options.target, options.force);
+    let status = running
+        .run(Total::default, |seen| hls::unseal(source, target, &keys, force, &settings, seen));
+    say_what_is_left_out(source);
+    status
+}
+
+/// `pagewire seal verify`, of films.
+pub(super) fn verify(
+    sealed: &Path,
+    source: Option<&Path>,
+    keys: &keys::Keys,
+    running: &Running,
+) -> ExitCode {
+    let keys = running.settings().and_then(|settings| Ok((source_of(keys)?, settings)));
+    match keys {
+        Ok((keys, settings)) => {
+            running.run(Total::default, |seen| hls::verify(sealed, source, &keys, &settings, seen))
+        }
+        Err(error) => failures::list(&[error]),
+    }
+}
+
+impl Options {
+    fn how(&self) -> Result<hls::Options, Error> {
+        let protection = if self.no_key { None } else { Some(self.protection()?) };
+        let sync = match self.sync.as_str() {
+            "each" => Sync::Each,
+            "none" => Sync::None,
+            _ => Sync::End,
+        };
+        let (target_s, force) = (self.target_duration, self.force);
+        Ok(hls::Options { target_s, protection, force, sync })
+    }
+
+    fn protection(&self) -> Result<Protection, Error> {
+        let uri = KeyUri::parse(&self.key_uri)?;
+        Ok(Protection {
+            keys: Keys::new(&secret(&self.key)?),
+            uri,
+            rotation: self.rotate,
+            has_random_iv: self.iv == Iv::Random,
+            folder: self.keys.clone().map(KeyFolder::new),
+        })
+    }
+}
+
+/// The secret of films: a key. Nobody is asked for a passphrase.
+pub(crate) fn secret(keys: &keys::Keys) -> Result<Secret, Error> {
+    if !keys.is_key() {
+        return Err(Error::Option {
+            option: "--key-file",
+            found: "not given".to_owned(),
+            cure: "films take a key, which their server has too: openssl rand -hex 32 > FILE, and \
+                   --key-file FILE"
+                .to_owned(),
+        });
+    }
+    keys.read(Ask::Once)?.secret(None, SECRET_BYTES)
+}
+
+/// What a new secret should have; one that is read may be shorter.
+const SECRET_BYTES: usize = 32;
+
+/// From one to as long as a player would wait.
+fn seconds() -> clap::builder::RangedU64ValueParser<u64> {
+    clap::value_parser!(u64).range(1..=60)
+}

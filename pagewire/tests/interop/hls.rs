@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sealed films: `pagewire seal hls` makes one, `pagewire serve` delivers it with its keys, and
+//! ffmpeg, VLC and a browser play it; keys are for those who show a token.
+//!
+//! The browser is Chromium, headless, with the player of HLS that it has built in (version 142 and
+//! later). The page tells a socket of the test how far play has come.
+//!
+//! Sources: RFC 8216; RFC 6750 (tokens); the Fetch standard §3.2 (CORS).
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::curl::ask;
+use crate::ffmpeg::{Frame, PICTURE, SOUND, frames, of_stream};
+use crate::harness::film::film;
+use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::{assert_bytes, client, vlc};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A server of a sealed film, with what its players need.
+struct Sealed {
+    server: Server,
+    /// Kept for its files.
+    secrets: tempfile::TempDir,
+}
+
+/// Seals the film into the folder of a new server; `None`, with the reason printed, where there
+/// is none.
+fn sealed(test: &str, seal: &[&str], serve: &[&str]) -> Option<Sealed> {
+    let film = film(test)?;
+    let secrets = tempfile::tempdir().expect("a folder");
+    let secret = secrets.path().join("secret");
+    fs::write(&secret, "5a".repeat(32)).expect("written");
+    fs::write(secrets.path().join("tokens"), TOKEN).expect("written");
+    let path = |name: &str| secrets.path().join(name).display().to_string();
+    let place = Place::new();
+    let seal: Vec<String> = seal.iter().map(|word| word.replace("SECRETS", &path(""))).collect();
+    let mut command = Command::new(PROGRAM);
+    command.args(["seal", "hls"]).arg(&film.path).arg(place.folder()).args(&seal);
+    watchdog::run(&mut command, LIMIT).expect("the program is there").succeeded();
+    let serve: Vec<String> = serve.iter().map(|word| word.replace("SECRETS", &path(""))).collect();
+    let serve: Vec<&str> = serve.iter().map(String::as_str).collect();
+    let server = Server::at(&place, Command::new(PROGRAM), &serve);
+    Some(Sealed { server, secrets })
+}
+
+const KEY: [&str; 2] = ["--key-file", "SECRETS/secret"];
+const SERVED_KEY: [&str; 2] = ["--hls-key-file", "SECRETS/secret"];
+const SERVED_TOKEN: [&str; 2] = ["--key-token-file", "SECRETS/tokens"];
+
+fn assert_same_frames(played: &[Frame], test: &str) {
+    let film = film(test).expect("it was sealed");
+    let Some(sent) = frames(test, &["-copyts"], film.path.as_os_str(), &[]) else { return };
+    for stream in [PICTURE, SOUND] {
+        let (played, sent) = (of_stream(played, stream), of_stream(&sent, stream));
+        assert!(sent.len() > 500, "{} frames of stream {stream}", sent.len());
+        let same = played.iter().zip(&sent).take_while(|(a, b)| a == b).count();
+        assert!(played == sent, "{} frames, not {}, same: {same}", played.len(), sent.len());
+    }
+}
+
+#[test]
+fn ffmpeg_plays_every_frame_however_it_was_sealed() {
+    let test = "hls::ffmpeg_plays_every_frame_however_it_was_sealed";
+    let rotating = [&KEY[..], &["--rotate", "3", "--iv", "random"]].concat();
+    let with_token = [SERVED_KEY, SERVED_TOKEN].concat();
+    let folder = ["--keys", "SECRETS/keys"];
+    let kept = [&KEY[..], &folder].concat();
+    let header = format!("Authorization: Bearer {TOKEN}\r\n");
+    for (seal, serve, header) in [
+        (&["--no-key"][..], &[][..], None),
+        (&KEY, &SERVED_KEY, None),
+        (&rotating, &with_token, Some(&header)),
+        (&kept, &folder, None),
+    ] {
+        let Some(Sealed { server, secrets: _kept }) = sealed(test, seal, serve) else { return };
+        let url = server.http_url("film/master.m3u8");
+        let mut options = vec!["-copyts"];
+        options.extend(header.iter().flat_map(|header| ["-headers", header.as_str()]));
+        let Some(played) = frames(test, &options, OsStr::new(&url), &[]) else { return };
+        assert_same_frames(&played, test);
+        server.stop();
+    }
+}
+
+#[test]
+fn vlc_plays_it() {
+    let test = "hls::vlc_plays_it";
+    let Some(Sealed { server, secrets: _kept }) = sealed(test, &KEY, &SERVED_KEY) else { return };
+    let options = ["--sout=#std{access=file,mux=ts,dst=-}"];
+    let url = server.http_url("film/master.m3u8");
+    let Some(received) = vlc::output(test, &url, &options) else { return };
+    let copy = server.cache().join("copy.ts");
+    fs::write(&copy, received).expect("the cache folder can be written");
+    let film = film(test).expect("it was sealed");
+    let all = |path: &Path| frames(test, &[], path.as_os_str(), &[]);
+    let (Some(sent), Some(played)) = (all(&film.path), all(&copy)) else { return };
+    // VLC may put the streams in another order, and gives up what it buffers at the end.
+    let hashes = |frames: &[Frame]| -> std::collections::HashSet<String> {
+        frames.iter().map(|frame| frame.hash.clone()).collect()
+    };
+    let (sent, played) = (hashes(&sent), hashes(&played));
+    let both = sent.intersection(&played).count();
+    assert!(both * 10 > sent.len() * 9, "{both} of {} frames", sent.len());
+    server.stop();
+}
+
+#[test]
+fn a_browser_plays_it() {
+    let test = "hls::a_browser_plays_it";
+    let Some(Sealed { server, secrets: _kept }) = sealed(test, &KEY, &SERVED_KEY) else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let report = listener.local_addr().expect("it is bound");
+    fs::write(server.folder().join("page.html"), page(&report.to_string())).expect("written");
+    let profile = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("chromium");
+    command.args(["--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0"]);
+    command.arg("--autoplay-policy=no-user-gesture-required");
+    command.arg(format!("--user-data-dir={}", profile.path().display()));
+    command.arg(server.http_url("page.html"));
+    let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut browser = match started {
+        Ok(browser) => browser,
+        Err(error) => return eprintln!("skip: {test}: chromium: {error}"),
+    };
+    let said = heard(&listener, LIMIT);
+    // Its other processes end with it.
+    let _ = browser.kill();
+    browser.wait().expect("it is our child");
+    match said.as_deref() {
+        None => eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}"),
+        Some("unable") => eprintln!("skip: {test}: chromium without a player of HLS"),
+        Some(said) => assert_eq!(said, "played 480x270"),
+    }
+    server.stop();
+}
+
+/// A page that plays the film for two seconds and tells `report`.
+fn page(report: &str) -> String {
+    format!(
+        "<!doctype html><video id=v muted></video><script>
+        const tell = (what) => fetch('http://{report}/' + encodeURIComponent(what),
+            {{mode: 'no-cors'}});
+        const v = document.getElementById('v');
+        v.ontimeupdate = () => {{
+            if (v.currentTime > 2) tell('played ' + v.videoWidth + 'x' + v.videoHeight);
+        }};
+        v.onerror = () => tell('error ' + v.error.code + ' ' + v.error.message);
+        if (v.canPlayType('application/vnd.apple.mpegurl')) {{
+            v.src = 'film/master.m3u8';
+            v.play();
+        }} else tell('unable');
+        </script>"
+    )
+}
+
+/// What the page tells first.
+fn heard(listener: &TcpListener, limit: Duration) -> Option<String> {
+    listener.set_nonblocking(true).expect("a socket has the option");
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        let Ok((mut stream, _)) = listener.accept() else {
+            thread::sleep(Duration::from_millis(20));
+            continue;
+        };
+        stream.set_nonblocking(false).expect("a socket has the option");
+        stream.set_read_timeout(Some(limit)).expect("a socket has the option");
+        let mut request = [0; 1024];
+        let read = stream.read(&mut request).ok()?;
+        // It need not be understood.
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n");
+        let text = String::from_utf8_lossy(&request[..read]).into_owned();
+        let path = text.strip_prefix("GET /")?.split(' ').next()?;
+        return Some(path.replace("%20", " "));
+    }
+    None
+}
+
+#[test]
+fn keys_are_for_those_who_show_a_token() {
+    let test = "hls::keys_are_for_those_who_show_a_token";
+    let options = [&SERVED_KEY[..], &SERVED_TOKEN, &["--allow-origin", "https://p.example"]];
+    let Some(Sealed { server, secrets: _kept }) = sealed(test, &KEY, &options.concat()) else {
+        return;
+    };
+    let key = server.http_url("keys/film/0.key");
+    let Some(none) = ask(test, &key, &[]) else { return };
+    assert_eq!(none.status, 401, "{}", none.head);
+    assert_eq!(none.header("WWW-Authenticate"), Some("Bearer realm=\"keys\""));
+    let wrong = ask(test, &key, &["-H", "Authorization: Bearer 0123456789abcdef"]).expect("curl");
+    assert_eq!(wrong.status, 401);
+    assert!(wrong.header("WWW-Authenticate").is_some_and(|f| f.contains("invalid_token")));
+    let two = format!("Authorization: Bearer {TOKEN}");
+    let both = ask(test, &key, &["-H", &two, "-H", &two]).expect("curl");
+    assert_eq!(both.status, 401, "two of them are not one");
+
+    let right = ask(test, &key, &["-H", &two]).expect("curl");
+    assert_eq!((right.status, right.body.len()), (200, 16), "{}", right.head);
+    assert_eq!(right.header("Content-Type"), Some("application/octet-stream"));
+    assert_eq!(right.header("Cache-Control"), Some("no-store"));
+    assert_eq!(right.header("Access-Control-Allow-Origin"), Some("https://p.example"));
+    let in_query = ask(test, &format!("{key}?access_token={TOKEN}"), &[]).expect("curl");
+    assert_bytes(&in_query.body, &right.body);
+    let asked = ask(test, &key, &["-X", "OPTIONS"]).expect("curl");
+    assert_eq!(asked.status, 204, "a browser asks first, without a token");
+    assert!(asked.header("Access-Control-Allow-Headers").is_some_and(|f| f.contains("Auth")));
+    for other in ["keys/film/0", "keys/film/00.key", "keys/", "keys/film/../film/0.key"] {
+        let answer = ask(test, &server.http_url(other), &["-H", &two, "--path-as-is"]);
+        assert_eq!(answer.expect("curl").status, 404, "{other}");
+    }
+    server.stop();
+}
+
+#[test]
+fn a_sealed_folder_is_served_with_its_types_and_listed_without_complaint() {
+    let test = "hls::a_sealed_folder_is_served_with_its_types_and_listed_without_complaint";
+    let Some(Sealed { server, secrets: _kept }) = sealed(test, &KEY, &[]) else { return };
+    fs::write(server.folder().join("book.epub"), [7; 5000]).expect("written");
+    fs::write(server.folder().join("book.lcpl"), "{}").expect("written");
+    let playlist = server.http_url("film/media.m3u8");
+    let Some(answer) = ask(test, &playlist, &[]) else { return };
+    assert_eq!(answer.header("Content-Type"), Some("application/vnd.apple.mpegurl"));
+    assert_eq!(answer.header("Cache-Control"), Some("no-cache"));
+    let tag = answer.header("ETag").expect("a tag").to_owned();
+    let again = ask(test, &playlist, &["-H", &format!("If-None-Match: {tag}")]).expect("curl");
+    assert_eq!((again.status, again.header("Cache-Control")), (304, Some("no-cache")));
+    let segments = String::from_utf8_lossy(&answer.body).matches("#EXTINF").count();
+    let segment = ask(test, &server.http_url("film/00000.ts"), &["-r", "0-15"]).expect("curl");
+    assert_eq!((segment.status, segment.body.len()), (206, 16));
+    assert_eq!(segment.header("Content-Type"), Some("video/mp2t"));
+    for (name, kind) in [
+        ("book.epub", "application/epub+zip"),
+        ("book.lcpl", "application/vnd.readium.lcp.license.v1.0+json"),
+    ] {
+        let answer = ask(test, &server.http_url(name), &["-r", "0-1"]).expect("curl");
+        assert_eq!((answer.status, answer.header("Content-Type")), (206, Some(kind)));
+    }
+    // Neither keys, nor what was kept to go on with, nor anything else that is hidden.
+    for gone in ["keys/film/0.key", "film/.pagewire-film"] {
+        assert_eq!(ask(test, &server.http_url(gone), &[]).expect("curl").status, 404, "{gone}");
+    }
+    let index = server.await_index("all is listed", |index| {
+        index["files"].as_array().is_some_and(|files| files.len() == segments + 4)
+    });
+    for file in index["files"].as_array().expect("a list") {
+        assert!(file["not_streamed"].is_null() && file["stream"].is_null(), "{file}");
+    }
+    server.stop();
+}
+
+#[test]
+fn openssl_opens_a_segment_with_the_key_that_was_written() {
+    let test = "hls::openssl_opens_a_segment_with_the_key_that_was_written";
+    let seal = [&KEY[..], &["--keys", "SECRETS/keys", "--rotate", "2"]].concat();
+    let Some(Sealed { server, secrets }) = sealed(test, &seal, &[]) else { return };
+    // openssl(1) and cat are all it takes, where no tables were put in front.
+    let key = fs::read(secrets.path().join("keys/film/0.key")).expect("a key");
+    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let segment: PathBuf = server.folder().join("film/00001.ts");
+    let mut openssl = Command::new("openssl");
+    openssl.args(["enc", "-d", "-aes-128-cbc", "-K", &hex, "-iv", &format!("{:032x}", 1), "-in"]);
+    let Some(opened) = client(test, openssl.arg(segment)) else { return };
+    let opened = opened.succeeded();
+    let film = film(test).expect("it was sealed");
+    assert!(film.bytes.windows(opened.len()).any(|part| part == opened), "a part of the film");
+    server.stop();
+}
+
+#[test]
+fn it_is_unsealed_and_verified_by_its_key_alone() {
+    let test = "hls::it_is_unsealed_and_verified_by_its_key_alone";
+    let Some(Sealed { server, secrets }) = sealed(test, &KEY, &[]) else { return };
+    let film = film(test).expect("it was sealed");
+    let (right, wrong) = (secrets.path().join("secret"), secrets.path().join("wrong"));
+    fs::write(&wrong, "a5".repeat(32)).expect("written");
+    let back = secrets.path().join("back.ts");
+    let run = |verb: &[&str], key: &Path, places: &[&Path]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(verb).arg("--key-file").arg(key).args(places);
+        watchdog::run(&mut command, LIMIT).expect("the program is there")
+    };
+    let sealed = server.folder().join("film");
+    let refused = run(&["unseal", "hls"], &wrong, &[&sealed, &back]);
+    assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
+    assert!(refused.stderr.contains("wrong key or damaged file") && !back.exists());
+    assert_eq!(run(&["seal", "verify"], &wrong, &[&sealed]).status.code(), Some(1));
+
+    run(&["unseal", "hls"], &right, &[&sealed, &back]).succeeded();
+    assert_bytes(&fs::read(&back).expect("made"), &film.bytes);
+    let against = ["seal", "verify", "--source", film.path.to_str().expect("a path in UTF-8")];
+    run(&against, &right, &[&sealed]).succeeded();
+    run(&["seal", "verify"], &right, &[&sealed]).succeeded();
+    server.stop();
+}
+
+const LIMIT: Duration = Duration::from_secs(60);
