@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal verify`: a sealed folder, of files or of films, opened by OpenSSL and compared with
-//! what was sealed.
+//! `pagewire seal verify`: a sealed folder, of files or of films, opened by OpenSSL and compared
+//! with what was sealed.
 //!
 //! Does not do: change anything.
 

@@ -300,4 +300,55 @@ fn it_is_unsealed_and_verified_by_its_key_alone() {
     server.stop();
 }
 
+#[test]
+fn killed_at_any_moment_and_run_again_it_is_the_same_bytes() {
+    let test = "hls::killed_at_any_moment_and_run_again_it_is_the_same_bytes";
+    let Some(film) = film(test) else { return };
+    let top = tempfile::tempdir().expect("a folder");
+    let secret = top.path().join("secret");
+    fs::write(&secret, "5a".repeat(32)).expect("written");
+    let seal = |target: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["seal", "hls", "--iv", "random", "--rotate", "2", "--target-duration", "2"]);
+        command.arg("--key-file").arg(&secret).arg(&film.path).arg(top.path().join(target));
+        command
+    };
+    let undisturbed = watchdog::run(&mut seal("whole"), LIMIT).expect("the program is there");
+    let took = undisturbed.took;
+    undisturbed.succeeded();
+    let whole = contents(&top.path().join("whole/film"));
+    assert!(whole.len() > 20, "{} files", whole.len());
+    let mut partly = 0;
+    for kill in 1..=20_u32 {
+        let target = format!("killed-{kill}");
+        let mut child = seal(&target).stderr(Stdio::null()).spawn().expect("the program is there");
+        thread::sleep(took * kill / 20);
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().expect("it is our child");
+        let folder = top.path().join(&target);
+        partly += u32::from(!folder.join("film").exists());
+        watchdog::run(&mut seal(&target), LIMIT).expect("the program is there").succeeded();
+        assert!(contents(&folder.join("film")) == whole, "killed after {kill}/20 of {took:?}");
+        let left = fs::read_dir(&folder).expect("a folder").count();
+        assert_eq!(left, 1, "nothing but the film is left");
+    }
+    assert!(partly > 0, "killed {partly} times before its end");
+}
+
+/// The files of a film, but for the journal, which names the boot.
+fn contents(folder: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let entries = fs::read_dir(folder).expect("a film's folder");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let visible = paths.filter(|path| {
+        path.file_name().is_some_and(|name| !name.as_encoded_bytes().starts_with(b"."))
+    });
+    visible
+        .map(|path| {
+            let name = path.strip_prefix(folder).expect("below").to_owned();
+            (name, fs::read(&path).expect("a file"))
+        })
+        .collect()
+}
+
 const LIMIT: Duration = Duration::from_secs(60);

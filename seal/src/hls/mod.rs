@@ -8,8 +8,8 @@
 //! in the folder ([`journal`]), so a run that was killed is gone on with, and bytes are the same.
 //!
 //! Costs: a film is read twice, once to find where play can start and once to be enciphered, the
-//! second time from the page cache where it fits. Films are scanned while others are sealed,
-//! [`AHEAD_SEGMENTS`] and one film ahead at most, and a segment takes about 150 bytes until then.
+//! second time from the page cache where it fits. Films are scanned while others are sealed, one a
+//! core and [`AHEAD_SEGMENTS`] ahead, and a segment takes about 150 bytes until its film is done.
 //!
 //! Sources: RFC 8216 (HLS) §3.2, §4.3, §5.2 (AES-128: CBC, PKCS#7, the whole segment).
 //! Does not do: move packets, transcode, join several films into one multivariant playlist,
