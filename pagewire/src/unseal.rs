@@ -9,11 +9,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use seal::Error;
 use seal::folder::unseal::{self, How};
-use seal::folder::{FORMS, Form, Sync};
+use seal::folder::{FORMS, Form};
 
-use crate::seal::hls;
 use crate::seal::keys::{self, Keys};
-use crate::seal::{Running, Total, failures};
+use crate::seal::{Running, Total, Writing, epub, failures, hls};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -26,6 +25,8 @@ pub(crate) struct Options {
 enum What {
     /// A folder of files: tree, modes and times are kept.
     Folder(Folder),
+    /// Publications with a passphrase: a book or a catalogue.
+    Epub(epub::Unseal),
     /// Films in folders of segments: transport streams again.
     Hls(hls::Unseal),
 }
@@ -33,6 +34,7 @@ enum What {
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.what {
         What::Folder(options) => folder(&options),
+        What::Epub(options) => epub::unseal(options),
         What::Hls(options) => hls::unseal(&options),
     }
 }
@@ -70,13 +72,8 @@ struct Folder {
     source: PathBuf,
     /// Where to; a new folder appears when all that opens is in it.
     target: PathBuf,
-    /// Replaces files that are there.
-    #[arg(long)]
-    force: bool,
-    /// What reaches the disk when: all at the end, each file before its name, or when the kernel
-    /// likes.
-    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
-    sync: String,
+    #[command(flatten)]
+    writing: Writing,
     #[command(flatten)]
     named: Named,
     #[command(flatten)]
@@ -102,18 +99,13 @@ impl Folder {
     fn planned(&self, threads: usize) -> Result<unseal::Plan, Error> {
         let how = self.named.how()?;
         let secret = self.keys.of_folder(&self.source, how.map(|how| how.form))?;
-        let sync = match self.sync.as_str() {
-            "each" => Sync::Each,
-            "none" => Sync::None,
-            _ => Sync::End,
-        };
         let options = unseal::Options {
             source: self.source.clone(),
             target: self.target.clone(),
             how,
             secret,
-            sync,
-            force: self.force,
+            sync: self.writing.sync(),
+            force: self.writing.force,
         };
         unseal::plan(options, threads)
     }

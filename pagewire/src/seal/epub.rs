@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire seal epub`: publications sealed as Readium LCP says, one or a catalogue; and the same
-//! way back and verified, for `unseal` and `seal verify`.
+//! way back and verified, for `unseal epub` and `seal verify epub`.
 //!
 //! The secret is a passphrase: a reader types it, so there is no key to be given. It comes from a
 //! file, a variable or the terminal, never from the command line.
@@ -15,11 +15,10 @@ use clap::Args;
 use seal::Error;
 use seal::engine::{Settings, Work};
 use seal::epub::catalogue::{self, Opened, Places, Sealed};
-use seal::folder::Sync;
 use seal::lcp::{Rights, Roots, Signer, Terms, User, UserKey};
 
 use super::keys::{self, Ask};
-use super::{Running, Total, failures};
+use super::{Running, Total, Writing, failures};
 
 /// From where to where, and when it lasts.
 #[derive(Args)]
@@ -28,13 +27,8 @@ struct Where {
     source: PathBuf,
     /// Of a book its file or the folder it goes into, of a folder a folder.
     target: PathBuf,
-    /// Replaces books that are there.
-    #[arg(long)]
-    force: bool,
-    /// What reaches the disk when: all at the end, each book before its name, or when the kernel
-    /// likes.
-    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
-    sync: String,
+    #[command(flatten)]
+    writing: Writing,
 }
 
 /// Where the passphrase comes from; with none of these it is asked for on the terminal.
@@ -145,7 +139,7 @@ pub(crate) fn unseal(options: Unseal) -> ExitCode {
     worked(&options.running, planned())
 }
 
-/// `pagewire seal verify` of publications.
+/// `pagewire seal verify epub`.
 #[derive(Args)]
 pub(crate) struct Verify {
     /// A sealed EPUB, or a folder of them.
@@ -197,13 +191,8 @@ fn opened(
 
 impl Where {
     fn places(&self) -> Places {
-        let sync = match self.sync.as_str() {
-            "each" => Sync::Each,
-            "none" => Sync::None,
-            _ => Sync::End,
-        };
         let (source, target) = (self.source.clone(), self.target.clone());
-        Places { source, target, force: self.force, sync }
+        Places { source, target, force: self.writing.force, sync: self.writing.sync() }
     }
 }
 

@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use seal::Error;
-use seal::folder::{self, FORMS, Form, Sync};
+use seal::folder::{self, FORMS, Form};
 use seal::key::passphrase::Stretch;
 
 use super::keys::{self, Ask, Key, Keys};
-use super::{Running, Total, failures};
+use super::{Running, Total, Writing, failures};
 
 #[derive(Args)]
 #[command(after_help = AFTER)]
@@ -26,12 +26,8 @@ pub(crate) struct Options {
     /// them. Equal beginnings of files then show.
     #[arg(long, value_name = "HEX", value_parser = keys::iv)]
     iv: Option<[u8; 16]>,
-    /// When it is to have reached the disk.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
-    sync: When,
-    /// Replaces files that are there and are not what would be sealed.
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    writing: Writing,
     #[command(flatten)]
     keys: Keys,
     #[command(flatten)]
@@ -44,28 +40,6 @@ aes-256-cbc, aes-192-cbc and aes-128-cbc open with openssl enc and do not tell.
 
 The same command goes on with a run that was stopped or killed, and skips what is done. What it \
 knows of that is in TARGET/.pagewire-seal.";
-
-/// [`Sync`] as the command line has it.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum When {
-    /// All of it when the run ends.
-    #[default]
-    End,
-    /// Each file before it takes its name.
-    Each,
-    /// When the kernel likes.
-    None,
-}
-
-impl From<When> for Sync {
-    fn from(when: When) -> Self {
-        match when {
-            When::End => Sync::End,
-            When::Each => Sync::Each,
-            When::None => Sync::None,
-        }
-    }
-}
 
 fn form(name: &str) -> Result<&'static Form, String> {
     Form::named(name).ok_or_else(|| {
@@ -104,8 +78,8 @@ impl Options {
             iv: self.iv,
             secret: key.secret(stretch.as_ref(), self.form.key_bytes)?,
             stretch,
-            sync: self.sync.into(),
-            force: self.force,
+            sync: self.writing.sync(),
+            force: self.writing.force,
         })
     }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire seal hls`: films as folders of segments for HTTP Live Streaming; `unseal hls`, and
-//! what `seal verify` does with films.
+//! `seal verify hls`.
 //!
 //! The secret is a key, never a passphrase: whoever serves the film has to make the same keys, and
 //! a folder of films has no place for a salt that a server would look at.
@@ -14,11 +14,11 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
 use seal::Error;
-use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection, Sync};
+use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection};
 use seal::key::Secret;
 
 use super::keys::{self, Ask};
-use super::{Running, Total, failures};
+use super::{Running, Total, Writing, failures};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -46,12 +46,8 @@ pub(crate) struct Options {
     /// Writes the keys to a folder as well, as NAME/NUMBER.key, for a server without the secret.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
-    /// Replaces films that were sealed here before, in another way or from another source.
-    #[arg(long)]
-    force: bool,
-    /// When what was written is made to last: once at the end, each file, or as the kernel does.
-    #[arg(long, value_name = "WHEN", default_value = "end", value_parser = ["end", "each", "none"])]
-    sync: String,
+    #[command(flatten)]
+    writing: Writing,
     #[command(flatten)]
     running: Running,
 }
@@ -151,31 +147,36 @@ pub(crate) fn unseal(options: &Unseal) -> ExitCode {
     status
 }
 
-/// `pagewire seal verify`, of films.
-pub(super) fn verify(
-    sealed: &Path,
-    source: Option<&Path>,
-    keys: &keys::Keys,
-    running: &Running,
-) -> ExitCode {
-    let keys = running.settings().and_then(|settings| Ok((source_of(keys)?, settings)));
-    match keys {
-        Ok((keys, settings)) => {
-            running.run(Total::default, |seen| hls::verify(sealed, source, &keys, &settings, seen))
-        }
-        Err(error) => failures::list(&[error]),
-    }
+/// `pagewire seal verify hls`.
+#[derive(Args)]
+pub(crate) struct Verify {
+    /// The folder of a film, or one with films in it.
+    target: PathBuf,
+    /// What was sealed, compared byte for byte; else the hashes that were kept are.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<PathBuf>,
+    #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
+    opened: Opened,
+}
+
+pub(super) fn verify(options: &Verify) -> ExitCode {
+    let running = &options.running;
+    let keys = running.settings().and_then(|settings| Ok((options.opened.source()?, settings)));
+    let (keys, settings) = match keys {
+        Ok(keys) => keys,
+        Err(error) => return failures::list(&[error]),
+    };
+    let (target, source) = (&options.target, options.source.as_deref());
+    running.run(Total::default, |seen| hls::verify(target, source, &keys, &settings, seen))
 }
 
 impl Options {
     fn how(&self) -> Result<hls::Options, Error> {
         let protection = if self.no_key { None } else { Some(self.protection()?) };
-        let sync = match self.sync.as_str() {
-            "each" => Sync::Each,
-            "none" => Sync::None,
-            _ => Sync::End,
-        };
-        let (target_s, force) = (self.target_duration, self.force);
+        let (target_s, sync, force) =
+            (self.target_duration, self.writing.sync(), self.writing.force);
         Ok(hls::Options { target_s, protection, force, sync })
     }
 

@@ -16,6 +16,7 @@ pub(crate) mod keys;
 mod progress;
 mod summary;
 mod verify;
+mod writing;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use seal::engine::{MEMORY_BYTES, Outcome, Seen, Settings};
 
 pub(crate) use progress::Total;
 use progress::{Audience, watched};
+pub(crate) use writing::Writing;
 
 #[derive(Args)]
 pub(crate) struct Options {

@@ -1,22 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal verify`: a sealed folder, of files or of films, opened by OpenSSL and compared
-//! with what was sealed.
+//! `pagewire seal verify`: what was sealed, opened by OpenSSL and compared with its source or with
+//! the hashes that were kept; a form is a line in [`What`].
 //!
 //! Does not do: change anything.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use seal::Error;
 use seal::folder::verify;
 
 use super::keys::Keys;
-use super::{Running, Total, failures};
+use super::{Running, Total, epub, failures, hls};
 use crate::unseal::Named;
 
 #[derive(Args)]
 pub(crate) struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What was sealed, one line each.
+#[derive(Subcommand)]
+enum What {
+    /// A folder of files.
+    Folder(Folder),
+    /// Publications with a passphrase: a book or a catalogue.
+    Epub(epub::Verify),
+    /// Films in folders of segments.
+    Hls(hls::Verify),
+}
+
+pub(super) fn run(options: Options) -> ExitCode {
+    match options.what {
+        What::Folder(options) => folder(&options),
+        What::Epub(options) => epub::verify(options),
+        What::Hls(options) => hls::verify(&options),
+    }
+}
+
+#[derive(Args)]
+struct Folder {
     /// The sealed folder.
     target: PathBuf,
     /// The folder that was sealed, compared byte for byte; else the manifest's hashes are.
@@ -30,12 +55,8 @@ pub(crate) struct Options {
     running: Running,
 }
 
-pub(super) fn run(options: Options) -> ExitCode {
+fn folder(options: &Folder) -> ExitCode {
     let running = &options.running;
-    let (target, source) = (options.target.as_path(), options.source.as_deref());
-    if !target.join(seal::manifest::NAME).exists() && seal::hls::holds_films(target) {
-        return super::hls::verify(target, source, &options.keys, running);
-    }
     let planned =
         running.settings().and_then(|settings| Ok((options.planned(settings.threads)?, settings)));
     let (plan, settings) = match planned {
@@ -46,7 +67,7 @@ pub(super) fn run(options: Options) -> ExitCode {
     running.run(|| total, |seen| plan.verify(&settings, seen))
 }
 
-impl Options {
+impl Folder {
     fn planned(&self, threads: usize) -> Result<verify::Plan, Error> {
         let how = self.named.how()?;
         let secret = self.keys.of_folder(&self.target, how.map(|how| how.form))?;

@@ -290,13 +290,14 @@ fn it_is_unsealed_and_verified_by_its_key_alone() {
     let refused = run(&["unseal", "hls"], &wrong, &[&sealed, &back]);
     assert_eq!(refused.status.code(), Some(1), "{}", refused.stderr);
     assert!(refused.stderr.contains("wrong key or damaged file") && !back.exists());
-    assert_eq!(run(&["seal", "verify"], &wrong, &[&sealed]).status.code(), Some(1));
+    assert_eq!(run(&["seal", "verify", "hls"], &wrong, &[&sealed]).status.code(), Some(1));
 
     run(&["unseal", "hls"], &right, &[&sealed, &back]).succeeded();
     assert_bytes(&fs::read(&back).expect("made"), &film.bytes);
-    let against = ["seal", "verify", "--source", film.path.to_str().expect("a path in UTF-8")];
+    let against =
+        ["seal", "verify", "hls", "--source", film.path.to_str().expect("a path in UTF-8")];
     run(&against, &right, &[&sealed]).succeeded();
-    run(&["seal", "verify"], &right, &[&sealed]).succeeded();
+    run(&["seal", "verify", "hls"], &right, &[&sealed]).succeeded();
     server.stop();
 }
 

@@ -29,7 +29,7 @@ use std::num::NonZeroU64;
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
 pub use run::{Planned, seal};
-pub use unseal::{KeySource, cut_off, holds_films, unseal};
+pub use unseal::{KeySource, cut_off, unseal};
 pub use verify::verify;
 
 use crate::error::Fault;

@@ -125,11 +125,6 @@ pub(super) fn find(source: &Path) -> Result<Vec<Found>, Error> {
     }
 }
 
-/// Whether there is a film at or below `source`.
-pub fn holds_films(source: &Path) -> bool {
-    find(source).is_ok()
-}
-
 /// Bytes of the files in a folder, for the order and the progress.
 fn bytes(folder: &Path) -> Result<u64, Error> {
     let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How targets are written, whatever the form: what may be replaced, and what lasts when.
+
+use clap::{Args, ValueEnum};
+use seal::folder::Sync;
+
+#[derive(Args)]
+pub(crate) struct Writing {
+    /// Replaces files that are there and are not what would be written.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// When it is to have reached the disk.
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    sync: When,
+}
+
+/// [`Sync`] as the command line has it.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum When {
+    /// All of it when the run ends.
+    #[default]
+    End,
+    /// Each file before it takes its name.
+    Each,
+    /// When the kernel likes.
+    None,
+}
+
+impl Writing {
+    pub(crate) fn sync(&self) -> Sync {
+        match self.sync {
+            When::End => Sync::End,
+            When::Each => Sync::Each,
+            When::None => Sync::None,
+        }
+    }
+}
