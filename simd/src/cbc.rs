@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! AES in CBC mode: many messages encrypted at once in lanes, one message decrypted in parallel.
 //!
-//! CBC encrypts a block after the block before, so one message runs at the latency of the cipher
-//! unit. Messages have nothing to do with each other, so many run at its throughput: a message
-//! enters a lane, and when it ends the next one enters.
+//! CBC encrypts a block after the block before it, so one message runs at the latency of the cipher
+//! unit, whoever encrypts it. Messages have nothing to do with each other: 16 of them side by side
+//! run at its throughput. AES-128 from OpenSSL 3.0, one message after the other: 1.43 GB/s. Ours,
+//! messages of 16 KiB and of 1 MiB: one message 1.40; AES-NI 10.2 (8 lanes); VAES-256 15 to 18 and
+//! VAES-512 15 to 18 (16 lanes), 9 to 13 with a key for each message; AES-256 seven tenths of it.
+//! Decryption: 11.5, 22.7, 22.7 (AMD EPYC of the fourth generation, rustc 1.95).
 //!
-//! Sources: NIST SP 800-38A §6.2 (CBC); FIPS 197 (AES).
+//! Constant in time: no table, and nothing but lengths decides a branch or an address. Round keys
+//! are wiped where they were copied to; what the compiler keeps in registers or puts aside for a
+//! moment is out of reach.
+//!
+//! Sources: NIST SP 800-38A §6.2 (CBC); FIPS 197 (AES); Gueron, Krasnov, "Simultaneous hashing of
+//! multiple messages", 2012 (independent messages in lanes), and Intel's Multi-Buffer Crypto, which
+//! does it for ciphers.
 //!
 //! What it does not do: pad, authenticate, or make IVs.
 
-mod blocks;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod decrypt;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+mod encrypt;
 mod key;
+mod known;
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+#[cfg(target_arch = "x86_64")]
+mod panels;
 mod portable;
+
+use core::fmt;
 
 pub use key::{Key, KeyLength};
 
@@ -21,11 +39,20 @@ use crate::variant::{self, Dropped, Variant, everywhere};
 /// Bytes of a block.
 pub const BLOCK_BYTES: usize = 16;
 
+/// Messages that fill the lanes of the widest variants: with fewer of them in a call, and at its
+/// end, lanes are empty.
+pub const LANES: usize = 16;
+
+/// Bytes of a message that a caller should give a call when it moves them itself, from a file or
+/// to one: then what all lanes have read, encrypted and are about to write is still in the
+/// second-level cache. From memory to memory by copies, 16 messages in slices of 2 KiB: 3.2 GB/s;
+/// 16 KiB: 4.1; 32 KiB: 4.4; 64 to 256 KiB: 4.4; 1 MiB: 3.8 (1 MiB of that cache).
+pub const SLICE_BYTES: usize = 32 * 1024;
+
 /// A block of the cipher.
 type Block = [u8; BLOCK_BYTES];
 
 /// A message, or a slice of one, to be encrypted in place.
-#[derive(Debug)]
 pub struct Message<'a> {
     /// Its key.
     pub key: &'a Key,
@@ -35,6 +62,25 @@ pub struct Message<'a> {
     /// Plaintext, then ciphertext: a multiple of [`BLOCK_BYTES`], or nothing.
     pub bytes: &'a mut [u8],
 }
+
+// The idea, for lanes l of messages with chaining values c, all keys of one size:
+//
+//     while a message is in a lane:
+//         n = blocks that the shortest of them has left
+//         for i in 0..n:
+//             for all l at once:  c[l] = text[l][i] = AES(key[l], c[l] ^ text[l][i])
+//         messages that end leave, the longest that wait enter
+//
+// Departures:
+// 1. Up to eight lanes have a register each and read and write their message themselves. The
+//    latency of a round, four cycles, is filled by eight registers where two start a cycle.
+// 2. Wide registers hold a block of each of two or four lanes, and 16 lanes fill them. They do not
+//    read messages but panels: eight blocks of all lanes, transposed, in the first-level cache.
+//    While a panel is encrypted the next is read and the one before written. Messages that begin
+//    at the same place of their page, as large allocations do, share a few sets of that cache; 16
+//    of them push each other out at every block (4.7 GB/s), and cost little by panels (15 to 18).
+// 3. A message that is alone is encrypted without lanes.
+// 4. Decryption goes from the last block to the first, see there.
 
 /// The two directions by one instruction set.
 #[derive(Clone, Copy)]
@@ -49,8 +95,18 @@ const PORTABLE: Variant<Run> = Variant {
     run: Run { encrypt: portable::encrypt, decrypt: portable::decrypt },
 };
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 static VARIANTS: &[Variant<Run>] = &[PORTABLE];
+
+#[cfg(target_arch = "aarch64")]
+static VARIANTS: &[Variant<Run>] = &[
+    PORTABLE,
+    Variant {
+        name: "armv8",
+        is_here: || std::arch::is_aarch64_feature_detected!("aes"),
+        run: Run { encrypt: arm::encrypt, decrypt: arm::decrypt },
+    },
+];
 
 #[cfg(target_arch = "x86_64")]
 static VARIANTS: &[Variant<Run>] = &[
@@ -80,8 +136,17 @@ static VARIANTS: &[Variant<Run>] = &[
     },
 ];
 
+#[cfg(target_arch = "aarch64")]
+mod arm;
 #[cfg(target_arch = "x86_64")]
 mod x86;
+
+impl fmt::Debug for Message<'_> {
+    /// Without what is in it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes with an {:?}", self.bytes.len(), self.key)
+    }
+}
 
 /// A variant that this processor has.
 #[derive(Clone, Copy)]
@@ -94,8 +159,9 @@ impl Cbc {
     }
 
     pub(crate) fn choose() -> (Self, Option<Dropped>) {
-        let (chosen, dropped) =
-            variant::choose("cbc", VARIANTS, |candidate| Self(candidate).is_right());
+        let (chosen, dropped) = variant::choose("cbc", VARIANTS, |candidate| {
+            known::answers(Self(candidate), Self(&VARIANTS[0]))
+        });
         (Self(chosen), dropped)
     }
 
@@ -126,43 +192,14 @@ impl Cbc {
         // SAFETY: as in `encrypt`.
         unsafe { (self.0.run.decrypt)(key, iv, bytes) }
     }
-
-    /// Whether it gives the known answers.
-    fn is_right(self) -> bool {
-        let noise: [u8; 16 * 41] = core::array::from_fn(|n| (n * n / 3 + 200) as u8);
-        [16, 24, 32].into_iter().all(|key_bytes| {
-            let key = Key::new(&noise[..key_bytes]).expect("a length that AES has");
-            let (mut known, mut known_iv) = (noise, [7; 16]);
-            // SAFETY: the portable variant needs nothing.
-            unsafe {
-                portable::encrypt(&mut [Message {
-                    key: &key,
-                    iv: &mut known_iv,
-                    bytes: &mut known,
-                }]);
-            }
-            let mut bytes = [noise; 17];
-            let mut ivs = [[7; 16]; 17];
-            let mut pairs = bytes.iter_mut().zip(&mut ivs);
-            let mut messages: [Message<'_>; 17] = core::array::from_fn(|_| {
-                let (bytes, iv) = pairs.next().expect("as many");
-                Message { key: &key, iv, bytes }
-            });
-            self.encrypt(&mut messages);
-            let mut iv = [7; 16];
-            let right = bytes.iter().all(|bytes| *bytes == known) && ivs == [known_iv; 17];
-            self.decrypt(&key, &mut iv, &mut bytes[0]);
-            right && bytes[0] == noise && iv == known_iv
-        })
-    }
 }
 
 fn assert_whole_blocks(bytes: &[u8]) {
     assert!(bytes.len().is_multiple_of(BLOCK_BYTES), "{} bytes are whole blocks", bytes.len());
 }
 
-impl core::fmt::Debug for Cbc {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+impl fmt::Debug for Cbc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cbc by {}", self.name())
     }
 }

@@ -70,15 +70,21 @@ impl Key {
         self.bytes().len() * 8
     }
 
-    /// Rounds of the cipher, one fewer than its round keys.
-    pub(super) fn rounds(&self) -> usize {
-        self.rounds
-    }
-
     /// The key itself, with which its expansion begins.
     pub(super) fn bytes(&self) -> &[u8] {
         let bytes = (self.rounds - 6) * 4;
         &self.encrypt.0.as_flattened()[..bytes]
+    }
+}
+
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    expect(dead_code, reason = "the portable variant expands keys its own way")
+)]
+impl Key {
+    /// Rounds of the cipher, one fewer than its round keys.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds
     }
 
     pub(super) fn encrypt(&self) -> &Schedule {

@@ -1,35 +1,64 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages in lanes: who enters when another leaves, and the loop that takes all lanes on.
+//! Messages in lanes: which are in, who enters when one leaves, and how far all go together.
 //!
-//! Sources: see [`super`].
+//! All lanes go on by as many blocks as the shortest of them has left. Then that one leaves, its IV
+//! is written back, and the longest message that waits takes its lane. The longest go first, so
+//! that the last to end are short and lanes stay full; when none waits, the last lane moves into
+//! the gap. A change of a lane costs some 30 ns, so it is the number of messages that counts and
+//! not how their lengths differ.
+//!
+//! Messages of one key size run together: lanes with fewer rounds would wait for the others. When
+//! all lanes have the same key, its round keys are read from the key itself, else from a table
+//! with a column a lane, which is wiped at the end.
+//!
+//! Sources: Graham, "Bounds on Multiprocessing Timing Anomalies", 1969 (longest first).
+//!
+//! What it does not do: encrypt; [`super::encrypt`] does, on the registers of each processor.
+
+use core::mem::MaybeUninit;
+use core::ptr;
 
 use zeroize::Zeroize;
 
-use super::key::{Key, ROUND_KEYS_MAX, Schedule};
+use super::key::{Key, ROUND_KEYS_MAX};
 use super::{BLOCK_BYTES, Message};
 
-/// Messages that are ordered at a time; between two such windows the lanes run empty once.
+/// Messages that are put in order at a time; the lanes run empty between one such window and the
+/// next. 2 KiB of stack.
 const WINDOW: usize = 256;
 
-/// What `N` lanes hold. A lane past the occupied ones is a copy of the first.
-#[repr(C, align(64))]
+/// Rounds of the three key sizes.
+const ROUNDS: [usize; 3] = [10, 12, 14];
+
+/// Lanes up to which a register holds one block: more take wide registers.
+pub(super) const DIRECT_MAX: usize = 8;
+
+/// What `N` lanes hold. Those that no message is in are copies of the first as far as a kernel
+/// takes them along: they read and write what it does.
+// On a page of its own, as panels are: that makes the throughput the same in each run.
+#[repr(C, align(4096))]
 pub(super) struct Lanes<const N: usize> {
+    /// Round keys, a row a round and a column a lane. Written only where messages have keys of
+    /// their own.
+    pub(super) keys: [[MaybeUninit<u128>; N]; ROUND_KEYS_MAX],
     /// The chaining values.
     pub(super) chain: [u128; N],
-    /// Round keys, lane by lane; only filled when messages have keys of their own.
-    pub(super) keys: [[u128; N]; ROUND_KEYS_MAX],
-    /// The round keys of all, when all have the same key.
-    pub(super) shared: Option<*const Schedule>,
-    pub(super) rounds: usize,
     /// The next block of each.
     pub(super) at: [*mut u8; N],
+    /// The key of each.
+    pub(super) key: [*const Key; N],
     /// Blocks that are left of each.
     left: [usize; N],
     /// Which message is in it.
     message: [usize; N],
+    /// Rounds of all keys.
+    pub(super) rounds: usize,
+    /// Whether columns of `keys` are written.
+    has_columns: bool,
 }
 
-/// Takes the lanes `blocks` blocks on. The first so many lanes are occupied.
+/// Takes the first so many lanes on by so many blocks: a power of two up to [`DIRECT_MAX`] lanes,
+/// or else all.
 pub(super) type Run<const N: usize> = unsafe fn(&mut Lanes<N>, usize, usize);
 
 /// Encrypts all messages.
@@ -37,63 +66,80 @@ pub(super) type Run<const N: usize> = unsafe fn(&mut Lanes<N>, usize, usize);
 /// # Safety
 /// The processor has the instructions of `run`.
 pub(super) unsafe fn encrypt<const N: usize>(messages: &mut [Message<'_>], run: Run<N>) {
+    let mut order = [0; WINDOW];
     for window in messages.chunks_mut(WINDOW) {
-        for rounds in [10, 12, 14] {
-            let mut order = [0_u64; WINDOW];
+        for rounds in ROUNDS {
             let mut count = 0;
             for (index, message) in window.iter().enumerate() {
                 let blocks = message.bytes.len() / BLOCK_BYTES;
                 if blocks > 0 && message.key.rounds() == rounds {
-                    order[count] = (blocks as u64) << 16 | index as u64;
+                    order[count] = Entry::new(blocks, index).0;
                     count += 1;
                 }
             }
-            if count == 0 {
-                continue;
+            if count > 0 {
+                let order = &mut order[..count];
+                order.sort_unstable_by(|a, b| b.cmp(a));
+                // SAFETY: the instructions by the caller; the entries are of this window, and their
+                // messages have these rounds and some blocks.
+                unsafe { pass(window, order, rounds, run) };
             }
-            let order = &mut order[..count];
-            order.sort_unstable_by(|a, b| b.cmp(a));
-            // SAFETY: by the caller.
-            unsafe { pass(window, order, rounds, run) };
         }
     }
 }
 
+/// A message that waits: its blocks, to be ordered by, and its place in the window.
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+impl Entry {
+    /// Blocks are cut to 56 bits, which no memory has.
+    fn new(blocks: usize, index: usize) -> Self {
+        Self((blocks as u64) << INDEX_BITS | index as u64)
+    }
+
+    fn index(self) -> usize {
+        (self.0 & ((1 << INDEX_BITS) - 1)) as usize
+    }
+}
+
+const INDEX_BITS: u32 = 8;
+const _: () = assert!(WINDOW == 1 << INDEX_BITS);
+
+/// Encrypts the messages that `order` names.
+///
 /// # Safety
-/// As for [`encrypt`].
+/// The processor has the instructions of `run`. The messages have at least one block each, and
+/// keys of `rounds` rounds.
 unsafe fn pass<const N: usize>(
     messages: &mut [Message<'_>],
     order: &[u64],
     rounds: usize,
     run: Run<N>,
 ) {
-    let message_of = |entry: u64| (entry & 0xffff) as usize;
-    let first: *const Key = messages[message_of(order[0])].key;
-    let same = order.iter().all(|entry| core::ptr::eq(messages[message_of(*entry)].key, first));
-    let shared = same.then(|| core::ptr::from_ref(messages[message_of(order[0])].key.encrypt()));
-    let mut lanes = Lanes::<N> {
-        chain: [0; N],
-        keys: [[0; N]; ROUND_KEYS_MAX],
-        shared,
-        rounds,
-        at: [core::ptr::null_mut(); N],
-        left: [0; N],
-        message: [0; N],
-    };
-    let mut next = order.iter().copied();
+    let mut waiting = order.iter().map(|entry| Entry(*entry).index());
+    let first: *const Key = messages[Entry(order[0]).index()].key;
+    let has_columns = waiting.clone().any(|index| !ptr::eq(messages[index].key, first));
+    let mut lanes = Lanes::<N>::new(rounds, has_columns);
     let mut occupied = 0;
-    for entry in next.by_ref().take(N) {
-        let index = message_of(entry);
+    while occupied < N
+        && let Some(index) = waiting.next()
+    {
         lanes.enter(occupied, index, &mut messages[index]);
         occupied += 1;
     }
     while occupied > 0 {
-        for lane in occupied..N {
-            lanes.copy(0, lane);
+        let taken = match occupied {
+            ..=DIRECT_MAX => occupied.next_power_of_two(),
+            _ => N,
+        };
+        for idle in occupied..taken {
+            lanes.copy(0, idle);
         }
         let blocks = *lanes.left[..occupied].iter().min().expect("one is occupied");
-        // SAFETY: the instructions by the caller; every lane has at least so many blocks left.
-        unsafe { run(&mut lanes, occupied, blocks) };
+        // SAFETY: the instructions by the caller. Every lane is a message's, or the copy of one,
+        // and has so many blocks left.
+        unsafe { run(&mut lanes, taken, blocks) };
         let mut lane = 0;
         while lane < occupied {
             lanes.left[lane] -= blocks;
@@ -103,11 +149,11 @@ unsafe fn pass<const N: usize>(
                 continue;
             }
             *messages[lanes.message[lane]].iv = lanes.chain[lane].to_ne_bytes();
-            if let Some(entry) = next.next() {
-                let index = message_of(entry);
+            if let Some(index) = waiting.next() {
                 lanes.enter(lane, index, &mut messages[index]);
                 lane += 1;
             } else {
+                // The last one has not been looked at: it is, in its new place, next.
                 occupied -= 1;
                 lanes.copy(occupied, lane);
             }
@@ -116,15 +162,29 @@ unsafe fn pass<const N: usize>(
 }
 
 impl<const N: usize> Lanes<N> {
+    fn new(rounds: usize, has_columns: bool) -> Self {
+        Self {
+            keys: [[MaybeUninit::uninit(); N]; ROUND_KEYS_MAX],
+            chain: [0; N],
+            at: [ptr::null_mut(); N],
+            key: [ptr::null(); N],
+            left: [0; N],
+            message: [0; N],
+            rounds,
+            has_columns,
+        }
+    }
+
     fn enter(&mut self, lane: usize, index: usize, message: &mut Message<'_>) {
         self.message[lane] = index;
         self.at[lane] = message.bytes.as_mut_ptr();
         self.left[lane] = message.bytes.len() / BLOCK_BYTES;
         self.chain[lane] = u128::from_ne_bytes(*message.iv);
-        if self.shared.is_none() {
+        self.key[lane] = message.key;
+        if self.has_columns {
             let keys = &message.key.encrypt().0[..=self.rounds];
-            for (lanes, key) in self.keys.iter_mut().zip(keys) {
-                lanes[lane] = u128::from_ne_bytes(*key);
+            for (row, key) in self.keys.iter_mut().zip(keys) {
+                row[lane].write(u128::from_ne_bytes(*key));
             }
         }
     }
@@ -134,201 +194,78 @@ impl<const N: usize> Lanes<N> {
         self.at[to] = self.at[from];
         self.left[to] = self.left[from];
         self.chain[to] = self.chain[from];
-        if self.shared.is_none() {
-            for lanes in &mut self.keys[..=self.rounds] {
-                lanes[to] = lanes[from];
+        self.key[to] = self.key[from];
+        if self.has_columns {
+            for row in &mut self.keys[..=self.rounds] {
+                row[to] = row[from];
             }
         }
+    }
+
+    /// The key of the first so many lanes, if they have the same.
+    pub(super) fn shared_key(&self, taken: usize) -> Option<*const Key> {
+        let first = self.key[0];
+        self.key[..taken].iter().all(|key| *key == first).then_some(first)
     }
 }
 
 impl<const N: usize> Drop for Lanes<N> {
     fn drop(&mut self) {
-        if self.shared.is_none() {
-            self.keys.as_flattened_mut().zeroize();
-        }
-    }
-}
-
-/// A register of `W` blocks.
-pub(super) trait Register<const W: usize>: Copy {
-    /// # Safety
-    /// The processor has the instructions of the implementation, here and below.
-    unsafe fn zero() -> Self;
-
-    /// # Safety
-    /// `W` blocks can be read there.
-    unsafe fn load(from: *const u8) -> Self;
-
-    /// # Safety
-    /// `W` blocks can be written there.
-    unsafe fn store(self, to: *mut u8);
-
-    /// The block at each of `from`.
-    ///
-    /// # Safety
-    /// A block can be read at each.
-    unsafe fn gather(from: [*const u8; W]) -> Self;
-
-    /// Writes a block to each of `to`.
-    ///
-    /// # Safety
-    /// A block can be written at each.
-    unsafe fn scatter(self, to: [*mut u8; W]);
-
-    /// One block, `W` times.
-    ///
-    /// # Safety
-    /// A block can be read there.
-    unsafe fn broadcast(from: *const u8) -> Self;
-
-    /// # Safety
-    /// As for `zero`.
-    unsafe fn xor(self, other: Self) -> Self;
-
-    /// Rows to columns: register `i` of the result has block `i` of each of `rows`.
-    ///
-    /// # Safety
-    /// As for `zero`.
-    unsafe fn transposed(rows: [Self; W]) -> [Self; W];
-
-    /// The cipher on `G` registers at once.
-    ///
-    /// # Safety
-    /// As for `zero`.
-    unsafe fn encrypt<const G: usize, K: RoundKeys<Self>>(
-        state: [Self; G],
-        keys: K,
-        rounds: usize,
-    ) -> [Self; G];
-}
-
-/// Where the round keys of a group of lanes are.
-pub(super) trait RoundKeys<R>: Copy {
-    /// # Safety
-    /// The processor has the instructions of `R`, and there are as many.
-    unsafe fn key(self, round: usize, group: usize) -> R;
-}
-
-/// One key for all lanes.
-#[derive(Clone, Copy)]
-pub(super) struct Shared<const W: usize>(*const Schedule);
-
-impl<R: Register<W>, const W: usize> RoundKeys<R> for Shared<W> {
-    #[inline(always)]
-    unsafe fn key(self, round: usize, _: usize) -> R {
-        // SAFETY: by the caller; the schedule outlives the call that reads it.
-        unsafe { R::broadcast(self.0.cast::<u8>().add(round * BLOCK_BYTES)) }
-    }
-}
-
-/// A key for each of `N` lanes.
-#[derive(Clone, Copy)]
-pub(super) struct Own<const W: usize, const N: usize>(*const [[u128; N]; ROUND_KEYS_MAX]);
-
-impl<R: Register<W>, const W: usize, const N: usize> RoundKeys<R> for Own<W, N> {
-    #[inline(always)]
-    unsafe fn key(self, round: usize, group: usize) -> R {
-        // SAFETY: by the caller.
-        unsafe { R::load(self.0.cast::<u8>().add((round * N + group * W) * BLOCK_BYTES)) }
-    }
-}
-
-/// Takes the first `G` registers of lanes on.
-///
-/// # Safety
-/// The processor has the instructions of `R`, and the caller is compiled for them; each of the
-/// lanes has `blocks` blocks left.
-#[inline(always)]
-pub(super) unsafe fn run<R: Register<W>, const W: usize, const G: usize, const N: usize>(
-    lanes: &mut Lanes<N>,
-    blocks: usize,
-) {
-    const { assert!(W * G <= N) };
-    // SAFETY: by the caller.
-    unsafe {
-        match lanes.shared {
-            Some(schedule) => run_with::<R, Shared<W>, W, G, N>(lanes, Shared(schedule), blocks),
-            None => {
-                let keys = Own(&raw const lanes.keys);
-                run_with::<R, Own<W, N>, W, G, N>(lanes, keys, blocks);
+        if self.has_columns {
+            // Written first, as what was never written cannot be wiped; and by blocks, as wiping
+            // memory that may be unwritten goes by bytes: a microsecond.
+            for cell in self.keys[..=self.rounds].as_flattened_mut() {
+                cell.write(0).zeroize();
             }
         }
     }
 }
 
-/// # Safety
-/// As for [`run`].
-#[inline(always)]
-unsafe fn run_with<
-    R: Register<W>,
-    K: RoundKeys<R>,
-    const W: usize,
-    const G: usize,
-    const N: usize,
->(
-    lanes: &mut Lanes<N>,
-    keys: K,
-    blocks: usize,
-) {
-    let rounds = lanes.rounds;
-    let at = lanes.at;
-    let chain = lanes.chain.as_mut_ptr().cast::<u8>();
-    // SAFETY: by the caller.
-    unsafe {
-        let mut state = [R::zero(); G];
-        for (group, state) in state.iter_mut().enumerate() {
-            *state = R::load(chain.add(group * W * BLOCK_BYTES));
-        }
-        let mut offset = 0;
-        for _ in 0..blocks / W {
-            let mut squares = [[R::zero(); W]; G];
-            for group in 0..G {
-                for lane in 0..W {
-                    squares[group][lane] = R::load(at[group * W + lane].add(offset));
-                }
-                squares[group] = R::transposed(squares[group]);
-            }
-            #[expect(clippy::needless_range_loop, reason = "a column, not a row")]
-            for block in 0..W {
-                for group in 0..G {
-                    state[group] = state[group].xor(squares[group][block]);
-                }
-                state = R::encrypt(state, keys, rounds);
-                for group in 0..G {
-                    squares[group][block] = state[group];
-                }
-            }
-            for group in 0..G {
-                let rows = R::transposed(squares[group]);
-                for lane in 0..W {
-                    rows[lane].store(at[group * W + lane].add(offset));
-                }
-            }
-            offset += W * BLOCK_BYTES;
-        }
-        for _ in 0..blocks % W {
-            for group in 0..G {
-                let mut from = [core::ptr::null(); W];
-                for lane in 0..W {
-                    from[lane] = at[group * W + lane].add(offset).cast_const();
-                }
-                state[group] = state[group].xor(R::gather(from));
-            }
-            state = R::encrypt(state, keys, rounds);
-            for group in 0..G {
-                let mut to = [core::ptr::null_mut(); W];
-                for lane in 0..W {
-                    to[lane] = at[group * W + lane].add(offset);
-                }
-                state[group].scatter(to);
-            }
-            offset += BLOCK_BYTES;
-        }
-        for (group, state) in state.iter().enumerate() {
-            state.store(chain.add(group * W * BLOCK_BYTES));
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    thread_local! {
+        /// Blocks that all lanes went on by.
+        static STEPS: Cell<usize> = const { Cell::new(0) };
+    }
+
+    /// A cipher that adds one to each byte, on two lanes.
+    unsafe fn run(lanes: &mut Lanes<2>, taken: usize, blocks: usize) {
+        STEPS.set(STEPS.get() + blocks);
+        for at in &lanes.at[..taken] {
+            // SAFETY: a lane has so many blocks left; no other one is the same of two.
+            let bytes = unsafe { core::slice::from_raw_parts_mut(*at, blocks * BLOCK_BYTES) };
+            bytes.iter_mut().for_each(|byte| *byte += 1);
         }
     }
-}
 
-const _: () = assert!(size_of::<u128>() == BLOCK_BYTES);
+    fn steps(blocks: &[usize]) -> usize {
+        STEPS.set(0);
+        let key = Key::new(&[1; 16]).unwrap();
+        let mut texts: Vec<Vec<u8>> =
+            blocks.iter().map(|blocks| vec![0; blocks * BLOCK_BYTES]).collect();
+        let mut ivs = vec![[0; BLOCK_BYTES]; blocks.len()];
+        let each = texts.iter_mut().zip(&mut ivs);
+        let mut messages: Vec<Message<'_>> =
+            each.map(|(bytes, iv)| Message { key: &key, iv, bytes }).collect();
+        // SAFETY: it needs no instructions.
+        unsafe { encrypt(&mut messages, run) };
+        let once = |text: &Vec<u8>| text.iter().all(|byte| *byte == 1);
+        assert!(texts.iter().all(once), "every block once: {blocks:?}");
+        STEPS.get()
+    }
+
+    #[test]
+    fn lanes_stay_full_whatever_the_order() {
+        assert_eq!(steps(&[]), 0);
+        assert_eq!(steps(&[0, 3, 0]), 3);
+        assert_eq!(steps(&[1, 1, 1, 1, 4]), 4);
+        assert_eq!(steps(&[2, 5, 1, 1, 1]), 5);
+        assert_eq!(steps(&[9, 2, 2]), 9);
+        let many: Vec<usize> = (0..200).map(|n| n * 37 % 101).collect();
+        assert_eq!(steps(&many), many.iter().sum::<usize>().div_ceil(2));
+    }
+}

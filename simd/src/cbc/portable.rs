@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CBC as the standard writes it down, a block after the other, through the `aes` crate.
+//! CBC through the `aes` crate: the oracle of the other variants, and what is used without them.
 //!
-//! It is the oracle of the other variants as well as what is used where there is none. The crate
-//! takes the processor's AES instructions where it has them and bit slices elsewhere, without
-//! tables either way.
+//! The crate takes the processor's instructions where it knows them and bit slices elsewhere,
+//! without tables either way. Slices encrypt four blocks in the time of one, so neighbours that
+//! have one key go side by side.
 //!
 //! Sources: NIST SP 800-38A §6.2.
 //!
-//! What it does not do: fill the lanes of bit slices; encryption uses one of four.
+//! What it does not do: put messages in order, or mix keys.
+
+use core::ptr;
 
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
-use aes::{Aes128, Aes192, Aes256};
+use aes::{Aes128, Aes192, Aes256, Block as Words};
 
 use super::{BLOCK_BYTES, Block, Key, Message};
+
+/// Blocks that go side by side.
+const LANES: usize = 16;
 
 /// A key as the crate has it; wiped when dropped.
 enum Cipher {
@@ -32,35 +37,57 @@ impl Cipher {
         cipher.expect("a key has the bytes of its size")
     }
 
-    fn encrypt(&self, block: &mut Block) {
+    fn encrypt(&self, blocks: &mut [Words]) {
         match self {
-            Self::Bits128(cipher) => cipher.encrypt_block(block.into()),
-            Self::Bits192(cipher) => cipher.encrypt_block(block.into()),
-            Self::Bits256(cipher) => cipher.encrypt_block(block.into()),
+            Self::Bits128(cipher) => cipher.encrypt_blocks(blocks),
+            Self::Bits192(cipher) => cipher.encrypt_blocks(blocks),
+            Self::Bits256(cipher) => cipher.encrypt_blocks(blocks),
         }
     }
 
-    fn decrypt(&self, block: &mut Block) {
+    fn decrypt(&self, blocks: &mut [Words]) {
         match self {
-            Self::Bits128(cipher) => cipher.decrypt_block(block.into()),
-            Self::Bits192(cipher) => cipher.decrypt_block(block.into()),
-            Self::Bits256(cipher) => cipher.decrypt_block(block.into()),
+            Self::Bits128(cipher) => cipher.decrypt_blocks(blocks),
+            Self::Bits192(cipher) => cipher.decrypt_blocks(blocks),
+            Self::Bits256(cipher) => cipher.decrypt_blocks(blocks),
         }
     }
 }
 
-fn xor(block: &mut Block, other: &Block) {
-    *block = (u128::from_ne_bytes(*block) ^ u128::from_ne_bytes(*other)).to_ne_bytes();
+fn xor(a: &Block, b: &Block) -> Block {
+    (u128::from_ne_bytes(*a) ^ u128::from_ne_bytes(*b)).to_ne_bytes()
 }
 
 /// # Safety
 /// None is needed; it has the type of the others.
 pub(super) unsafe fn encrypt(messages: &mut [Message<'_>]) {
-    for message in messages {
-        let cipher = Cipher::new(message.key);
-        for block in message.bytes.as_chunks_mut::<BLOCK_BYTES>().0 {
-            xor(block, message.iv);
-            cipher.encrypt(block);
+    for messages in messages.chunk_by_mut(|a, b| ptr::eq(a.key, b.key)) {
+        let cipher = Cipher::new(messages[0].key);
+        for lanes in messages.chunks_mut(LANES) {
+            let longest = lanes.iter().map(|message| message.bytes.len()).max().unwrap_or(0);
+            for at in (0..longest).step_by(BLOCK_BYTES) {
+                step(&cipher, lanes, at);
+            }
+        }
+    }
+}
+
+/// Encrypts the block at this place of each message that is long enough.
+fn step(cipher: &Cipher, lanes: &mut [Message<'_>], at: usize) {
+    let mut blocks = [Words::default(); LANES];
+    let mut count = 0;
+    for message in lanes.iter() {
+        if let Some(block) = message.bytes[at.min(message.bytes.len())..].first_chunk() {
+            blocks[count] = xor(block, message.iv).into();
+            count += 1;
+        }
+    }
+    cipher.encrypt(&mut blocks[..count]);
+    let mut encrypted = blocks.iter();
+    for message in lanes.iter_mut() {
+        let end = message.bytes.len();
+        if let Some(block) = message.bytes[at.min(end)..].first_chunk_mut::<BLOCK_BYTES>() {
+            *block = (*encrypted.next().expect("as many as above")).into();
             *message.iv = *block;
         }
     }
@@ -70,10 +97,15 @@ pub(super) unsafe fn encrypt(messages: &mut [Message<'_>]) {
 /// None is needed; it has the type of the others.
 pub(super) unsafe fn decrypt(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
     let cipher = Cipher::new(key);
-    for block in bytes.as_chunks_mut::<BLOCK_BYTES>().0 {
-        let ciphertext = *block;
-        cipher.decrypt(block);
-        xor(block, iv);
-        *iv = ciphertext;
+    for texts in bytes.as_chunks_mut::<BLOCK_BYTES>().0.chunks_mut(LANES) {
+        let mut blocks = [Words::default(); LANES];
+        for (block, text) in blocks.iter_mut().zip(texts.iter()) {
+            *block = (*text).into();
+        }
+        cipher.decrypt(&mut blocks[..texts.len()]);
+        for (text, block) in texts.iter_mut().zip(blocks) {
+            let before = core::mem::replace(iv, *text);
+            *text = xor(&block.into(), &before);
+        }
     }
 }
