@@ -48,11 +48,11 @@ pub(crate) struct Options {
     #[command(flatten)]
     places: Where,
     #[command(flatten)]
+    running: Running,
+    #[command(flatten)]
     passphrase: Passphrases,
     #[command(flatten)]
     licence: Licence,
-    #[command(flatten)]
-    running: Running,
 }
 
 /// What the licences say, and who signs them.

@@ -26,7 +26,8 @@ use simd::cbc::{Cbc, Key};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
 
-use super::sealing::{Book, Ledger};
+use super::ledger::Ledger;
+use super::sealing::Book;
 use super::unsealing::SealedBook;
 use super::verify::verify as verify_book;
 use crate::engine::stage::{Stage, enter};

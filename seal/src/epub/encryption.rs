@@ -12,11 +12,14 @@
 
 use std::collections::HashMap;
 
+use crc32fast::Hasher;
+use flate2::{FlushCompress, Status};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::archive::{Archive, Entry, Method};
 use super::container::{attribute, each_element};
 use super::fault::BookFault;
+use super::payload::Codec;
 use crate::error::Error;
 
 /// AES-256 in CBC mode, its IV in front, padded as W3C XML Encryption says.
@@ -25,14 +28,14 @@ pub(crate) const AES_256_CBC: &str = "http://www.w3.org/2001/04/xmlenc#aes256-cb
 const CONTENT_KEY: &str = "license.lcpl#/encryption/content_key";
 const CONTENT_KEY_TYPE: &str = "http://readium.org/2014/01/lcp#EncryptedContentKey";
 
-pub(super) const BEGIN: &str = concat!(
+const BEGIN: &str = concat!(
     "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n",
     "<encryption xmlns=\"urn:oasis:names:tc:opendocument:xmlns:container\"",
     " xmlns:enc=\"http://www.w3.org/2001/04/xmlenc#\"",
     " xmlns:ds=\"http://www.w3.org/2000/09/xmldsig#\"",
     " xmlns:comp=\"http://www.idpf.org/2016/encryption#compression\">\n",
 );
-pub(super) const END: &str = "</encryption>\n";
+const END: &str = "</encryption>\n";
 
 /// What an enciphered entry is once it is deciphered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,79 @@ pub(super) struct Inside {
     pub(super) method: Method,
     /// Bytes inflated. Foreign packagers leave it out for what is not compressed.
     pub(super) bytes: Option<u64>,
+}
+
+/// The text of encryption.xml as far as it has been made.
+#[derive(Debug)]
+pub(super) struct Text {
+    text: Vec<u8>,
+    at: usize,
+    next: usize,
+    crc: Hasher,
+    bytes: u64,
+}
+
+impl Text {
+    pub(super) fn new() -> Self {
+        let text = BEGIN.as_bytes().to_vec();
+        Self { text, at: 0, next: 0, crc: Hasher::new(), bytes: 0 }
+    }
+
+    /// Checksum of what has been deflated.
+    pub(super) fn crc(&self) -> u32 {
+        self.crc.clone().finalize()
+    }
+
+    /// Its bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Deflates as much of it as fits. `more` makes the text of an entry, none after the last.
+    pub(super) fn fill(
+        &mut self,
+        codec: &mut Codec,
+        out: &mut [u8],
+        more: impl Fn(usize) -> Option<String>,
+    ) -> (usize, bool) {
+        let mut filled = 0;
+        loop {
+            while self.text.len() - self.at < TEXT_BYTES_MIN && self.next != usize::MAX {
+                self.text.drain(..self.at);
+                self.at = 0;
+                match more(self.next) {
+                    Some(text) => {
+                        self.text.extend_from_slice(text.as_bytes());
+                        self.next += 1;
+                    }
+                    None => {
+                        self.text.extend_from_slice(END.as_bytes());
+                        self.next = usize::MAX;
+                    }
+                }
+            }
+            let flush = match self.next {
+                usize::MAX => FlushCompress::Finish,
+                _ => FlushCompress::None,
+            };
+            let deflate = codec.deflate();
+            let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
+            let status = deflate
+                .compress(&self.text[self.at..], &mut out[filled..], flush)
+                .expect("deflate takes all bytes");
+            let consumed = (deflate.total_in() - before_in) as usize;
+            filled += (deflate.total_out() - before_out) as usize;
+            self.crc.update(&self.text[self.at..self.at + consumed]);
+            self.at += consumed;
+            self.bytes += consumed as u64;
+            if status == Status::StreamEnd {
+                return (filled, true);
+            }
+            if filled == out.len() {
+                return (filled, false);
+            }
+        }
+    }
 }
 
 /// The element of one entry.
@@ -154,6 +230,8 @@ impl Reading {
     }
 }
 
+/// Text that is ready for deflate before it is called.
+const TEXT_BYTES_MIN: usize = 8 * 1024;
 /// RFC 3986 §2.3 and the slash stay; all else is escaped.
 const ESCAPED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');

@@ -12,12 +12,10 @@
 //! Source: Readium LCP 1.0.4 §2.
 //! Does not: run; [`crate::engine`] does.
 
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crc32fast::Hasher;
-use flate2::{FlushCompress, Status};
 use simd::cbc::Key;
 use zeroize::Zeroizing;
 
@@ -26,6 +24,7 @@ use super::container::{ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, Parts};
 use super::content::Content;
 use super::encryption;
 use super::fault::BookFault;
+use super::ledger::Ledger;
 use super::payload::{Change, Codec, Payload};
 use super::target::{Head, SMALL_MAX, Sum, Target};
 use crate::engine::stage::{Stage, enter};
@@ -33,7 +32,7 @@ use crate::engine::{Filled, Stream, Work};
 use crate::error::Error;
 use crate::key::random;
 use crate::lcp::{Terms, UserKey};
-use crate::manifest::{Journal, Record};
+use crate::manifest::Record;
 use crate::pending::Pending;
 
 /// A publication to be sealed.
@@ -59,42 +58,6 @@ pub struct Book {
     pub user_key: Arc<UserKey>,
     /// Where it is noted that it is done.
     pub ledger: Option<Ledger>,
-}
-
-/// The journal of a folder and the name of a book in it.
-#[derive(Clone, Debug)]
-pub struct Ledger {
-    journal: Arc<Mutex<Journal>>,
-    name: OsString,
-    content_key: Zeroizing<[u8; 32]>,
-}
-
-impl Ledger {
-    /// `name` is the book's path relative to the folder.
-    pub(super) fn new(
-        journal: &Arc<Mutex<Journal>>,
-        name: &OsStr,
-        content_key: &Zeroizing<[u8; 32]>,
-    ) -> Self {
-        Self { journal: journal.clone(), name: name.to_owned(), content_key: content_key.clone() }
-    }
-
-    /// The line of the book, before it takes its name.
-    fn note(&self, record: &Record, sync: bool) -> Result<(), Error> {
-        let mut journal = self.journal.lock().expect("no worker panicked");
-        journal.push_file(&self.name, record);
-        journal.write()?;
-        if sync { journal.sync() } else { Ok(()) }
-    }
-
-    /// It could not take its name after all.
-    fn undo(&self) {
-        let mut journal = self.journal.lock().expect("no worker panicked");
-        journal.push_undone(&self.name);
-        // What made the book fail is said; that this failed, too, leaves a line whose sealed size
-        // is compared with what is there.
-        let _ = journal.write();
-    }
 }
 
 impl Work for Book {
@@ -129,7 +92,7 @@ impl Work for Book {
             replace: self.replace,
             sync: self.sync,
             licence_beside: self.licence_beside,
-            content: self.ledger.as_ref().map(|ledger| Content::new(&ledger.content_key)),
+            content: self.ledger.as_ref().map(Ledger::content),
             ledger: self.ledger,
         })
     }
@@ -224,7 +187,7 @@ enum What {
     /// `mimetype` or the licence.
     Document { bytes: Vec<u8>, at: usize },
     /// encryption.xml, deflated.
-    Encryption(Encryption),
+    Encryption(encryption::Text),
 }
 
 /// Less than a block that waits for more.
@@ -232,16 +195,6 @@ enum What {
 struct Rest {
     bytes: [u8; 16],
     length: usize,
-}
-
-/// The text of encryption.xml as far as it has been made.
-#[derive(Debug)]
-struct Encryption {
-    text: Vec<u8>,
-    at: usize,
-    next: usize,
-    crc: Hasher,
-    bytes: u64,
 }
 
 impl Stream for Sealing {
@@ -391,7 +344,7 @@ impl Sealing {
                     self.next = Next::Licence;
                     self.codec.deflate().reset();
                     break (
-                        What::Encryption(Encryption::new()),
+                        What::Encryption(encryption::Text::new()),
                         head(ENCRYPTION, Method::Deflated, NOT_LARGE),
                     );
                 }
@@ -448,7 +401,7 @@ impl Current {
                 Sum { crc: entry.crc, stored, bytes: entry.bytes }
             }
             What::Encryption(document) => {
-                Sum { crc: document.crc.clone().finalize(), stored, bytes: document.bytes }
+                Sum { crc: document.crc(), stored, bytes: document.bytes() }
             }
             What::Sealed { .. } | What::Document { .. } => {
                 Sum { crc: self.crc.clone().finalize(), stored, bytes: stored }
@@ -478,59 +431,6 @@ impl Rest {
         self.length = plain - whole;
         self.bytes[..self.length].copy_from_slice(&slice[whole..plain]);
         Ok((whole, false))
-    }
-}
-
-impl Encryption {
-    fn new() -> Self {
-        let text = encryption::BEGIN.as_bytes().to_vec();
-        Self { text, at: 0, next: 0, crc: Hasher::new(), bytes: 0 }
-    }
-
-    /// Deflates as much of it as fits. `more` makes the text of an entry, none after the last.
-    fn fill(
-        &mut self,
-        codec: &mut Codec,
-        out: &mut [u8],
-        more: impl Fn(usize) -> Option<String>,
-    ) -> (usize, bool) {
-        let mut filled = 0;
-        loop {
-            while self.text.len() - self.at < TEXT_BYTES_MIN && self.next != usize::MAX {
-                self.text.drain(..self.at);
-                self.at = 0;
-                match more(self.next) {
-                    Some(text) => {
-                        self.text.extend_from_slice(text.as_bytes());
-                        self.next += 1;
-                    }
-                    None => {
-                        self.text.extend_from_slice(encryption::END.as_bytes());
-                        self.next = usize::MAX;
-                    }
-                }
-            }
-            let flush = match self.next {
-                usize::MAX => FlushCompress::Finish,
-                _ => FlushCompress::None,
-            };
-            let deflate = codec.deflate();
-            let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
-            let status = deflate
-                .compress(&self.text[self.at..], &mut out[filled..], flush)
-                .expect("deflate takes all bytes");
-            let consumed = (deflate.total_in() - before_in) as usize;
-            filled += (deflate.total_out() - before_out) as usize;
-            self.crc.update(&self.text[self.at..self.at + consumed]);
-            self.at += consumed;
-            self.bytes += consumed as u64;
-            if status == Status::StreamEnd {
-                return (filled, true);
-            }
-            if filled == out.len() {
-                return (filled, false);
-            }
-        }
     }
 }
 
@@ -591,8 +491,6 @@ const LICENCE_EXTENSION: &str = "lcpl";
 const BUFFER_BYTES_MIN: usize = 64;
 /// An IV, the padding, and what deflate adds to nothing.
 const SPARE_BYTES: u64 = 1024;
-/// Text that is ready for deflate before it is called.
-const TEXT_BYTES_MIN: usize = 8 * 1024;
 /// encryption.xml is bounded by the directory and far from it.
 const NOT_LARGE: u64 = 0;
 /// 1 January 1980, the first day of zip.

@@ -283,7 +283,8 @@ impl Unsealing {
         Ok((What::Sealed(ciphertext), head(inside.method, is_large)))
     }
 
-    /// Deciphers the next blocks into `buffer`. Returns the bytes taken and, less the padding, made.
+    /// Deciphers the next blocks into `buffer`. Returns the bytes taken and, less the padding,
+    /// made.
     fn decipher(
         &mut self,
         text: &mut Ciphertext,

@@ -241,8 +241,8 @@ fn crypter(key: &[u8], iv: &[u8]) -> Result<Crypter, openssl::error::ErrorStack>
     Ok(crypter)
 }
 
-/// Reads both to the end; how many bytes there were and their checksum. The error is none when `found` cannot be read
-/// for what it holds.
+/// Reads both to the end; how many bytes there were and their checksum. The error is none when
+/// `found` cannot be read for what it holds.
 fn compare(
     archive: &Archive,
     entry: &Entry,

@@ -50,7 +50,8 @@ def decipher(key, data):
         decryptor = Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor()
         plain = decryptor.update(blocks) + decryptor.finalize()
     except ImportError:
-        done = run("openssl", "enc", "-d", "-aes-256-cbc", "-nopad", "-K", key.hex(), "-iv", iv.hex(), data=blocks)
+        options = ("-nopad", "-K", key.hex(), "-iv", iv.hex())
+        done = run("openssl", "enc", "-d", "-aes-256-cbc", *options, data=blocks)
         need(done.returncode == 0, "openssl enc: " + done.stderr.decode())
         plain = done.stdout
     need(1 <= plain[-1] <= 16, "padding of %d" % plain[-1])
@@ -70,7 +71,6 @@ def verify_signature(licence, root):
         value = b"\x30" + bytes([len(value)]) + value
     with tempfile.TemporaryDirectory() as folder:
         certificate, public, sig = (os.path.join(folder, name) for name in ("c", "p", "s"))
-        pem = "-----BEGIN CERTIFICATE-----\n" + signature["certificate"] + "\n-----END CERTIFICATE-----\n"
         der = base64.b64decode(signature["certificate"])
         done = run("openssl", "x509", "-inform", "DER", "-pubkey", "-out", certificate, data=der)
         need(done.returncode == 0, "openssl x509: " + done.stderr.decode())
@@ -78,7 +78,8 @@ def verify_signature(licence, root):
         end = text.index("-----END PUBLIC KEY-----") + len("-----END PUBLIC KEY-----\n")
         open(public, "w").write(text[:end])
         open(sig, "wb").write(value)
-        done = run("openssl", "dgst", "-sha256", "-verify", public, "-signature", sig, data=canonical.encode())
+        command = ("openssl", "dgst", "-sha256", "-verify", public, "-signature", sig)
+        done = run(*command, data=canonical.encode())
         need(done.returncode == 0, "signature: " + (done.stdout + done.stderr).decode())
         if root:
             done = run("openssl", "verify", "-CAfile", root, certificate)
@@ -100,22 +101,26 @@ def clear_names(book):
         path = rootfile.get("full-path")
         clear.add(path)
         package = ET.fromstring(book.read(path))
-        covers = {meta.get("content") for meta in package.iter(OPF + "meta") if meta.get("name") == "cover"}
+        metas = package.iter(OPF + "meta")
+        covers = {meta.get("content") for meta in metas if meta.get("name") == "cover"}
         for item in package.iter(OPF + "item"):
             properties = (item.get("properties") or "").split()
             is_ncx = item.get("media-type") == "application/x-dtbncx+xml"
-            is_cover = item.get("id") in covers and item.get("media-type").startswith("image/")
+            is_image = item.get("media-type").startswith("image/")
+            is_cover = item.get("id") in covers and is_image
             if "nav" in properties or "cover-image" in properties or is_ncx or is_cover:
                 href = urllib.parse.unquote(item.get("href"))
-                clear.add(posixpath.normpath(posixpath.join(posixpath.dirname(path), href)))
+                folder = posixpath.dirname(path)
+                clear.add(posixpath.normpath(posixpath.join(folder, href)))
     return clear
 
 
 def main(sealed_path, source_path, passphrase, root=None):
     sealed, source = zipfile.ZipFile(sealed_path), zipfile.ZipFile(source_path)
     first = sealed.infolist()[0]
-    need((first.filename, first.compress_type) == ("mimetype", 0), "mimetype is not first and stored")
-    need(open(sealed_path, "rb").read(58)[30:] == b"mimetypeapplication/epub+zip", "mimetype's bytes")
+    need((first.filename, first.compress_type) == ("mimetype", 0), "mimetype: not first, stored")
+    begin = open(sealed_path, "rb").read(58)[30:]
+    need(begin == b"mimetypeapplication/epub+zip", "mimetype's bytes")
     need(sealed.testzip() is None, "a checksum is wrong")
     for info in sealed.infolist():
         need(not info.flag_bits & 8, info.filename + ": a data descriptor")
@@ -130,24 +135,29 @@ def main(sealed_path, source_path, passphrase, root=None):
     user_key = hashlib.sha256(passphrase.encode()).digest()
     check = decipher(user_key, base64.b64decode(encryption["user_key"]["key_check"]))
     need(check == licence["id"].encode(), "key check")
-    content_key = decipher(user_key, base64.b64decode(encryption["content_key"]["encrypted_value"]))
+    encrypted = base64.b64decode(encryption["content_key"]["encrypted_value"])
+    content_key = decipher(user_key, encrypted)
     need(len(content_key) == 32, "content key of %d bytes" % len(content_key))
 
     inside = {}
-    for data in ET.fromstring(sealed.read("META-INF/encryption.xml")).findall(ENC + "EncryptedData"):
+    document = ET.fromstring(sealed.read("META-INF/encryption.xml"))
+    for data in document.findall(ENC + "EncryptedData"):
         need(data.find(ENC + "EncryptionMethod").get("Algorithm") == AES, "algorithm")
         retrieval = data.find(DS + "KeyInfo").find(DS + "RetrievalMethod")
         need(retrieval.get("URI") == "license.lcpl#/encryption/content_key", "retrieval URI")
-        need(retrieval.get("Type") == "http://readium.org/2014/01/lcp#EncryptedContentKey", "type")
+        kind = "http://readium.org/2014/01/lcp#EncryptedContentKey"
+        need(retrieval.get("Type") == kind, "type")
         uri = data.find(ENC + "CipherData").find(ENC + "CipherReference").get("URI")
-        compression = data.find(ENC + "EncryptionProperties").find(ENC + "EncryptionProperty").find(COMP + "Compression")
+        properties = data.find(ENC + "EncryptionProperties").find(ENC + "EncryptionProperty")
+        compression = properties.find(COMP + "Compression")
         name = urllib.parse.unquote(uri)
         need(name not in inside, name + " twice in encryption.xml")
         inside[name] = int(compression.get("Method")), int(compression.get("OriginalLength"))
 
     names = {info.filename for info in source.infolist() if not info.is_dir()}
-    need(set(sealed.namelist()) == names | OURS, "names differ: %r" % (set(sealed.namelist()) ^ names))
-    need(set(inside) == names - clear_names(source), "clear list: %r" % (set(inside) ^ (names - clear_names(source))))
+    need(set(sealed.namelist()) == names | OURS, "names: %r" % (set(sealed.namelist()) ^ names))
+    protected = names - clear_names(source)
+    need(set(inside) == protected, "clear list: %r" % (set(inside) ^ protected))
     deflated = 0
     ivs = set()
     for name in sorted(names):
@@ -168,7 +178,8 @@ def main(sealed_path, source_path, passphrase, root=None):
             expected = b"application/epub+zip"
         need(found == expected, name + " differs")
     need(len(ivs) == len(inside), "an IV twice")
-    print("%d sealed, %d of them deflated, %d clear" % (len(inside), deflated, len(names) - len(inside)))
+    clear = len(names) - len(inside)
+    print("%d sealed, %d of them deflated, %d clear" % (len(inside), deflated, clear))
 
 
 main(*sys.argv[1:])
