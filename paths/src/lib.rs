@@ -48,5 +48,6 @@ pub use media::Media;
 pub use rtp::dropped_kernels;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
+pub use sys::Usage;
 pub use tally::Tally;
 pub use tcp::DownloadPath;

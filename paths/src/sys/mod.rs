@@ -25,6 +25,7 @@ mod scatter;
 mod send;
 mod splice;
 mod uring;
+mod usage;
 mod xdp;
 mod zerocopy;
 
@@ -50,6 +51,7 @@ pub(crate) use send::{
 };
 pub(crate) use splice::Pipe;
 pub(crate) use uring::{Queue, Ring, offer};
+pub use usage::Usage;
 pub(crate) use xdp::{XdpRing, has_xdp_sockets};
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 
