@@ -77,6 +77,7 @@ pub(crate) fn add(results: &mut Results) {
             unit: published.unit.to_owned(),
             figure: Figure::published(published.value),
             published: Some(published.source.to_owned()),
+            detail: false,
         }
     }));
 }

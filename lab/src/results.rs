@@ -73,6 +73,9 @@ pub struct Row {
     /// Where the value was published, when it was not measured here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
+    /// One cell of many: in files and plots, not in tables that are read line by line.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub detail: bool,
 }
 
 /// All that must be known of a file before it is read as of this version.
@@ -198,6 +201,7 @@ impl Row {
             unit: unit.to_owned(),
             figure,
             published: None,
+            detail: false,
         }
     }
 
@@ -205,6 +209,13 @@ impl Row {
     #[must_use]
     pub fn with(mut self, parameter: &str, value: impl ToString) -> Row {
         self.parameters.insert(parameter.to_owned(), value.to_string());
+        self
+    }
+
+    /// The same as one cell of many: see [`Row::detail`].
+    #[must_use]
+    pub fn as_detail(mut self) -> Row {
+        self.detail = true;
         self
     }
 

@@ -21,7 +21,8 @@ pub struct Figure {
     /// The median absolute deviation in parts of the median. 0 when all samples are equal; 1 when
     /// the median is 0 and they are not, as nothing is known of a figure then.
     pub spread: f64,
-    /// All, in the order they were taken; none for a value that was published elsewhere.
+    /// All, in the order they were taken; none for a value that was published elsewhere, or that
+    /// follows from another figure's.
     pub samples: Vec<f64>,
 }
 
@@ -51,6 +52,16 @@ impl Figure {
     /// When it is not finite.
     pub fn published(value: f64) -> Figure {
         assert!(value.is_finite(), "a published value is finite");
+        Figure { median: value, spread: 0.0, samples: Vec::new() }
+    }
+
+    /// A value that follows from another figure's samples, such as their maximum: without samples
+    /// of its own.
+    ///
+    /// # Panics
+    /// When it is not finite.
+    pub fn derived(value: f64) -> Figure {
+        assert!(value.is_finite(), "a derived value is finite");
         Figure { median: value, spread: 0.0, samples: Vec::new() }
     }
 

@@ -256,7 +256,8 @@ impl Warning {
             })
             .collect();
         let few = measured().filter(|row| !row.is_count()).map(|row| row.figure.samples.len());
-        let few: Vec<usize> = few.filter(|samples| *samples < SAMPLES_MIN).collect();
+        // A derived value has none, and is judged by the figure it is of.
+        let few: Vec<usize> = few.filter(|samples| (1..SAMPLES_MIN).contains(samples)).collect();
         if let Some(samples) = few.iter().copied().min() {
             warnings.push(Warning::TooFewSamples { figures: few.len(), samples });
         }
@@ -414,7 +415,9 @@ mod tests {
             published: Some("the study, section 4".to_owned()),
             ..row("d", "bill", "s/GB", &[1.0])
         };
-        assert_eq!(Warning::of_rows(&[calm.clone(), count.clone(), reference.clone()]), []);
+        let derived = Row { figure: Figure::derived(3.0), ..row("e", "maximum", "ms", &[1.0]) };
+        let sound = [calm.clone(), count.clone(), reference.clone(), derived];
+        assert_eq!(Warning::of_rows(&sound), []);
         let found = Warning::of_rows(&[calm, noisy, few, count, reference]);
         let lines: Vec<_> = found.iter().map(Warning::to_string).collect();
         let expected = [

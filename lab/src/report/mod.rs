@@ -84,6 +84,15 @@ fn facts(results: &Results) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// How many figures a table leaves out because each is one cell of many.
+fn details(rows: &[Row]) -> Option<String> {
+    let details = rows.iter().filter(|row| row.detail).count();
+    let plural = if details == 1 { "" } else { "s" };
+    (details > 0).then(|| {
+        format!("{details} figure{plural} more, cell by cell: in --json, --csv and --html")
+    })
+}
+
 /// Where published values are from, each source once.
 fn published_sources(rows: &[Row]) -> Vec<&str> {
     let mut sources: Vec<&str> = rows.iter().filter_map(|row| row.published.as_deref()).collect();

@@ -25,8 +25,13 @@ pub fn terminal(results: &Results) -> String {
     }
     let doubts = Doubts::of(results);
     let ratios = Ratios::of(&results.rows);
-    for section in tables(results.rows.iter().filter(|row| !ratios.is_beside(row))) {
+    let shown = results.rows.iter().filter(|row| !row.detail && !ratios.is_beside(row));
+    for section in tables(shown) {
         table(&mut text, &section, &ratios, &doubts);
+    }
+    if let Some(details) = super::details(&results.rows) {
+        text.push('\n');
+        wrapped(&mut text, "", &details);
     }
     let sources = published_sources(&results.rows);
     if !sources.is_empty() {
