@@ -4,6 +4,7 @@
 //! Sources: the command line (`pagewire lab --help`).
 //! Does not do: parse; that is the command line's.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,6 +31,10 @@ pub struct Options {
     pub sessions: Vec<usize>,
     /// Seconds of steady streaming, for `sessions`.
     pub seconds: Option<u64>,
+    /// Numbers of threads, for `seal`; its own when empty.
+    pub threads: Vec<usize>,
+    /// Where the folders of `seal` lie; in memory by default.
+    pub folder: Option<PathBuf>,
     /// Cores the server may use, for `sessions`; all by default.
     pub cores: Option<usize>,
     /// The command as it was typed, word by word, for the results.

@@ -30,10 +30,10 @@ pub(crate) struct Options {
     /// Only this transport: rtp, udp or tcp; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = transport)]
     transport: Vec<Transport>,
-    /// Only this path, and the reference; may be given several times.
+    /// Only this path or method, and the reference; may be given several times.
     #[arg(long, value_name = "PATH")]
     member: Vec<String>,
-    /// Bytes of a datagram, headers of RTP included; may be given several times.
+    /// Bytes of a datagram, headers of RTP included, or of a file; may be given several times.
     #[arg(long, value_name = "BYTES", value_parser = size_bytes())]
     size: Vec<u32>,
     /// Where to send: ifb-software, ifb-device or veth; may be given several times.
@@ -54,6 +54,12 @@ pub(crate) struct Options {
     /// Seconds of steady streaming, for `sessions`.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<u64>,
+    /// Threads, for `seal`; may be given several times, the first for its libraries.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Vec<u16>,
+    /// Where the folders of `seal` are made and removed [default: a file system in memory].
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
     /// Cores the server may use, for `sessions` [default: one, then all].
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
@@ -113,7 +119,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 impl Options {
     fn measure(&self, experiment: &lab::Experiment) -> Result<(), lab::Error> {
-        if !self.inside && self.interface.is_none() {
+        if experiment.sends && !self.inside && self.interface.is_none() {
             return Err(enter(std::env::args_os().skip(1)));
         }
         let bar = ProgressBar::new(0).with_style(
@@ -149,6 +155,8 @@ impl Options {
             sessions: self.sessions.clone(),
             seconds: self.seconds,
             cores: self.cores,
+            threads: self.threads.iter().copied().map(usize::from).collect(),
+            folder: self.folder.clone(),
             command: std::env::args().filter(|word| word != INSIDE).collect(),
             stop,
             progress: Some(Arc::new(move |done, of, what: &str| {
@@ -240,9 +248,9 @@ fn transport(name: &str) -> Result<Transport, String> {
     found.ok_or_else(|| "write rtp, udp or tcp".to_owned())
 }
 
-/// A byte of payload behind RTP's header, to the most a download moves in a call.
+/// A byte of payload behind RTP's header, to the largest file of a grid.
 fn size_bytes() -> clap::builder::RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(13..=1_048_576)
+    clap::value_parser!(u32).range(13..=67_108_864)
 }
 
 fn sink(name: &str) -> Result<Sink, String> {

@@ -7,6 +7,7 @@
 mod batch;
 mod cold;
 pub(crate) mod paths;
+mod seal;
 mod sessions;
 
 use crate::error::Error;
@@ -19,6 +20,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
+    /// It sends, and so runs in a network namespace of its own ([`crate::private`]).
+    pub sends: bool,
     run: fn(&Options) -> Result<Results, Error>,
 }
 
@@ -27,22 +30,32 @@ pub static EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "paths",
         summary: "the bill of every path from file to socket, by transport, size and sink",
+        sends: true,
         run: paths::run,
     },
     Experiment {
         name: "batch",
         summary: "packets a call against the bill, and against the gaps the receiver sees",
+        sends: true,
         run: batch::run,
     },
     Experiment {
         name: "sessions",
         summary: "many paced sessions: bill, lateness, loss, memory, and how many fit",
+        sends: true,
         run: sessions::run,
     },
     Experiment {
         name: "cold",
         summary: "the page cache is empty: bill and throughput with and without reading ahead",
+        sends: true,
         run: cold::run,
+    },
+    Experiment {
+        name: "seal",
+        summary: "folders encrypted: a study's grid by its method and by lanes; libraries",
+        sends: false,
+        run: seal::run,
     },
 ];
 
@@ -52,8 +65,8 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 }
 
 impl Experiment {
-    /// Runs it. The calling process is in a network namespace of its own ([`crate::private`]),
-    /// unless the sink is a device of the machine.
+    /// Runs it. For one that sends, the calling process is in a network namespace of its own
+    /// ([`crate::private`]), unless the sink is a device of the machine.
     ///
     /// # Errors
     /// [`Error::Unavailable`] names what the host lacks; a member that fails is no error but a

@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+mod seal;
+
 use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};

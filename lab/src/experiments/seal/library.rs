@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Folders as publishers have them: many files, and all of them large, small or mixed.
+//!
+//! What is a library's is time and bill at the number of cores there are, so there is one number of
+//! threads, and members take turns round by round: a ratio is taken within a round. The bill is
+//! processor time of the process and of kernel threads that worked meanwhile.
+//!
+//! Sizes of a mixed library are log-normal, as those of files on servers and desks are: most are
+//! small, most bytes are in a few large ones. They are the same in every run.
+//!
+//! Sources: Downey, "The Structural Cause of File Size Distributions", 2001; Box and Muller, 1958.
+//! Does not do: go deeper than one folder.
+
+use std::time::Duration;
+
+use seal::engine::Stages;
+
+use super::grid::run;
+use super::member::Member;
+use super::shelf::{Shelf, Source, memory_free_bytes};
+use super::{FOLDER, THREADS};
+use crate::error::Error;
+use crate::meter::Meter;
+use crate::options::Options;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+
+/// A folder to be sealed.
+struct Library {
+    name: String,
+    sizes: Vec<u64>,
+}
+
+/// What a member's rounds gave.
+struct Taken {
+    member: &'static Member,
+    seconds: Vec<f64>,
+    /// Processor seconds per 10⁹ bytes.
+    bills: Vec<f64>,
+    stages: Vec<Stages>,
+}
+
+/// Measures each library and adds its rows.
+pub(super) fn measure(
+    members: &[&'static Member],
+    shelf: &mut Shelf,
+    options: &Options,
+    results: &mut Results,
+) -> Result<(), Error> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.first().copied().unwrap_or(threads);
+    let rounds = if options.quick { ROUNDS_QUICK } else { ROUNDS };
+    let rounds = options.rounds.unwrap_or(rounds).max(1);
+    let plural = if threads == 1 { "" } else { "s" };
+    results.notes.push(format!(
+        "libraries: {rounds} rounds, interleaved, {threads} thread{plural}; the bill is processor \
+         time of the process and of kernel threads"
+    ));
+    let libraries = libraries(options.quick);
+    if let Some(Library { name, sizes }) = libraries.last() {
+        results.notes.push(format!(
+            "{name}: log-normal sizes, {:.3} GB together, the largest {:.1} MB",
+            sizes.iter().sum::<u64>() as f64 / 1e9,
+            sizes.iter().max().copied().unwrap_or(0) as f64 / 1e6
+        ));
+    }
+    let of = libraries.len();
+    for (index, library) in libraries.into_iter().enumerate() {
+        if options.stopped() {
+            break;
+        }
+        options.progress(index, of, &library.name);
+        let bytes: u64 = library.sizes.iter().sum();
+        if bytes.saturating_mul(3) > memory_free_bytes() {
+            let name = &library.name;
+            results.notes.push(format!("skip: {name}, {bytes} bytes: too little memory"));
+            continue;
+        }
+        let source = shelf.source("library", library.sizes.clone())?;
+        let taken = take(members, &source, (threads, rounds), shelf, options);
+        Shelf::remove(&source.path)?;
+        add(&library, &source, threads, taken?, results);
+    }
+    Ok(())
+}
+
+fn libraries(quick: bool) -> Vec<Library> {
+    let (large, many, mean) = if quick { (8, 200, MEAN_QUICK) } else { (100, 10_000, MEAN) };
+    let total = (memory_free_bytes() / MEMORY_PART).min(mean.saturating_mul(many as u64));
+    let equal = |count: usize, bytes: u64, size: &str| Library {
+        name: format!("{count} × {size}"),
+        sizes: vec![bytes; count],
+    };
+    let mixed = Library { name: format!("{many} mixed"), sizes: mixed(many, total) };
+    vec![equal(large, 4 << 20, "4 MiB"), equal(many, 4096, "4 KiB"), mixed]
+}
+
+/// So many log-normal sizes that are `total` bytes together, but for roundings.
+fn mixed(count: usize, total: u64) -> Vec<u64> {
+    let mut state = SIZES_SEED;
+    let mut uniform = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        // Of (0, 1]: its logarithm is finite.
+        ((state >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    };
+    let mut normal = || (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+    let sizes: Vec<f64> = (0..count).map(|_| (SIGMA * normal()).exp()).collect();
+    let scale = total as f64 / sizes.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+    sizes.into_iter().map(|size| (size * scale) as u64).collect()
+}
+
+fn take(
+    members: &[&'static Member],
+    source: &Source,
+    (threads, rounds): (usize, usize),
+    shelf: &mut Shelf,
+    options: &Options,
+) -> Result<Vec<Taken>, Error> {
+    let meter = Meter::new();
+    let mut taken: Vec<Taken> = members
+        .iter()
+        .map(|member| Taken { member, seconds: Vec::new(), bills: Vec::new(), stages: Vec::new() })
+        .collect();
+    for member in members {
+        run(member, source, threads, shelf, Shelf::verify)?;
+    }
+    let count = taken.len();
+    for round in 0..rounds {
+        for turn in 0..count {
+            if options.stopped() {
+                break;
+            }
+            let taken = &mut taken[if round % 2 == 0 { turn } else { count - 1 - turn }];
+            let target = shelf.target();
+            let begun = meter.begin();
+            let sealed = (taken.member.run)(&source.path, &target, threads);
+            let cost = begun.end(Duration::ZERO);
+            taken.stages.extend(sealed?);
+            Shelf::count(taken.member, source, &target)?;
+            Shelf::remove(&target)?;
+            taken.seconds.push(cost.wall.as_secs_f64());
+            let gigabytes = source.bytes() as f64 / 1e9;
+            taken.bills.push(cost.billed().as_secs_f64() / gigabytes);
+        }
+    }
+    // Of a round that was interrupted nothing is kept.
+    let whole = taken.iter().map(|taken| taken.seconds.len()).min().unwrap_or(0);
+    for taken in &mut taken {
+        taken.seconds.truncate(whole);
+        taken.bills.truncate(whole);
+        taken.stages.truncate(whole);
+    }
+    Ok(taken)
+}
+
+fn add(
+    library: &Library,
+    source: &Source,
+    threads: usize,
+    taken: Vec<Taken>,
+    results: &mut Results,
+) {
+    let row = |member: &Member, metric: &str, unit: &str, figure| {
+        let row = Row::new("seal", member.name, metric, unit, figure);
+        row.with(FOLDER, &library.name).with(THREADS, threads)
+    };
+    let reference = taken.first().filter(|taken| !taken.seconds.is_empty());
+    let reference = reference.map(|taken| {
+        let figures = (Figure::of(taken.seconds.clone()), Figure::of(taken.bills.clone()));
+        (taken.member.name, figures)
+    });
+    let Some((name, (times, bills))) = reference else { return };
+    for taken in taken {
+        let rate = |seconds: &f64| source.bytes() as f64 / 1e6 / seconds;
+        let rates = taken.seconds.iter().map(rate).collect();
+        let (time, bill) = (Figure::of(taken.seconds), Figure::of(taken.bills));
+        // So many times as fast: the reference's time over this one's.
+        let speed = times.relative_to(&time);
+        let ratio = bill.relative_to(&bills);
+        results.rows.push(row(taken.member, "throughput", "MB/s", Figure::of(rates)));
+        if let Some(speed) = speed {
+            let metric = format!("throughput over that of {name}");
+            results.rows.push(row(taken.member, &metric, crate::memory::TIMES, speed));
+        }
+        results.rows.push(row(taken.member, "bill", "s/GB", bill));
+        if let Some(ratio) = ratio {
+            let metric = format!("relative to {name}");
+            results.rows.push(row(taken.member, &metric, "", ratio));
+        }
+        for (stage, samples) in shares(&taken.stages) {
+            let figure = Figure::of(samples);
+            results.rows.push(row(taken.member, "workers' time", "%", figure).with("stage", stage));
+        }
+    }
+}
+
+/// Of every stage that takes any time, its share in percent, round by round.
+fn shares(rounds: &[Stages]) -> Vec<(&'static str, Vec<f64>)> {
+    let mut shares: Vec<(&'static str, Vec<f64>)> = Vec::new();
+    for round in rounds {
+        for (index, (stage, share)) in round.shares().enumerate() {
+            if shares.len() <= index {
+                shares.push((stage, Vec::new()));
+            }
+            shares[index].1.push(share * 100.0);
+        }
+    }
+    shares.retain(|(_, samples)| samples.iter().any(|share| *share > 0.0));
+    shares
+}
+
+const ROUNDS: usize = 7;
+const ROUNDS_QUICK: usize = 3;
+/// Of the logarithm: half of the files hold 7 % of the bytes.
+const SIGMA: f64 = 1.5;
+const SIZES_SEED: u64 = 0x2545_f491_4f6c_dd1d;
+const MEAN: u64 = 200_000;
+const MEAN_QUICK: u64 = 50_000;
+/// Of the memory that is free, for source and target together two of them.
+const MEMORY_PART: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::super::member::MEMBERS;
+    use super::*;
+
+    #[test]
+    fn a_mixed_library_has_its_total_and_most_of_it_in_few_files() {
+        let mut sizes = mixed(10_000, 2_000_000_000);
+        let total: u64 = sizes.iter().sum();
+        assert!(total <= 2_000_000_000 && total > 1_999_900_000, "{total}");
+        assert_eq!(sizes, mixed(10_000, 2_000_000_000), "the same in every run");
+        sizes.sort_unstable();
+        let of = |part: &[u64]| part.iter().sum::<u64>() as f64 / total as f64;
+        let (small, large) = (of(&sizes[..5000]), of(&sizes[9000..]));
+        // Log-normal of this deviation: Φ(-1.5) = 6.7 % and 1 - Φ(1.28 - 1.5) = 59 %.
+        assert!((small - 0.067).abs() < 0.01, "{small}");
+        assert!((large - 0.587).abs() < 0.04, "{large}");
+        assert!(mixed(0, 5).is_empty());
+    }
+
+    #[test]
+    fn ratios_are_of_the_same_round() {
+        let here = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(Some(here.path())).unwrap();
+        let source = shelf.source("source", vec![1_000_000; 2]).unwrap();
+        let library = Library { name: "2".to_owned(), sizes: source.sizes.clone() };
+        let taken = |index: usize, seconds: [f64; 2], bills: [f64; 2]| Taken {
+            member: MEMBERS[index],
+            seconds: seconds.to_vec(),
+            bills: bills.to_vec(),
+            stages: Vec::new(),
+        };
+        let both = vec![taken(0, [4.0, 2.0], [2.0, 1.0]), taken(1, [1.0, 0.5], [0.5, 0.25])];
+        let mut results = Results::new("seal", []);
+        add(&library, &source, 2, both, &mut results);
+        let samples = |member: &str, metric: &str| {
+            results.figure(member, metric, &[(FOLDER, "2")]).unwrap().samples.clone()
+        };
+        let second = MEMBERS[1].name;
+        assert_eq!(samples(second, "throughput over that of published"), [4.0, 4.0]);
+        assert_eq!(samples(second, "relative to published"), [0.25, 0.25]);
+        assert_eq!(samples(second, "throughput"), [2.0, 4.0]);
+        assert_eq!(samples("published", "relative to published"), [1.0, 1.0]);
+    }
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lab seal`: folders encrypted as the study did it, and as `pagewire seal` does.
+//!
+//! The study encrypted folders of equal files by OpenSSL, a file a thread, and found that many
+//! cores gained little and that some runs took seconds longer than their like, for no cause it
+//! could name. Here is its grid again with its method, with its method and this program's cipher,
+//! and with the lanes; every run that takes much longer is named with its cause (`outlier`,
+//! `cause`). Then folders as publishers have them (`library`).
+//!
+//! Every output of every member is decrypted by OpenSSL and compared before the member is timed,
+//! and counted and measured after every timed run.
+//!
+//! Sources: the study (Shirase: parallel encryption on the many-core coprocessor Xeon Phi).
+//! Does not do: decrypt, as the study publishes no times of it.
+
+mod cause;
+mod counters;
+mod grid;
+mod lanes;
+mod library;
+mod member;
+mod outlier;
+mod per_file;
+mod published;
+mod shelf;
+mod study;
+
+use std::time::Duration;
+
+use member::{MEMBERS, Member};
+use shelf::Shelf;
+
+use crate::error::Error;
+use crate::meter::Meter;
+use crate::options::Options;
+use crate::results::Results;
+use crate::warning::Warning;
+
+pub(crate) fn run(options: &Options) -> Result<Results, Error> {
+    let members = members(options)?;
+    let mut results = Results::new("seal", options.command.clone());
+    let mut shelf = Shelf::new(options.folder.as_deref())?;
+    results.notes.push(format!("source and target in {}", shelf.where_));
+    for member in &members {
+        results.notes.push(format!("{}: {}", member.name, member.summary));
+    }
+    let meter = Meter::new();
+    let begun = meter.begin();
+    library::measure(&members, &mut shelf, options, &mut results)?;
+    let plan = grid::Plan::of(options, members);
+    grid::measure(&plan, &mut shelf, options, &mut results)?;
+    study::add(&plan.sizes, &mut results);
+    let cost = begun.end(Duration::ZERO);
+    if cost.others_share() > OTHERS_MAX {
+        results.warn(Warning::OtherLoad { busy_share: cost.others_share() });
+    }
+    let stolen = cost.stolen.as_secs_f64() / (cost.wall.as_secs_f64() * cost.processors as f64);
+    if stolen > STOLEN_MAX {
+        results.warn(Warning::StolenTime { share: stolen });
+    }
+    results.complete = !options.stopped();
+    Ok(results)
+}
+
+/// Those that are asked for, and the first: ratios need it.
+fn members(options: &Options) -> Result<Vec<&'static Member>, Error> {
+    let known = || MEMBERS.iter().map(|member| member.name);
+    if let Some(name) = options.members.iter().find(|name| known().all(|known| known != *name)) {
+        return Err(Error::Caller {
+            what: format!("--member {name}"),
+            found: format!("write one of {}", known().collect::<Vec<_>>().join(", ")),
+        });
+    }
+    let wanted = |member: &&Member| {
+        let all = options.members.is_empty() || member.name == MEMBERS[0].name;
+        all || options.members.iter().any(|name| name == member.name)
+    };
+    Ok(MEMBERS.iter().copied().filter(wanted).collect())
+}
+
+/// The parameters of a row.
+const FOLDER: &str = "folder";
+const BYTES: &str = "bytes";
+const THREADS: &str = "threads";
+/// Files of the study's folders.
+const FILES: [usize; 2] = [10, 100];
+const OTHERS_MAX: f64 = 0.05;
+const STOLEN_MAX: f64 = 0.01;

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The folders that are sealed: made for the measurement, sealed into an empty folder each time,
+//! removed at the end.
+//!
+//! By default they lie in a file system in memory, source and target: what is measured is then
+//! reading from the page cache, the cipher and writing to the page cache, and no device. Every
+//! file has bytes of its own, which no cipher's speed depends on.
+//!
+//! Sources: tmpfs(5).
+//! Does not do: time anything. Making, verifying and removing are outside every measured time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use openssl::symm::{Cipher, decrypt};
+use tempfile::TempDir;
+
+use super::member::{IV, KEY, Layout, Member};
+use crate::error::Error;
+
+/// A place for folders, gone when it is dropped.
+pub(super) struct Shelf {
+    folder: TempDir,
+    /// In words, for the notes.
+    pub(super) where_: String,
+    targets: u64,
+}
+
+/// Files to be sealed, in one folder.
+pub(super) struct Source {
+    pub(super) path: PathBuf,
+    /// Sizes in the order of the names.
+    pub(super) sizes: Vec<u64>,
+}
+
+impl Source {
+    pub(super) fn bytes(&self) -> u64 {
+        self.sizes.iter().sum()
+    }
+
+    fn name(index: usize) -> String {
+        format!("{index:06}")
+    }
+}
+
+impl Shelf {
+    /// Below `folder`, or in memory where there is none.
+    pub(super) fn new(folder: Option<&Path>) -> Result<Shelf, Error> {
+        let memory = Path::new(MEMORY);
+        let (below, where_) = match folder {
+            Some(folder) => (folder.to_owned(), format!("the file system of {}", folder.display())),
+            None if memory.is_dir() => (memory.to_owned(), "a file system in memory".to_owned()),
+            None => {
+                let temporary = std::env::temp_dir();
+                (temporary, format!("the temporary folder, as there is no {MEMORY}"))
+            }
+        };
+        let folder = tempfile::Builder::new().prefix("pagewire-lab-").tempdir_in(&below);
+        let folder = folder.map_err(Error::host(format!("a folder in {}", below.display())))?;
+        Ok(Shelf { folder, where_, targets: 0 })
+    }
+
+    /// A folder of files of these sizes.
+    pub(super) fn source(&self, name: &str, sizes: Vec<u64>) -> Result<Source, Error> {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).map_err(failed("making", &path))?;
+        let mut noise = NOISE_SEED;
+        let mut bytes = Vec::new();
+        for (index, &size) in sizes.iter().enumerate() {
+            bytes.clear();
+            while (bytes.len() as u64) < size {
+                noise ^= noise << 13;
+                noise ^= noise >> 7;
+                noise ^= noise << 17;
+                bytes.extend_from_slice(&noise.to_le_bytes());
+            }
+            bytes.truncate(size as usize);
+            let file = path.join(Source::name(index));
+            fs::write(&file, &bytes).map_err(failed("writing", &file))?;
+        }
+        Ok(Source { path, sizes })
+    }
+
+    /// The first `count` files of a source, in a folder of their own, without their bytes again.
+    pub(super) fn first(&self, of: &Source, name: &str, count: usize) -> Result<Source, Error> {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).map_err(failed("making", &path))?;
+        let sizes: Vec<u64> = of.sizes.iter().take(count).copied().collect();
+        for index in 0..sizes.len() {
+            let file = Source::name(index);
+            let linked = fs::hard_link(of.path.join(&file), path.join(&file));
+            linked.map_err(failed("linking", &path))?;
+        }
+        Ok(Source { path, sizes })
+    }
+
+    /// A path for a target that is not there yet.
+    pub(super) fn target(&mut self) -> PathBuf {
+        self.targets += 1;
+        self.folder.path().join(format!("target-{}", self.targets))
+    }
+
+    /// A source or target is no longer needed.
+    pub(super) fn remove(path: &Path) -> Result<(), Error> {
+        fs::remove_dir_all(path).map_err(failed("removing", path))
+    }
+
+    /// Every output, decrypted by OpenSSL, is its source, and there is no other.
+    pub(super) fn verify(member: &Member, source: &Source, target: &Path) -> Result<(), Error> {
+        let wrong = |found: String| Error::Wrong { member: member.name.to_owned(), found };
+        let key = &KEY;
+        for index in 0..source.sizes.len() {
+            let name = Source::name(index);
+            let clear = fs::read(source.path.join(&name)).map_err(failed("reading", target))?;
+            let path = target.join(&name);
+            let sealed = fs::read(&path).map_err(failed("reading", &path))?;
+            let (iv, body) = match member.layout {
+                Layout::Body => (&IV[..], &sealed[..]),
+                Layout::IvBody => sealed
+                    .split_at_checked(IV.len())
+                    .ok_or_else(|| wrong(format!("{name} is shorter than an IV")))?,
+            };
+            let opened = decrypt(Cipher::aes_128_cbc(), key, Some(iv), body)
+                .map_err(|error| wrong(format!("{name}: OpenSSL cannot open it: {error}")))?;
+            if opened != clear {
+                return Err(wrong(format!("{name}: OpenSSL opens something else in it")));
+            }
+        }
+        Self::count(member, source, target)
+    }
+
+    /// Every output has its size, and there is no other: what is looked at after each timed run.
+    pub(super) fn count(member: &Member, source: &Source, target: &Path) -> Result<(), Error> {
+        let wrong = |found: String| Error::Wrong { member: member.name.to_owned(), found };
+        let mut files = 0;
+        for entry in fs::read_dir(target).map_err(failed("listing", target))? {
+            let entry = entry.map_err(failed("listing", target))?;
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            if name.starts_with('.') {
+                continue;
+            }
+            let size = name.parse().ok().and_then(|index: usize| source.sizes.get(index));
+            let size = size.ok_or_else(|| wrong(format!("{name} is of no source")))?;
+            let found = entry.metadata().map_err(failed("looking at", target))?.len();
+            let expected = member.layout.sealed_bytes(*size);
+            if found != expected {
+                return Err(wrong(format!("{name} has {found} bytes, not {expected}")));
+            }
+            files += 1;
+        }
+        match files == source.sizes.len() {
+            true => Ok(()),
+            false => Err(wrong(format!("{files} files of {}", source.sizes.len()))),
+        }
+    }
+}
+
+fn failed(doing: &str, what: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    Error::host(format!("{doing} {}", what.display()))
+}
+
+/// Memory that can be had without swapping; all there is where the kernel does not say.
+pub(super) fn memory_free_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
+}
+
+/// Where Linux has a file system in memory.
+const MEMORY: &str = "/dev/shm";
+const NOISE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::super::member::MEMBERS;
+    use super::*;
+
+    #[test]
+    fn an_output_that_is_not_its_source_is_found() {
+        let here = tempfile::tempdir().unwrap();
+        let mut shelf = Shelf::new(Some(here.path())).unwrap();
+        let source = shelf.source("source", vec![0, 15, 16, 4000]).unwrap();
+        assert_eq!(source.bytes(), 4031);
+        let member = &MEMBERS[0];
+        let target = shelf.target();
+        (member.run)(&source.path, &target, 2).unwrap();
+        Shelf::verify(member, &source, &target).unwrap();
+        let file = target.join(Source::name(3));
+        let mut sealed = fs::read(&file).unwrap();
+        sealed[100] ^= 1;
+        fs::write(&file, &sealed).unwrap();
+        let found = Shelf::verify(member, &source, &target).unwrap_err().to_string();
+        assert!(found.contains("000003"), "{found}");
+        fs::write(&file, &sealed[..sealed.len() - 16]).unwrap();
+        let found = Shelf::count(member, &source, &target).unwrap_err().to_string();
+        assert!(found.contains("4000 bytes, not 4016"), "{found}");
+        fs::remove_file(&file).unwrap();
+        let found = Shelf::count(member, &source, &target).unwrap_err().to_string();
+        assert!(found.contains("3 files of 4"), "{found}");
+    }
+
+    #[test]
+    fn the_first_files_are_the_same_files() {
+        let here = tempfile::tempdir().unwrap();
+        let shelf = Shelf::new(Some(here.path())).unwrap();
+        let all = shelf.source("all", vec![5; 3]).unwrap();
+        let two = shelf.first(&all, "two", 2).unwrap();
+        assert_eq!(two.sizes, [5, 5]);
+        let read = |source: &Source| fs::read(source.path.join(Source::name(1))).unwrap();
+        assert_eq!(read(&two), read(&all));
+        assert_ne!(read(&all), fs::read(all.path.join(Source::name(0))).unwrap());
+        Shelf::remove(&all.path).unwrap();
+        assert_eq!(read(&two).len(), 5);
+    }
+}

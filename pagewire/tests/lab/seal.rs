@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Folders encrypted in the laboratory: every member and the study beside it, nothing left behind.
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::{PROGRAM, folder, pagewire, read, said};
+
+#[test]
+fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
+    let (folder, place) = (folder(), folder());
+    let file = folder.path().join("seal.json");
+    let output = pagewire(&[
+        "lab",
+        "seal",
+        "--quick",
+        "--size",
+        "4096",
+        "--threads",
+        "2",
+        "--threads",
+        "4",
+        "--folder",
+        place.path().to_str().unwrap(),
+        "--json",
+        file.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", said(&output));
+    let results = read(&file);
+    assert_eq!(results["complete"], true, "{results}");
+    assert!(!results["command"].as_str().unwrap().contains("--inside"));
+    let rows = results["rows"].as_array().unwrap();
+    let find = |member: &str, metric: &str, parameters: &[(&str, &str)]| {
+        let row = rows.iter().find(|row| {
+            let has = |(name, value): &(&str, &str)| row["parameters"][name] == *value;
+            row["member"] == member && row["metric"] == metric && parameters.iter().all(has)
+        });
+        row.unwrap_or_else(|| panic!("no {metric} of {member} {parameters:?}")).clone()
+    };
+    for member in ["published", "file_per_thread", "lanes"] {
+        for files in ["10 files", "100 files"] {
+            let cell = [("folder", files), ("bytes", "4096"), ("threads", "4")];
+            let value = |metric| find(member, metric, &cell)["median"].as_f64().unwrap();
+            assert!(value("minimum") > 0.0 && value("minimum") <= value("average"));
+            assert!(value("average") <= value("maximum"));
+            assert_eq!(find(member, "time", &cell)["samples"].as_array().unwrap().len(), 3);
+            let best = find(member, "threads of the lowest average", &cell[..2]);
+            assert!([2.0, 4.0].contains(&best["median"].as_f64().unwrap()), "{best}");
+        }
+        for library in ["8 × 4 MiB", "200 × 4 KiB", "200 mixed"] {
+            let of = [("folder", library), ("threads", "2")];
+            for metric in ["throughput", "bill", "relative to published"] {
+                assert_eq!(find(member, metric, &of)["samples"].as_array().unwrap().len(), 3);
+            }
+        }
+    }
+    // What safety costs is told apart from the rest.
+    let commit = [("stage", "commit"), ("folder", "200 × 4 KiB")];
+    assert!(find("lanes", "workers' time", &commit)["median"].as_f64().unwrap() > 0.0);
+    // Table 4: 4 KiB, 100 files on the Xeon.
+    let of = [("folder", "100 files"), ("bytes", "4096")];
+    let study = find("study: 2 Xeon E5-2640", "lowest average", &of);
+    assert_eq!(
+        (&study["median"], &study["published"]),
+        (&10.22.into(), &"the study, table 4".into())
+    );
+    let notes = results["notes"].to_string();
+    assert!(notes.contains("outliers in 36 runs"), "{notes}");
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "all is removed");
+}
+
+#[test]
+fn a_seal_measurement_that_is_interrupted_leaves_nothing_and_keeps_what_it_has() {
+    let (folder, place) = (folder(), folder());
+    let file = folder.path().join("cut.json");
+    let mut child = Command::new(PROGRAM)
+        .args(["lab", "seal", "--quick", "--rounds", "900", "--folder"])
+        .arg(place.path())
+        .arg("--json")
+        .arg(&file)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program runs");
+    std::thread::sleep(Duration::from_secs(3));
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1), "{said}");
+    assert!(said.contains("what was measured is kept"), "{said}");
+    assert_eq!(read(&file)["complete"], Value::Bool(false));
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0, "all is removed");
+}
+
+#[test]
+fn what_seal_cannot_measure_is_said() {
+    for (arguments, code, wanted) in [
+        (&["lab", "seal", "--member", "rot13"][..], 2, "published, file_per_thread, lanes"),
+        (&["lab", "seal", "--quick", "--folder", "/nowhere/at/all"][..], 1, "/nowhere/at/all"),
+        (&["lab", "seal", "--threads", "0"][..], 2, "--threads"),
+    ] {
+        let output = pagewire(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
+        assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
+    }
+}
