@@ -6,9 +6,9 @@
 //! ([`Pending::create_unseen`]), written under its name at once: the folder's rename is then that
 //! of all its files.
 //!
-//! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 4 µs of
-//! 14 for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
-//! measured 5 % less, but many file systems have none, and it cannot replace.
+//! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 5 µs of
+//! 15 for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
+//! measured 5 % less of all, but many file systems have none, and it cannot replace.
 //!
 //! Sources: renameat2(2) (`RENAME_NOREPLACE`), openat(2).
 //! Does not do: make anything last over a loss of power; that is the run's policy.

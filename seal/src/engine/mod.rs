@@ -12,6 +12,13 @@
 //! clock read a stream, slice and stage. Memory: [`WORKER_BYTES`] a worker and what streams say
 //! they hold ([`Work::held_bytes`]), whatever the sizes of files.
 //!
+//! Plain reads and writes by a thread a core. Against 64 KiB reads from the page cache (fio, 0.11
+//! processor seconds a GB) io_uring took 0.12 with one and 0.16 with sixteen in flight, and what
+//! small files cost most, to be made and closed, it hands to threads of its own. Files that are not
+//! in the page cache are asked for while others are worked on ([`Filled`]): 100 cold files of 4 MB
+//! took 1.3 times as long as hot ones with two workers on two cores, and eight workers no more than
+//! a tenth less.
+//!
 //! Does not do: open, read, write or name files; works and streams do.
 
 mod outcome;
@@ -154,7 +161,7 @@ pub struct Seen {
 
 /// Bytes of a source that a slice holds when there is more: long enough that a read or a write
 /// costs little besides its copy, short enough that the slices of all lanes fit the cache. Against
-/// 32 KiB, 64 measured 5 to 10 % less processor time a byte; 128 no less.
+/// 32 KiB, 64 measured 5 % less processor time a byte; 128 no less.
 pub const SLICE_BYTES: usize = 64 * 1024;
 /// What a slice has more, for what a form puts before and after.
 pub const SLACK_BYTES: usize = 64;

@@ -5,7 +5,7 @@
 //! in a form, and the time since is the stage's. The account is the thread's own, so streams need
 //! no handle for it and nothing is shared.
 //!
-//! Costs one clock read (30 ns) an entry. On threads that are no workers it does nothing.
+//! Costs one clock read an entry. On threads that are no workers it does nothing.
 
 use std::cell::Cell;
 use std::ops::Index;

@@ -9,6 +9,9 @@
 //! every file is written beside its target and renamed. A run that was stopped or killed is gone on
 //! with by the same command.
 //!
+//! Memory, besides the engine's: what is known of each file, about 100 bytes, and of each that was
+//! sealed before about 300 more.
+//!
 //! Sources: openssl-enc(1); syncfs(2).
 //! Does not do: symlinks and special files (reported); hard links (each name is a file of its own),
 //! extended attributes, owners.

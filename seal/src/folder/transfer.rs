@@ -9,9 +9,7 @@
 //!
 //! A file that is in the page cache is read without waiting (`RWF_NOWAIT`, the crossing it would
 //! take anyway). One that is not is asked for and others go first, so the disk is busy with many
-//! files while the lanes are with others; read on, it is asked for [`AHEAD_BYTES`] ahead. Cold, on
-//! a disk of 2 GB/s, this came to what the disk gives with one thread a core; hot, io_uring would
-//! save none of the crossings that cost here (open, create, close run in its workers).
+//! files while the lanes are with others; read on, it is asked for [`AHEAD_BYTES`] ahead.
 //!
 //! Costs a small file: open, preadv2, fstat, close of the source; open, write, utimensat, close of
 //! the target; and its rename where the folder can be seen.

@@ -4,7 +4,7 @@
 //! The check is BLAKE3 of the object under the key for [`crate::key::Purpose::Line`], cut to 64
 //! bits. Paths are the bytes that Linux has: what is not UTF-8 is written `\xNN`, a backslash `\\`.
 //!
-//! Costs 0.5 µs a file to write; no allocation but the caller's buffer.
+//! Costs a hash of a line; no allocation but the caller's buffer.
 //! Does not do: I/O.
 
 use std::borrow::Cow;
