@@ -23,7 +23,6 @@ mod error;
 mod experiments;
 mod host;
 mod material;
-#[allow(dead_code, reason = "the experiments that use it come next")]
 mod memory;
 mod meter;
 mod network;

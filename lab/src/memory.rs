@@ -24,7 +24,6 @@ use crate::warning::Warning;
 /// Something that is timed.
 pub(crate) struct Member<'a> {
     name: String,
-    parameters: Vec<(&'static str, String)>,
     operations: u64,
     call: Box<dyn FnMut() -> u64 + 'a>,
 }
@@ -32,7 +31,7 @@ pub(crate) struct Member<'a> {
 impl<'a> Member<'a> {
     /// Of this name; `call` does the work once and gives the bytes that it processed.
     pub(crate) fn new(name: impl Into<String>, call: impl FnMut() -> u64 + 'a) -> Member<'a> {
-        Member { name: name.into(), parameters: Vec::new(), operations: 1, call: Box::new(call) }
+        Member { name: name.into(), operations: 1, call: Box::new(call) }
     }
 
     /// A call is so many operations: short ones are repeated within it, so that calling through a
@@ -40,13 +39,6 @@ impl<'a> Member<'a> {
     #[must_use]
     pub(crate) fn of_operations(mut self, operations: u64) -> Member<'a> {
         self.operations = operations.max(1);
-        self
-    }
-
-    /// A parameter that the group does not have.
-    #[must_use]
-    pub(crate) fn with(mut self, parameter: &'static str, value: impl ToString) -> Member<'a> {
-        self.parameters.push((parameter, value.to_string()));
         self
     }
 }
@@ -217,8 +209,7 @@ impl<'a> Timed<'a> {
         let experiment = results.experiment.clone();
         let row = |metric: &str, unit: &str, figure: Figure| {
             let row = Row::new(&experiment, &self.member.name, metric, unit, figure);
-            let parameters = shared.iter().chain(&self.member.parameters);
-            parameters.fold(row, |row, (name, value)| row.with(name, value))
+            shared.iter().fold(row, |row, (name, value)| row.with(name, value))
         };
         let throughput = Figure::of(self.throughputs);
         let ratio = reference.and_then(|reference| throughput.relative_to(reference));
@@ -270,7 +261,7 @@ mod tests {
         let options = Options { quick: true, rounds: Some(2), ..Options::default() };
         let members = vec![
             Member::new("a", || work(1000)),
-            Member::new("b", || work(1000)).of_operations(10).with("key", "same"),
+            Member::new("b", || work(1000)).of_operations(10),
         ];
         let results = measured(&options, members);
         let found: Vec<_> = results
@@ -298,7 +289,7 @@ mod tests {
         for (throughput, time) in of("b", "throughput").iter().zip(of("b", "time")) {
             assert!((throughput * time - 100.0).abs() < 1e-6);
         }
-        assert!(results.complete && results.figure("b", "time", &[("key", "same")]).is_some());
+        assert!(results.complete);
     }
 
     #[test]

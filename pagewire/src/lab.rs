@@ -30,10 +30,11 @@ pub(crate) struct Options {
     /// Only this transport: rtp, udp or tcp; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = transport)]
     transport: Vec<Transport>,
-    /// Only this path or method, and the reference; may be given several times.
-    #[arg(long, value_name = "PATH")]
+    /// Only this path, cipher or method, and the reference; may be given several times.
+    #[arg(long, value_name = "NAME")]
     member: Vec<String>,
-    /// Bytes of a datagram, headers of RTP included, or of a file; may be given several times.
+    /// Bytes of a datagram, headers of RTP included, of a message, or of a file; may be given
+    /// several times.
     #[arg(long, value_name = "BYTES", value_parser = size_bytes())]
     size: Vec<u32>,
     /// Where to send: ifb-software, ifb-device or veth; may be given several times.

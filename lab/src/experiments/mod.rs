@@ -5,6 +5,7 @@
 //! Does not do: print; results are data.
 
 mod batch;
+mod cipher;
 mod cold;
 pub(crate) mod paths;
 mod seal;
@@ -50,6 +51,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "the page cache is empty: bill and throughput with and without reading ahead",
         sends: true,
         run: cold::run,
+    },
+    Experiment {
+        name: "cipher",
+        summary: "AES-CBC in memory: lanes against one message after the other",
+        sends: false,
+        run: cipher::run,
     },
     Experiment {
         name: "seal",

@@ -21,6 +21,7 @@ pub(crate) fn all() -> String {
         "batch" => over(&results, "segments", "packets a call"),
         "sessions" => sessions(&results),
         "cold" => over(&results, "read ahead", "who reads ahead"),
+        "cipher" => ciphers(&results),
         _ => markdown(&results),
     });
     sections.fold(String::new(), |text, section| format!("{text}\n{section}"))
@@ -83,6 +84,29 @@ fn over(results: &Results, axis: &str, words: &str) -> String {
         let (metric, sink) = (quantity(rows[0]), parameter(rows[0], "sink"));
         let table = grid(&rows, (axis, 1), |row| named(&row.member, ""), &marks);
         let _ = write!(tables, "\n### {metric}, by {words} ({sink})\n\n{table}");
+    }
+    with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
+}
+
+/// Throughputs and ratios by bytes of a message, a table for each direction, key size and number of
+/// keys. A time is a size over a throughput.
+fn ciphers(results: &Results) -> String {
+    let marks = Marks::of(&results.warnings);
+    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.metric != "time").collect();
+    let mut tables = String::new();
+    for rows in grouped(&rows, &["direction", "cipher", "keys", "metric"]) {
+        let (metric, cipher) = (quantity(rows[0]), parameter(rows[0], "cipher"));
+        let (direction, keys) = (parameter(rows[0], "direction"), parameter(rows[0], "keys"));
+        let keys = if keys == "own" { ", a key for each message" } else { "" };
+        let label = |row: &Row| match parameter(row, "messages") {
+            "1" => format!("`{}`, 1 message", row.member),
+            messages => format!("`{}`, {messages} messages", row.member),
+        };
+        let table = grid(&rows, ("bytes", 1), label, &marks);
+        let _ = write!(
+            tables,
+            "\n### {metric}, by bytes of a message ({direction} {cipher}{keys})\n\n{table}"
+        );
     }
     with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
 }
@@ -219,4 +243,26 @@ fn sessions_stand_across_and_other_parameters_apart() {
                  | server: bill, s/GB | 0.600 | 0.500 |\n| server: late, most, ms | 3.00 |  |\n\
                  \n### cores=2\n";
     assert!(text.contains(table), "{text}");
+}
+
+#[test]
+fn ciphers_stand_by_direction_and_size_with_their_numbers_of_messages() {
+    let row = |member: &str, metric: &str, unit: &str, messages: u32, value: f64| {
+        let row = Row::new("cipher", member, metric, unit, lab::Figure::of(vec![value; 5]));
+        let row = row.with("direction", "encrypt").with("cipher", "AES-128").with("keys", "own");
+        row.with("messages", messages).with("bytes", 16_384)
+    };
+    let mut results = Results::new("cipher", []);
+    results.rows = vec![
+        row("openssl", "throughput", "GB/s", 1, 1.4),
+        row("vaes512", "throughput", "GB/s", 16, 11.0),
+        row("vaes512", "relative to openssl", "times", 16, 7.9),
+        row("vaes512", "time", "ns", 16, 1489.0),
+    ];
+    let text = ciphers(&results);
+    let table = "\n### throughput, GB/s, by bytes of a message (encrypt AES-128, a key for each \
+                 message)\n\n| bytes | 16384 |\n|---|--:|\n| `openssl`, 1 message | 1.40 |\n\
+                 | `vaes512`, 16 messages | 11.0 |\n";
+    assert!(text.contains(table), "{text}");
+    assert!(text.contains("relative to openssl, times") && !text.contains("1489"), "{text}");
 }

@@ -171,6 +171,46 @@ fn ctrl_c_keeps_what_was_measured() {
     assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "bill"));
 }
 
+/// No namespace is made: it is measured where none can be, too.
+#[test]
+fn what_is_measured_in_memory_needs_no_network() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (json, html) = (at("cipher.json"), at("cipher.html"));
+    let output = Command::new(PROGRAM)
+        .args(["lab", "cipher", "--quick", "--rounds", "3", "--member", "portable"])
+        .args(["--size", "1024", "--json", &json, "--html", &html])
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let results = read(Path::new(&json));
+    assert_eq!((&results["experiment"], &results["complete"]), (&"cipher".into(), &true.into()));
+    let rows = results["rows"].as_array().unwrap();
+    for direction in ["encrypt", "decrypt"] {
+        for (member, metric) in [
+            ("openssl", "throughput"),
+            ("portable", "throughput"),
+            ("portable", "relative to openssl"),
+            ("portable", "time"),
+        ] {
+            let row = rows.iter().find(|row| {
+                let found = &row["parameters"]["direction"];
+                row["member"] == member && row["metric"] == metric && found == direction
+            });
+            let row = row.unwrap_or_else(|| panic!("no {metric} of {member} ({direction})"));
+            assert_eq!(row["samples"].as_array().unwrap().len(), 3, "{row}");
+            assert_eq!(row["parameters"]["bytes"], "1024", "{row}");
+        }
+    }
+    assert!(rows.iter().all(|row| row["member"] == "openssl" || row["member"] == "portable"));
+    assert!(fs::read_to_string(html).unwrap().contains("AES-256"));
+    let output = pagewire(&["lab", "compare", &json, &json]);
+    assert!(output.status.success(), "{}", said(&output));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("0 faster, 0 slower"), "{shown}");
+}
+
 #[test]
 fn a_full_disk_is_said_after_the_table() {
     if !has_network() {
@@ -211,6 +251,8 @@ fn bad_input_is_told_what_to_write() {
         (&["lab", "report", broken][..], 2, "broken.json"),
         (&["lab", "report", "/nowhere.json"][..], 1, "/nowhere.json"),
         (&["lab", "paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
+        (&["lab", "cipher", "--member", "rot13"][..], 2, "no such cipher here; write one of"),
+        (&["lab", "cipher", "--size", "100"][..], 2, "no whole blocks; write 112"),
         (&["lab", "paths", "--transport", "pigeon"][..], 2, "write rtp, udp or tcp"),
         (&["lab", "paths", "--interface", "lo"][..], 2, "--to"),
         (&["paths", "--interface", "no-such-device"][..], 2, "ENODEV"),
