@@ -42,7 +42,7 @@ pub struct Kernels {
 
 impl Kernels {
     /// The widest variants that this processor has and that are right on it. Runs each once on
-    /// known answers: microseconds.
+    /// known answers: a fifth of a millisecond.
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();

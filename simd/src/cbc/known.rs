@@ -4,7 +4,7 @@
 //!
 //! Sources: NIST SP 800-38A, F.2.1 to F.2.6.
 //!
-//! What it does not do: replace the tests; it takes some 50 µs at the start of the program.
+//! What it does not do: replace the tests; it takes some 200 µs at the start of the program.
 
 use super::{BLOCK_BYTES, Block, Cbc, Key, Message};
 
