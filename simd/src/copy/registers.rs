@@ -152,7 +152,8 @@ unsafe fn moves<R: Register>(mut source: *const u8, mut target: *mut u8, count: 
             }
         )*};
     }
-    part!(256 moves_256 128 moves_128 64 moves_64 32 moves_32 16 sixteen 8 eight 4 four 2 two 1 one);
+    part!(256 moves_256 128 moves_128 64 moves_64 32 moves_32 16 sixteen);
+    part!(8 eight 4 four 2 two 1 one);
     let _ = (source, target);
 }
 
