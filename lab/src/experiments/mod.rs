@@ -7,6 +7,7 @@
 mod batch;
 mod cipher;
 mod cold;
+mod copy;
 pub(crate) mod paths;
 mod seal;
 mod sessions;
@@ -57,6 +58,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "AES-CBC in memory: lanes against one message after the other",
         sends: false,
         run: cipher::run,
+    },
+    Experiment {
+        name: "copy",
+        summary: "copies in memory by routine, size, alignment and cache, and with a sum",
+        sends: false,
+        run: copy::run,
     },
     Experiment {
         name: "seal",

@@ -22,6 +22,7 @@ pub(crate) fn all() -> String {
         "sessions" => sessions(&results),
         "cold" => over(&results, "read ahead", "who reads ahead"),
         "cipher" => ciphers(&results),
+        "copy" => copies(&results),
         _ => markdown(&results),
     });
     sections.fold(String::new(), |text, section| format!("{text}\n{section}"))
@@ -109,6 +110,26 @@ fn ciphers(results: &Results) -> String {
         );
     }
     with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
+}
+
+/// Throughputs and ratios by bytes, a table for each memory and placement; what has no size, or one
+/// of its own, stands above them. A time is a size over a throughput.
+fn copies(results: &Results) -> String {
+    let marks = Marks::of(&results.warnings);
+    let of_one_run = |row: &Row| row.parameters.contains_key("placement");
+    let rows: Vec<&Row> = results.rows.iter().filter(|row| row.metric != "time").collect();
+    let (sized, others): (Vec<&Row>, Vec<&Row>) =
+        rows.into_iter().partition(|row| of_one_run(row) && row.parameters.contains_key("bytes"));
+    let mut tables = String::new();
+    for rows in grouped(&sized, &["metric", "memory", "placement"]) {
+        let (metric, memory) = (quantity(rows[0]), parameter(rows[0], "memory"));
+        let placement = parameter(rows[0], "placement");
+        let table = grid(&rows, ("bytes", 1), |row| named(&row.member, ""), &marks);
+        let _ =
+            write!(tables, "\n### {metric}, by bytes of a copy ({memory}, {placement})\n\n{table}");
+    }
+    let others = others.into_iter().cloned().collect();
+    with_tables(&Results { rows: others, ..results.clone() }, &tables)
 }
 
 /// Every quantity of a number of sessions in its column; a table for each set of other parameters,
