@@ -126,11 +126,10 @@ pub(super) unsafe fn ends<R: Register, const COUNT: usize>(
     bytes: usize,
 ) {
     let from_end = bytes - COUNT * R::BYTES;
-    // The end first: front last, no two of these end alike, and LLVM leaves each in one piece.
     // SAFETY: `COUNT` registers lie in what the caller gave, from either end.
     unsafe {
-        moves::<R>(source.add(from_end), target.add(from_end), COUNT);
         moves::<R>(source, target, COUNT);
+        moves::<R>(source.add(from_end), target.add(from_end), COUNT);
     }
 }
 
