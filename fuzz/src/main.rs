@@ -14,6 +14,7 @@
 
 use std::sync::OnceLock;
 
+mod epub;
 mod http;
 mod manifest;
 mod pieces;
@@ -36,6 +37,7 @@ static TARGETS: &[Target] = &[
     plan::TARGET,
     unseal::TARGET,
     manifest::TARGET,
+    epub::TARGET,
 ];
 
 /// One thing that reads bytes from outside.

@@ -67,6 +67,10 @@ impl Work for Book {
         self.bytes
     }
 
+    fn held_bytes(&self) -> usize {
+        HELD_BYTES
+    }
+
     fn open(self) -> Result<Sealing, Error> {
         let archive = Archive::open(&self.source)?;
         refuse_protected(&archive)?;
@@ -202,11 +206,14 @@ impl Stream for Sealing {
         assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for an IV, a block and its padding");
         loop {
             let filled = self.fill_part(buffer)?;
-            if filled.bytes > 0 || filled.is_last {
+            if filled.bytes > 0 {
                 return Ok(filled);
             }
-            // An empty entry that stays clear.
+            // The engine drains no empty slice: an empty entry that stays clear.
             self.drain(&[])?;
+            if filled.is_last {
+                return Ok(filled);
+            }
         }
     }
 
@@ -486,6 +493,8 @@ fn write_beside(path: &Path, licence: &[u8], replace: bool) -> Result<(), Error>
 
 /// LCP's licence, and what Adobe's and Apple's protections leave.
 const PROTECTIONS: [&str; 3] = [LICENCE, "META-INF/rights.xml", "META-INF/sinf.xml"];
+/// Names and what is said of them, in an ordinary book, and deflate in both directions.
+const HELD_BYTES: usize = 512 * 1024;
 const LICENCE_EXTENSION: &str = "lcpl";
 /// An IV, a block that waited, a block, the padding.
 const BUFFER_BYTES_MIN: usize = 64;

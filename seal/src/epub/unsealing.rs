@@ -71,6 +71,10 @@ impl Work for SealedBook {
         self.bytes
     }
 
+    fn held_bytes(&self) -> usize {
+        HELD_BYTES
+    }
+
     fn open(self) -> Result<Unsealing, Error> {
         let archive = Archive::open(&self.source)?;
         let (licence, inside) = read_protection(&archive)?;
@@ -147,13 +151,19 @@ struct Ciphertext {
 impl Stream for Unsealing {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for some blocks");
+        let mut taken = 0;
         loop {
-            let filled = self.fill_part(buffer)?;
-            if filled.bytes > 0 || filled.is_last {
+            let mut filled = self.fill_part(buffer)?;
+            taken += filled.source_bytes;
+            filled.source_bytes = taken;
+            if filled.bytes > 0 {
                 return Ok(filled);
             }
-            // An empty entry, or nothing but padding was left.
+            // The engine drains no empty slice: an empty entry, or nothing but padding was left.
             self.drain(&[])?;
+            if filled.is_last {
+                return Ok(filled);
+            }
         }
     }
 
@@ -368,3 +378,5 @@ pub(super) fn check_sealed(archive: &Archive, entry: &Entry, inside: Inside) -> 
 }
 
 const BUFFER_BYTES_MIN: usize = 64;
+/// Names and what is said of them, in an ordinary book, and a window to inflate.
+const HELD_BYTES: usize = 128 * 1024;

@@ -87,6 +87,29 @@ fn unsealed_every_resource_is_as_before() {
 }
 
 #[test]
+fn a_book_may_end_with_an_empty_entry() {
+    let desk = Desk::new(Algorithm::Ecdsa);
+    let last = [
+        stored("a.mp3", b""),
+        stored("a.txt", b""),
+        deflated("a.xhtml", b""),
+        deflated("a.png", b""),
+        stored("META-INF/a", b""),
+        deflated("META-INF/a", b""),
+    ];
+    for (number, entry) in last.into_iter().enumerate() {
+        let mut entries = books::front(&[]);
+        entries.push(entry);
+        let source = desk.write(&format!("{number}.epub"), &archive(&entries, false));
+        let (sealed, again) = (source.with_extension("sealed"), source.with_extension("again"));
+        well(vec![desk.book(&source, &sealed)]);
+        verify(&sealed, Some(&source), &desk.user_key, None, None).unwrap();
+        well(vec![desk.sealed_book(&sealed, &again)]);
+        assert_eq!(resources(&again), resources(&source));
+    }
+}
+
+#[test]
 fn two_sealings_have_nothing_in_common_but_the_clear() {
     let desk = Desk::new(Algorithm::Ecdsa);
     let source = desk.write("book.epub", &books::ordinary(5, 400_000));
