@@ -26,6 +26,7 @@ use super::content::Content;
 use super::encryption::Inside;
 use super::fault::BookFault;
 use super::unsealing::{check_sealed, read_protection, undecipherable};
+use crate::engine::stage::{Stage, enter};
 use crate::error::Error;
 use crate::lcp::{Licence, Roots, UserKey};
 
@@ -328,6 +329,7 @@ impl<R: Read> Read for Hashed<'_, R> {
         let read = self.bytes.read(buffer)?;
         if let Some(hash) = self.hash.borrow_mut().as_mut() {
             hash.add(&buffer[..read]);
+            enter(Stage::Check);
         }
         Ok(read)
     }

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lcp keygen`, `seal epub`, `seal verify epub` and `unseal epub` as a program: exit
+//! status, words, files.
+//!
+//! Does not: look into sealed books; `seal/tests/epub` does, with readers of other hands.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+/// The fuzzer's seeds: a byte that tells what follows, and a small book.
+const BOOKS: [&[u8]; 3] = [
+    include_bytes!("../../fuzz/seeds/epub/book"),
+    include_bytes!("../../fuzz/seeds/epub/changes"),
+    include_bytes!("../../fuzz/seeds/epub/zip64"),
+];
+const LICENCE: &str = "--certificate keys/provider.pem --signing-key keys/provider.key \
+    --provider https://example.org --hint Which? --hint-url https://example.org/hint \
+    --publication-url https://example.org/{name}";
+
+/// A folder with a catalogue, a provider and a passphrase.
+fn desk() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("books")).unwrap();
+    for (number, book) in BOOKS.iter().enumerate() {
+        fs::write(folder.path().join(format!("books/{number}.epub")), &book[1..]).unwrap();
+    }
+    let passphrase = folder.path().join("passphrase");
+    fs::write(&passphrase, "open, Sesame\n").unwrap();
+    fs::set_permissions(&passphrase, fs::Permissions::from_mode(0o600)).unwrap();
+    let made = run(folder.path(), "lcp keygen keys", "");
+    assert_eq!(made.status.code(), Some(0), "{}", said(&made));
+    folder
+}
+
+fn run(folder: &Path, arguments: &str, more: &str) -> Output {
+    Command::new(PROGRAM)
+        .args(arguments.split_whitespace().chain(more.split_whitespace()))
+        .current_dir(folder)
+        .env("SESAME", "open, Sesame")
+        .env("WRONG", "open, Simsim")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[track_caller]
+fn expect(output: &Output, status: i32, words: &str) {
+    assert_eq!(output.status.code(), Some(status), "{}", said(output));
+    assert!(said(output).contains(words), "{}\nwanted: {words}", said(output));
+}
+
+fn names(folder: PathBuf) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_catalogue_goes_there_and_back() {
+    let desk = desk();
+    let folder = desk.path();
+    let from_file = format!("{LICENCE} --passphrase-file passphrase");
+    expect(&run(folder, "seal epub books sealed", &from_file), 0, "");
+    let sealed = [".pagewire-seal", "0.epub", "1.epub", "2.epub"];
+    assert_eq!(names(folder.join("sealed")), sealed);
+    let again = run(folder, "seal epub books sealed --json", &from_file);
+    expect(&again, 0, "");
+    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(said.contains("\"skipped_files\":3"), "{said}");
+
+    // The same passphrase from a variable; without the line feed of the file.
+    let opened = "--passphrase-env SESAME --root keys/root.pem";
+    expect(&run(folder, "seal verify epub sealed", opened), 0, "");
+    expect(&run(folder, "seal verify epub sealed --source books", opened), 0, "");
+    expect(&run(folder, "unseal epub sealed back", opened), 0, "");
+    assert_eq!(names(folder.join("back")), ["0.epub", "1.epub", "2.epub"]);
+    expect(&run(folder, "unseal epub sealed/0.epub one.epub", opened), 0, "");
+
+    let wrong = run(folder, "unseal epub sealed other", "--passphrase-env WRONG");
+    expect(&wrong, 1, "the passphrase does not open its licence; the hint is \"Which?\"");
+    expect(&wrong, 1, "3 failures");
+    let wrong = run(folder, "seal verify epub sealed", "--passphrase-env WRONG");
+    expect(&wrong, 2, "sealed with");
+    let wrong = run(folder, "unseal epub sealed more", "--passphrase-env SESAME --root passphrase");
+    expect(&wrong, 2, "--root: passphrase: no certificate in PEM; name the root");
+}
+
+#[test]
+fn what_cannot_be_taken_is_named_and_the_others_are_done() {
+    let desk = desk();
+    let folder = desk.path();
+    let options = format!("{LICENCE} --passphrase-env SESAME");
+    fs::write(folder.join("books/torn.epub"), &BOOKS[0][1..400]).unwrap();
+    let sealed = run(folder, "seal epub books sealed --licence-beside", &options);
+    expect(&sealed, 1, "pagewire: books/torn.epub: is not a zip archive: ");
+    assert_eq!(names(folder.join("sealed")).len(), 1 + 2 * BOOKS.len());
+    let twice = run(folder, "seal epub sealed/0.epub twice.epub", &options);
+    expect(&twice, 1, "sealed/0.epub: is protected already: it has META-INF/encryption.xml; give");
+    let clear = run(folder, "unseal epub books/0.epub clear.epub", "--passphrase-env SESAME");
+    expect(&clear, 1, "books/0.epub: is not protected: it has no META-INF/license.lcpl");
+    let there = run(folder, "seal epub books/0.epub one.epub", &options);
+    expect(&there, 0, "");
+    let there = run(folder, "seal epub books/0.epub one.epub", &options);
+    expect(&there, 1, "one.epub: is there already; write --force to replace it");
+    expect(&run(folder, "seal epub books/0.epub one.epub --force", &options), 0, "");
+}
+
+#[test]
+fn a_wrong_option_is_said_before_any_book_is_touched() {
+    let desk = desk();
+    let folder = desk.path();
+    let with = |from: &str, to: &str| {
+        let options = format!("{LICENCE} --passphrase-env SESAME").replace(from, to);
+        run(folder, "seal epub books sealed", &options)
+    };
+    expect(&with("provider.key", "root.key"), 2, "root.key: not the key of the certificate");
+    expect(&with("provider.pem", "provider.key"), 2, "no certificate in PEM; pagewire lcp keygen");
+    expect(
+        &with("provider https://", "provider "),
+        2,
+        "--provider: \"example.org\": no URI; write",
+    );
+    expect(&with("SESAME", "NO_SUCH"), 2, "--passphrase-env: NO_SUCH: no such environment");
+    expect(&with("--hint Which?", "--hint ? --end never"), 2, "--end: \"never\": no date; write");
+    expect(&with("--passphrase-env SESAME", ""), 2, "no terminal to ask for it");
+    expect(&with("--passphrase-env SESAME", "--passphrase open"), 2, "unexpected argument");
+    assert!(!folder.join("sealed").exists());
+    expect(&run(folder, "lcp keygen keys", ""), 2, "keys/root.pem is there already; name another");
+    let mode = fs::metadata(folder.join("keys/provider.key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
