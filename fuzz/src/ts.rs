@@ -10,7 +10,7 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
-use media::{Identity, Plan, Refusal, Scanner, TS_PACKET_BYTES};
+use media::{Identity, Plan, Refusal, Scanner, Segments, TS_PACKET_BYTES};
 
 use crate::Target;
 use crate::pieces::pieces;
@@ -44,6 +44,7 @@ fn run(data: &[u8]) {
     match plan {
         Ok(plan) => {
             check_bytes(&plan, bytes);
+            check_segments(bytes, u64::from(choice >> 4));
             crate::plan::check(&plan);
         }
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
@@ -56,6 +57,33 @@ fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<Plan, Refu
         scanner.feed(piece);
     }
     scanner.finish(bytes as u64, identity)
+}
+
+/// Segments against the file they were cut from: all of it, in order, whole packets, with tables
+/// in front.
+fn check_segments(bytes: &[u8], target_s: u64) {
+    let mut scanner = Scanner::new();
+    scanner.feed(bytes);
+    let scanned = scanner.finish_with_starts(bytes.len() as u64, IDENTITY);
+    let (plan, starts) = scanned.expect("it was a plan before");
+    let segments = match Segments::cut(&plan, starts, target_s) {
+        Ok(segments) => segments,
+        Err(refusal) => return assert!(!refusal.to_string().is_empty()),
+    };
+    let mut end = 0;
+    for segment in segments.list() {
+        assert_eq!(segment.file.start, end);
+        end = segment.file.end;
+        assert!(segment.file.start < end && end % TS_PACKET_BYTES as u64 == 0);
+        let tables = segments.tables(segment);
+        assert!(tables.len().is_multiple_of(TS_PACKET_BYTES));
+        let first = tables.first_chunk().unwrap_or_else(|| {
+            bytes[segment.file.start as usize..].first_chunk().expect("a packet")
+        });
+        assert!(matches!(first, [0x47, pid, 0] if pid & 0x1f == 0), "no PAT: {first:?}");
+    }
+    assert_eq!(end + segments.tail_bytes(), bytes.len() as u64);
+    assert!(segments.target_s() <= 4 * target_s.max(1));
 }
 
 /// The plan against the file it was made of.
