@@ -176,7 +176,8 @@ impl Shelf {
 /// just being made. What cannot be removed is somebody else's.
 fn remove_left(below: &Path, young: Duration) {
     for entry in fs::read_dir(below).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.file_type().is_ok_and(|found| found.is_dir());
         let age = entry.metadata().and_then(|found| found.modified()).ok();
         let is_old = age.and_then(|age| age.elapsed().ok()).is_some_and(|age| age >= young);
         if !is_ours || !is_old {
@@ -201,7 +202,8 @@ pub(super) fn memory_free_bytes() -> u64 {
     kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
 }
 
-const PREFIX: &str = "pagewire-lab-";
+/// Nobody gives this name to what is to be kept.
+const PREFIX: &str = ".pagewire-lab-unfinished-";
 /// Between a folder's making and its lock.
 const YOUNG: Duration = Duration::from_secs(10);
 /// Where Linux has a file system in memory.
