@@ -59,6 +59,7 @@ fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
             }
         }
     }
+    find("copy_only", "bill", &[("folder", "8 × 4 MiB")]);
     // What safety costs is told apart from the rest.
     let commit = [("stage", "commit"), ("folder", "200 × 4 KiB")];
     assert!(find("lanes", "workers' time", &commit)["median"].as_f64().unwrap() > 0.0);

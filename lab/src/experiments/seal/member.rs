@@ -34,6 +34,8 @@ pub(super) enum Layout {
     Body,
     /// A random IV, then the ciphertext.
     IvBody,
+    /// The source itself.
+    Clear,
 }
 
 impl Layout {
@@ -44,6 +46,7 @@ impl Layout {
         match self {
             Layout::Body => body,
             Layout::IvBody => block + body,
+            Layout::Clear => bytes,
         }
     }
 }

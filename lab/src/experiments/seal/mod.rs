@@ -16,6 +16,7 @@
 mod books;
 mod catalogue;
 mod cause;
+mod copy;
 mod counters;
 mod grid;
 mod lanes;
@@ -48,7 +49,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     let meter = Meter::new();
     let begun = meter.begin();
-    library::measure(&members, &mut shelf, options, &mut results)?;
+    results.notes.push(format!("{}: {}", copy::MEMBER.name, copy::MEMBER.summary));
+    let beside: Vec<&Member> = members.iter().copied().chain([&copy::MEMBER]).collect();
+    library::measure(&beside, &mut shelf, options, &mut results)?;
     if options.members.is_empty() {
         catalogue::measure(&mut shelf, options, &mut results)?;
     }

@@ -131,6 +131,8 @@ impl Shelf {
             let path = target.join(&name);
             let sealed = fs::read(&path).map_err(failed("reading", &path))?;
             let (iv, body) = match member.layout {
+                Layout::Clear if sealed == clear => continue,
+                Layout::Clear => return Err(wrong(format!("{name} is not its source"))),
                 Layout::Body => (&IV[..], &sealed[..]),
                 Layout::IvBody => sealed
                     .split_at_checked(IV.len())
