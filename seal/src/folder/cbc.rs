@@ -7,8 +7,8 @@
 //! Reads, hashes and writes stay on borders of slices although 16 bytes are in front: the last
 //! block of a slice waits for the next write, so no page of the target is written twice.
 //!
-//! Random IVs are BLAKE3 of a counter under a key of the run: unpredictable, as CBC needs them, without a
-//! crossing a file.
+//! Random IVs are BLAKE3 of a counter under a key of the run: unpredictable, as CBC needs them,
+//! without a crossing a file.
 //!
 //! Sources: NIST SP 800-38A §6.2, appendix C (IVs); RFC 5652 §6.3 (padding).
 //! Does not do: authenticate.

@@ -10,8 +10,8 @@
 //! What survives a loss of power is what was synced: the lines of a run that did not end with
 //! [`Line::Synced`] are believed only until the machine starts again ([`Manifest::is_done`]).
 //!
-//! Costs about 190 bytes a file; lines go out many in one write. Reading keeps a record of each file
-//! in memory.
+//! Costs about 190 bytes a file; lines go out many in one write. Reading keeps a record of each
+//! file in memory.
 //!
 //! Sources: the BLAKE3 paper §2.2 (`keyed_hash`); proc(5) (`sys/kernel/random/boot_id`); flock(2).
 //! Does not do: decide what to seal (`folder`), read sources.
