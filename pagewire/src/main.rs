@@ -48,7 +48,7 @@ enum Verb {
     Seal(seal::Options),
     /// Opens what was sealed.
     Unseal(unseal::Options),
-    /// Measures this machine: paths, batch, sessions, cold; compares measurements.
+    /// Measures this machine: paths, sessions, copies, ciphers, sealing; compares measurements.
     Lab(lab::Options),
     /// What a provider of Readium LCP needs besides sealing: certificates for tests.
     Lcp(lcp::Options),
