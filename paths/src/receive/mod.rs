@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with what each costs.
+//!
+//! The other direction of [`crate::PATHS`]: a member says what it claims to cost (copies a byte,
+//! system calls a burst) and `tests/receive` compares that with what was counted ([`Taken`]). A
+//! path object ([`ReceivePath`]) belongs to a receiving thread, takes in for any number of ports
+//! and hands over what came a burst at a time, where the kernel or the path left it: the bytes are
+//! the path's again when the call is over.
+//!
+//! Sources: `recvmmsg(2)`, `udp(7)` (`UDP_GRO`), `packet(7)`, `io_uring(7)`;
+//! `Documentation/networking/af_xdp.rst`; DPDK's path tables for the form.
+//!
+//! What it does not do: look into datagrams (`wire`, `media`), or put them in order.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime};
+
+use crate::error::{Error, Unavailable};
+use crate::host::Host;
+use crate::spec::{Crossings, Via};
+
+/// Every way from socket to memory; the reference first.
+pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[];
+
+/// The way of that name.
+pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
+    RECEIVE_PATHS.iter().copied().find(|spec| spec.name == name)
+}
+
+/// What a way is and what it claims.
+#[derive(Debug)]
+pub struct ReceiveSpec {
+    /// Its name: in `--path`, log, statistics and code alike.
+    pub name: &'static str,
+    /// One line on how it moves the bytes.
+    pub summary: &'static str,
+    /// How often each byte of a datagram is copied between kernel and user memory. Memory that
+    /// both see (a ring) is the kernel's.
+    pub copies_per_byte: u32,
+    /// System calls, those that wait not counted: a run is a super-packet that the kernel has
+    /// joined, a batch is what one call brings when there is plenty.
+    pub crossings: Crossings,
+    /// How far down it goes.
+    pub via: Via,
+    /// Where to read up on it.
+    pub sources: &'static [&'static str],
+    /// Whether this host can use it.
+    pub probe: fn(&Host) -> Result<(), Unavailable>,
+    /// Makes the path object for one receiving thread.
+    pub open: fn() -> Result<Box<dyn ReceivePath>, Error>,
+}
+
+impl fmt::Display for ReceiveSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "receive/{}", self.name)
+    }
+}
+
+/// Where datagrams are awaited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// The local address, or the group's, and the UDP port; unspecified: any address of the host.
+    pub address: SocketAddr,
+    /// Who may send to the group (RFC 4607); anybody when empty.
+    pub sources: Vec<IpAddr>,
+    /// The device's name: where a group is joined and a device path looks; the route's when none.
+    pub interface: Option<String>,
+    /// What the kernel shall keep for a reader that is late: bytes, as `SO_RCVBUF` counts them.
+    pub buffer_bytes: u32,
+}
+
+/// Takes in datagrams, for the thread that owns it.
+pub trait ReceivePath: fmt::Debug + Send {
+    /// Takes in for this port as well; what comes there carries `key`, which no other port of this
+    /// path has.
+    ///
+    /// # Errors
+    /// A call that the kernel refused, with its object; an address that is not of this host.
+    fn add(&mut self, port: &Port, key: u32) -> Result<(), Error>;
+
+    /// Takes in for it no longer. What was there and not yet handed over is dropped.
+    fn remove(&mut self, key: u32);
+
+    /// The address it took, for a port that was asked for as 0.
+    fn address(&self, key: u32) -> Option<SocketAddr>;
+
+    /// Waits at most so long for something to come, then hands over all that is there, up to a
+    /// bound of the path's, a burst at a time. Returns the number of datagrams; none when there was
+    /// nothing.
+    ///
+    /// # Errors
+    /// The device is gone or down, or the kernel refuses; a single bad datagram is no error but
+    /// counted. The path may be asked again.
+    fn receive(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&[Arrival<'_>]),
+    ) -> Result<usize, Error>;
+
+    /// What was taken in so far, and what that took.
+    fn taken(&self) -> Taken;
+
+    /// Datagrams for this port that came to the host and were not handed over for want of room,
+    /// since it was added; asks the kernel where that counts.
+    fn dropped(&self, key: u32) -> u64;
+}
+
+/// What came in one piece: a datagram, or a run of them that the kernel has joined.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Of which port.
+    pub key: u32,
+    /// Who sent it.
+    pub source: SocketAddr,
+    /// The payload of UDP.
+    pub bytes: &'a [u8],
+    /// Bytes of each datagram in it but the last, which may be shorter; 0: it is one.
+    pub segment_bytes: u16,
+    /// When the kernel took it from the device, where the path can tell.
+    pub time: Option<SystemTime>,
+}
+
+impl<'a> Arrival<'a> {
+    /// The datagrams in it, in the order they came. An empty datagram is one.
+    pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let each = match self.segment_bytes {
+            0 => self.bytes.len().max(1),
+            bytes => usize::from(bytes),
+        };
+        let empty = self.bytes.is_empty().then_some(self.bytes);
+        empty.into_iter().chain(self.bytes.chunks(each))
+    }
+
+    /// How many that is.
+    pub fn count(&self) -> usize {
+        match self.segment_bytes {
+            0 => 1,
+            bytes => self.bytes.len().div_ceil(usize::from(bytes)).max(1),
+        }
+    }
+}
+
+/// Counters of what was taken in and what that took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Datagrams handed over, each of a joined run.
+    pub packets: u64,
+    /// Their bytes, headers of UDP and below not included.
+    pub bytes: u64,
+    /// System calls that moved datagrams or gave buffers back, those that found nothing included.
+    pub calls: u64,
+    /// System calls that waited.
+    pub waits: u64,
+    /// Bytes copied between kernel and user memory.
+    pub copied_bytes: u64,
+    /// Datagrams longer than there was room for, not handed over.
+    pub truncated: u64,
+    /// Frames for a port of ours that are no sound UDP datagram (lengths, checksums, fragments),
+    /// not handed over. By a socket the kernel drops them itself, uncounted here.
+    pub malformed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(bytes: &[u8], segment_bytes: u16) -> Arrival<'_> {
+        let source = SocketAddr::from(([127, 0, 0, 1], 5004));
+        Arrival { key: 0, source, bytes, segment_bytes, time: None }
+    }
+
+    #[test]
+    fn a_joined_run_comes_apart_as_it_was_sent() {
+        let bytes: Vec<u8> = (0..10).collect();
+        let of = |bytes: &[u8], segment| -> Vec<usize> {
+            let arrival = arrival(bytes, segment);
+            let lengths: Vec<usize> = arrival.datagrams().map(<[u8]>::len).collect();
+            assert_eq!(lengths.len(), arrival.count());
+            lengths
+        };
+        assert_eq!(of(&bytes, 4), [4, 4, 2]);
+        assert_eq!(of(&bytes, 5), [5, 5]);
+        assert_eq!(of(&bytes, 0), [10]);
+        assert_eq!(of(&bytes, 20), [10]);
+        assert_eq!(of(&[], 0), [0]);
+        assert_eq!(of(&[], 4), [0]);
+    }
+}
