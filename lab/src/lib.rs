@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asset;
 mod bench;
 mod calibrate;
 mod claims;
@@ -32,6 +33,7 @@ mod receiver;
 pub mod report;
 mod results;
 mod sender;
+mod shelf;
 mod statistics;
 mod warning;
 

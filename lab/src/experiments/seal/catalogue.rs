@@ -22,11 +22,11 @@ use seal::lcp::{Algorithm, Names, Signer, Terms, TestProvider, UserKey};
 
 use super::books::Stock;
 use super::library::shares;
-use super::shelf::{Shelf, memory_free_bytes};
 use super::{FOLDER, THREADS};
 use crate::error::Error;
 use crate::options::Options;
 use crate::results::{Results, Row};
+use crate::shelf::{Shelf, memory_free_bytes};
 use crate::statistics::Figure;
 
 /// Measures both catalogues and adds their rows.

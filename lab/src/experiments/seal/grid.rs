@@ -15,11 +15,12 @@ use std::time::{Duration, Instant};
 use super::counters::{Begun, Counters};
 use super::member::Member;
 use super::outlier::{self, Outlier};
-use super::shelf::{Shelf, Source, memory_free_bytes};
+use super::source::Source;
 use super::{BYTES, FILES, FOLDER, THREADS};
 use crate::error::Error;
 use crate::options::Options;
 use crate::results::{Results, Row};
+use crate::shelf::{Shelf, memory_free_bytes};
 use crate::statistics::Figure;
 
 /// What is measured, and how often.

@@ -17,12 +17,13 @@ use seal::engine::Stages;
 
 use super::grid::run;
 use super::member::Member;
-use super::shelf::{Shelf, Source, memory_free_bytes};
+use super::source::Source;
 use super::{FOLDER, THREADS};
 use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::results::{Results, Row};
+use crate::shelf::{Shelf, memory_free_bytes};
 use crate::statistics::Figure;
 
 /// A folder to be sealed.

@@ -25,18 +25,18 @@ mod member;
 mod outlier;
 mod per_file;
 mod published;
-mod shelf;
+mod source;
 mod study;
 
 use std::time::Duration;
 
 use member::{MEMBERS, Member};
-use shelf::Shelf;
 
 use crate::error::Error;
 use crate::meter::Meter;
 use crate::options::Options;
 use crate::results::Results;
+use crate::shelf::Shelf;
 use crate::warning::Warning;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {

@@ -17,7 +17,6 @@
 //! Does not do: several assets, or clients that pause and seek; `pagewire load` can be aimed at any
 //! server.
 
-mod asset;
 mod load;
 mod server;
 
@@ -25,13 +24,13 @@ use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
 use self::server::{Facts, Server};
-use crate::Options;
 use crate::error::Error;
 use crate::meter::{Cores, Meter};
 use crate::network::{Network, Sink, taken};
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::Warning;
+use crate::{Options, asset};
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("sessions", options.command.clone());
@@ -39,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let folder = tempfile::tempdir().map_err(Error::host("a temporary folder"))?;
     let asset_s = seconds + 20 + (SESSIONS_MAX as f64 * RAMP_S).ceil() as u64;
     std::fs::create_dir(folder.path().join("served")).map_err(Error::host("a folder"))?;
-    asset::write(&folder.path().join("served").join(asset::NAME), asset_s)
+    asset::write(&folder.path().join("served").join(ASSET), BITS_PER_SECOND, asset_s)
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let (mut network, cores) = (Network::new()?, Cores::allowed());
     network.split(RTP_PORT, cores.count())?;
@@ -48,7 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
          the others into {}; {seconds} s a point; bill: processor seconds of the server and of \
          kernel threads per 10⁹ bytes",
-        asset::BITS_PER_SECOND as f64 / 1e6,
+        BITS_PER_SECOND as f64 / 1e6,
         Sink::IfbSoftware.name(),
     ));
     results.complete = true;
@@ -272,6 +271,9 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
 
 /// One session in so many has its every packet received and checked: the same share at every point,
 /// as what is received here costs the sender more than what is sunk.
+/// The name below which the asset is served, and its rate.
+const ASSET: &str = "asset.ts";
+const BITS_PER_SECOND: u64 = 5_000_000;
 const VERIFIED_OF: usize = 50;
 const VERIFIED_MIN: usize = 2;
 const ONE_CORE: &[usize] = &[100, 250, 500, 1000, 1500, 2000, 2500];

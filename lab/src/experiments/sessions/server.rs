@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::asset;
+use super::ASSET;
 use crate::error::Error;
 use crate::meter::Cores;
 use crate::network::Network;
@@ -65,7 +65,7 @@ impl Server {
     }
 
     pub(super) fn stream_url(&self) -> String {
-        format!("rtsp://{}/{}", self.rtsp, asset::NAME)
+        format!("rtsp://{}/{}", self.rtsp, ASSET)
     }
 
     pub(super) fn await_plan(&self) -> Result<(), Error> {

@@ -10,16 +10,14 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
-pub(super) const NAME: &str = "asset.ts";
-pub(super) const BITS_PER_SECOND: u64 = 5_000_000;
-
-pub(super) fn write(path: &Path, seconds: u64) -> io::Result<()> {
+/// Writes so many seconds of that rate.
+pub(crate) fn write(path: &Path, bits_per_second: u64, seconds: u64) -> io::Result<()> {
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
-    let packets = seconds * BITS_PER_SECOND / 8 / PACKET_BYTES;
+    let packets = seconds * bits_per_second / 8 / PACKET_BYTES;
     let mut counter = 0_u8;
     let mut clock_due = 0;
     for index in 0..packets {
-        let ticks = index * PACKET_BYTES * 8 * TICKS_PER_SECOND / BITS_PER_SECOND;
+        let ticks = index * PACKET_BYTES * 8 * TICKS_PER_SECOND / bits_per_second;
         let mut packet = [index as u8; PACKET_BYTES as usize];
         let clocked = ticks >= clock_due;
         packet[..4].copy_from_slice(&[0x47, PID_HIGH, PID_LOW, 0x10 | counter]);
