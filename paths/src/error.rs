@@ -23,6 +23,9 @@ pub struct Errno(i32);
 const NAMES: &[(i32, &str)] = &[
     (libc::E2BIG, "E2BIG"),
     (libc::EACCES, "EACCES"),
+    (libc::EADDRINUSE, "EADDRINUSE"),
+    (libc::EADDRNOTAVAIL, "EADDRNOTAVAIL"),
+    (libc::EAFNOSUPPORT, "EAFNOSUPPORT"),
     (libc::EAGAIN, "EAGAIN"),
     (libc::EBADF, "EBADF"),
     (libc::EBUSY, "EBUSY"),
@@ -31,6 +34,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::ECONNREFUSED, "ECONNREFUSED"),
     (libc::ECONNRESET, "ECONNRESET"),
     (libc::EDESTADDRREQ, "EDESTADDRREQ"),
+    (libc::EEXIST, "EEXIST"),
     (libc::EFAULT, "EFAULT"),
     (libc::EHOSTDOWN, "EHOSTDOWN"),
     (libc::EHOSTUNREACH, "EHOSTUNREACH"),

@@ -19,7 +19,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::Errno;
-use crate::sys::{DATAGRAMS_MAX, Slots, drops, receive_many, say_time_and_drops};
+use crate::receive::Taken;
+use crate::sys::{Slots, drops, receive_many, say_time_and_drops};
+
+/// Datagrams a call takes at most.
+const DATAGRAMS_MAX: usize = 32;
 
 /// A thread's room for datagrams.
 #[derive(Debug)]
@@ -46,7 +50,7 @@ pub struct Datagram<'a> {
 impl Intake {
     /// Room for datagrams of at most so many bytes.
     pub fn new(datagram_bytes_max: usize) -> Self {
-        Self { slots: Slots::new(datagram_bytes_max), count: 0 }
+        Self { slots: Slots::new(DATAGRAMS_MAX, datagram_bytes_max), count: 0 }
     }
 
     /// Has the kernel say with each datagram of a socket when it came and what was dropped.
@@ -64,7 +68,7 @@ impl Intake {
     /// What the kernel answers, but for "nothing there".
     pub fn receive(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
         self.count = 0;
-        self.count = match receive_many(socket.as_fd(), &mut self.slots) {
+        self.count = match receive_many(socket.as_fd(), &mut self.slots, &mut Taken::default()) {
             Ok(count) => count,
             Err(errno) if errno.is_again() => 0,
             Err(errno) => return Err(errno),
@@ -75,9 +79,9 @@ impl Intake {
     /// What the last call took, in the order it came.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         (0..self.count).map(|slot| {
-            let (bytes, taken) = self.slots.datagram(slot);
-            let time = taken.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
-            Datagram { bytes, is_cut: taken.is_cut, time, dropped: taken.dropped }
+            let (bytes, said) = (self.slots.datagram(slot), self.slots.said(slot));
+            let time = said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
+            Datagram { bytes, is_cut: said.is_cut, time, dropped: said.dropped }
         })
     }
 }

@@ -12,6 +12,10 @@
 //!
 //! What it does not do: look into datagrams (`wire`, `media`), or put them in order.
 
+mod recvfrom;
+mod recvmmsg;
+mod sockets;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};
@@ -21,7 +25,7 @@ use crate::host::Host;
 use crate::spec::{Crossings, Via};
 
 /// Every way from socket to memory; the reference first.
-pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[];
+pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[&recvfrom::SPEC, &recvmmsg::SPEC];
 
 /// The way of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {

@@ -9,7 +9,9 @@
 //!
 //! What it does not do: retry, allocate or interpret.
 
+mod address;
 mod area;
+mod bound;
 mod cork;
 mod ethtool;
 mod file;
@@ -19,6 +21,7 @@ mod messages;
 mod netlink;
 mod option;
 mod packet;
+mod poll;
 mod pool;
 mod receive;
 mod scatter;
@@ -33,6 +36,10 @@ use std::ffi::CStr;
 
 use crate::error::Errno;
 
+pub(crate) use bound::{
+    bind, device_index, has_device, join_group, own_groups_only, say_time, set_receive_buffer,
+    share_address, take_joined, udp_socket,
+};
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
@@ -44,7 +51,8 @@ pub(crate) use option::set_no_checksums;
 pub(crate) use option::{ip_option, set_udp_segment};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
-pub(crate) use receive::{DATAGRAMS_MAX, Slots, drops, receive_many, say_time_and_drops};
+pub(crate) use poll::Poll;
+pub(crate) use receive::{Slots, drops, receive_many, receive_one, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
     Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,

@@ -1,50 +1,85 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving: many datagrams a call with the kernel's time of each, and a socket's drop counter.
+//! Receiving: many datagrams a call, each with who sent it, the kernel's time of it and how many the
+//! socket had dropped before it.
 //!
-//! The kernel stamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`, CLOCK_REALTIME)
-//! and says with each how many the socket had dropped before it (`SO_RXQ_OVFL`).
+//! The kernel stamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`, CLOCK_REALTIME),
+//! says with each how many the socket had dropped before it (`SO_RXQ_OVFL`), and of a run that it has
+//! joined how long its datagrams are (`UDP_GRO`): of each what the socket has been told to.
 //!
-//! Sources: `recvmmsg(2)`, `cmsg(3)`, `socket(7)` (`SO_TIMESTAMPNS`, `SO_RXQ_OVFL`); Linux
-//! `net/core/sock.c` (`SO_MEMINFO`, Linux 4.12).
+//! A slot is a head of two cache lines (control messages, name) and the datagram behind it, so the
+//! slots' first lines do not all fall into one set of the cache, as those of buffers of 64 KiB would.
+//! What a call is told of the slots is the same each time and made once.
+//!
+//! Sources: `recvmmsg(2)`, `recvfrom(2)`, `cmsg(3)`, `socket(7)` (`SO_TIMESTAMPNS`, `SO_RXQ_OVFL`),
+//! `udp(7)` (`UDP_GRO`); Linux `net/core/sock.c` (`SO_MEMINFO`, Linux 4.12).
 //!
 //! What it does not do: wait.
 
-use std::mem;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fmt;
+use std::mem::{self, offset_of};
+use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use crate::error::Errno;
+use crate::receive;
+use crate::sys::address::{NAME_BYTES, Name, address};
 use crate::sys::last_errno;
 
-/// Datagrams a call takes at most.
-pub(crate) const DATAGRAMS_MAX: usize = 32;
-
 /// Room for the datagrams of one call, reused from call to call.
-#[derive(Debug)]
 pub(crate) struct Slots {
-    bytes: Vec<u8>,
+    start: NonNull<u8>,
+    layout: Layout,
     bytes_each: usize,
-    control: Box<[Control; DATAGRAMS_MAX]>,
-    taken: [Taken; DATAGRAMS_MAX],
+    stride: usize,
+    heads: Box<[libc::mmsghdr]>,
+    /// What `heads` lead to; never looked at again.
+    _ranges: Box<[libc::iovec]>,
+    /// Heads that the last call has written to.
+    used: usize,
+}
+
+// SAFETY: a Slots owns the memory that its addresses lead to, all of it on the heap, and uses it
+// through `&mut self` in calls and `&self` to read what they have written.
+unsafe impl Send for Slots {}
+
+impl fmt::Debug for Slots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slots")
+            .field("count", &self.heads.len())
+            .field("bytes_each", &self.bytes_each)
+            .finish_non_exhaustive()
+    }
 }
 
 /// What came with a datagram.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) bytes: usize,
+pub(crate) struct Said {
     pub(crate) is_cut: bool,
     /// Since the Unix epoch; none where the kernel did not say.
     pub(crate) stamp: Option<Duration>,
     /// Dropped by this socket before this datagram, since it was made.
     pub(crate) dropped: u32,
+    /// Bytes of each datagram of a run but the last; 0 where it is one.
+    pub(crate) segment_bytes: u16,
 }
 
-/// Two control messages: the time (16 bytes) and the drops (4), each behind a head of 16 bytes and
-/// padded to 8. As words, for `cmsghdr` is to be aligned.
-type Control = [u64; CONTROL_WORDS];
-const CONTROL_WORDS: usize = 8;
-const _: () = assert!(CONTROL_WORDS * 8 >= space::<libc::timespec>() + space::<u32>());
+/// What lies before a datagram.
+#[repr(C, align(128))]
+struct Head {
+    control: Control,
+    name: Name,
+}
+
+/// Three control messages: the time (16 bytes), the drops (4) and the size of a run's datagrams
+/// (4), each behind a head of 16 bytes and padded to 8. As words, for `cmsghdr` is to be aligned.
+pub(super) type Control = [u64; CONTROL_WORDS];
+const CONTROL_WORDS: usize = 10;
+const _: () = assert!(
+    CONTROL_WORDS * 8 >= space::<libc::timespec>() + space::<u32>() + space::<libc::c_int>()
+);
 
 const fn space<T>() -> usize {
     // SAFETY: arithmetic on its argument alone.
@@ -52,83 +87,183 @@ const fn space<T>() -> usize {
 }
 
 impl Slots {
-    pub(crate) fn new(bytes_each: usize) -> Self {
-        Self {
-            bytes: vec![0; bytes_each * DATAGRAMS_MAX],
-            bytes_each,
-            control: Box::new([[0; CONTROL_WORDS]; DATAGRAMS_MAX]),
-            taken: [Taken::default(); DATAGRAMS_MAX],
+    /// Room for `count` datagrams of `bytes_each` bytes at most.
+    pub(crate) fn new(count: usize, bytes_each: usize) -> Self {
+        assert!(count > 0, "room for something");
+        let stride = (size_of::<Head>() + bytes_each).next_multiple_of(align_of::<Head>());
+        let layout = Layout::from_size_align(stride * count, align_of::<Head>());
+        let layout = layout.expect("a few MiB");
+        // SAFETY: the layout is not of no bytes. Large ones are pages that nobody has touched yet.
+        let Some(start) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        let place = |slot: usize, at: usize| -> *mut libc::c_void {
+            // SAFETY: within what was allocated: slot < count, and at <= stride.
+            unsafe { start.as_ptr().add(slot * stride + at).cast() }
+        };
+        let mut ranges: Box<[_]> = (0..count)
+            .map(|slot| libc::iovec {
+                iov_base: place(slot, size_of::<Head>()),
+                iov_len: bytes_each,
+            })
+            .collect();
+        let range = ranges.as_mut_ptr();
+        let heads = (0..count).map(|slot| {
+            // SAFETY: a plain record of numbers and pointers, for which all zeroes is a value.
+            let mut head: libc::mmsghdr = unsafe { mem::zeroed() };
+            head.msg_hdr.msg_name = place(slot, offset_of!(Head, name));
+            // SAFETY: one of the `count` ranges.
+            head.msg_hdr.msg_iov = unsafe { range.add(slot) };
+            head.msg_hdr.msg_iovlen = 1;
+            head.msg_hdr.msg_control = place(slot, offset_of!(Head, control));
+            head
+        });
+        let heads = heads.collect();
+        Self { start, layout, bytes_each, stride, heads, _ranges: ranges, used: count }
+    }
+
+    /// What came into a slot by the last call, as far as there was room.
+    ///
+    /// # Panics
+    /// When nothing did.
+    pub(crate) fn datagram(&self, slot: usize) -> &[u8] {
+        assert!(slot < self.used, "a slot of the last call");
+        let bytes = (self.heads[slot].msg_len as usize).min(self.bytes_each);
+        // SAFETY: within the slot, whose bytes are initialised, and which no call writes to while
+        // `self` is borrowed.
+        unsafe {
+            let start = self.start.as_ptr().add(slot * self.stride + size_of::<Head>());
+            std::slice::from_raw_parts(start, bytes)
         }
     }
 
-    /// The datagram in a slot, and what came with it.
-    pub(crate) fn datagram(&self, slot: usize) -> (&[u8], Taken) {
-        let (start, taken) = (slot * self.bytes_each, self.taken[slot]);
-        (&self.bytes[start..start + taken.bytes], taken)
+    /// Who sent what came into a slot.
+    ///
+    /// # Panics
+    /// As [`Slots::datagram`].
+    pub(crate) fn source(&self, slot: usize) -> Option<SocketAddr> {
+        assert!(slot < self.used, "a slot of the last call");
+        // SAFETY: the slot's head lies in the allocation, is aligned and has plain numbers.
+        let name = unsafe { &(*self.head(slot)).name };
+        address(name, self.heads[slot].msg_hdr.msg_namelen as usize)
+    }
+
+    /// What the kernel said of what came into a slot.
+    ///
+    /// # Panics
+    /// As [`Slots::datagram`].
+    pub(crate) fn said(&self, slot: usize) -> Said {
+        assert!(slot < self.used, "a slot of the last call");
+        let head = &self.heads[slot].msg_hdr;
+        // SAFETY: the kernel has set what there is in the slot's control buffer.
+        let said = unsafe { said_with(head) };
+        Said { is_cut: head.msg_flags & libc::MSG_TRUNC != 0, ..said }
+    }
+
+    fn head(&self, slot: usize) -> *mut Head {
+        // SAFETY: within the allocation, whose start and stride are aligned for it.
+        unsafe { self.start.as_ptr().add(slot * self.stride).cast() }
+    }
+
+    /// Gives the kernel all room again in the heads that it has written to.
+    fn empty(&mut self) {
+        for head in &mut self.heads[..self.used] {
+            head.msg_hdr.msg_namelen = NAME_BYTES as libc::socklen_t;
+            head.msg_hdr.msg_controllen = size_of::<Control>() as _;
+        }
+        self.used = 0;
     }
 }
 
-/// Takes what is in the socket, at most [`DATAGRAMS_MAX`]; returns how many.
-pub(crate) fn receive_many(socket: BorrowedFd<'_>, slots: &mut Slots) -> Result<usize, Errno> {
-    // SAFETY: both are plain records of numbers and pointers, for which all zeroes is a value.
-    let mut heads: [libc::mmsghdr; DATAGRAMS_MAX] = unsafe { mem::zeroed() };
-    // SAFETY: as above.
-    let mut ranges: [libc::iovec; DATAGRAMS_MAX] = unsafe { mem::zeroed() };
-    let places = slots.bytes.chunks_exact_mut(slots.bytes_each.max(1));
-    for (((head, range), place), control) in
-        heads.iter_mut().zip(&mut ranges).zip(places).zip(slots.control.iter_mut())
-    {
-        *range = libc::iovec { iov_base: place.as_mut_ptr().cast(), iov_len: place.len() };
-        head.msg_hdr.msg_iov = range;
-        head.msg_hdr.msg_iovlen = 1;
-        head.msg_hdr.msg_control = control.as_mut_ptr().cast();
-        head.msg_hdr.msg_controllen = size_of::<Control>() as _;
+impl Drop for Slots {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new` with this layout; what was borrowed is not any more.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
-    // SAFETY: each head names one range and one control buffer, all live in `slots` or this frame,
-    // of the lengths given, and disjoint; there are DATAGRAMS_MAX heads.
+}
+
+/// Takes what is in the socket, as much as there are slots for; returns how many.
+pub(crate) fn receive_many(
+    socket: BorrowedFd<'_>,
+    slots: &mut Slots,
+    taken: &mut receive::Taken,
+) -> Result<usize, Errno> {
+    slots.empty();
+    taken.calls += 1;
+    // SAFETY: each head names one range, one name and one control buffer, all of `slots`, of the
+    // lengths given, and disjoint; there are as many heads as said.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
-            heads.as_mut_ptr(),
-            DATAGRAMS_MAX as libc::c_uint,
+            slots.heads.as_mut_ptr(),
+            slots.heads.len() as libc::c_uint,
             libc::MSG_DONTWAIT,
             ptr::null_mut(),
         )
     };
-    let count = usize::try_from(count).map_err(|_| last_errno())?;
-    for (head, taken) in heads.iter().zip(&mut slots.taken).take(count) {
-        *taken = Taken {
-            bytes: (head.msg_len as usize).min(slots.bytes_each),
-            is_cut: head.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-            ..said_with(&head.msg_hdr)
-        };
-    }
-    Ok(count)
+    slots.used = usize::try_from(count).map_err(|_| last_errno())?;
+    Ok(slots.used)
 }
 
-/// Reads the control messages of a head that recvmmsg has filled.
-fn said_with(head: &libc::msghdr) -> Taken {
-    let mut taken = Taken::default();
-    // SAFETY: the kernel has set msg_controllen to what it wrote into the control buffer, which
-    // lives as long as `Slots`; so the first message is whole or there is none.
+/// Takes one datagram, and says who sent it and how long it was; there may have been room for less.
+pub(crate) fn receive_one(
+    socket: BorrowedFd<'_>,
+    room: &mut [u8],
+    taken: &mut receive::Taken,
+) -> Result<(usize, Option<SocketAddr>), Errno> {
+    // SAFETY: plain numbers, for which all zeroes is a value.
+    let mut name: Name = unsafe { mem::zeroed() };
+    let mut name_bytes = NAME_BYTES as libc::socklen_t;
+    taken.calls += 1;
+    // SAFETY: `room` and `name` are alive and of the lengths given.
+    let bytes = unsafe {
+        libc::recvfrom(
+            socket.as_raw_fd(),
+            room.as_mut_ptr().cast(),
+            room.len(),
+            libc::MSG_DONTWAIT | libc::MSG_TRUNC,
+            (&raw mut name).cast(),
+            &raw mut name_bytes,
+        )
+    };
+    let bytes = usize::try_from(bytes).map_err(|_| last_errno())?;
+    Ok((bytes, address(&name, name_bytes as usize)))
+}
+
+/// Reads the control messages of a head.
+///
+/// # Safety
+/// `msg_control` leads to `msg_controllen` bytes, which the kernel has written.
+pub(super) unsafe fn said_with(head: &libc::msghdr) -> Said {
+    let mut said = Said::default();
+    // SAFETY: so the first message is whole or there is none (caller).
     let mut message = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !message.is_null() {
         // SAFETY: CMSG_FIRSTHDR and CMSG_NXTHDR give heads that lie within the control buffer.
         let (level, kind, data) =
             unsafe { ((*message).cmsg_level, (*message).cmsg_type, libc::CMSG_DATA(message)) };
-        if level == libc::SOL_SOCKET && kind == libc::SCM_TIMESTAMPNS {
-            // SAFETY: a message of this type carries a timespec; CMSG_DATA need not be aligned.
-            let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
-            let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-            taken.stamp = Some(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)));
-        } else if level == libc::SOL_SOCKET && kind == libc::SO_RXQ_OVFL {
-            // SAFETY: a message of this type carries a u32.
-            taken.dropped = unsafe { ptr::read_unaligned(data.cast::<u32>()) };
+        match (level, kind) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                // SAFETY: a message of this type carries a timespec; CMSG_DATA need not be aligned.
+                let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
+                let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+                said.stamp = Some(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)));
+            }
+            (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
+                // SAFETY: a message of this type carries a u32.
+                said.dropped = unsafe { ptr::read_unaligned(data.cast::<u32>()) };
+            }
+            (libc::SOL_UDP, libc::UDP_GRO) => {
+                // SAFETY: a message of this type carries an int.
+                let bytes = unsafe { ptr::read_unaligned(data.cast::<libc::c_int>()) };
+                said.segment_bytes = u16::try_from(bytes).unwrap_or(0);
+            }
+            _ => {}
         }
         // SAFETY: `head` and `message` are those of the step before, untouched.
         message = unsafe { libc::CMSG_NXTHDR(head, message) };
     }
-    taken
+    said
 }
 
 /// Has the kernel say with each datagram when it came and how many were dropped before it.

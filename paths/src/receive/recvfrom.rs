@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `recvfrom`: one call a datagram, the reference.
+//!
+//! What a program does that knows nothing better. Costs a system call and a copy for each, and one
+//! call more, in vain, to learn that a socket is empty. The kernel's time of a datagram does not
+//! come with this call.
+//!
+//! Sources: `recvfrom(2)`.
+//!
+//! What it does not do: anything to be faster.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Wishes};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::spec::{Crossings, Via};
+use crate::sys;
+
+pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
+    name: "recvfrom",
+    summary: "one call a datagram; the reference",
+    copies_per_byte: 1,
+    crossings: Crossings::PerPacket(1),
+    via: Via::Socket,
+    sources: &["recvfrom(2)"],
+    probe: |_| Ok(()),
+    open: || Ok(Box::new(Recvfrom::new()?)),
+};
+
+/// Datagrams that a port hands over before another has its turn.
+const TURN: usize = 64;
+
+#[derive(Debug)]
+struct Recvfrom {
+    sockets: Sockets,
+    room: Box<[u8]>,
+}
+
+impl Recvfrom {
+    fn new() -> Result<Self, Error> {
+        let room = vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice();
+        Ok(Self { sockets: Sockets::new(Wishes::default())?, room })
+    }
+}
+
+impl ReceivePath for Recvfrom {
+    fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+        self.sockets.add(port, key)
+    }
+
+    fn remove(&mut self, key: u32) {
+        self.sockets.remove(key);
+    }
+
+    fn address(&self, key: u32) -> Option<SocketAddr> {
+        self.sockets.address(key)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&[Arrival<'_>]),
+    ) -> Result<usize, Error> {
+        let Self { sockets, room } = self;
+        sockets.receive(wait, |bound, taken| {
+            for packets in 0..TURN {
+                let (bytes, source) = match sys::receive_one(bound.as_fd(), room, taken) {
+                    Ok(one) => one,
+                    // What came before it has been handed over.
+                    Err(_) if packets > 0 => return Ok(packets),
+                    Err(errno) => return Err(errno),
+                };
+                taken.copied_bytes += bytes.min(room.len()) as u64;
+                let (Some(bytes), Some(source)) = (room.get(..bytes), source) else {
+                    taken.truncated += 1;
+                    continue;
+                };
+                taken.packets += 1;
+                taken.bytes += bytes.len() as u64;
+                each(&[Arrival { key: bound.key, source, bytes, segment_bytes: 0, time: None }]);
+            }
+            Ok(TURN)
+        })
+    }
+
+    fn taken(&self) -> Taken {
+        self.sockets.taken
+    }
+
+    fn dropped(&self, key: u32) -> u64 {
+        self.sockets.dropped(key)
+    }
+}

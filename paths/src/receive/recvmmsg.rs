@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `recvmmsg`: up to 64 datagrams a call, each with the kernel's time of it.
+//!
+//! Saves crossings; what the kernel does for each datagram, it still does for each. Costs a copy a
+//! byte and a call for up to 64 datagrams of a port: one that finds fewer has emptied it.
+//!
+//! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
+//!
+//! What it does not do: take runs as one.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Wishes, hand_over};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::spec::{Crossings, Via};
+use crate::sys::{self, Slots};
+
+pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
+    name: "recvmmsg",
+    summary: "up to 64 datagrams a call",
+    copies_per_byte: 1,
+    crossings: Crossings::PerBatch(1),
+    via: Via::Socket,
+    sources: &["recvmmsg(2)"],
+    probe: |host| host.needs_kernel(2, 6),
+    open: || Ok(Box::new(Recvmmsg::new(SLOTS, Wishes { time: true, joined: false })?)),
+};
+
+/// Datagrams a call takes at most: 4 MiB of address space, of which is touched what comes.
+const SLOTS: usize = 64;
+
+/// Takes in many datagrams, or runs of them, a call.
+#[derive(Debug)]
+pub(super) struct Recvmmsg {
+    sockets: Sockets,
+    slots: Slots,
+    burst: Vec<Arrival<'static>>,
+}
+
+impl Recvmmsg {
+    pub(super) fn new(slots: usize, wishes: Wishes) -> Result<Self, Error> {
+        let sockets = Sockets::new(wishes)?;
+        let burst = Vec::with_capacity(slots);
+        Ok(Self { sockets, slots: Slots::new(slots, DATAGRAM_BYTES_MAX), burst })
+    }
+}
+
+impl ReceivePath for Recvmmsg {
+    fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+        self.sockets.add(port, key)
+    }
+
+    fn remove(&mut self, key: u32) {
+        self.sockets.remove(key);
+    }
+
+    fn address(&self, key: u32) -> Option<SocketAddr> {
+        self.sockets.address(key)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&[Arrival<'_>]),
+    ) -> Result<usize, Error> {
+        let Self { sockets, slots, burst } = self;
+        sockets.receive(wait, |bound, taken| {
+            let count = sys::receive_many(bound.as_fd(), slots, taken)?;
+            Ok(hand_over((slots, count), bound.key, burst, taken, each))
+        })
+    }
+
+    fn taken(&self) -> Taken {
+        self.sockets.taken
+    }
+
+    fn dropped(&self, key: u32) -> u64 {
+        self.sockets.dropped(key)
+    }
+}

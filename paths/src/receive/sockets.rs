@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! UDP sockets to take in from: what the members by socket share.
+//!
+//! A port is a socket of its own, bound to the address asked for, so the kernel tells streams apart
+//! and each has its own room. One of a group is bound to the group's address and takes what was
+//! joined by itself alone (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL` off), from the sources named
+//! (RFC 4607) or from any; others may be bound to the same group and have the same datagrams. The
+//! address of a host is taken alone: a second socket would take the first one's datagrams away. A
+//! socket of IPv6 takes nothing of IPv4.
+//!
+//! Waiting is one `epoll_wait` for all; each socket that is ready has one turn then, of so many
+//! datagrams as the member takes at a time, and those left over come after all others. So a port
+//! with much traffic delays another by a turn, and starves none.
+//!
+//! A network's complaints (ICMP) about what others sent by the same address end nothing. A device
+//! that goes away takes the groups joined on it along without a word: when a wait has been in vain,
+//! one of the ports in a group is asked whether its device is still there.
+//!
+//! Sources: `ip(7)`, `ipv6(7)`, `epoll(7)`, `udp(7)`; RFC 3678, RFC 4607.
+//!
+//! What it does not do: look into datagrams; bind a unicast port to a device (`interface` has to
+//! exist, no more).
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::error::{Errno, Error};
+use crate::receive::{Arrival, Port, Taken};
+use crate::sys::{self, Poll, Slots};
+use crate::tally::Tally;
+
+/// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
+pub(super) const DATAGRAM_BYTES_MAX: usize = 65_535;
+
+/// What a member has the kernel tell or do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Wishes {
+    /// Say when each datagram came.
+    pub(super) time: bool,
+    /// Hand over runs that the kernel has joined as one.
+    pub(super) joined: bool,
+}
+
+/// A port's socket.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub(super) key: u32,
+    socket: UdpSocket,
+    name: Arc<str>,
+    address: SocketAddr,
+    /// The device that a group was joined on, where one was named.
+    device: Option<u32>,
+    /// What the kernel had counted when it was last asked.
+    dropped: Cell<u64>,
+}
+
+impl Bound {
+    /// Binds a socket for `port` and joins its group.
+    pub(super) fn new(port: &Port, key: u32, wishes: Wishes) -> Result<Self, Error> {
+        let name: Arc<str> = match &port.interface {
+            Some(interface) => format!("{} on {interface}", port.address).into(),
+            None => port.address.to_string().into(),
+        };
+        let host = |call| {
+            let object = name.clone();
+            move |errno| Error::Host { call, object, errno }
+        };
+        let tally = &mut Tally::default();
+        let device = match &port.interface {
+            Some(device) => Some(sys::device_index(device, tally).map_err(host("if_nametoindex"))?),
+            None => None,
+        };
+        let ip = port.address.ip();
+        let socket = sys::udp_socket(port.address, tally).map_err(host("socket"))?;
+        let fd = socket.as_fd();
+        // Before anything can come: what comes is told of as wished, from the first on.
+        if wishes.time {
+            sys::say_time(fd, tally).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
+        }
+        if wishes.joined {
+            sys::take_joined(fd, tally).map_err(host("setsockopt UDP_GRO"))?;
+        }
+        if port.buffer_bytes > 0 {
+            let set = sys::set_receive_buffer(fd, port.buffer_bytes, tally);
+            set.map_err(host("setsockopt SO_RCVBUF"))?;
+        }
+        if ip.is_multicast() {
+            sys::share_address(fd, tally).map_err(host("setsockopt SO_REUSEADDR"))?;
+            let only = sys::own_groups_only(fd, ip, tally);
+            only.map_err(host("setsockopt IP_MULTICAST_ALL=0"))?;
+        }
+        sys::bind(fd, port.address, tally).map_err(host("bind"))?;
+        if ip.is_multicast() {
+            join(fd, ip, &port.sources, device.unwrap_or(0)).map_err(host("joining a group"))?;
+        }
+        let address = socket.local_addr().map_err(|error| host("getsockname")(error.into()))?;
+        let device = device.filter(|_| ip.is_multicast());
+        Ok(Self { key, socket, name, address, device, dropped: Cell::new(0) })
+    }
+
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// The address it has taken.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What the kernel has dropped there. It counts modulo 2³²; that is made whole as long as
+    /// somebody asks before it has gone round.
+    pub(super) fn dropped(&self) -> u64 {
+        if let Ok(now) = sys::drops(self.as_fd()) {
+            let before = self.dropped.get();
+            self.dropped.set(before + u64::from(now.wrapping_sub(before as u32)));
+        }
+        self.dropped.get()
+    }
+
+    /// Whether the device that its group was joined on has gone.
+    pub(super) fn is_orphan(&self, tally: &mut Tally) -> bool {
+        self.device.is_some_and(|device| !sys::has_device(device, tally))
+    }
+
+    pub(super) fn refused(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Host { call, object: self.name.clone(), errno }
+    }
+}
+
+fn join(
+    socket: BorrowedFd<'_>,
+    group: IpAddr,
+    sources: &[IpAddr],
+    device: u32,
+) -> Result<(), Errno> {
+    let tally = &mut Tally::default();
+    if sources.is_empty() {
+        return sys::join_group(socket, group, None, device, tally);
+    }
+    for source in sources {
+        // One of the other family sends nothing to this group.
+        if source.is_ipv4() != group.is_ipv4() {
+            return Err(Errno::new(libc::EAFNOSUPPORT));
+        }
+        sys::join_group(socket, group, Some(*source), device, tally)?;
+    }
+    Ok(())
+}
+
+/// Whether a call was refused for a reason that says nothing of the socket: nothing was there, the
+/// network complained, memory is short.
+pub(super) fn is_passing(errno: Errno) -> bool {
+    let passing = [
+        libc::ECONNREFUSED,
+        libc::ECONNRESET,
+        libc::EHOSTUNREACH,
+        libc::EHOSTDOWN,
+        libc::ENETUNREACH,
+        libc::ENETDOWN,
+        libc::ENOPROTOOPT,
+        libc::EPROTO,
+        libc::EMSGSIZE,
+        libc::EACCES,
+        libc::ENOBUFS,
+        libc::ENOMEM,
+    ];
+    errno.is_again() || passing.contains(&errno.code())
+}
+
+/// Ports by key, each in a place that its number finds.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    bound: Vec<Option<Bound>>,
+    free: Vec<u32>,
+    places: HashMap<u32, u32>,
+    /// Whose device is asked after next.
+    asked: usize,
+}
+
+impl Ports {
+    /// Refuses a key that another port has.
+    pub(super) fn check(&self, port: &Port, key: u32) -> Result<(), Error> {
+        if !self.places.contains_key(&key) {
+            return Ok(());
+        }
+        let object = format!("{} as {key}", port.address).into();
+        Err(Error::Host { call: "adding a port", object, errno: Errno::new(libc::EEXIST) })
+    }
+
+    /// The place that the next one gets.
+    pub(super) fn next(&self) -> u32 {
+        self.free.last().copied().unwrap_or(self.bound.len() as u32)
+    }
+
+    pub(super) fn insert(&mut self, bound: Bound) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.bound.push(None);
+            self.bound.len() as u32 - 1
+        });
+        self.places.insert(bound.key, place);
+        self.bound[place as usize] = Some(bound);
+        place
+    }
+
+    pub(super) fn remove(&mut self, key: u32) -> Option<(u32, Bound)> {
+        let place = self.places.remove(&key)?;
+        self.free.push(place);
+        Some((place, self.bound[place as usize].take()?))
+    }
+
+    pub(super) fn at(&self, place: u32) -> Option<&Bound> {
+        self.bound.get(place as usize)?.as_ref()
+    }
+
+    pub(super) fn of(&self, key: u32) -> Option<&Bound> {
+        self.at(*self.places.get(&key)?)
+    }
+
+    /// Asks one of those in a group whether its device is there: another each time.
+    pub(super) fn ask_after_device(&mut self) -> Result<(), Error> {
+        let count = self.bound.len();
+        let with_device = |bound: &Option<Bound>| bound.as_ref()?.device;
+        let next = (0..count)
+            .map(|step| (self.asked + step) % count)
+            .find(|place| with_device(&self.bound[*place]).is_some());
+        let Some(place) = next else { return Ok(()) };
+        self.asked = place + 1;
+        match &self.bound[place] {
+            Some(bound) if bound.is_orphan(&mut Tally::default()) => {
+                Err(bound.refused("receiving", Errno::new(libc::ENODEV)))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The ports of a member that waits for all and reads each.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    ports: Ports,
+    poll: Poll,
+    wishes: Wishes,
+    pub(super) taken: Taken,
+}
+
+impl Sockets {
+    pub(super) fn new(wishes: Wishes) -> Result<Self, Error> {
+        let refused =
+            |errno| Error::Host { call: "epoll_create1", object: "a path's ports".into(), errno };
+        let poll = Poll::new().map_err(refused)?;
+        Ok(Self { ports: Ports::default(), poll, wishes, taken: Taken::default() })
+    }
+
+    pub(super) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+        self.ports.check(port, key)?;
+        let bound = Bound::new(port, key, self.wishes)?;
+        let added = self.poll.add(bound.as_fd(), self.ports.next().into());
+        added.map_err(|errno| bound.refused("epoll_ctl", errno))?;
+        self.ports.insert(bound);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, key: u32) {
+        // Closed, it is waited for no longer.
+        drop(self.ports.remove(key));
+    }
+
+    pub(super) fn address(&self, key: u32) -> Option<SocketAddr> {
+        self.ports.of(key).map(Bound::address)
+    }
+
+    pub(super) fn dropped(&self, key: u32) -> u64 {
+        self.ports.of(key).map_or(0, Bound::dropped)
+    }
+
+    /// Waits, and has `turn` take in from each port that is ready and say how many datagrams that
+    /// were. All have their turn, whatever becomes of one.
+    pub(super) fn receive(
+        &mut self,
+        wait: Duration,
+        mut turn: impl FnMut(&Bound, &mut Taken) -> Result<usize, Errno>,
+    ) -> Result<usize, Error> {
+        let ready = self.poll.wait(wait, &mut self.taken);
+        let ready = ready.map_err(|errno| Error::Host {
+            call: "epoll_wait",
+            object: "a path's ports".into(),
+            errno,
+        })?;
+        if ready == 0 && !wait.is_zero() {
+            self.ports.ask_after_device()?;
+        }
+        let (mut packets, mut refusal) = (0, None);
+        for number in 0..ready {
+            let place = u32::try_from(self.poll.ready(number)).unwrap_or(u32::MAX);
+            let Some(bound) = self.ports.at(place) else { continue };
+            match turn(bound, &mut self.taken) {
+                Ok(count) => packets += count,
+                Err(errno) if is_passing(errno) => {}
+                Err(errno) => refusal = Some(bound.refused("recvmmsg", errno)),
+            }
+        }
+        refusal.map_or(Ok(packets), Err)
+    }
+}
+
+/// Hands over what the last call has put into the first `count` slots; returns how many datagrams
+/// that were. `burst` is room for the list, empty again afterwards.
+pub(super) fn hand_over(
+    (slots, count): (&Slots, usize),
+    key: u32,
+    burst: &mut Vec<Arrival<'static>>,
+    taken: &mut Taken,
+    each: &mut dyn FnMut(&[Arrival<'_>]),
+) -> usize {
+    let mut list = emptied(std::mem::take(burst));
+    let mut packets = 0;
+    for slot in 0..count {
+        let (bytes, said) = (slots.datagram(slot), slots.said(slot));
+        taken.copied_bytes += bytes.len() as u64;
+        let source = slots.source(slot);
+        let (false, Some(source)) = (said.is_cut, source) else {
+            taken.truncated += 1;
+            continue;
+        };
+        let time = said.stamp.and_then(time_of);
+        let segment_bytes = said.segment_bytes;
+        let arrival = Arrival { key, source, bytes, segment_bytes, time };
+        taken.bytes += bytes.len() as u64;
+        packets += arrival.count();
+        list.push(arrival);
+    }
+    taken.packets += packets as u64;
+    if !list.is_empty() {
+        each(&list);
+    }
+    *burst = emptied(list);
+    packets
+}
+
+/// A time that the kernel gave, on the clock that the user sees.
+pub(super) fn time_of(since_epoch: Duration) -> Option<SystemTime> {
+    UNIX_EPOCH.checked_add(since_epoch)
+}
+
+/// The memory of a list for another, whose arrivals lie elsewhere.
+pub(super) fn emptied<'to>(mut list: Vec<Arrival<'_>>) -> Vec<Arrival<'to>> {
+    list.clear();
+    // In place: the standard library uses the allocation again, as the types are as large.
+    list.into_iter().map_while(|_| None).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lists_memory_is_used_again() {
+        let list: Vec<Arrival<'static>> = Vec::with_capacity(64);
+        let (start, room) = (list.as_ptr() as usize, list.capacity());
+        let mut list = emptied(list);
+        let bytes = [1, 2, 3];
+        let source = SocketAddr::from(([127, 0, 0, 1], 1));
+        list.push(Arrival { key: 1, source, bytes: &bytes, segment_bytes: 0, time: None });
+        let list: Vec<Arrival<'static>> = emptied(list);
+        assert_eq!((list.as_ptr() as usize, list.capacity(), list.len()), (start, room, 0));
+    }
+
+    #[test]
+    fn what_is_too_long_is_counted_and_not_handed_over() {
+        let mut sockets = Sockets::new(Wishes::default()).unwrap();
+        let port = Port {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            sources: Vec::new(),
+            interface: None,
+            buffer_bytes: 0,
+        };
+        sockets.add(&port, 9).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for bytes in [101, 100, 5000, 0] {
+            sender.send_to(&vec![7; bytes], sockets.address(9).unwrap()).unwrap();
+        }
+        let (mut slots, mut burst, mut lengths) = (Slots::new(8, 100), Vec::new(), Vec::new());
+        let received = sockets.receive(Duration::from_secs(5), |bound, taken| {
+            let count = sys::receive_many(bound.as_fd(), &mut slots, taken)?;
+            assert_eq!(count, 4);
+            let mut each = |list: &[Arrival<'_>]| {
+                assert!(list.iter().all(|arrival| arrival.key == 9));
+                lengths.extend(list.iter().map(|arrival| arrival.bytes.len()));
+            };
+            Ok(hand_over((&slots, count), bound.key, &mut burst, taken, &mut each))
+        });
+        assert_eq!((received, lengths), (Ok(2), vec![100, 0]));
+        let taken = sockets.taken;
+        assert_eq!((taken.truncated, taken.packets, taken.bytes), (2, 2, 100));
+        assert_eq!((taken.calls, taken.waits, taken.copied_bytes), (1, 1, 300));
+    }
+
+    #[test]
+    fn places_are_found_by_key_and_used_again() {
+        let mut ports = Ports::default();
+        let port = Port {
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            sources: Vec::new(),
+            interface: None,
+            buffer_bytes: 0,
+        };
+        for key in [7, 8, 9] {
+            let bound = Bound::new(&port, key, Wishes::default()).unwrap();
+            let place = ports.next();
+            assert_eq!(ports.insert(bound), place);
+        }
+        let refusal = ports.check(&port, 8).unwrap_err().to_string();
+        assert_eq!(refusal, "adding a port on 127.0.0.1:0 as 8: EEXIST");
+        let (place, _) = ports.remove(8).unwrap();
+        assert!(ports.of(8).is_none() && ports.at(place).is_none() && ports.remove(8).is_none());
+        ports.insert(Bound::new(&port, 10, Wishes::default()).unwrap());
+        assert_eq!(ports.of(10).unwrap().address(), ports.at(place).unwrap().address());
+    }
+}

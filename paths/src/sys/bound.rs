@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! UDP sockets that datagrams are taken from: bound, in their groups, with room for a late reader.
+//!
+//! The options that have to be set before a socket is bound, and those that only receivers have.
+//! Groups are joined by the calls that serve both families and take the device's number
+//! (RFC 3678 §5.1).
+//!
+//! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
+//! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
+//!
+//! What it does not do: choose what is set.
+
+use std::ffi::CString;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::error::Errno;
+use crate::sys::address::{Name, name};
+use crate::sys::last_errno;
+use crate::sys::option::{set_option, set_record};
+use crate::tally::Tally;
+
+/// A non-blocking socket for UDP over the family of `address`. One of IPv6 takes nothing of IPv4.
+pub(crate) fn udp_socket(address: SocketAddr, tally: &mut Tally) -> Result<UdpSocket, Errno> {
+    let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    tally.calls += 1;
+    // SAFETY: the call takes no pointer.
+    let socket = unsafe { libc::socket(family, kind, 0) };
+    if socket < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the call succeeded, so it is open and nobody else's.
+    let socket = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
+    if family == libc::AF_INET6 {
+        set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, tally)?;
+    }
+    Ok(socket)
+}
+
+/// Lets others be bound to the same address: each has what is sent to a group, one alone what is
+/// sent to a host.
+pub(crate) fn share_address(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, tally)
+}
+
+/// Binds a socket.
+pub(crate) fn bind(
+    socket: BorrowedFd<'_>,
+    address: SocketAddr,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let (name, bytes) = name(address);
+    tally.calls += 1;
+    // SAFETY: `name` is alive and at least `bytes` long; the call reads it alone.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), bytes) };
+    if done == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// The number of the device of that name.
+pub(crate) fn device_index(device: &str, tally: &mut Tally) -> Result<u32, Errno> {
+    let device = CString::new(device).map_err(|_| Errno::new(libc::ENODEV))?;
+    // It makes a socket, asks and closes that.
+    tally.calls += 3;
+    // SAFETY: a string that ends in a zero and outlives the call.
+    match unsafe { libc::if_nametoindex(device.as_ptr()) } {
+        0 => Err(last_errno()),
+        index => Ok(index),
+    }
+}
+
+/// Whether there is still a device of that number.
+pub(crate) fn has_device(index: u32, tally: &mut Tally) -> bool {
+    let mut device = [0; libc::IF_NAMESIZE];
+    tally.calls += 3;
+    // SAFETY: room for a device's name, as the call demands.
+    !unsafe { libc::if_indextoname(index, device.as_mut_ptr()) }.is_null()
+}
+
+/// Joins a group on the device `device` (0: the route's), for what `source` sends, or anybody.
+pub(crate) fn join_group(
+    socket: BorrowedFd<'_>,
+    group: IpAddr,
+    source: Option<IpAddr>,
+    device: u32,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let level = if group.is_ipv4() { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
+    let group = storage(group);
+    match source.map(storage) {
+        Some(source) => {
+            let request = libc::group_source_req {
+                gsr_interface: device,
+                gsr_group: group,
+                gsr_source: source,
+            };
+            set_record(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request, tally)
+        }
+        None => {
+            let request = libc::group_req { gr_interface: device, gr_group: group };
+            set_record(socket, level, libc::MCAST_JOIN_GROUP, &request, tally)
+        }
+    }
+}
+
+fn storage(address: IpAddr) -> libc::sockaddr_storage {
+    // SAFETY: plain numbers, for which all zeroes is a value.
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    const _: () = assert!(size_of::<Name>() <= size_of::<libc::sockaddr_storage>());
+    const _: () = assert!(align_of::<Name>() <= align_of::<libc::sockaddr_storage>());
+    // SAFETY: it has room for a Name and is as aligned, as asserted above.
+    unsafe { (&raw mut storage).cast::<Name>().write(name(SocketAddr::new(address, 0)).0) };
+    storage
+}
+
+/// Takes nothing of the groups that others on this host have joined (`IP_MULTICAST_ALL`).
+pub(crate) fn own_groups_only(
+    socket: BorrowedFd<'_>,
+    group: IpAddr,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let (level, option) = match group {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
+    };
+    set_option(socket, level, option, 0, tally)
+}
+
+/// Sets what the kernel keeps for a late reader: as much as asked for by those who administer the
+/// host, as much as `net.core.rmem_max` allows by others.
+pub(crate) fn set_receive_buffer(
+    socket: BorrowedFd<'_>,
+    bytes: u32,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    match set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, tally) {
+        Err(errno) if errno.code() == libc::EPERM => {
+            set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, value, tally)
+        }
+        set => set,
+    }
+}
+
+/// Has the kernel say when it took each datagram from the device.
+pub(crate) fn say_time(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, tally)
+}
+
+/// Takes runs that the kernel has joined, or the sender has not cut yet, as one.
+pub(crate) fn take_joined(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, tally)
+}
