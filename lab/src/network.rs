@@ -198,7 +198,7 @@ impl Network {
     }
 
     /// Makes a socket of the second namespace: `make` runs there.
-    fn in_far<T: Send>(
+    pub(crate) fn in_far<T: Send>(
         &self,
         make: impl FnOnce() -> std::io::Result<T> + Send,
     ) -> Result<T, Error> {
@@ -232,7 +232,7 @@ impl Network {
         self.in_far(move || TcpListener::bind((address, 0)))
     }
 
-    fn far_address(&self) -> Ipv4Addr {
+    pub(crate) fn far_address(&self) -> Ipv4Addr {
         if self.own { VETH.address(2) } else { Ipv4Addr::LOCALHOST }
     }
 }

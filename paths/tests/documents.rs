@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The table of paths in ARCHITECTURE.md is the list in the code.
+//! The tables of paths in ARCHITECTURE.md are the lists in the code.
 //!
 //! `UPDATE=1 cargo test -p paths --test documents` writes it anew.
 
 use std::fmt::Write;
 use std::path::Path;
 
-use paths::{PATHS, Spec};
+use paths::{PATHS, RECEIVE_PATHS, ReceiveSpec, Spec};
 
 #[test]
-fn the_table_of_paths_is_current() {
+fn the_tables_of_paths_are_current() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md");
-    let text = std::fs::read_to_string(&document).unwrap();
-    let begin = text.find(BEGIN).expect("the marker") + BEGIN.len();
-    let begin = begin + text[begin..].find('\n').expect("the marker's line ends") + 1;
-    let end = text.find(END).expect("the end marker");
-    let expected = table();
-    if std::env::var_os("UPDATE").is_some() {
-        let updated = format!("{}{expected}{}", &text[..begin], &text[end..]);
-        std::fs::write(&document, updated).unwrap();
-        return;
+    let mut text = std::fs::read_to_string(&document).unwrap();
+    let update = std::env::var_os("UPDATE").is_some();
+    for (name, expected) in [("paths", sending()), ("receive", receiving())] {
+        let begin = text.find(&format!("<!-- {name}:")).expect("the marker");
+        let begin = begin + text[begin..].find('\n').expect("the marker's line ends") + 1;
+        let end = text.find(&format!("<!-- end of {name} -->")).expect("the end marker");
+        if update {
+            text.replace_range(begin..end, &expected);
+        } else {
+            assert_eq!(text[begin..end], expected, "run this test with UPDATE=1");
+        }
     }
-    assert_eq!(text[begin..end], expected, "run this test with UPDATE=1");
+    if update {
+        std::fs::write(&document, text).unwrap();
+    }
 }
 
-fn table() -> String {
+fn sending() -> String {
     let mut table = String::new();
     table.push_str("| path | for | copies a byte | system calls | how |\n|---|---|---|---|---|\n");
     for spec in PATHS {
@@ -34,5 +38,12 @@ fn table() -> String {
     table
 }
 
-const BEGIN: &str = "<!-- paths:";
-const END: &str = "<!-- end of paths -->";
+fn receiving() -> String {
+    let mut table = String::new();
+    table.push_str("| path | copies a byte | system calls | how |\n|---|---|---|---|\n");
+    for spec in RECEIVE_PATHS {
+        let ReceiveSpec { name, summary, copies_per_byte: copies, crossings, .. } = spec;
+        let _ = writeln!(table, "| `{name}` | {copies} | {crossings} | {summary} |");
+    }
+    table
+}

@@ -9,6 +9,7 @@ mod cipher;
 mod cold;
 mod copy;
 pub(crate) mod paths;
+mod receive;
 mod seal;
 mod sessions;
 
@@ -52,6 +53,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "the page cache is empty: bill and throughput with and without reading ahead",
         sends: true,
         run: cold::run,
+    },
+    Experiment {
+        name: "receive",
+        summary: "the bill of every way from socket to memory, and what is lost at given rates",
+        sends: true,
+        run: receive::run,
     },
     Experiment {
         name: "cipher",

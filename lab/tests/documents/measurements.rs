@@ -23,6 +23,8 @@ pub(crate) fn all() -> String {
         "cold" => over(&results, "read ahead", "who reads ahead"),
         "cipher" => ciphers(&results),
         "copy" => copies(&results),
+        "receive" => received(&results),
+        "recording" => over(&results, "streams", "streams"),
         _ => markdown(&results),
     });
     sections.fold(String::new(), |text, section| format!("{text}\n{section}"))
@@ -84,7 +86,8 @@ fn over(results: &Results, axis: &str, words: &str) -> String {
     for rows in grouped(&rows, &["metric", "sink"]) {
         let (metric, sink) = (quantity(rows[0]), parameter(rows[0], "sink"));
         let table = grid(&rows, (axis, 1), |row| named(&row.member, ""), &marks);
-        let _ = write!(tables, "\n### {metric}, by {words} ({sink})\n\n{table}");
+        let sink = if sink.is_empty() { String::new() } else { format!(" ({sink})") };
+        let _ = write!(tables, "\n### {metric}, by {words}{sink}\n\n{table}");
     }
     with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
 }
@@ -130,6 +133,30 @@ fn copies(results: &Results) -> String {
     }
     let others = others.into_iter().cloned().collect();
     with_tables(&Results { rows: others, ..results.clone() }, &tables)
+}
+
+/// By bytes of a datagram for one stream, by streams at the usual size, and by what was offered.
+fn received(results: &Results) -> String {
+    let marks = Marks::of(&results.warnings);
+    let offered = |row: &&Row| row.parameters.contains_key("offered");
+    let one = |row: &&Row| parameter(row, "streams") == "1";
+    let (rated, others): (Vec<&Row>, Vec<&Row>) = results.rows.iter().partition(offered);
+    let (sized, _): (Vec<&Row>, Vec<&Row>) = others.iter().copied().partition(one);
+    let usual: Vec<&Row> =
+        others.iter().filter(|row| parameter(row, "bytes") == USUAL_BYTES).copied().collect();
+    let mut tables = String::new();
+    for (rows, axis, words) in [
+        (sized, "bytes", "bytes of a datagram, one stream"),
+        (usual, "streams", "streams, 1328 bytes"),
+        (rated, "offered", "packets offered a millisecond, 16 streams of 1328 bytes"),
+    ] {
+        for rows in grouped(&rows, &["metric", "sender"]) {
+            let (metric, sender) = (quantity(rows[0]), parameter(rows[0], "sender"));
+            let table = grid(&rows, (axis, 1), |row| named(&row.member, ""), &marks);
+            let _ = write!(tables, "\n### {metric}, by {words} (sender: {sender})\n\n{table}");
+        }
+    }
+    with_tables(&Results { rows: Vec::new(), ..results.clone() }, &tables)
 }
 
 /// Every quantity of a number of sessions in its column; a table for each set of other parameters,

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod receive;
 mod seal;
 
 use std::fs;

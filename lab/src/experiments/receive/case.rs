@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A way of receiving with what it is to receive: verified, then timed, on one core.
+//!
+//! One thread sends a burst to every port and then takes in all that came, so nothing is lost,
+//! nobody waits for another core, and a run's processor time is what both ends cost: the kernel
+//! does the receiver's softirq work on the sender's system call, which is in it. What sending alone
+//! costs, to a device that drops at its driver's entry, is measured in the same round and
+//! subtracted. The rest is the bill: veth, XDP, IP, UDP, the socket's queue, system calls, copies.
+//!
+//! Sources: Linux 6.18 `drivers/net/veth.c` (`veth_xmit`), `net/core/dev.c` (`netif_rx`).
+//! Does not do: waking a thread that sleeps; a receiver with much to do seldom sleeps.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use paths::{Port, ReceivePath, ReceiveSpec, Taken, Via};
+
+use super::feed::{Feed, Sending};
+use crate::error::Error;
+use crate::material::{HEADER_BYTES, Material, header};
+use crate::meter::Meter;
+use crate::network::{Network, Sink};
+
+/// What is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Of a datagram, RTP header included.
+    pub(super) bytes: u32,
+    /// Ports that get a burst in turn.
+    pub(super) streams: usize,
+    pub(super) sending: Sending,
+}
+
+impl Load {
+    /// Packets of a stream in a turn: 5 ms of 20 Mb/s for many, the longest run for one.
+    pub(super) fn burst(self) -> u32 {
+        if self.streams > 1 { SHORT_BURST } else { LONG_BURST }
+    }
+}
+
+/// A way and its load, and what was measured.
+pub(super) struct Case {
+    pub(super) spec: &'static ReceiveSpec,
+    pub(super) load: Load,
+    pub(super) samples: Vec<Sample>,
+    /// Why it is measured no more.
+    pub(super) failed: Option<String>,
+}
+
+/// What one timed run gave.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    /// s/GB, sending subtracted.
+    pub(super) bill: f64,
+    /// Of both ends.
+    pub(super) whole: f64,
+    /// Calls a packet, those that wait not counted.
+    pub(super) calls: f64,
+    /// Calls that wait, a packet.
+    pub(super) waits: f64,
+    pub(super) copies: f64,
+    pub(super) others_share: f64,
+}
+
+impl Case {
+    pub(super) fn new(spec: &'static ReceiveSpec, load: Load) -> Case {
+        Case { spec, load, samples: Vec::new(), failed: None }
+    }
+
+    /// One line for notes and progress.
+    pub(super) fn title(&self) -> String {
+        let Load { bytes, streams, sending } = self.load;
+        format!("{}, {bytes} bytes, {streams} streams, {}", self.spec, sending.name())
+    }
+}
+
+/// What runs of all cases share.
+pub(super) struct Bench {
+    pub(super) network: Network,
+    pub(super) material: Material,
+    pub(super) meter: Meter,
+}
+
+/// A path that takes in, and where.
+pub(super) struct Intake {
+    pub(super) path: Box<dyn ReceivePath>,
+    pub(super) to: Vec<SocketAddr>,
+}
+
+impl Bench {
+    /// Opens a way behind the veth pair, with a port for each stream.
+    pub(super) fn open(&self, spec: &'static ReceiveSpec, streams: usize) -> Result<Intake, Error> {
+        let address = self.network.far_address();
+        let device = (spec.via == Via::Device).then(|| FAR_DEVICE.to_owned());
+        self.network
+            .in_far(move || {
+                let failed = |error: paths::Error| std::io::Error::other(error.to_string());
+                let mut path = (spec.open)().map_err(failed)?;
+                let mut to = Vec::with_capacity(streams);
+                for key in 0..streams as u32 {
+                    let address = SocketAddr::new(address.into(), FIRST_PORT + key as u16);
+                    let port = Port {
+                        address,
+                        sources: Vec::new(),
+                        interface: device.clone(),
+                        buffer_bytes: BUFFER_BYTES,
+                    };
+                    path.add(&port, key).map_err(failed)?;
+                    to.push(path.address(key).unwrap_or(address));
+                }
+                Ok(Intake { path, to })
+            })
+            .map_err(|error| Error::Host { what: spec.to_string(), found: error.to_string() })
+    }
+
+    /// Takes in some turns and compares every byte with what was sent, in its order.
+    pub(super) fn verify(&self, case: &Case) -> Result<(), Error> {
+        let Load { bytes, streams, sending } = case.load;
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let mut intake = self.open(case.spec, streams)?;
+        let sizes = (bytes, case.load.burst());
+        let mut feed = Feed::new(&self.material, sizes, sending, &intake.to)?;
+        let payload_bytes = (bytes - HEADER_BYTES) as usize;
+        let mut payload = vec![0; payload_bytes];
+        for _ in 0..VERIFIED_TURNS {
+            let mut due: Vec<_> = (0..streams).map(|stream| feed.coming(stream)).collect();
+            let sent = feed.turn()?;
+            let (mut found, mut taken) = (None, 0);
+            intake.take(sent, PATIENCE, |key, datagram| {
+                taken += 1;
+                let Some(packet) = due.get_mut(key as usize).and_then(Iterator::next) else {
+                    found = Some(format!("port {key}: a packet more than was sent"));
+                    return;
+                };
+                let offset = packet * payload_bytes as u64;
+                let read = self.material.file.file().read_exact_at(&mut payload, offset);
+                let same = read.is_ok()
+                    && datagram.get(..HEADER_BYTES as usize) == Some(&header(packet)[..])
+                    && datagram.get(HEADER_BYTES as usize..) == Some(&payload[..]);
+                if !same {
+                    found.get_or_insert(format!("port {key}: packet {packet} has other bytes"));
+                }
+            })?;
+            if let Some(found) = found {
+                return Err(wrong(found));
+            }
+            if taken != sent {
+                return Err(wrong(format!("{sent} packets sent, {taken} received")));
+            }
+        }
+        Ok(())
+    }
+
+    /// A timed run of at least `bytes` bytes. `sending_bill` is subtracted.
+    pub(super) fn time(
+        &self,
+        case: &Case,
+        (bytes, sending_bill): (u64, f64),
+    ) -> Result<Sample, Error> {
+        let Load { bytes: datagram_bytes, streams, sending } = case.load;
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let mut intake = self.open(case.spec, streams)?;
+        let sizes = (datagram_bytes, case.load.burst());
+        let mut feed = Feed::new(&self.material, sizes, sending, &intake.to)?;
+        let mut turn = |feed: &mut Feed<'_>| -> Result<(), Error> {
+            let sent = feed.turn()?;
+            let taken = intake.take(sent, PATIENCE, |_, datagram| {
+                // As a reader does that looks at each header.
+                std::hint::black_box(datagram.first());
+            })?;
+            if taken == sent {
+                return Ok(());
+            }
+            Err(wrong(format!("{sent} packets sent, {taken} received")))
+        };
+        for _ in 0..WARM_TURNS {
+            turn(&mut feed)?;
+        }
+        let warm = feed.tally.bytes;
+        let begun = self.meter.begin();
+        while feed.tally.bytes - warm < bytes {
+            turn(&mut feed)?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        let whole = cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64;
+        // Of the warm turns too, which are as the others.
+        let taken: Taken = intake.path.taken();
+        let bill = whole - sending_bill;
+        if bill <= 0.0 {
+            return Err(wrong("the run cost no more than sending; more bytes a run".to_owned()));
+        }
+        let per_packet = |calls: u64| calls as f64 / taken.packets.max(1) as f64;
+        Ok(Sample {
+            bill,
+            whole,
+            calls: per_packet(taken.calls),
+            waits: per_packet(taken.waits),
+            copies: taken.copied_bytes as f64 / taken.bytes.max(1) as f64,
+            others_share: cost.others_share(),
+        })
+    }
+
+    /// What sending a load costs alone, s/GB, to a device that takes what the near end of the veth
+    /// pair takes now and drops it.
+    pub(super) fn sending(&self, load: Load, bytes: u64, segments: bool) -> Result<f64, Error> {
+        let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
+        let to = self.network.address(&sink)?;
+        let to: Vec<SocketAddr> = (0..load.streams as u16)
+            .map(|stream| SocketAddr::new(to.ip(), FIRST_PORT + stream))
+            .collect();
+        let sizes = (load.bytes, load.burst());
+        let mut feed = Feed::new(&self.material, sizes, load.sending, &to)?;
+        for _ in 0..WARM_TURNS {
+            feed.turn()?;
+        }
+        let warm = feed.tally.bytes;
+        let begun = self.meter.begin();
+        while feed.tally.bytes - warm < bytes {
+            feed.turn()?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        Ok(cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64)
+    }
+}
+
+impl Intake {
+    /// Takes in until `wanted` datagrams came or none comes within `wait`; returns how many.
+    pub(super) fn take(
+        &mut self,
+        wanted: u64,
+        wait: Duration,
+        mut each: impl FnMut(u32, &[u8]),
+    ) -> Result<u64, Error> {
+        let mut taken = 0;
+        while taken < wanted {
+            let came = self.path.receive(wait, &mut |arrivals| {
+                for arrival in arrivals {
+                    for datagram in arrival.datagrams() {
+                        each(arrival.key, datagram);
+                    }
+                }
+            });
+            let came = came.map_err(|error| Error::Wrong {
+                member: format!("{:?}", self.path),
+                found: error.to_string(),
+            })?;
+            if came == 0 {
+                break;
+            }
+            taken += came as u64;
+        }
+        Ok(taken)
+    }
+}
+
+/// The far end of the veth pair, as the second namespace calls it.
+const FAR_DEVICE: &str = "far";
+const FIRST_PORT: u16 = 6000;
+const BUFFER_BYTES: u32 = 8 << 20;
+/// Packets of 1328 bytes in 64 KiB, off pages; and 5 ms of 20 Mb/s.
+const LONG_BURST: u32 = 44;
+const SHORT_BURST: u32 = 10;
+const VERIFIED_TURNS: usize = 8;
+const WARM_TURNS: usize = 20;
+/// A ring hands a block over when it is full or after some milliseconds.
+const PATIENCE: Duration = Duration::from_millis(300);
