@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving: many datagrams a call, each with who sent it, the kernel's time of it and how many the
-//! socket had dropped before it.
+//! Receiving: many datagrams a call, each with who sent it, the kernel's time of it and how many
+//! the socket had dropped before it.
 //!
-//! The kernel stamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`, CLOCK_REALTIME),
-//! says with each how many the socket had dropped before it (`SO_RXQ_OVFL`), and of a run that it has
-//! joined how long its datagrams are (`UDP_GRO`): of each what the socket has been told to.
+//! The kernel stamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`,
+//! CLOCK_REALTIME), says with each how many the socket had dropped before it (`SO_RXQ_OVFL`), and
+//! of a run that it has joined how long its datagrams are (`UDP_GRO`): of each what the socket has
+//! been told to.
 //!
 //! A slot is a head of two cache lines (control messages, name) and the datagram behind it, so the
-//! slots' first lines do not all fall into one set of the cache, as those of buffers of 64 KiB would.
-//! What a call is told of the slots is the same each time and made once.
+//! slots' first lines do not all fall into one set of the cache, as those of buffers of 64 KiB
+//! would. What a call is told of the slots is the same each time and made once.
 //!
 //! Sources: `recvmmsg(2)`, `recvfrom(2)`, `cmsg(3)`, `socket(7)` (`SO_TIMESTAMPNS`, `SO_RXQ_OVFL`),
 //! `udp(7)` (`UDP_GRO`); Linux `net/core/sock.c` (`SO_MEMINFO`, Linux 4.12).
