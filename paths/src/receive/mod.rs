@@ -91,7 +91,7 @@ pub trait ReceivePath: fmt::Debug + Send {
 
     /// Waits at most so long for something to come, then hands over all that is there, up to a
     /// bound of the path's, a burst at a time. Returns the number of datagrams; none when there was
-    /// nothing.
+    /// nothing, or a signal ended the wait.
     ///
     /// # Errors
     /// The device is gone or down, or the kernel refuses; a single bad datagram is no error but
@@ -106,7 +106,8 @@ pub trait ReceivePath: fmt::Debug + Send {
     fn taken(&self) -> Taken;
 
     /// Datagrams for this port that came to the host and were not handed over for want of room,
-    /// since it was added; asks the kernel where that counts.
+    /// since it was added; asks the kernel where that counts. It counts those with a wrong checksum
+    /// among them, and a run that it would have handed over as one is one.
     fn dropped(&self, key: u32) -> u64;
 }
 
