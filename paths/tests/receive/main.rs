@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The contract of the list of ways from a socket to memory: every member, in every place.
+//!
+//! Each test walks [`places`], so a new member is tested by being on the list. Here that is each
+//! member by socket over loopback. [`pair`] runs all of the same tests again in a network of its
+//! own with two devices wired to each other, where `places` has the members by device as well. What
+//! came is compared datagram by datagram with what was sent, and what was counted with what is
+//! claimed.
+//!
+//! What it does not do: measure time. Bills are the laboratory's.
+
+#![forbid(unsafe_code)]
+
+mod claims;
+mod drops;
+mod groups;
+mod pair;
+mod ports;
+mod sender;
+mod shapes;
+mod waits;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use paths::{Arrival, Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, Via};
+
+use sender::Sender;
+
+/// How long to wait for a datagram that was sent.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a socket is asked to hold, where a test sends more than it usually does.
+const ROOM_BYTES: u32 = 4 << 20;
+
+const END: &[u8] = b"that was all";
+
+/// A member, and the two ends of a network that it is tested in.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    spec: &'static ReceiveSpec,
+    /// Where datagrams come from.
+    near: IpAddr,
+    /// Where they are awaited.
+    far: IpAddr,
+    /// The device on that side.
+    interface: Option<&'static str>,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.spec, self.far)
+    }
+}
+
+/// Every member that this host can use, wherever this process is; the rest is named as skipped.
+fn places() -> Vec<Place> {
+    if pair::is_inside() { pair::places() } else { loopback() }
+}
+
+fn loopback() -> Vec<Place> {
+    let addresses = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let mut places = Vec::new();
+    for address in addresses {
+        if let Err(error) = std::net::UdpSocket::bind((address, 0)) {
+            eprintln!("skip: {address}: {error}");
+            continue;
+        }
+        let by_socket = usable().into_iter().filter(|spec| spec.via == Via::Socket);
+        places.extend(by_socket.map(|spec| Place {
+            spec,
+            near: address,
+            far: address,
+            interface: None,
+        }));
+    }
+    places
+}
+
+/// The members that this host can use.
+fn usable() -> Vec<&'static ReceiveSpec> {
+    let host = Host::here();
+    let mut usable = Vec::new();
+    for spec in RECEIVE_PATHS {
+        match (spec.probe)(&host) {
+            Ok(()) => usable.push(*spec),
+            Err(reason) => eprintln!("skip: {spec}: {reason}"),
+        }
+    }
+    usable
+}
+
+/// A datagram as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Got {
+    key: u32,
+    source: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+/// A path object and what has come by it.
+struct Receiver {
+    place: Place,
+    path: Box<dyn ReceivePath>,
+    got: Vec<Got>,
+    /// How often something was handed over, and how many pieces that were.
+    bursts: u64,
+    arrivals: u64,
+}
+
+impl Receiver {
+    /// None, with the reason printed, where the host does not grant the memory.
+    fn new(place: Place) -> Option<Self> {
+        match (place.spec.open)() {
+            Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {
+                eprintln!("skip: {place}: {call} on {object}: {errno}");
+                None
+            }
+            path => {
+                let (path, got) = (path.unwrap(), Vec::new());
+                Some(Self { place, path, got, bursts: 0, arrivals: 0 })
+            }
+        }
+    }
+
+    /// Takes in at a port of the kernel's choice; returns its address.
+    fn add(&mut self, key: u32) -> SocketAddr {
+        self.add_port(key, self.port(0))
+    }
+
+    fn add_port(&mut self, key: u32, port: Port) -> SocketAddr {
+        self.path.add(&port, key).unwrap_or_else(|error| panic!("{}: {error}", self.place));
+        self.path.address(key).unwrap()
+    }
+
+    fn port(&self, buffer_bytes: u32) -> Port {
+        let address = SocketAddr::new(self.place.far, 0);
+        let interface = self.place.interface.map(str::to_string);
+        Port { address, sources: Vec::new(), interface, buffer_bytes }
+    }
+
+    /// Takes in once.
+    fn receive(&mut self, wait: Duration) -> Result<usize, Error> {
+        let Self { path, got, bursts, arrivals, .. } = self;
+        let mut count = 0;
+        let received = path.receive(wait, &mut |burst: &[Arrival<'_>]| {
+            assert!(!burst.is_empty(), "a burst is of something");
+            *bursts += 1;
+            *arrivals += burst.len() as u64;
+            for arrival in burst {
+                count += arrival.count();
+                got.extend(arrival.datagrams().map(|bytes| Got {
+                    key: arrival.key,
+                    source: arrival.source,
+                    bytes: bytes.to_vec(),
+                }));
+            }
+        })?;
+        assert_eq!(received, count, "{}: what it says and what it hands over", self.place);
+        Ok(received)
+    }
+
+    /// Takes in until there are `count`, or patience ends.
+    fn wait_for(&mut self, count: usize) {
+        let start = Instant::now();
+        while self.got.len() < count && start.elapsed() < PATIENCE {
+            self.receive(Duration::from_millis(100)).unwrap();
+        }
+    }
+
+    /// All that came to the port `key`, which is at `address`, so far: waits for `count`, then for
+    /// a last one of its own, behind which nothing else can be.
+    fn all(&mut self, key: u32, address: SocketAddr, count: usize) -> Vec<Got> {
+        self.wait_for(count);
+        let sender = Sender::new(self.place.near, address);
+        sender.one(END);
+        let is_end = |got: &Got| got.bytes == END && got.key == key;
+        let start = Instant::now();
+        while !self.got.iter().any(is_end) && start.elapsed() < PATIENCE {
+            self.receive(Duration::from_millis(100)).unwrap();
+        }
+        let (of_key, others) =
+            std::mem::take(&mut self.got).into_iter().partition(|got: &Got| got.key == key);
+        self.got = others;
+        let mut of_key: Vec<Got> = of_key;
+        let last = of_key.pop().unwrap_or_else(|| panic!("{}: nothing came", self.place));
+        assert_eq!(last.bytes, END, "{}: the last datagram arrived", self.place);
+        of_key
+    }
+
+    /// Asserts that just these came to the port, from `source`, and in this order.
+    fn assert_all(
+        &mut self,
+        (key, address): (u32, SocketAddr),
+        source: SocketAddr,
+        sent: &[Vec<u8>],
+        what: &str,
+    ) {
+        let got = self.all(key, address, sent.len());
+        let what = format!("{} {what}", self.place);
+        for (number, (got, sent)) in got.iter().zip(sent).enumerate() {
+            assert_eq!(got.bytes.len(), sent.len(), "{what}: length of datagram {number}");
+            assert!(got.bytes == *sent, "{what}: bytes of datagram {number}");
+            assert_eq!(got.source, source, "{what}: source of datagram {number}");
+        }
+        assert_eq!(got.len(), sent.len(), "{what}: number of datagrams");
+    }
+
+    fn taken(&self) -> Taken {
+        self.path.taken()
+    }
+}
+
+const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
+
+/// Bytes without a pattern a mistake could repeat, the same in every run.
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+/// `count` datagrams of `bytes` bytes, the last of `last_bytes`.
+fn datagrams(count: usize, bytes: usize, last_bytes: usize) -> Vec<Vec<u8>> {
+    let length = |number| if number + 1 == count { last_bytes } else { bytes };
+    (0..count).map(|number| noise(length(number), number as u64)).collect()
+}
