@@ -14,6 +14,7 @@
 
 mod recvfrom;
 mod recvmmsg;
+mod recvmmsg_gro;
 mod sockets;
 
 use std::fmt;
@@ -25,7 +26,8 @@ use crate::host::Host;
 use crate::spec::{Crossings, Via};
 
 /// Every way from socket to memory; the reference first.
-pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[&recvfrom::SPEC, &recvmmsg::SPEC];
+pub static RECEIVE_PATHS: &[&ReceiveSpec] =
+    &[&recvfrom::SPEC, &recvmmsg::SPEC, &recvmmsg_gro::SPEC];
 
 /// The way of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {

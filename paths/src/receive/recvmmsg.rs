@@ -25,10 +25,10 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     via: Via::Socket,
     sources: &["recvmmsg(2)"],
     probe: |host| host.needs_kernel(2, 6),
-    open: || Ok(Box::new(Recvmmsg::new(SLOTS, Wishes { time: true, joined: false })?)),
+    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: false })?)),
 };
 
-/// Datagrams a call takes at most: 4 MiB of address space, of which is touched what comes.
+/// Datagrams, or runs, a call takes at most: 4 MiB of address space, touched as far as they come.
 const SLOTS: usize = 64;
 
 /// Takes in many datagrams, or runs of them, a call.
@@ -40,10 +40,10 @@ pub(super) struct Recvmmsg {
 }
 
 impl Recvmmsg {
-    pub(super) fn new(slots: usize, wishes: Wishes) -> Result<Self, Error> {
+    pub(super) fn new(wishes: Wishes) -> Result<Self, Error> {
         let sockets = Sockets::new(wishes)?;
-        let burst = Vec::with_capacity(slots);
-        Ok(Self { sockets, slots: Slots::new(slots, DATAGRAM_BYTES_MAX), burst })
+        let burst = Vec::with_capacity(SLOTS);
+        Ok(Self { sockets, slots: Slots::new(SLOTS, DATAGRAM_BYTES_MAX), burst })
     }
 }
 

@@ -37,6 +37,7 @@ fn each_port_has_what_was_sent_to_it() {
 fn a_busy_port_starves_no_other() {
     const PORTS: u32 = 80;
     const BUSY: u32 = 7;
+    const RUNS: usize = 100;
     for place in places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let addresses: Vec<_> = (0..PORTS)
@@ -47,13 +48,13 @@ fn a_busy_port_starves_no_other() {
             .collect();
         let mut busy = Sender::new(place.near, addresses[BUSY as usize]);
         let run = datagrams(64, 100, 100);
-        for _ in 0..40 {
+        for _ in 0..RUNS {
             busy.runs(&run);
         }
         for address in &addresses {
             Sender::new(place.near, *address).one(b"me too");
         }
-        let total = 40 * 64 + PORTS as usize;
+        let total = RUNS * 64 + PORTS as usize;
         receiver.wait_for(total);
         assert_eq!(receiver.got.len(), total, "{place}");
         if place.spec.via == Via::Device {
@@ -65,9 +66,10 @@ fn a_busy_port_starves_no_other() {
         }
         let last_first = *first.values().max().unwrap();
         let of_busy = receiver.got[..last_first].iter().filter(|got| got.key == BUSY).count();
-        // At most two turns, of at most 16 runs.
-        assert!(of_busy <= 2 * 16 * 64, "{place}: {of_busy} of the busy port came before");
-        assert!(of_busy < 40 * 64, "{place}: the busy port was emptied first");
+        // At most two turns: of 64 datagrams, or runs where those are taken as one.
+        let turn = if place.spec.name.contains("gro") { 64 * 64 } else { 64 };
+        assert!(of_busy <= turn * 2, "{place}: {of_busy} of the busy port came before");
+        assert!(of_busy < RUNS * 64, "{place}: the busy port was emptied first");
     }
 }
 
