@@ -35,6 +35,8 @@ pub struct Uring {
     pub sends: bool,
     /// `IORING_OP_SEND_ZC` and `IORING_OP_SENDMSG_ZC`.
     pub zero_copy: bool,
+    /// `IORING_OP_RECVMSG`; that it goes on by itself (multishot) is the kernel's age.
+    pub receives: bool,
 }
 
 impl Host {
@@ -91,6 +93,13 @@ impl Host {
         let need = "io_uring with SEND_ZC and SENDMSG_ZC (kernel 6.2)";
         self.needs_of_io_uring(need, |offer| offer.zero_copy)?;
         self.needs_kernel(6, 2)
+    }
+
+    /// Says that `io_uring` is not there, or not with receives that go on by themselves.
+    pub fn needs_io_uring_receives(&self) -> Result<(), Unavailable> {
+        let need = "io_uring with multishot RECVMSG (kernel 6.0)";
+        self.needs_of_io_uring(need, |offer| offer.receives)?;
+        self.needs_kernel(6, 0)
     }
 
     fn needs_of_io_uring(
@@ -187,11 +196,13 @@ mod tests {
             "needs io_uring with SEND_ZC and SENDMSG_ZC (kernel 6.2), found io_uring refused: \
              EPERM (kernel.io_uring_disabled, or a container's filter)"
         );
-        let offer = Uring { sends: true, zero_copy: false };
+        let offer = Uring { sends: true, zero_copy: false, receives: true };
         let old = Host { io_uring: Ok(offer), ..host("5.19.0") };
         assert_eq!(old.needs_io_uring(), Ok(()));
         let reason = old.needs_io_uring_zero_copy().unwrap_err();
         assert!(reason.to_string().ends_with("found io_uring without them, kernel 5.19.0"));
+        let reason = old.needs_io_uring_receives().unwrap_err();
+        assert_eq!(reason.to_string(), "needs kernel 6.0, found kernel 5.19.0");
     }
 
     #[test]

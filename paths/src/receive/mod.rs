@@ -16,6 +16,7 @@ mod recvfrom;
 mod recvmmsg;
 mod recvmmsg_gro;
 mod sockets;
+mod uring_multishot;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -27,7 +28,7 @@ use crate::spec::{Crossings, Via};
 
 /// Every way from socket to memory; the reference first.
 pub static RECEIVE_PATHS: &[&ReceiveSpec] =
-    &[&recvfrom::SPEC, &recvmmsg::SPEC, &recvmmsg_gro::SPEC];
+    &[&recvfrom::SPEC, &recvmmsg::SPEC, &recvmmsg_gro::SPEC, &uring_multishot::SPEC];
 
 /// The way of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {

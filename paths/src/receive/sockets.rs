@@ -26,11 +26,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error};
 use crate::receive::{Arrival, Port, Taken};
-use crate::sys::{self, Poll, Slots};
+use crate::sys::{self, Poll, Said, Slots};
 use crate::tally::Tally;
 
 /// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
@@ -319,21 +319,12 @@ pub(super) fn hand_over(
     let mut list = emptied(std::mem::take(burst));
     let mut packets = 0;
     for slot in 0..count {
-        let (bytes, said) = (slots.datagram(slot), slots.said(slot));
-        taken.copied_bytes += bytes.len() as u64;
-        let source = slots.source(slot);
-        let (false, Some(source)) = (said.is_cut, source) else {
-            taken.truncated += 1;
-            continue;
-        };
-        let time = said.stamp.and_then(time_of);
-        let segment_bytes = said.segment_bytes;
-        let arrival = Arrival { key, source, bytes, segment_bytes, time };
-        taken.bytes += bytes.len() as u64;
-        packets += arrival.count();
-        list.push(arrival);
+        let (bytes, source, said) = (slots.datagram(slot), slots.source(slot), slots.said(slot));
+        if let Some(arrival) = (Piece { bytes, source, said }).arrival(key, taken) {
+            packets += arrival.count();
+            list.push(arrival);
+        }
     }
-    taken.packets += packets as u64;
     if !list.is_empty() {
         each(&list);
     }
@@ -341,9 +332,31 @@ pub(super) fn hand_over(
     packets
 }
 
-/// A time that the kernel gave, on the clock that the user sees.
-pub(super) fn time_of(since_epoch: Duration) -> Option<SystemTime> {
-    UNIX_EPOCH.checked_add(since_epoch)
+/// What a call has brought.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) source: Option<SocketAddr>,
+    pub(super) said: Said,
+}
+
+impl<'a> Piece<'a> {
+    /// What is to be handed over of it; it is counted, and so is what had no room.
+    pub(super) fn arrival(self, key: u32, taken: &mut Taken) -> Option<Arrival<'a>> {
+        let Self { bytes, source, said } = self;
+        taken.copied_bytes += bytes.len() as u64;
+        let (false, Some(source)) = (said.is_cut, source) else {
+            taken.truncated += 1;
+            return None;
+        };
+        // On the clock that the user sees.
+        let time = said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
+        let segment_bytes = said.segment_bytes;
+        let arrival = Arrival { key, source, bytes, segment_bytes, time };
+        taken.packets += arrival.count() as u64;
+        taken.bytes += bytes.len() as u64;
+        Some(arrival)
+    }
 }
 
 /// The memory of a list for another, whose arrivals lie elsewhere.

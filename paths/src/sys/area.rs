@@ -10,7 +10,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 
 use crate::error::Errno;
 use crate::sys::last_errno;
@@ -29,6 +29,11 @@ impl Area {
     /// Memory of this process, there from the start.
     pub(super) fn anonymous(bytes: usize) -> Result<Self, Errno> {
         Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE, -1, 0)
+    }
+
+    /// Memory of this process, each page of which is there once it has been touched.
+    pub(super) fn untouched(bytes: usize) -> Result<Self, Errno> {
+        Self::map(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
     /// Memory of the kernel behind a socket, from byte `offset` of it.
@@ -74,6 +79,16 @@ impl Area {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
+    /// The half of a word at byte `at`, which the kernel may read at any time.
+    ///
+    /// # Panics
+    /// When it does not lie in the area, or at an odd place.
+    pub(super) fn half(&self, at: usize) -> &AtomicU16 {
+        assert!(at.is_multiple_of(2) && at + 2 <= self.bytes, "half a word of the area");
+        // SAFETY: as for `word`.
+        unsafe { AtomicU16::from_ptr(self.start.as_ptr().add(at).cast()) }
+    }
+
     /// Writes a value at byte `at`.
     ///
     /// # Safety
@@ -100,6 +115,20 @@ impl Area {
         assert!(fits, "a value of the area");
         // SAFETY: in the mapping and aligned, as asserted; not being written (caller).
         unsafe { self.start.as_ptr().add(at).cast::<T>().read() }
+    }
+
+    /// The bytes of a range.
+    ///
+    /// # Safety
+    /// Nobody writes them while they are borrowed.
+    ///
+    /// # Panics
+    /// When they do not lie in the area.
+    pub(super) unsafe fn range(&self, range: Range) -> &[u8] {
+        let end = range.start.checked_add(range.bytes).expect("a range");
+        assert!(end <= self.bytes, "a range of the area");
+        // SAFETY: in the mapping, as asserted, alive as long as `self`, and not written (caller).
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.bytes) }
     }
 
     /// Two ranges that do not overlap.

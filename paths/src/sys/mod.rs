@@ -18,6 +18,7 @@ mod file;
 mod flights;
 mod map;
 mod messages;
+mod multishot;
 mod netlink;
 mod option;
 mod packet;
@@ -45,6 +46,7 @@ pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;
 pub(crate) use messages::Outbox;
+pub(crate) use multishot::{Completion, Multishot};
 pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
@@ -52,7 +54,7 @@ pub(crate) use option::{ip_option, set_udp_segment};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use poll::Poll;
-pub(crate) use receive::{Slots, drops, receive_many, receive_one, say_time_and_drops};
+pub(crate) use receive::{Said, Slots, drops, receive_many, receive_one, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
     Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,

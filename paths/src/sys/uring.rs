@@ -70,7 +70,7 @@ const REPORT_USAGE: u16 = 1 << 3;
 const COPIED: i32 = i32::MIN;
 
 /// A set-up that all rings of this crate share.
-fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno> {
+pub(super) fn set_up(operations: u32, completions: u32) -> Result<IoUring, Errno> {
     let mut builder = IoUring::builder();
     builder.dontfork().setup_clamp().setup_submit_all().setup_coop_taskrun();
     Ok(builder.setup_cqsize(completions).build(operations)?)
@@ -85,6 +85,7 @@ pub(crate) fn offer() -> Result<Uring, Errno> {
     Ok(Uring {
         sends: all(&[opcode::Send::CODE, opcode::SendMsg::CODE, opcode::ReadFixed::CODE]),
         zero_copy: all(&[opcode::SendZc::CODE, opcode::SendMsgZc::CODE]),
+        receives: all(&[opcode::RecvMsgMulti::CODE]),
     })
 }
 
@@ -557,7 +558,7 @@ mod tests {
     #[test]
     fn a_ring_that_fails_sends_nothing_twice_and_leaves_its_place_to_another() {
         match offer() {
-            Ok(Uring { sends: true, zero_copy: true }) => {}
+            Ok(Uring { sends: true, zero_copy: true, .. }) => {}
             offer => return eprintln!("skip: io_uring: {offer:?}"),
         }
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();

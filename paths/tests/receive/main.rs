@@ -78,6 +78,11 @@ fn loopback() -> Vec<Place> {
     places
 }
 
+/// Whether a member says that it takes runs as one.
+fn joins(spec: &ReceiveSpec) -> bool {
+    spec.name.contains("gro") || spec.summary.contains("joined")
+}
+
 /// The members that this host can use.
 fn usable() -> Vec<&'static ReceiveSpec> {
     let host = Host::here();

@@ -136,7 +136,8 @@ fn times_are_of_when_it_came() {
     }
 }
 
-/// A path belongs to one thread at a time, not to the one that opened it.
+/// A path belongs to one thread at a time, not to the one that opened it: one that ends, or one that
+/// goes on and has it back later.
 #[test]
 fn a_path_serves_whichever_thread_holds_it() {
     for place in places() {
@@ -144,18 +145,21 @@ fn a_path_serves_whichever_thread_holds_it() {
         let address = receiver.add(1);
         let sender = Sender::new(place.near, address);
         for round in 0..3_u8 {
-            let mut sending = vec![round; 10];
             receiver = std::thread::scope(|scope| {
-                let (sender, sending) = (&sender, &mut sending);
+                let sender = &sender;
                 let taking = scope.spawn(move || {
-                    sender.one(sending);
+                    sender.one(&[round; 10]);
                     receiver.wait_for(1);
+                    sender.one(&[round; 11]);
                     receiver
                 });
                 taking.join().unwrap()
             });
+            sender.one(&[round; 12]);
+            receiver.wait_for(3);
             let got: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
-            assert_eq!(got, [sending], "{place}");
+            let sent = [10, 11, 12].map(|bytes| vec![round; bytes]);
+            assert_eq!(got, sent, "{place} round {round}");
         }
     }
 }

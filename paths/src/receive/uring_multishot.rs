@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `uring_multishot`: receives that go on by themselves, all ports in one ring.
+//!
+//! A port is armed once. What comes there, the kernel puts into buffers that it shares with us
+//! ([`Multishot`]) whenever this thread is in the kernel; the one call that waits for all ports is
+//! the one that moves, and none is made for a port. Costs a copy a byte, and no call that does not
+//! wait but for ports that come, go, or had an error.
+//!
+//! Joined runs are taken as such (`UDP_GRO`), which costs no more where there are none.
+//!
+//! When all buffers are full, or a port has had an error, its receive ends, and is armed again by
+//! the next wait: at no call more. A path that another thread goes on with is armed there anew, for
+//! the kernel does what it does for the thread that armed.
+//!
+//! Sources: `io_uring(7)`, `io_uring_prep_recvmsg_multishot(3)`, `io_uring_setup_buf_ring(3)`.
+//!
+//! What it does not do: take a port's turn from it. The kernel takes 32 datagrams of one before it
+//! looks at the next.
+
+use std::net::SocketAddr;
+use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
+
+use crate::error::{Errno, Error};
+use crate::receive::sockets::{
+    Bound, DATAGRAM_BYTES_MAX, Piece, Ports, Wishes, emptied, is_passing,
+};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::spec::{Crossings, Via};
+use crate::sys::{Completion, Multishot};
+
+pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
+    name: "uring_multishot",
+    summary: "receives that go on by themselves, joined runs as one, all ports in one io_uring",
+    copies_per_byte: 1,
+    crossings: Crossings::PerBatch(0),
+    via: Via::Socket,
+    sources: &["io_uring(7)", "io_uring_prep_recvmsg_multishot(3)"],
+    probe: |host| host.needs_io_uring_receives(),
+    open: || Ok(Box::new(UringMultishot::new()?)),
+};
+
+/// Buffers: 4 MiB of address space, touched as far as they are filled. The kernel goes round all of
+/// them: with 256, datagrams that come alone cost half as much again, and runs a third.
+const BUFFERS: u16 = 64;
+
+/// Arrivals that are handed over together.
+const BURST: usize = 64;
+
+#[derive(Debug)]
+struct UringMultishot {
+    // Before the ports: what is in the kernel's hands is ended before they are closed.
+    ring: Multishot,
+    ports: Ports,
+    /// Of each place, how often it has been given to a port: what its receive is marked with.
+    rounds: Vec<u32>,
+    /// Places that the next wait arms.
+    unarmed: Vec<u32>,
+    /// Who has armed the others.
+    thread: Option<ThreadId>,
+    completions: Vec<Completion>,
+    burst: Vec<Arrival<'static>>,
+    taken: Taken,
+}
+
+impl UringMultishot {
+    fn new() -> Result<Self, Error> {
+        let ring = Multishot::new(BUFFERS, DATAGRAM_BYTES_MAX).map_err(Error::ring)?;
+        Ok(Self {
+            ring,
+            ports: Ports::default(),
+            rounds: Vec::new(),
+            unarmed: Vec::new(),
+            thread: None,
+            completions: Vec::with_capacity(BURST),
+            burst: Vec::with_capacity(BURST),
+            taken: Taken::default(),
+        })
+    }
+
+    fn refused(call: &'static str, errno: Errno) -> Error {
+        Error::Host { call, object: "a path's ports".into(), errno }
+    }
+
+    /// Arms what is not, by the wait that follows, or before it where that is too much for one.
+    fn arm(&mut self) -> Result<(), Error> {
+        let thread = thread::current().id();
+        if self.thread.replace(thread).is_some_and(|before| before != thread) {
+            self.ring.disarm_all();
+        }
+        while let Some(place) = self.unarmed.last().copied() {
+            let mark = mark(&self.rounds, place);
+            let Some(bound) = self.ports.at(place) else {
+                self.unarmed.pop();
+                continue;
+            };
+            if self.ring.arm(bound.as_fd(), mark) {
+                self.unarmed.pop();
+                continue;
+            }
+            let submitted = self.ring.submit(&mut self.taken);
+            submitted.map_err(|errno| Self::refused("io_uring_enter", errno))?;
+            if self.ring.is_pending() {
+                // No memory for them now; the next time, perhaps.
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what the completions at hand are of, and notes whose receive has ended.
+    fn hand_over(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> Result<usize, Error> {
+        let mut list = emptied(std::mem::take(&mut self.burst));
+        let (mut packets, mut refusal) = (0, None);
+        for completion in &self.completions {
+            let place = completion.mark as u32;
+            if mark(&self.rounds, place) != completion.mark {
+                continue; // A port's that has been removed.
+            }
+            let Some(bound) = self.ports.at(place) else { continue };
+            if !completion.goes_on {
+                self.unarmed.push(place);
+            }
+            match completion.filled {
+                Ok(buffer) => {
+                    let (bytes, source, said) = self.ring.datagram(buffer);
+                    let piece = Piece { bytes, source, said };
+                    if let Some(arrival) = piece.arrival(bound.key, &mut self.taken) {
+                        packets += arrival.count();
+                        list.push(arrival);
+                    }
+                }
+                Err(errno) if is_passing(errno) || errno.code() == libc::ECANCELED => {}
+                Err(errno) => refusal = Some(bound.refused("recvmsg", errno)),
+            }
+        }
+        if !list.is_empty() {
+            each(&list);
+        }
+        self.burst = emptied(list);
+        self.ring.give_back(self.completions.drain(..).filter_map(|one| one.filled.ok()));
+        refusal.map_or(Ok(packets), Err)
+    }
+}
+
+/// What the receive of a place is marked with, of the port that has it now.
+fn mark(rounds: &[u32], place: u32) -> u64 {
+    u64::from(rounds[place as usize]) << 32 | u64::from(place)
+}
+
+impl UringMultishot {
+    /// Hands over what is there, and says whether receives have ended.
+    fn take_in(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> Result<(usize, bool), Error> {
+        let (mut packets, mut refusal, mut filled) = (0, None, 0);
+        // Buffers that are given back here may be filled again at any call; what was there is
+        // handed over, and no more.
+        while filled < usize::from(BUFFERS) {
+            self.ring.take(BURST, &mut self.completions);
+            if self.completions.is_empty() {
+                break;
+            }
+            filled += self.completions.iter().filter(|one| one.filled.is_ok()).count();
+            match self.hand_over(each) {
+                Ok(count) => packets += count,
+                Err(error) => refusal = Some(error),
+            }
+        }
+        refusal.map_or(Ok((packets, !self.unarmed.is_empty())), Err)
+    }
+}
+
+impl ReceivePath for UringMultishot {
+    fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+        self.ports.check(port, key)?;
+        let bound = Bound::new(port, key, Wishes { time: true, joined: true })?;
+        let place = self.ports.insert(bound);
+        if self.rounds.len() <= place as usize {
+            self.rounds.push(0);
+        }
+        self.unarmed.push(place);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: u32) {
+        let Some((place, bound)) = self.ports.remove(key) else { return };
+        self.unarmed.retain(|unarmed| *unarmed != place);
+        if self.ring.is_pending() {
+            // So that nothing refers to a descriptor that may soon be another's.
+            let _ = self.ring.submit(&mut self.taken);
+        }
+        self.ring.disarm(mark(&self.rounds, place));
+        let round = &mut self.rounds[place as usize];
+        *round = round.wrapping_add(1);
+        drop(bound);
+    }
+
+    fn address(&self, key: u32) -> Option<SocketAddr> {
+        self.ports.of(key).map(Bound::address)
+    }
+
+    fn receive(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&[Arrival<'_>]),
+    ) -> Result<usize, Error> {
+        let start = Instant::now();
+        loop {
+            self.arm()?;
+            let left = wait.saturating_sub(start.elapsed());
+            let waited = self.ring.wait(left, &mut self.taken);
+            waited.map_err(|errno| Self::refused("io_uring_enter", errno))?;
+            let (packets, ended) = self.take_in(each)?;
+            if packets > 0 {
+                return Ok(packets);
+            }
+            // Where receives have ended and brought nothing, something may be there all the same.
+            if !ended || left.is_zero() {
+                break;
+            }
+        }
+        if !wait.is_zero() {
+            self.ports.ask_after_device()?;
+        }
+        Ok(0)
+    }
+
+    fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    fn dropped(&self, key: u32) -> u64 {
+        self.ports.of(key).map_or(0, Bound::dropped)
+    }
+}
