@@ -15,6 +15,7 @@
 pub mod cbc;
 pub mod checksum;
 pub mod copy;
+pub mod descriptor;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
@@ -23,6 +24,7 @@ mod variant;
 pub use cbc::Cbc;
 pub use checksum::Checksum;
 pub use copy::Copier;
+pub use descriptor::Descriptor;
 pub use stamp::Stamp;
 pub use variant::Dropped;
 
@@ -35,9 +37,11 @@ pub struct Kernels {
     pub checksum: Checksum,
     /// Copies, with or without a sum.
     pub copy: Copier,
+    /// Receive descriptors made into packet metadata.
+    pub descriptor: Descriptor,
     /// Ethernet, IPv4, UDP and RTP headers of many frames.
     pub stamp: Stamp,
-    dropped: [Option<Dropped>; 4],
+    dropped: [Option<Dropped>; 5],
 }
 
 impl Kernels {
@@ -47,9 +51,11 @@ impl Kernels {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
         let (copy, copy_dropped) = Copier::choose();
+        let (descriptor, descriptor_dropped) = Descriptor::choose();
         let (stamp, stamp_dropped) = Stamp::choose();
-        let dropped = [cbc_dropped, checksum_dropped, copy_dropped, stamp_dropped];
-        Self { cbc, checksum, copy, stamp, dropped }
+        let dropped =
+            [cbc_dropped, checksum_dropped, copy_dropped, descriptor_dropped, stamp_dropped];
+        Self { cbc, checksum, copy, descriptor, stamp, dropped }
     }
 
     /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
@@ -70,10 +76,12 @@ mod tests {
         assert_eq!(kernels.cbc.name(), Cbc::all().last().unwrap().name());
         assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
         assert_eq!(kernels.copy.name(), Copier::all().last().unwrap().name());
+        assert_eq!(kernels.descriptor.name(), Descriptor::all().last().unwrap().name());
         assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
         assert_eq!(Cbc::all().next().unwrap().name(), "portable");
         assert_eq!(Checksum::all().next().unwrap().name(), "portable");
         assert_eq!(Copier::all().next().unwrap().name(), "portable");
+        assert_eq!(Descriptor::all().next().unwrap().name(), "scalar");
         assert_eq!(Stamp::all().next().unwrap().name(), "portable");
     }
 }

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One descriptor at a time by shifts and three small tables, as a driver without vectors does it.
+//!
+//! The tables are the vectors' too, which look up sixteen bytes in a register; they are made by the
+//! compiler from the names of the bits.
+//!
+//! What it does not do: serve as the oracle, which has no tables.
+
+use super::Burst;
+use super::format::{Flags, Long, Metadata, Short, Xdp, extended, option, status};
+
+/// Flags of the status' lowest four bits.
+pub(super) const STATUS: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        let status = bits as u64;
+        let unknown = Flags::IP_UNKNOWN.with(Flags::L4_UNKNOWN);
+        let flags = Flags(0)
+            .with_if(status & status::END != 0, Flags::END)
+            .with_if(status & status::VLAN != 0, Flags::VLAN)
+            .with_if(status & status::CHECKED == 0, unknown);
+        table[bits] = flags.0 as u8;
+        bits += 1;
+    }
+    table
+};
+
+/// Flags of the status' bits 12 to 15.
+pub(super) const FILTER: [u8; 16] = {
+    let mut table = [0; 16];
+    let mut bits = 0;
+    while bits < 16 {
+        let status = (bits as u64) << FILTER_SHIFT;
+        let flags = Flags(0)
+            .with_if(status & status::HASH == status::HASH, Flags::HASH)
+            .with_if(status & status::IPV6_EXTENDED != 0, Flags::L4_UNKNOWN);
+        table[bits] = flags.0 as u8;
+        bits += 1;
+    }
+    table
+};
+
+/// Flags of the eight error bits.
+pub(super) const ERRORS: [u8; 256] = {
+    const DAMAGED: u64 = status::MEDIUM_ERROR | status::RECIPE_ERROR | status::OVERSIZE;
+    const IP: u64 = status::IP_ERROR | status::OUTER_IP_ERROR;
+    let mut table = [0; 256];
+    let mut bits = 0;
+    while bits < 256 {
+        let errors = (bits as u64) << status::ERRORS_SHIFT;
+        let unknown = Flags::IP_UNKNOWN.with(Flags::L4_UNKNOWN);
+        let flags = Flags(0)
+            .with_if(errors & DAMAGED != 0, Flags::ERROR)
+            .with_if(errors & IP != 0, Flags::IP_BAD)
+            .with_if(errors & status::L4_ERROR != 0, Flags::L4_BAD)
+            .with_if(errors & status::UNCHECKED != 0, unknown);
+        table[bits] = flags.0 as u8;
+        bits += 1;
+    }
+    table
+};
+
+pub(super) const FILTER_SHIFT: u32 = 12;
+
+const _: () = {
+    assert!(status::HASH == 3 << FILTER_SHIFT && status::IPV6_EXTENDED == 8 << FILTER_SHIFT);
+    assert!(status::END == 1 << 1 && status::VLAN == 1 << 2 && status::CHECKED == 1 << 3);
+    // The tables have eight flags; the ninth is the long format's alone.
+    assert!(Flags::L4_UNKNOWN.0 == 1 << 7 && Flags::SECOND_VLAN.0 == 1 << 8);
+};
+
+#[inline(always)]
+fn record(first: u64, second: u64, third: u64) -> Metadata {
+    let errors = (second >> status::ERRORS_SHIFT) as u8;
+    let flags = STATUS[second as usize & 15]
+        | FILTER[(second >> FILTER_SHIFT) as usize & 15]
+        | ERRORS[usize::from(errors)];
+    let more = (third & extended::SECOND_VLAN) as u16 * Flags::SECOND_VLAN.0;
+    Metadata {
+        second_vlan: (third >> extended::SECOND_VLAN_SHIFT) as u16,
+        vlan: (first >> 16) as u16,
+        hash: (first >> 32) as u32,
+        length: (second >> status::LENGTH_SHIFT & status::LENGTH_MAX) as u32,
+        flags: Flags(u16::from(flags) | more),
+        errors,
+        kind: (second >> status::KIND_SHIFT) as u8,
+    }
+}
+
+/// A format of XL710.
+pub(super) trait Done {
+    /// The quad words that matter, when the done bit is set.
+    fn done(&self) -> Option<[u64; 3]>;
+}
+
+impl Done for Short {
+    #[inline(always)]
+    fn done(&self) -> Option<[u64; 3]> {
+        let [first, second] = self.qwords();
+        (second & status::DONE != 0).then_some([first, second, 0])
+    }
+}
+
+impl Done for Long {
+    #[inline(always)]
+    fn done(&self) -> Option<[u64; 3]> {
+        let [first, second, third, _] = self.qwords();
+        (second & status::DONE != 0).then_some([first, second, third])
+    }
+}
+
+/// Descriptors from number `from` on; what was made before is in the answer.
+#[inline(always)]
+pub(super) fn rest<D: Done>(descriptors: &[D], packets: &mut [Metadata], from: Burst) -> Burst {
+    let Burst { mut count, mut split } = from;
+    for (descriptor, packet) in descriptors[count..].iter().zip(&mut packets[count..]) {
+        let Some([first, second, third]) = descriptor.done() else { break };
+        *packet = record(first, second, third);
+        count += 1;
+        split += usize::from(second & status::END == 0);
+    }
+    Burst { count, split }
+}
+
+/// As [`rest`].
+#[inline(always)]
+pub(super) fn rest_xdp(descriptors: &[Xdp], packets: &mut [Metadata], from: Burst) -> Burst {
+    let Burst { mut count, mut split } = from;
+    for (descriptor, packet) in descriptors[count..].iter().zip(&mut packets[count..]) {
+        let continued = descriptor.options & option::CONTINUED;
+        let flags = Flags(XDP_FLAGS as u16 ^ continued as u16);
+        *packet = Metadata { length: descriptor.length, flags, ..Metadata::default() };
+        count += 1;
+        split += continued as usize;
+    }
+    Burst { count, split }
+}
+
+/// Flags of an AF_XDP packet that ends.
+pub(super) const XDP_FLAGS: u32 =
+    Flags::END.with(Flags::IP_UNKNOWN).with(Flags::L4_UNKNOWN).0 as u32;
+
+const _: () = assert!(Flags::END.0 as u32 == option::CONTINUED);
+
+/// # Safety
+/// None is needed; it has the type of the others.
+#[inline(never)]
+pub(super) unsafe fn scalar(descriptors: &[Short], packets: &mut [Metadata]) -> Burst {
+    rest(descriptors, packets, Burst::default())
+}
+
+/// # Safety
+/// As [`scalar`].
+#[inline(never)]
+pub(super) unsafe fn scalar_long(descriptors: &[Long], packets: &mut [Metadata]) -> Burst {
+    rest(descriptors, packets, Burst::default())
+}
+
+/// # Safety
+/// As [`scalar`].
+#[inline(never)]
+pub(super) unsafe fn scalar_xdp(descriptors: &[Xdp], packets: &mut [Metadata]) -> Burst {
+    rest_xdp(descriptors, packets, Burst::default())
+}
