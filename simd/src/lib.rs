@@ -16,6 +16,7 @@ pub mod cbc;
 pub mod checksum;
 pub mod copy;
 pub mod descriptor;
+pub mod packet;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
@@ -25,6 +26,7 @@ pub use cbc::Cbc;
 pub use checksum::Checksum;
 pub use copy::Copier;
 pub use descriptor::Descriptor;
+pub use packet::Packet;
 pub use stamp::Stamp;
 pub use variant::Dropped;
 
@@ -39,9 +41,11 @@ pub struct Kernels {
     pub copy: Copier,
     /// Receive descriptors made into packet metadata.
     pub descriptor: Descriptor,
+    /// Ethernet, IP, UDP and RTP fields of many frames.
+    pub packet: Packet,
     /// Ethernet, IPv4, UDP and RTP headers of many frames.
     pub stamp: Stamp,
-    dropped: [Option<Dropped>; 5],
+    dropped: [Option<Dropped>; 6],
 }
 
 impl Kernels {
@@ -53,9 +57,16 @@ impl Kernels {
         let (copy, copy_dropped) = Copier::choose();
         let (descriptor, descriptor_dropped) = Descriptor::choose();
         let (stamp, stamp_dropped) = Stamp::choose();
-        let dropped =
-            [cbc_dropped, checksum_dropped, copy_dropped, descriptor_dropped, stamp_dropped];
-        Self { cbc, checksum, copy, descriptor, stamp, dropped }
+        let (packet, packet_dropped) = Packet::choose();
+        let dropped = [
+            cbc_dropped,
+            checksum_dropped,
+            copy_dropped,
+            descriptor_dropped,
+            packet_dropped,
+            stamp_dropped,
+        ];
+        Self { cbc, checksum, copy, descriptor, packet, stamp, dropped }
     }
 
     /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
@@ -77,11 +88,13 @@ mod tests {
         assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
         assert_eq!(kernels.copy.name(), Copier::all().last().unwrap().name());
         assert_eq!(kernels.descriptor.name(), Descriptor::all().last().unwrap().name());
+        assert_eq!(kernels.packet.name(), Packet::all().last().unwrap().name());
         assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
         assert_eq!(Cbc::all().next().unwrap().name(), "portable");
         assert_eq!(Checksum::all().next().unwrap().name(), "portable");
         assert_eq!(Copier::all().next().unwrap().name(), "portable");
         assert_eq!(Descriptor::all().next().unwrap().name(), "scalar");
+        assert_eq!(Packet::all().next().unwrap().name(), "portable");
         assert_eq!(Stamp::all().next().unwrap().name(), "portable");
     }
 }
