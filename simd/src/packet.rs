@@ -5,7 +5,7 @@
 //! bytes a frame, each frame in memory of its own. Most are alike: IPv4 without options, UDP, RTP
 //! without extras; those are read from registers, all others by the oracle. Nanoseconds a usual
 //! frame in slots of 2 KiB that lie in the caches (AMD EPYC with AVX-512, rustc 1.95): 15.9 by the
-//! oracle, 5.3 by words, 3.5 by SSE4.1, 3.4 by AVX2, 3.0 by AVX-512.
+//! oracle, 5.3 by words, 3.3 by SSE4.1, 3.2 by AVX2, 2.0 by AVX-512, which looks at eight at once.
 //!
 //! Sources: IEEE 802.1Q (tags, 802.1ad's too); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768 (UDP);
 //! RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on one port with it).
@@ -20,9 +20,9 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
-use crate::variant::{self, Dropped, Variant, everywhere};
-
 pub use parse::FRAME_BYTES_MAX;
+
+use crate::variant::{self, Dropped, Variant, everywhere};
 
 /// What a frame has. What does not hold is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -145,7 +145,8 @@ pub fn oracle(frames: &[&[u8]], fields: &mut [Fields]) {
 // 1. The record is written whether the frame is usual or not: one branch for eight, not one a
 //    field. A frame that is too short is read as one of zeroes.
 // 2. A frame lies in a register, not a field: frames are far apart, so a register of one field
-//    would take a gather for each.
+//    would take a gather for each. Only what is compared goes to registers that frames share, and
+//    only by AVX-512: lengths compared by words were half of its time (3.0 ns).
 
 /// Of a usual frame, where its fields are.
 mod at {
@@ -196,7 +197,7 @@ struct Fixed {
     mask: [u8; 64],
 }
 
-static FIXED: Fixed = {
+const FIXED: Fixed = {
     let mut value = [0; 64];
     let mut mask = [0; 64];
     let bytes = [

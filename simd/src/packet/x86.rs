@@ -8,9 +8,11 @@
 //!
 //! What it does not do: compare lengths with one another; that is done by words, in all variants.
 
+mod eight;
+
 use core::arch::x86_64::*;
 
-use super::{FIXED, Fields, Head, RTP_BYTES, Reader, UDP_BYTES, USUAL, at, body};
+use super::{FIXED, Fields, Head, RTP_BYTES, Reader, STEP, UDP_BYTES, USUAL, at, body, some};
 
 /// Which byte of a frame each byte of the record is from; [`NONE`] where it is none.
 const ORDER: [u8; 32] = {
@@ -95,6 +97,9 @@ const _: () = {
     assert!(at::ETHERTYPE + 16 > at::PROTOCOL);
 };
 
+/// The mask of a load of the headers.
+const HEAD: u64 = (1 << at::PAYLOAD) - 1;
+
 /// Two registers of 16 bytes for the record.
 struct Xmm;
 
@@ -158,7 +163,6 @@ struct Zmm;
 impl Reader for Zmm {
     #[inline(always)]
     unsafe fn read(head: &Head, fields: &mut Fields) -> u64 {
-        const HEAD: u64 = (1 << at::PAYLOAD) - 1;
         let to = (&raw mut *fields).cast::<__m256i>();
         // SAFETY: AVX-512 F, BW, VL and VBMI, by the caller. The mask has a bit for each byte of
         // the head, and what is masked out is not read; the others as for Xmm.
@@ -196,7 +200,14 @@ pub(super) unsafe fn avx2(frames: &[&[u8]], fields: &mut [Fields]) {
 /// The processor has AVX-512 F, BW, VL and VBMI; both are of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vbmi")]
 pub(super) unsafe fn avx512(frames: &[&[u8]], fields: &mut [Fields]) {
+    let (steps, rest) = frames.as_chunks::<STEP>();
+    let (steps_fields, rest_fields) = fields.as_chunks_mut::<STEP>();
     // SAFETY: compiled for AVX-512 F, BW, VL and VBMI, which the processor has; one length, by the
     // caller.
-    unsafe { body::<Zmm>(frames, fields) }
+    unsafe {
+        for (frames, fields) in steps.iter().zip(steps_fields) {
+            eight::eight(frames, fields);
+        }
+        some::<Zmm>(rest, rest_fields);
+    }
 }

@@ -135,9 +135,10 @@ pub(super) unsafe fn body<F: Format<__m128i> + Done, A: Align>(
                 order = ORDER;
             }
             ends = _mm_add_epi32(ends, lower.right::<1>().and(_mm_set1_epi32(1)));
-            let four = A::align(four, lengths_of(upper));
+            let [a, b, c, d] = A::align(four, lengths_of(upper));
             let order = _mm_loadu_si128(order.as_ptr().cast());
-            let [a, b, c, d] = four.map(|descriptor| _mm_shuffle_epi8(descriptor, order));
+            let (a, b) = (_mm_shuffle_epi8(a, order), _mm_shuffle_epi8(b, order));
+            let (c, d) = (_mm_shuffle_epi8(c, order), _mm_shuffle_epi8(d, order));
             let to = packets.as_mut_ptr().add(count).cast::<__m128i>();
             let lasts = [
                 _mm_slli_si128::<12>(last),

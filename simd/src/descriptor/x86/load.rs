@@ -144,17 +144,27 @@ impl Lanes for __m512i {
     unsafe fn long<const SECOND: bool>(from: *const Long) -> [Self; 4] {
         // SAFETY: AVX-512 F and 16 descriptors of 32 bytes, by the caller.
         unsafe {
-            let pairs = [
-                (zmm::<0>(from), zmm::<64>(from)),
-                (zmm::<128>(from), zmm::<192>(from)),
-                (zmm::<256>(from), zmm::<320>(from)),
-                (zmm::<384>(from), zmm::<448>(from)),
-            ];
-            pairs.map(|(a, b)| match SECOND {
-                // Lanes 0 and 2 of each, or 1 and 3.
-                false => _mm512_shuffle_i64x2::<0x88>(a, b),
-                true => _mm512_shuffle_i64x2::<0xdd>(a, b),
-            })
+            [
+                quarters::<SECOND>(zmm::<0>(from), zmm::<64>(from)),
+                quarters::<SECOND>(zmm::<128>(from), zmm::<192>(from)),
+                quarters::<SECOND>(zmm::<256>(from), zmm::<320>(from)),
+                quarters::<SECOND>(zmm::<384>(from), zmm::<448>(from)),
+            ]
+        }
+    }
+}
+
+/// Quarters 0 and 2 of each, or 1 and 3.
+///
+/// # Safety
+/// The processor has AVX-512 F.
+#[inline(always)]
+unsafe fn quarters<const SECOND: bool>(a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: AVX-512 F, by the caller.
+    unsafe {
+        match SECOND {
+            false => _mm512_shuffle_i64x2::<0x88>(a, b),
+            true => _mm512_shuffle_i64x2::<0xdd>(a, b),
         }
     }
 }

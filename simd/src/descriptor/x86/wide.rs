@@ -89,7 +89,7 @@ pub(super) unsafe fn body<F: Format<R> + Done, R: Wide>(
                 break;
             }
             let mut last = last_of(lower, upper);
-            let mut fronts = [a, b, c, d].map(|register| register.and(front));
+            let mut fronts = [a.and(front), b.and(front), c.and(front), d.and(front)];
             if let Some(seconds) = F::seconds(from) {
                 let [a, b, c, d] = seconds;
                 let (ab, cd) = (a.unpack_lower_dwords(b), c.unpack_lower_dwords(d));
