@@ -17,6 +17,7 @@ pub mod checksum;
 pub mod copy;
 pub mod descriptor;
 pub mod packet;
+mod prefetch;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
@@ -27,6 +28,7 @@ pub use checksum::Checksum;
 pub use copy::Copier;
 pub use descriptor::Descriptor;
 pub use packet::Packet;
+pub use prefetch::prefetch;
 pub use stamp::Stamp;
 pub use variant::Dropped;
 
