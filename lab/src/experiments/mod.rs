@@ -8,6 +8,7 @@ mod batch;
 mod cipher;
 mod cold;
 mod copy;
+mod descriptors;
 pub(crate) mod paths;
 mod receive;
 mod seal;
@@ -71,6 +72,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "copies in memory by routine, size, alignment and cache, and with a sum",
         sends: false,
         run: copy::run,
+    },
+    Experiment {
+        name: "descriptors",
+        summary: "receive descriptors to metadata: by variant, in cache and in a driver's loop",
+        sends: false,
+        run: descriptors::run,
     },
     Experiment {
         name: "seal",
