@@ -21,7 +21,9 @@
 
 pub mod error;
 pub mod http;
+pub mod reorder;
 pub mod rtcp;
 pub mod rtp;
 pub mod rtsp;
 pub mod sdp;
+pub mod sources;

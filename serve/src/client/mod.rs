@@ -7,8 +7,8 @@
 //! pictures; [`download`] is a GET that counts.
 //!
 //! The way of a packet: kernel → `receive` (a thread of its own, one system call a packet) → books
-//! (`wire::rtp::Reception`, `lateness`) and, where a file is wanted, `reorder` → `output` (another
-//! thread). `control` speaks RTSP, `reports` RTCP, `course` conducts, `verdict` tells.
+//! (`wire::rtp::Reception`, `lateness`) and, where a file is wanted, `wire::reorder` → `output`
+//! (another thread). `control` speaks RTSP, `reports` RTCP, `course` conducts, `verdict` tells.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
 //! Does not do: decode, play more than one stream, RTP over TCP, TLS, proxies, cookies,
@@ -22,7 +22,6 @@ pub mod load;
 mod output;
 mod play;
 mod receive;
-mod reorder;
 mod reports;
 mod sockets;
 mod verdict;

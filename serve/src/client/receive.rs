@@ -20,12 +20,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use wire::reorder::Reorder;
 use wire::rtp::{Arrival, Header, Reception};
 use wire::sdp::CLOCK_RATE_HZ;
 
 use super::lateness::Lateness;
 use super::output::{Output, Written};
-use super::reorder::Reorder;
 use super::sockets::kernel_drops;
 use crate::error::Error;
 
@@ -365,7 +365,7 @@ impl Thread {
         books.misshapen += u64::from(!is_transport_stream(payload));
         if self.output.is_some() {
             let output = &mut self.output;
-            self.reorder.push(header.sequence, payload, |bytes| push(output, bytes));
+            self.reorder.push(header.sequence, payload, time, |bytes| push(output, bytes));
             books.is_output_broken = self.output.as_ref().is_some_and(Output::is_broken);
         }
     }
