@@ -4,7 +4,8 @@
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
 //! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
 //! finds where play can start, `lead` keeps the tables in force there, `content` hands each
-//! packet to those that want it, and `scan` drives all of them. `codecs` names the streams.
+//! packet to those that want it, and `scan` drives all of them. `codecs` names the streams;
+//! `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -14,6 +15,7 @@ mod clock;
 mod codecs;
 mod content;
 mod lead;
+mod monitor;
 mod psi;
 mod scan;
 mod sync;
@@ -23,6 +25,7 @@ pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use lead::Starts;
 pub(crate) use lead::{SETS_MAX, Start};
+pub use monitor::{Counts, Monitor};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 

@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Watches a transport stream while it arrives: continuity, sync bytes, and its clock against ours.
+//!
+//! Looks at the header of every packet and at the adaptation field of those that have one: about
+//! 3 ns a packet, no allocation, 8 KiB of counters a stream. What is counted:
+//!
+//! - continuity: the counter of each PID goes up by one with each packet that has payload, one
+//!   repetition of a packet is allowed, and a discontinuity_indicator excuses a jump (ISO/IEC
+//!   13818-1 §2.4.3.3, §2.4.3.5; Continuity_count_error of ETSI TR 101 290 §5.2.1, 1.4);
+//! - sync bytes that are none, and loss of synchronisation: two of them in a row, until five are
+//!   right again (TR 101 290, 1.1 and 1.2);
+//! - transport_error_indicator (2.1); nothing else is judged from such a packet;
+//! - the clock: how far a reference (PCR) is from when its arrival would have it, drift taken out
+//!   by a high-pass filter of 10 mHz. That is the overall jitter PCR_OJ of TR 101 290 §5.3.2 and
+//!   annex I, profile MGF1, of what arrived here: multiplexer, network and this host together. All
+//!   packets of a datagram arrive at one time, which adds up to six packet times.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.3; ETSI TR 101 290 V1.4.1 §5.2.1, §5.2.2, §5.3.2, annex I.
+//! Does not do: PCR_AC, the accuracy by position in the stream: it needs a multiplex of constant
+//! rate. Tables, their CRC and repetition.
+
+use std::time::Duration;
+
+use super::{Header, NULL_PID, PCR_MODULUS, PIDS, Packet, SYNC_BYTE};
+use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
+
+/// Watches one stream.
+#[derive(Debug)]
+pub struct Monitor {
+    /// For each PID the counter that was last and the flags below it.
+    counters: Box<[u8; PIDS]>,
+    clocks: [Clock; CLOCKS_MAX],
+    clocks_known: usize,
+    /// Packets in a row with a wrong sync byte, and with a right one after a loss.
+    bad_row: u32,
+    good_row: u32,
+    is_lost: bool,
+    counts: Counts,
+}
+
+/// What was found so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Packets of 188 bytes.
+    pub packets: u64,
+    /// Places where the continuity counter of a PID was not what it should have been.
+    pub continuity_errors: u64,
+    /// Packets whose first byte is not 0x47.
+    pub sync_byte_errors: u64,
+    /// Two and more of them in a row.
+    pub sync_losses: u64,
+    /// Packets that say of themselves that they are damaged.
+    pub transport_errors: u64,
+    /// Program clock references.
+    pub clock_references: u64,
+    /// References more than 100 ms after the one before, or before it, that no
+    /// discontinuity_indicator announced (TR 101 290, 2.3).
+    pub clock_discontinuities: u64,
+    /// The largest distance of a reference from when it should have come, in ticks of 27 MHz, once
+    /// the filter has settled.
+    pub jitter_ticks_max: u64,
+}
+
+/// The clock of one PID.
+#[derive(Debug, Clone, Copy, Default)]
+struct Clock {
+    pid: u16,
+    /// The last reference, and when it came.
+    last: Option<(u64, Duration)>,
+    /// Since the first reference of this time base: media time, in ticks.
+    ticks: u64,
+    /// When that was.
+    began: Duration,
+    /// Arrival less media time, filtered: 2¹⁶ths of ticks.
+    offset_16: i64,
+    /// Distances from that since the last look: smallest and largest.
+    low: i64,
+    high: i64,
+}
+
+impl Default for Monitor {
+    fn default() -> Monitor {
+        Monitor::new()
+    }
+}
+
+impl Monitor {
+    /// Nothing seen yet.
+    pub fn new() -> Monitor {
+        Monitor {
+            counters: vec![0; PIDS].into_boxed_slice().try_into().expect("as many as PIDs"),
+            clocks: [Clock::default(); CLOCKS_MAX],
+            clocks_known: 0,
+            bad_row: 0,
+            good_row: 0,
+            is_lost: false,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes whole packets that arrived together; `arrival` is on any steady clock. Bytes behind
+    /// the last whole packet are not looked at.
+    pub fn feed(&mut self, packets: &[u8], arrival: Duration) {
+        let (packets, _) = packets.as_chunks::<TS_PACKET_BYTES>();
+        self.counts.packets += packets.len() as u64;
+        for bytes in packets {
+            let header = Header::read(bytes);
+            if header.0 >> 24 != SYNC_BYTE {
+                self.lose_sync();
+                continue;
+            }
+            if self.bad_row > 0 {
+                self.find_sync();
+            }
+            if header.is_damaged() {
+                self.counts.transport_errors += 1;
+                continue;
+            }
+            let is_plain = header.0 & 0x30 == 0x10;
+            let packet = Packet { header, bytes };
+            let is_announced = !is_plain && self.adapt(&packet, arrival);
+            if header.has_payload() {
+                self.follow(&packet, is_announced);
+            }
+        }
+    }
+
+    /// What comes next is another stream, or comes after a gap: neither its counters nor its clock
+    /// go on from those before.
+    pub fn renew(&mut self) {
+        self.counters.fill(0);
+        self.clocks_known = 0;
+        self.bad_row = 0;
+        self.is_lost = false;
+    }
+
+    /// What was found so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Peak to peak of the distances of the references since the last call from when they should
+    /// have come, of the PID where it is most, in ticks of 27 MHz.
+    pub fn take_jitter_ticks(&mut self) -> u64 {
+        let clocks = self.clocks[..self.clocks_known].iter_mut();
+        let spread = clocks.map(|clock| {
+            let spread = clock.high.saturating_sub(clock.low).max(0).unsigned_abs();
+            (clock.low, clock.high) = NOTHING_SEEN;
+            spread
+        });
+        spread.max().unwrap_or(0)
+    }
+
+    fn lose_sync(&mut self) {
+        self.counts.sync_byte_errors += 1;
+        self.bad_row += 1;
+        self.good_row = 0;
+        if self.bad_row == SYNC_LOST_AFTER && !self.is_lost {
+            self.is_lost = true;
+            self.counts.sync_losses += 1;
+        }
+    }
+
+    fn find_sync(&mut self) {
+        self.good_row += 1;
+        if !self.is_lost || self.good_row >= SYNC_FOUND_AFTER {
+            (self.bad_row, self.good_row, self.is_lost) = (0, 0, false);
+        }
+    }
+
+    /// Looks at the adaptation field; whether it announces a discontinuity.
+    fn adapt(&mut self, packet: &Packet<'_>, arrival: Duration) -> bool {
+        let adaptation = packet.adaptation();
+        let pid = packet.header.pid();
+        if adaptation.discontinuity {
+            self.counters[usize::from(pid)] |= EXCUSED;
+        }
+        if let Some(pcr) = adaptation.pcr {
+            self.counts.clock_references += 1;
+            if let Some(clock) = self.clock(pid) {
+                let found = clock.take(pcr, arrival, adaptation.discontinuity);
+                self.counts.clock_discontinuities += u64::from(found.is_discontinuity);
+                let max = &mut self.counts.jitter_ticks_max;
+                *max = found.distance.map_or(*max, |distance| distance.max(*max));
+            }
+        }
+        adaptation.discontinuity
+    }
+
+    fn clock(&mut self, pid: u16) -> Option<&mut Clock> {
+        let known = self.clocks[..self.clocks_known].iter().position(|clock| clock.pid == pid);
+        let index = known.unwrap_or(self.clocks_known);
+        if index == self.clocks_known {
+            *self.clocks.get_mut(index)? =
+                Clock { pid, low: NOTHING_SEEN.0, high: NOTHING_SEEN.1, ..Clock::default() };
+            self.clocks_known += 1;
+        }
+        self.clocks.get_mut(index)
+    }
+
+    /// Compares the continuity counter of a packet with payload.
+    #[inline]
+    fn follow(&mut self, packet: &Packet<'_>, is_announced: bool) {
+        let header = packet.header;
+        if header.pid() == NULL_PID {
+            return;
+        }
+        let state = &mut self.counters[usize::from(header.pid())];
+        let (last, found) = (*state & COUNTER, header.continuity());
+        if *state & SEEN != 0 && found == (last + 1) & COUNTER {
+            *state = SEEN | found;
+            return;
+        }
+        let is_excused = *state & (SEEN | EXCUSED) != SEEN || is_announced;
+        if found == last && *state & (SEEN | REPEATED) == SEEN && !is_excused {
+            *state |= REPEATED;
+            return;
+        }
+        *state = SEEN | found;
+        self.counts.continuity_errors += u64::from(!is_excused);
+    }
+}
+
+/// What a reference showed.
+#[derive(Debug, Default)]
+struct Found {
+    is_discontinuity: bool,
+    /// Ticks from when it should have come; none while the filter settles.
+    distance: Option<u64>,
+}
+
+impl Clock {
+    fn take(&mut self, pcr: u64, arrival: Duration, is_announced: bool) -> Found {
+        let Some((last, came)) = self.last.replace((pcr, arrival)) else {
+            self.begin(arrival);
+            return Found::default();
+        };
+        let step = (pcr + PCR_MODULUS - last) % PCR_MODULUS;
+        let is_discontinuity = is_announced || step > PCR_STEP_TICKS_MAX;
+        if is_discontinuity {
+            // A jump of less than ten seconds forward is a gap in the stream: the clock goes on.
+            if is_announced || step > GAP_TICKS_MAX {
+                self.begin(arrival);
+                return Found { is_discontinuity: !is_announced, distance: None };
+            }
+        }
+        if self.ticks > TIME_BASE_TICKS_MAX {
+            self.begin(arrival);
+        }
+        self.ticks += step;
+        let passed = ticks(arrival.saturating_sub(self.began));
+        let difference = passed - self.ticks.cast_signed();
+        let dt = ticks(arrival.saturating_sub(came)).max(1);
+        // First order, so that it settles; at the start the mean of what came.
+        let constant = FILTER_TICKS.min(passed.max(1)).max(dt);
+        let above = (difference << 16) - self.offset_16;
+        self.offset_16 += (i128::from(above) * i128::from(dt) / i128::from(constant)) as i64;
+        let distance = difference - (self.offset_16 >> 16);
+        let is_settled = passed >= SETTLED_TICKS;
+        if is_settled {
+            (self.low, self.high) = (self.low.min(distance), self.high.max(distance));
+        }
+        let distance = is_settled.then_some(distance.unsigned_abs());
+        Found { is_discontinuity, distance }
+    }
+
+    fn begin(&mut self, arrival: Duration) {
+        (self.began, self.ticks, self.offset_16) = (arrival, 0, 0);
+    }
+}
+
+/// A time in ticks; at most 2⁴⁶, so that sixteen more bits fit behind.
+fn ticks(time: Duration) -> i64 {
+    let ticks = time.as_nanos() * u128::from(TICKS_PER_SECOND) / 1_000_000_000;
+    i64::try_from(ticks).unwrap_or(i64::MAX).min(1 << 46)
+}
+
+/// A week: then the mean is made anew, and sixteen more bits always fit behind.
+const TIME_BASE_TICKS_MAX: u64 = 7 * 86_400 * TICKS_PER_SECOND;
+
+const COUNTER: u8 = 0x0f;
+/// A packet with payload was seen.
+const SEEN: u8 = 0x10;
+/// The last packet was the repetition of the one before.
+const REPEATED: u8 = 0x20;
+/// A packet without payload has announced a discontinuity.
+const EXCUSED: u8 = 0x40;
+
+/// Programmes whose clocks are looked at.
+const CLOCKS_MAX: usize = 8;
+
+const NOTHING_SEEN: (i64, i64) = (i64::MAX, i64::MIN);
+
+/// TR 101 290, 1.1.
+const SYNC_LOST_AFTER: u32 = 2;
+const SYNC_FOUND_AFTER: u32 = 5;
+
+/// TR 101 290, 2.3: 100 ms.
+const PCR_STEP_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
+
+/// A step of more than this is a new time base.
+const GAP_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
+
+/// The time constant of a filter of 10 mHz: 1 / 2π·0.01 s.
+const FILTER_TICKS: i64 = (TICKS_PER_SECOND * 15_915 / 1000).cast_signed();
+
+/// For so long distances are not judged: there is no mean yet.
+const SETTLED_TICKS: i64 = TICKS_PER_SECOND.cast_signed();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PID: u16 = 0x101;
+
+    /// A packet with payload.
+    fn payload(pid: u16, continuity: u8) -> [u8; TS_PACKET_BYTES] {
+        let mut bytes = [0xff; TS_PACKET_BYTES];
+        bytes[..4].copy_from_slice(&[0x47, (pid >> 8) as u8, pid as u8, 0x10 | continuity & 15]);
+        bytes
+    }
+
+    /// A packet with an adaptation field, and payload or not.
+    fn adapted(continuity: u8, has_payload: bool, discontinuity: bool) -> [u8; TS_PACKET_BYTES] {
+        let mut bytes = payload(PID, continuity);
+        bytes[3] = if has_payload { 0x30 } else { 0x20 } | continuity & 15;
+        bytes[4] = if has_payload { 1 } else { 183 };
+        bytes[5] = u8::from(discontinuity) << 7;
+        bytes
+    }
+
+    fn reference(pcr: u64, discontinuity: bool) -> [u8; TS_PACKET_BYTES] {
+        let mut bytes = adapted(0, false, discontinuity);
+        bytes[5] |= 0x10;
+        let field = (pcr / 300) << 15 | 0x3f << 9 | (pcr % 300);
+        bytes[6..12].copy_from_slice(&field.to_be_bytes()[2..]);
+        bytes
+    }
+
+    fn errors(packets: &[[u8; TS_PACKET_BYTES]]) -> u64 {
+        let mut monitor = Monitor::new();
+        monitor.feed(packets.as_flattened(), Duration::ZERO);
+        assert_eq!(monitor.counts().packets, packets.len() as u64);
+        monitor.counts().continuity_errors
+    }
+
+    fn errors_of(counters: &[u8]) -> u64 {
+        let packets: Vec<_> = counters.iter().map(|&counter| payload(PID, counter)).collect();
+        errors(&packets)
+    }
+
+    #[test]
+    fn counters_go_up_by_one_and_wrap() {
+        let row: Vec<u8> = (0..40).collect();
+        assert_eq!(errors_of(&row), 0);
+        assert_eq!(errors_of(&[14, 15, 0, 1]), 0);
+        assert_eq!(errors_of(&[3, 5]), 1);
+        assert_eq!(errors_of(&[3, 5, 6, 9]), 2);
+    }
+
+    #[test]
+    fn a_packet_may_be_repeated_once() {
+        assert_eq!(errors_of(&[1, 1, 2, 2, 3]), 0);
+        assert_eq!(errors_of(&[1, 1, 1]), 1);
+    }
+
+    #[test]
+    fn pids_do_not_disturb_each_other_and_stuffing_counts_for_nothing() {
+        let packets = [(PID, 1), (5, 9), (NULL_PID, 3), (PID, 2), (NULL_PID, 3), (5, 10)];
+        assert_eq!(errors(&packets.map(|(pid, counter)| payload(pid, counter))), 0);
+    }
+
+    #[test]
+    fn a_packet_without_payload_does_not_count() {
+        let packets = [payload(PID, 4), adapted(4, false, false), payload(PID, 5)];
+        assert_eq!(errors(&packets), 0);
+        let packets = [payload(PID, 4), adapted(9, false, false), payload(PID, 5)];
+        assert_eq!(errors(&packets), 0);
+    }
+
+    #[test]
+    fn an_announced_discontinuity_is_excused_once() {
+        assert_eq!(errors(&[payload(PID, 4), adapted(9, true, true), payload(PID, 10)]), 0);
+        assert_eq!(errors(&[payload(PID, 4), adapted(4, false, true), payload(PID, 10)]), 0);
+        let twice = [payload(PID, 4), adapted(9, true, true), payload(PID, 12)];
+        assert_eq!(errors(&twice), 1);
+    }
+
+    #[test]
+    fn a_damaged_packet_is_counted_and_not_judged() {
+        let mut damaged = payload(PID, 9);
+        damaged[1] |= 0x80;
+        let mut monitor = Monitor::new();
+        let packets = [payload(PID, 1), damaged, payload(PID, 2)];
+        monitor.feed(packets.as_flattened(), Duration::ZERO);
+        let counts = monitor.counts();
+        assert_eq!((counts.transport_errors, counts.continuity_errors), (1, 0));
+    }
+
+    #[test]
+    fn sync_is_lost_after_two_and_found_after_five() {
+        let mut monitor = Monitor::new();
+        let mut feed = |row: &str| {
+            for (n, letter) in row.bytes().enumerate() {
+                let mut packet = payload(NULL_PID, n as u8);
+                packet[0] = if letter == b'x' { 0 } else { 0x47 };
+                monitor.feed(&packet, Duration::ZERO);
+            }
+            (monitor.counts().sync_byte_errors, monitor.counts().sync_losses)
+        };
+        assert_eq!(feed("..x.x.x"), (3, 0));
+        assert_eq!(feed(".xx"), (5, 1));
+        assert_eq!(feed("....xx"), (7, 1), "four are too few");
+        assert_eq!(feed(".....xxx"), (10, 2));
+        monitor.renew();
+        assert_eq!(monitor.counts().sync_losses, 2);
+    }
+
+    /// References every 40 ms for so long; each comes this much later than it should.
+    fn clock(seconds: u64, late: impl Fn(u64) -> Duration) -> Monitor {
+        let mut monitor = Monitor::new();
+        for n in 0..seconds * 25 {
+            let due = Duration::from_millis(n * 40);
+            let start = PCR_MODULUS - TICKS_PER_SECOND;
+            let pcr = (start + n * TICKS_PER_SECOND / 25) % PCR_MODULUS;
+            monitor.feed(&reference(pcr, false), due + late(n));
+        }
+        monitor
+    }
+
+    #[test]
+    fn a_steady_clock_has_no_jitter_across_its_wrap() {
+        let mut monitor = clock(20, |_| Duration::from_millis(3));
+        let counts = *monitor.counts();
+        assert_eq!((counts.clock_references, counts.clock_discontinuities), (500, 0));
+        assert!(counts.jitter_ticks_max <= 1, "{counts:?}");
+        assert!(monitor.take_jitter_ticks() <= 2);
+        assert_eq!(monitor.take_jitter_ticks(), 0, "nothing came since");
+    }
+
+    #[test]
+    fn a_clock_that_drifts_has_little_and_one_that_jumps_has_it_all() {
+        // 30 parts in a million for 100 s are 3 ms in all.
+        let drift = clock(100, |n| Duration::from_nanos(n * 40 * 30));
+        assert!(drift.counts().jitter_ticks_max < TICKS_PER_SECOND / 1000, "{drift:?}");
+        let jump = clock(20, |n| Duration::from_millis(if n % 50 == 49 { 10 } else { 0 }));
+        let ms = jump.counts().jitter_ticks_max * 1000 / TICKS_PER_SECOND;
+        assert!((8..=10).contains(&ms), "{ms}");
+    }
+
+    #[test]
+    fn jumps_of_the_clock_are_counted_unless_announced() {
+        let mut monitor = Monitor::new();
+        let mut at = 0;
+        let mut feed = |pcr, announced| {
+            at += 40;
+            monitor.feed(&reference(pcr, announced), Duration::from_millis(at));
+            monitor.counts().clock_discontinuities
+        };
+        let ms = |ms: u64| ms * TICKS_PER_SECOND / 1000;
+        assert_eq!(feed(ms(5000), false), 0);
+        assert_eq!(feed(ms(5100), false), 0);
+        assert_eq!(feed(ms(5201), false), 1, "too late");
+        assert_eq!(feed(ms(5200), false), 2, "backwards");
+        assert_eq!(feed(ms(90_000), true), 2);
+        assert_eq!(feed(ms(90_040), false), 2);
+    }
+}
