@@ -78,19 +78,19 @@ impl Reorder {
         self.next = Some(sequence);
     }
 
-    /// Takes a packet, and gives all to `sink` that is now in order. `now` is the time on any
-    /// steady clock.
+    /// Takes a packet, and gives all to `sink` that is now in order, each with the time it came.
+    /// `now` is the time on any steady clock.
     pub fn push(
         &mut self,
         sequence: u16,
         payload: &[u8],
         now: Duration,
-        mut sink: impl FnMut(&[u8]),
+        mut sink: impl FnMut(&[u8], Duration),
     ) -> Placed {
         let next = *self.next.get_or_insert(sequence);
         let distance = sequence.wrapping_sub(next).cast_signed();
         if distance == 0 && self.ahead.is_empty() {
-            sink(payload);
+            sink(payload, now);
             self.next = Some(next.wrapping_add(1));
             return Placed::Through;
         }
@@ -99,7 +99,7 @@ impl Reorder {
         };
         if index == 0 {
             // The hole at the front is filled: no need to keep it.
-            sink(payload);
+            sink(payload, now);
             self.ahead.pop_front();
             self.next = Some(next.wrapping_add(1));
             self.drain(&mut sink);
@@ -129,7 +129,7 @@ impl Reorder {
 
     /// Gives up the holes that have been waited for long enough; to be called now and then, since
     /// what comes after a hole may be the last for a while.
-    pub fn expire(&mut self, now: Duration, mut sink: impl FnMut(&[u8])) {
+    pub fn expire(&mut self, now: Duration, mut sink: impl FnMut(&[u8], Duration)) {
         let limit = self.limits.wait;
         while let Some(first) = self.ahead.iter().flatten().next()
             && now.saturating_sub(first.came) >= limit
@@ -140,7 +140,7 @@ impl Reorder {
 
     /// Gives all that is kept to `sink`; holes stay holes. The next packet is the first of a new
     /// order.
-    pub fn finish(&mut self, mut sink: impl FnMut(&[u8])) {
+    pub fn finish(&mut self, mut sink: impl FnMut(&[u8], Duration)) {
         while !self.ahead.is_empty() {
             self.give_up(&mut sink);
         }
@@ -163,19 +163,19 @@ impl Reorder {
     }
 
     /// Gives up the hole at the front; returns how many packets the window moved.
-    fn give_up(&mut self, sink: &mut impl FnMut(&[u8])) -> usize {
+    fn give_up(&mut self, sink: &mut impl FnMut(&[u8], Duration)) -> usize {
         self.missing += 1;
         self.ahead.pop_front();
         self.next = self.next.map(|next| next.wrapping_add(1));
         1 + self.drain(sink)
     }
 
-    fn drain(&mut self, sink: &mut impl FnMut(&[u8])) -> usize {
+    fn drain(&mut self, sink: &mut impl FnMut(&[u8], Duration)) -> usize {
         let mut moved = 0;
         while let Some(Some(_)) = self.ahead.front() {
             if let Some(Some(kept)) = self.ahead.pop_front() {
                 self.kept_bytes -= kept.payload.len();
-                sink(&kept.payload);
+                sink(&kept.payload, kept.came);
                 if self.spare.len() < SPARE_MAX && kept.payload.capacity() <= SPARE_BYTES_MAX {
                     self.spare.push(kept.payload);
                 }
@@ -205,7 +205,7 @@ mod tests {
     fn written_at(reorder: &mut Reorder, now: Duration, numbers: &[u16]) -> Vec<u16> {
         let mut out = Vec::new();
         for number in numbers {
-            reorder.push(*number, &number.to_be_bytes(), now, |bytes| {
+            reorder.push(*number, &number.to_be_bytes(), now, |bytes, _| {
                 out.push(u16::from_be_bytes([bytes[0], bytes[1]]));
             });
         }
@@ -214,7 +214,7 @@ mod tests {
 
     fn rest(reorder: &mut Reorder) -> Vec<u16> {
         let mut out = Vec::new();
-        reorder.finish(|bytes| out.push(u16::from_be_bytes([bytes[0], bytes[1]])));
+        reorder.finish(|bytes, _| out.push(u16::from_be_bytes([bytes[0], bytes[1]])));
         out
     }
 
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn each_packet_is_told_what_became_of_it() {
         let mut reorder = Reorder::default();
-        let mut push = |number: u16| reorder.push(number, &[0; 2], NOW, |_| {});
+        let mut push = |number: u16| reorder.push(number, &[0; 2], NOW, |_, _| {});
         let placed: Vec<_> = [5, 7, 7, 6, 6, 5, 8].map(&mut push).into();
         use Placed::{Behind, Kept, Through, Twice};
         assert_eq!(placed, [Through, Kept, Twice, Through, Behind, Behind, Through]);
@@ -267,7 +267,7 @@ mod tests {
         assert!(written_at(&mut reorder, at(50), &[5]).is_empty());
         let mut out = Vec::new();
         let mut expired = |ms| {
-            reorder.expire(at(ms), |bytes| out.push(bytes[1]));
+            reorder.expire(at(ms), |bytes, _| out.push(bytes[1]));
             out.clone()
         };
         assert!(expired(99).is_empty());
@@ -294,7 +294,7 @@ mod tests {
         let payload = vec![7; 65_000];
         let mut bytes = 0;
         for number in 1..=600 {
-            reorder.push(number, &payload, NOW, |written| bytes += written.len());
+            reorder.push(number, &payload, NOW, |written, _| bytes += written.len());
             assert!(reorder.kept_bytes() <= Limits::default().bytes);
         }
         assert_eq!((bytes, reorder.missing()), (600 * 65_000, 1));

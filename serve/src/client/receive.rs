@@ -267,7 +267,7 @@ impl Thread {
 
     fn close(&mut self) -> Result<Option<Written>, Error> {
         let Some(mut output) = self.output.take() else { return Ok(None) };
-        self.reorder.finish(|bytes| output.push(bytes));
+        self.reorder.finish(|bytes, _| output.push(bytes));
         output.finish().map(Some)
     }
 
@@ -352,7 +352,7 @@ impl Thread {
         }
         match kind {
             Arrival::Duplicate | Arrival::Stray | Arrival::Old => return,
-            Arrival::Restarted => self.reorder.finish(|bytes| push(&mut self.output, bytes)),
+            Arrival::Restarted => self.reorder.finish(|bytes, _| push(&mut self.output, bytes)),
             Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered => {}
         }
         if kind != Arrival::Reordered {
@@ -365,7 +365,7 @@ impl Thread {
         books.misshapen += u64::from(!is_transport_stream(payload));
         if self.output.is_some() {
             let output = &mut self.output;
-            self.reorder.push(header.sequence, payload, time, |bytes| push(output, bytes));
+            self.reorder.push(header.sequence, payload, time, |bytes, _| push(output, bytes));
             books.is_output_broken = self.output.as_ref().is_some_and(Output::is_broken);
         }
     }
