@@ -23,6 +23,7 @@ mod output;
 mod play;
 mod receive;
 mod reports;
+mod session;
 mod sockets;
 mod verdict;
 
@@ -35,6 +36,7 @@ use crate::error::Error;
 
 pub use download::{Download, Fetched, Target, download};
 pub use play::{Play, Progress, play};
+pub use session::{Granted, Session};
 pub use verdict::{Announced, End, LatenessMs, Missing, Recorded, Verdict};
 
 /// What a URL asks for.

@@ -28,6 +28,7 @@ use crate::access::{Denied, Folder};
 use crate::asset::{Asset, key};
 use crate::cache::Cache;
 
+pub(crate) use planning::identity;
 pub(crate) use watch::Watch;
 
 /// A file below the folder.

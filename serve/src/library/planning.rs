@@ -41,7 +41,7 @@ pub(super) fn plan(file: &File, bytes: u64, done: &AtomicU64) -> Result<Plan, No
 }
 
 /// Random, as RFC 3550 §5.1 asks for all three.
-fn identity() -> Identity {
+pub(crate) fn identity() -> Identity {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the kernel has random bits once it runs");
     let [a, b, c, d, e, f, g, h, i, j] = random;
