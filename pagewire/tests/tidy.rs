@@ -18,7 +18,8 @@ use std::process::Command;
 /// Each crate and the crates of ours that it may depend on, in any kind of dependency table. A
 /// crate that does not exist yet has its row already.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("pagewire", &["serve", "seal", "lab"]),
+    ("pagewire", &["serve", "receive", "seal", "lab"]),
+    ("receive", &["paths", "wire", "media", "serve"]),
     ("serve", &["paths", "wire", "media"]),
     ("lab", &["simd", "paths", "seal", "media", "wire"]),
     ("paths", &["simd"]),

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is on its way to the disk: blocks of whole packets, a bounded number of them.
+//!
+//! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
+//! and ends at both, so that a file is written in calls that never touch half a page. All streams
+//! share the blocks; when the disk is behind by all of them, what comes is dropped, whole packets,
+//! and counted. Blocks are used again, since fresh memory of this size costs a page fault a page.
+//!
+//! Does not do: wait for anything.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use media::TS_PACKET_BYTES;
+
+/// Whole packets and whole pages.
+pub(crate) const BLOCK_BYTES: usize = 1024 * TS_PACKET_BYTES;
+
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096));
+
+/// The blocks of a recording.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    blocks_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    free: Vec<Vec<u8>>,
+    /// Taken and not given back.
+    out: usize,
+}
+
+impl Pool {
+    /// As many blocks as fit, four at least.
+    pub(crate) fn new(bytes_max: usize) -> Pool {
+        Pool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
+    }
+
+    /// An empty block; none when all are on their way.
+    fn take(&self) -> Option<Vec<u8>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.out == self.blocks_max {
+            return None;
+        }
+        state.out += 1;
+        Some(state.free.pop().unwrap_or_else(|| Vec::with_capacity(BLOCK_BYTES)))
+    }
+
+    /// Gives a block back.
+    pub(crate) fn give(&self, mut block: Vec<u8>) {
+        block.clear();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.out -= 1;
+        state.free.push(block);
+    }
+
+    /// Whether the disk is behind by half of all blocks.
+    fn is_pressed(&self) -> bool {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.out > self.blocks_max / 2
+    }
+}
+
+/// What the writer is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Append to the stream's file.
+    Write { stream: usize, block: Vec<u8> },
+    /// What comes next goes into another file.
+    Rotate { stream: usize },
+    /// Nothing comes any more.
+    End { stream: usize },
+}
+
+/// When a file is ended and another begun.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// At so many bytes, whole packets.
+    pub bytes: Option<u64>,
+    /// After so long.
+    pub time: Option<std::time::Duration>,
+}
+
+/// The end of one stream at the receiving thread: gathers packets in blocks.
+#[derive(Debug)]
+pub(crate) struct Output {
+    stream: usize,
+    pool: Arc<Pool>,
+    orders: Sender<Order>,
+    rotation: Rotation,
+    block: Option<Vec<u8>>,
+    /// Bytes handed over for the file that is being written.
+    file_bytes: u64,
+    /// When it got its first byte, and the block its.
+    file_began: Option<std::time::Duration>,
+    block_began: std::time::Duration,
+    dropped_packets: u64,
+}
+
+impl Output {
+    pub(crate) fn new(
+        stream: usize,
+        pool: Arc<Pool>,
+        orders: Sender<Order>,
+        rotation: Rotation,
+    ) -> Output {
+        Output {
+            stream,
+            pool,
+            orders,
+            rotation,
+            block: None,
+            file_bytes: 0,
+            file_began: None,
+            block_began: std::time::Duration::ZERO,
+            dropped_packets: 0,
+        }
+    }
+
+    /// Takes whole packets. Never waits.
+    pub(crate) fn push(&mut self, mut packets: &[u8], now: std::time::Duration) {
+        while !packets.is_empty() {
+            self.rotate_if_due(now);
+            let room = self.room();
+            if self.block.is_none() {
+                self.block = self.pool.take();
+                self.block_began = now;
+                self.file_began.get_or_insert(now);
+            }
+            let Some(block) = &mut self.block else {
+                self.dropped_packets += (packets.len() / TS_PACKET_BYTES) as u64;
+                return;
+            };
+            let (fits, rest) = packets.split_at(packets.len().min(room));
+            block.extend_from_slice(fits);
+            packets = rest;
+            if fits.len() == room {
+                self.hand_over();
+            }
+        }
+    }
+
+    /// Hands over what has waited for [`FLUSH_AFTER`], so that a slow stream is on the disk too,
+    /// and goes on to the next file when that is due.
+    pub(crate) fn tick(&mut self, now: std::time::Duration) {
+        let waited = now.saturating_sub(self.block_began);
+        if self.block.is_some() && waited >= FLUSH_AFTER && !self.pool.is_pressed() {
+            self.hand_over();
+        }
+        self.rotate_if_due(now);
+    }
+
+    /// Hands over the rest.
+    pub(crate) fn end(&mut self) {
+        self.hand_over();
+        // A writer that is gone has said why.
+        let _ = self.orders.send(Order::End { stream: self.stream });
+    }
+
+    /// Packets that found no block free.
+    pub(crate) fn dropped_packets(&self) -> u64 {
+        self.dropped_packets
+    }
+
+    fn pending(&self) -> u64 {
+        self.block.as_ref().map_or(0, |block| block.len() as u64)
+    }
+
+    /// Bytes up to where the block has to end: at the block's boundary in the file, so that all
+    /// others are whole pages, or with the file.
+    fn room(&self) -> usize {
+        let at = self.file_bytes + self.pending();
+        let room = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
+        let left = self.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
+        room.min(left) as usize
+    }
+
+    fn bytes_max(&self) -> Option<u64> {
+        let packet = TS_PACKET_BYTES as u64;
+        self.rotation.bytes.map(|bytes| (bytes / packet).max(1) * packet)
+    }
+
+    fn rotate_if_due(&mut self, now: std::time::Duration) {
+        let bytes = self.file_bytes + self.pending();
+        let is_full = self.bytes_max().is_some_and(|max| bytes >= max);
+        let age = self.file_began.map(|began| now.saturating_sub(began));
+        let is_old = age.zip(self.rotation.time).is_some_and(|(age, limit)| age >= limit);
+        if bytes == 0 || !(is_full || is_old) {
+            return;
+        }
+        self.hand_over();
+        let _ = self.orders.send(Order::Rotate { stream: self.stream });
+        (self.file_bytes, self.file_began) = (0, None);
+    }
+
+    fn hand_over(&mut self) {
+        let Some(block) = self.block.take() else { return };
+        let bytes = block.len() as u64;
+        if bytes == 0 {
+            return self.pool.give(block);
+        }
+        match self.orders.send(Order::Write { stream: self.stream, block }) {
+            Ok(()) => self.file_bytes += bytes,
+            // The writer is gone only when it has panicked.
+            Err(_) => self.dropped_packets += bytes / TS_PACKET_BYTES as u64,
+        }
+    }
+}
+
+/// What is on the disk is at most so much older than what has come.
+const FLUSH_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+    use std::time::Duration;
+
+    use super::*;
+
+    const PACKET: [u8; TS_PACKET_BYTES] = [0x47; TS_PACKET_BYTES];
+
+    fn output(blocks: usize, rotation: Rotation) -> (Output, Arc<Pool>, Receiver<Order>) {
+        let (orders, inbox) = channel();
+        let pool = Arc::new(Pool::new(blocks * BLOCK_BYTES));
+        (Output::new(7, pool.clone(), orders, rotation), pool, inbox)
+    }
+
+    /// Sizes of what was handed over; `0` is a rotation.
+    fn sizes(pool: &Pool, inbox: &Receiver<Order>) -> Vec<usize> {
+        let size = |order| match order {
+            Order::Write { block, .. } => {
+                let bytes = block.len();
+                pool.give(block);
+                bytes
+            }
+            Order::Rotate { .. } => 0,
+            Order::End { .. } => usize::MAX,
+        };
+        inbox.try_iter().map(size).collect()
+    }
+
+    #[test]
+    fn blocks_end_at_their_boundary_also_after_one_that_was_not_full() {
+        let (mut output, pool, inbox) = output(8, Rotation::default());
+        let at = Duration::from_secs;
+        output.push(&PACKET.repeat(7), at(1));
+        output.tick(at(1));
+        assert!(sizes(&pool, &inbox).is_empty());
+        output.tick(at(2));
+        assert_eq!(sizes(&pool, &inbox), [7 * 188]);
+        for _ in 0..292 {
+            output.push(&PACKET.repeat(7), at(2));
+        }
+        assert_eq!(sizes(&pool, &inbox), [BLOCK_BYTES - 7 * 188, BLOCK_BYTES]);
+        output.end();
+        assert_eq!(sizes(&pool, &inbox), [(293 * 7 - 2048) * 188, usize::MAX]);
+    }
+
+    #[test]
+    fn files_end_at_the_packet_that_fits_or_when_they_are_old() {
+        let rotation = Rotation { bytes: Some(1000), time: Some(Duration::from_secs(10)) };
+        let (mut output, pool, inbox) = output(8, rotation);
+        output.push(&PACKET.repeat(7), Duration::from_secs(1));
+        assert_eq!(sizes(&pool, &inbox), [5 * 188, 0]);
+        output.tick(Duration::from_secs(11));
+        assert_eq!(sizes(&pool, &inbox), [2 * 188, 0]);
+        output.tick(Duration::from_secs(50));
+        assert!(sizes(&pool, &inbox).is_empty(), "there is no file to end");
+    }
+
+    #[test]
+    fn when_all_blocks_are_out_whole_packets_are_dropped_and_counted() {
+        let (mut output, pool, inbox) = output(4, Rotation::default());
+        let now = Duration::ZERO;
+        for _ in 0..4 * 1024 + 10 {
+            output.push(&PACKET, now);
+        }
+        assert_eq!(output.dropped_packets(), 10);
+        assert_eq!(sizes(&pool, &inbox), [BLOCK_BYTES; 4]);
+        output.push(&PACKET, now);
+        output.end();
+        assert_eq!((output.dropped_packets(), sizes(&pool, &inbox)[0]), (10, 188));
+    }
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names of the files that are written, from a pattern.
+//!
+//! `{stream}` is the source's label, `{index}` its place on the command line, `{number}` counts a
+//! stream's files, `{time}` is when the file was begun, in UTC (`20261121T133923Z`), so that names
+//! sort by time. A name that is taken gets `-2`, `-3` and so on before its extension: a recording
+//! is never written over. What is no regular file (a pipe, a device) is written to as it is.
+//!
+//! Sources: ISO 8601 (basic format); open(2) O_EXCL.
+//! Does not do: make folders.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::Error;
+
+/// The names of one stream's files.
+#[derive(Debug, Clone)]
+pub(crate) struct Names {
+    pattern: String,
+    label: String,
+    index: usize,
+    number: u64,
+}
+
+/// A file that was made for a recording.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) file: File,
+    /// Absolute and without symbolic links, where it is a regular file.
+    pub(crate) path: PathBuf,
+    /// Whether it is a regular file, which can be cut, synced and indexed.
+    pub(crate) is_regular: bool,
+}
+
+impl Names {
+    pub(crate) fn new(pattern: &str, label: &str, index: usize) -> Names {
+        Names { pattern: pattern.to_owned(), label: label.to_owned(), index, number: 0 }
+    }
+
+    /// Makes the next file.
+    pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<Made> {
+        self.number += 1;
+        let wanted = PathBuf::from(self.name(now));
+        if let Ok(found) = std::fs::metadata(&wanted)
+            && (found.file_type().is_fifo() || found.file_type().is_char_device())
+        {
+            let file = OpenOptions::new().write(true).open(&wanted)?;
+            return Ok(Made { file, path: wanted, is_regular: false });
+        }
+        for attempt in 1..=ATTEMPTS_MAX {
+            let path = alternative(&wanted, attempt);
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    let path = path.canonicalize()?;
+                    return Ok(Made { file, path, is_regular: true });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn name(&self, now: SystemTime) -> String {
+        self.pattern
+            .replace("{index}", &self.index.to_string())
+            .replace("{number}", &format!("{:06}", self.number))
+            .replace("{time}", &utc(now))
+            .replace("{stream}", &self.label)
+    }
+}
+
+/// Refuses a pattern that names no file or knows a word that is none of ours.
+pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
+    let wrong = |cure: &str| {
+        let (found, cure) = (pattern.to_owned(), cure.to_owned());
+        Err(Error::Option { option: "--output", found, cure })
+    };
+    let rest = WORDS.iter().fold(pattern.to_owned(), |rest, word| rest.replace(word, ""));
+    if rest.contains(['{', '}']) {
+        return wrong("between braces write stream, index, number or time");
+    }
+    if pattern.is_empty() || pattern.ends_with('/') || Path::new(pattern).is_dir() {
+        return wrong("write a file's name, such as FOLDER/{stream}-{time}.ts");
+    }
+    if streams > 1 && !["{stream}", "{index}"].iter().any(|word| pattern.contains(word)) {
+        return wrong("with several streams write {stream} or {index} somewhere in it");
+    }
+    let folder = Path::new(pattern).parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if folder.to_string_lossy().contains('{') => {
+            wrong("write the words in braces into the file's name, not the folder's")
+        }
+        Some(folder) if !folder.is_dir() => wrong("name a folder that exists"),
+        _ => Ok(()),
+    }
+}
+
+/// The name with a number before its extension, from the second attempt on.
+fn alternative(path: &Path, attempt: u32) -> PathBuf {
+    if attempt == 1 {
+        return path.to_owned();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let extension = path.extension().map(|e| format!(".{}", e.to_string_lossy()));
+    path.with_file_name(format!("{stem}-{attempt}{}", extension.unwrap_or_default()))
+}
+
+/// A time as `YYYYMMDDTHHMMSSZ`; the civil calendar from the days since 1970.
+fn utc(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    // Years that begin in March, so that the leap day is the last: eras of 400 of them.
+    let since_0000_03 = days + 719_468;
+    let (era, day) = (since_0000_03 / 146_097, since_0000_03 % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, late) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let year = era * 400 + year + late;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z")
+}
+
+const WORDS: &[&str] = &["{stream}", "{index}", "{number}", "{time}"];
+const ATTEMPTS_MAX: u32 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "19700101T000000Z");
+        assert_eq!(at(951_782_399), "20000228T235959Z");
+        assert_eq!(at(951_782_400), "20000229T000000Z");
+        assert_eq!(at(1_709_164_800), "20240229T000000Z");
+        assert_eq!(at(1_767_225_599), "20251231T235959Z");
+        assert_eq!(at(4_107_542_400), "21000301T000000Z");
+    }
+
+    #[test]
+    fn a_name_that_is_taken_gets_a_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let pattern = folder.path().join("{stream}.{number}.ts");
+        let mut names = Names::new(pattern.to_str().unwrap(), "a", 0);
+        let mut again = names.clone();
+        let name = |made: Made| made.path.file_name().unwrap().to_string_lossy().into_owned();
+        let now = SystemTime::now();
+        assert_eq!(name(names.make(now).unwrap()), "a.000001.ts");
+        assert_eq!(name(names.make(now).unwrap()), "a.000002.ts");
+        assert_eq!(name(again.make(now).unwrap()), "a.000001-2.ts");
+    }
+
+    #[test]
+    fn patterns_that_cannot_be_are_refused_with_a_cure() {
+        let cure = |pattern: &str, streams| check(pattern, streams).unwrap_err().to_string();
+        assert!(check("{stream}-{time}.ts", 2).is_ok() && check("a.ts", 1).is_ok());
+        assert!(cure("a.ts", 2).contains("{stream} or {index}"));
+        assert!(cure("{name}.ts", 1).contains("between braces"));
+        assert!(cure("nowhere/a.ts", 1).contains("a folder that exists"));
+        assert!(cure("{stream}/a.ts", 1).contains("not the folder's"));
+        assert!(cure("", 1).contains("a file's name") && cure(".", 1).contains("a file's name"));
+    }
+}

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A receiving thread: takes what came for its streams and hands it to them.
+//!
+//! It does not wake for each packet. After a burst it sleeps for [`PACE`] while the kernel gathers
+//! (the sockets have room for seconds), so that each call brings many datagrams and whole
+//! super-packets; times of arrival are the kernel's, where the path knows them. A path that
+//! complains (an interface is gone, say) is counted, told at most once a minute, and asked again;
+//! ports on an interface that went away are taken in again when it is back.
+//!
+//! Sources: `paths::ReceivePath`.
+//! Does not do: look into datagrams ([`crate::stream`]), write.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use paths::{Arrival, Port, ReceivePath, Taken};
+
+use crate::stream::Stream;
+
+/// Streams by key; each is locked for a burst by its receiving thread, and now and then by those
+/// who report and show.
+pub(crate) type Streams = Arc<[Mutex<Stream>]>;
+
+/// The figures that a panicking thread left are as good as any.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread is told.
+pub(crate) enum Order {
+    /// Take in for this port; the address it got goes back.
+    Add {
+        key: u32,
+        port: Port,
+        done: Sender<Result<Option<SocketAddr>, String>>,
+    },
+    /// No longer.
+    Remove {
+        key: u32,
+    },
+    Stop,
+}
+
+/// What a thread has to tell of its path.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Told {
+    pub(crate) taken: Taken,
+    /// Refusals of the path, and the last of them.
+    pub(crate) errors: u64,
+    pub(crate) last_error: Option<String>,
+    /// Drops of the kernel, by key.
+    pub(crate) dropped: Vec<u64>,
+}
+
+/// The thread's own.
+pub(crate) struct Thread {
+    pub(crate) path: Box<dyn ReceivePath>,
+    pub(crate) streams: Streams,
+    pub(crate) ports: Vec<Held>,
+    pub(crate) inbox: Receiver<Order>,
+    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) clock: Clock,
+}
+
+/// A port of the path.
+pub(crate) struct Held {
+    pub(crate) key: u32,
+    pub(crate) port: Port,
+    /// The kernel's number of its interface; none while that is gone.
+    interface: Option<u32>,
+    is_in: bool,
+    /// Dropped before the port was taken in again.
+    dropped_before: u64,
+}
+
+impl Held {
+    pub(crate) fn new(key: u32, port: Port) -> Held {
+        let interface = port.interface.as_deref().and_then(interface_number);
+        Held { key, port, interface, is_in: true, dropped_before: 0 }
+    }
+}
+
+/// Time since the recording began, for arrivals that the kernel has stamped and for others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    began: Instant,
+    began_system: SystemTime,
+}
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock { began: Instant::now(), began_system: SystemTime::now() }
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// When an arrival came. A stamp that is not of the last second is of a clock that was set.
+    fn of(&self, arrival: &Arrival<'_>, now: Duration) -> Duration {
+        let stamp = arrival.time.and_then(|time| time.duration_since(self.began_system).ok());
+        stamp.filter(|at| *at <= now && now - *at < STAMP_AGE_MAX).unwrap_or(now)
+    }
+}
+
+impl Thread {
+    /// Receives until told to stop, takes what is still there, and ends the streams.
+    pub(crate) fn run(mut self) {
+        let mut tick_at = Instant::now();
+        let mut look_at = tick_at;
+        let mut complained: Option<Instant> = None;
+        loop {
+            if !self.obey() {
+                break;
+            }
+            match self.receive(WAIT) {
+                Ok(count) if count < PLENTY => {
+                    if count > 0 {
+                        std::thread::sleep(PACE);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let is_news = complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY);
+                    if is_news {
+                        tracing::warn!("{error}; still trying");
+                        complained = Some(Instant::now());
+                    }
+                    let mut told = lock(&self.told);
+                    told.errors += 1;
+                    told.last_error = Some(error.to_string());
+                    drop(told);
+                    std::thread::sleep(PAUSE_AFTER_ERROR);
+                }
+            }
+            let now = Instant::now();
+            if now >= tick_at {
+                tick_at = now + TICK_EVERY;
+                self.tick();
+            }
+            if now >= look_at {
+                look_at = now + LOOK_EVERY;
+                self.look();
+            }
+        }
+        // What is in the sockets has come; a sender that goes on is not listened to for ever.
+        for _ in 0..LAST_CALLS_MAX {
+            if !matches!(self.receive(Duration::ZERO), Ok(1..)) {
+                break;
+            }
+        }
+        for held in &self.ports {
+            lock(&self.streams[held.key as usize]).end();
+        }
+        self.look();
+    }
+
+    /// Does what it is told; false when that is to stop.
+    fn obey(&mut self) -> bool {
+        loop {
+            match self.inbox.try_recv() {
+                Ok(Order::Add { key, port, done }) => {
+                    let dropped_before = self.let_go(key);
+                    let added = self.path.add(&port, key).map_err(|error| error.to_string());
+                    let address = added.map(|()| self.path.address(key));
+                    if address.is_ok() {
+                        self.ports.retain(|held| held.key != key);
+                        self.ports.push(Held { dropped_before, ..Held::new(key, port) });
+                    }
+                    // Whoever asked may have been stopped meanwhile.
+                    let _ = done.send(address);
+                }
+                Ok(Order::Remove { key }) => {
+                    // The stream stays: its session may begin again.
+                    self.let_go(key);
+                }
+                Err(TryRecvError::Empty) => return true,
+                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
+            }
+        }
+    }
+
+    /// Takes in for a port no longer; what had been dropped there by then.
+    fn let_go(&mut self, key: u32) -> u64 {
+        let dropped = self.path.dropped(key);
+        self.path.remove(key);
+        let held = self.ports.iter_mut().find(|held| held.key == key);
+        held.map_or(0, |held| {
+            held.dropped_before += dropped;
+            // Not to be taken in again by itself.
+            held.port.interface = None;
+            held.dropped_before
+        })
+    }
+
+    fn receive(&mut self, wait: Duration) -> Result<usize, paths::Error> {
+        let (streams, clock) = (&self.streams, &self.clock);
+        self.path.receive(wait, &mut |arrivals| {
+            let now = clock.now();
+            for of_port in arrivals.chunk_by(|a, b| a.key == b.key) {
+                let Some(stream) = streams.get(of_port[0].key as usize) else { continue };
+                let mut stream = lock(stream);
+                for arrival in of_port {
+                    let came = clock.of(arrival, now);
+                    for datagram in arrival.datagrams() {
+                        stream.take(datagram, arrival.source, came);
+                    }
+                }
+            }
+        })
+    }
+
+    fn tick(&self) {
+        let now = self.clock.now();
+        for held in &self.ports {
+            lock(&self.streams[held.key as usize]).tick(now);
+        }
+    }
+
+    /// Asks the kernel what it dropped, and looks whether interfaces are there.
+    fn look(&mut self) {
+        for held in &mut self.ports {
+            if let Some(name) = &held.port.interface {
+                let found = interface_number(name);
+                if found != held.interface || !held.is_in {
+                    held.interface = found;
+                    held.dropped_before += self.path.dropped(held.key);
+                    self.path.remove(held.key);
+                    held.is_in = found.is_some() && self.path.add(&held.port, held.key).is_ok();
+                }
+            }
+        }
+        let mut told = lock(&self.told);
+        told.taken = self.path.taken();
+        for held in &self.ports {
+            let key = held.key as usize;
+            if told.dropped.len() <= key {
+                told.dropped.resize(key + 1, 0);
+            }
+            told.dropped[key] = held.dropped_before + self.path.dropped(held.key);
+        }
+    }
+}
+
+/// The kernel's number of an interface, in the network namespace of this process.
+pub(crate) fn interface_number(name: &str) -> Option<u32> {
+    use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+    let any = socket(AddressFamily::INET, SocketType::DGRAM, None).ok()?;
+    netdevice::name_to_index(&any, name).ok()
+}
+
+/// Long enough for many packets of each stream, short against what sockets have room for.
+const PACE: Duration = Duration::from_millis(4);
+/// So many came at once that more may have come meanwhile.
+const PLENTY: usize = 4096;
+/// Orders are obeyed after so long at most when nothing comes.
+const WAIT: Duration = Duration::from_millis(20);
+const TICK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+const LAST_CALLS_MAX: u32 = 64;
+const STAMP_AGE_MAX: Duration = Duration::from_secs(1);

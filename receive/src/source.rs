@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Where a stream comes from, as it is written on the command line.
+//!
+//! `udp://[SENDER@]ADDRESS:PORT[?interface=NAME&sender=ADDRESS,…&buffer=BYTES]`: a group's address
+//! is joined, any other is one of this host's own (`0.0.0.0` or `[::]`: all of them). With senders
+//! a group is joined for those alone (source-specific multicast, RFC 4607), and what others send is
+//! not recorded. `rtp://` says the same: RTP and bare transport streams are told apart packet by
+//! packet. `rtsp://HOST[:PORT]/PATH` asks a server.
+//!
+//! Sources: RFC 3986 §3, RFC 4607 §1.
+//! Does not do: resolve names in `udp://`; a stream is received at an address.
+
+use std::net::{IpAddr, SocketAddr};
+
+use paths::Port;
+
+use crate::error::Error;
+
+/// Where a stream comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// What is sent to a port.
+    Udp(Port),
+    /// What a server is asked for.
+    Rtsp(String),
+}
+
+impl Source {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// Caller: what is wrong with it, and what to write.
+    pub fn parse(url: &str) -> Result<Source, Error> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        match scheme.to_ascii_lowercase().as_str() {
+            "rtsp" => Ok(Source::Rtsp(url.to_owned())),
+            "udp" | "rtp" => udp(rest).map(Source::Udp).map_err(|cure| wrong(url, cure)),
+            _ => Err(wrong(url, "write udp://ADDRESS:PORT or rtsp://HOST/PATH")),
+        }
+    }
+
+    /// A name for it that can be part of a file's.
+    pub fn label(&self) -> String {
+        let text = match self {
+            Source::Udp(port) => port.address.to_string(),
+            Source::Rtsp(url) => url.split_once("://").map_or("", |(_, rest)| rest).to_owned(),
+        };
+        let path = text.split(['?', '#']).next().unwrap_or_default();
+        // A password is none of a file's business.
+        let path = path.rsplit_once('@').map_or(path, |(_, path)| path);
+        let fit = |c: char| if c.is_alphanumeric() || ".-_".contains(c) { c } else { '-' };
+        let label: String = path.chars().map(fit).take(LABEL_CHARS_MAX).collect();
+        // Not hidden, and not a name that means a folder.
+        label.trim_matches(['-', '.']).to_owned()
+    }
+}
+
+fn udp(rest: &str) -> Result<Port, &'static str> {
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (senders, address) = place.rsplit_once('@').unwrap_or(("", place));
+    let address: SocketAddr = address
+        .trim_end_matches('/')
+        .parse()
+        .map_err(|_| "write an address and a port, such as udp://239.1.1.1:5004")?;
+    let mut port =
+        Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
+    add_senders(&mut port, senders)?;
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        let (name, value) = option.split_once('=').unwrap_or((option, ""));
+        let value = percent_encoding::percent_decode_str(value).decode_utf8();
+        let value = value.map_err(|_| "write options in UTF-8")?;
+        match name {
+            "interface" if !value.is_empty() => port.interface = Some(value.into_owned()),
+            "sender" => add_senders(&mut port, &value)?,
+            "buffer" => {
+                port.buffer_bytes = value.parse().map_err(|_| "write buffer=BYTES as a number")?;
+            }
+            _ => return Err("write interface=NAME, sender=ADDRESS or buffer=BYTES behind the ?"),
+        }
+    }
+    Ok(port)
+}
+
+fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
+    for sender in senders.split(',').filter(|sender| !sender.is_empty()) {
+        let sender: IpAddr = sender
+            .trim_matches(['[', ']'])
+            .parse()
+            .map_err(|_| "write the sender as an address, such as udp://10.0.0.7@232.1.1.1:5004")?;
+        if sender.is_ipv4() != port.address.is_ipv4() {
+            return Err("write a sender of the same family as the address");
+        }
+        port.sources.push(sender);
+    }
+    Ok(())
+}
+
+fn wrong(url: &str, cure: &str) -> Error {
+    let found: String = url.chars().filter(|c| !c.is_control()).take(URL_CHARS_SHOWN).collect();
+    Error::Option { option: "URL", found, cure: cure.to_owned() }
+}
+
+/// Three seconds of 20 Mb/s, as the kernel counts (its own overhead included).
+pub(crate) const BUFFER_BYTES: u32 = 8 << 20;
+const LABEL_CHARS_MAX: usize = 100;
+const URL_CHARS_SHOWN: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn port(url: &str) -> Port {
+        match Source::parse(url).unwrap() {
+            Source::Udp(port) => port,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn groups_senders_and_interfaces_are_read() {
+        let plain = port("udp://239.1.1.1:5004");
+        assert_eq!(plain.address, "239.1.1.1:5004".parse().unwrap());
+        assert!(plain.sources.is_empty() && plain.interface.is_none());
+        assert_eq!(port("UDP://@239.1.1.1:5004"), plain);
+        assert_eq!(port("rtp://239.1.1.1:5004/"), plain);
+        let specific = port("udp://10.0.0.7@232.1.1.1:5004?interface=eth0&buffer=1000000");
+        assert_eq!(specific.sources, ["10.0.0.7".parse::<IpAddr>().unwrap()]);
+        assert_eq!(specific.interface.as_deref(), Some("eth0"));
+        assert_eq!(specific.buffer_bytes, 1_000_000);
+        assert_eq!(port("udp://232.1.1.1:5004?sender=10.0.0.7,10.0.0.8").sources.len(), 2);
+        let six = port("udp://[fd00::7]@[ff3e::1]:5004");
+        assert_eq!(six.address, "[ff3e::1]:5004".parse().unwrap());
+        assert_eq!(six.sources, ["fd00::7".parse::<IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_what_to_write() {
+        for (url, cure) in [
+            ("http://h/a.ts", "write udp://ADDRESS:PORT or rtsp://HOST/PATH"),
+            ("239.1.1.1:5004", "write udp://ADDRESS:PORT"),
+            ("udp://239.1.1.1", "write an address and a port"),
+            ("udp://host:5004", "write an address and a port"),
+            ("udp://me@239.1.1.1:5004", "write the sender as an address"),
+            ("udp://fd00::7@239.1.1.1:5004", "of the same family"),
+            ("udp://239.1.1.1:5004?ttl=3", "write interface=NAME"),
+            ("udp://239.1.1.1:5004?buffer=big", "as a number"),
+        ] {
+            let error = Source::parse(url).unwrap_err();
+            assert!(error.is_caller());
+            let said = error.to_string();
+            assert!(said.starts_with(&format!("URL: {url}; ")) && said.contains(cure), "{said}");
+        }
+    }
+
+    #[test]
+    fn labels_are_fit_for_file_names() {
+        let label = |url: &str| Source::parse(url).unwrap().label();
+        assert_eq!(label("udp://10.0.0.7@232.1.1.1:5004"), "232.1.1.1-5004");
+        assert_eq!(label("udp://[ff3e::1]:5004"), "ff3e--1--5004");
+        assert_eq!(label("rtsp://me:secret@h:8554/a/b.ts?x=../.."), "h-8554-a-b.ts");
+        assert_eq!(label("rtsp://../../etc"), "etc");
+    }
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The thread that writes: blocks of all streams into their files.
+//!
+//! The receiving thread must never wait for a disk; this one does nothing else. What it has written
+//! is also fed to the stream's scanner while it is in the cache, so that a file's plan is ready
+//! when the file is, and the server need not read it again. A disk that is full ends a stream: the
+//! file is cut to the last whole packet, closed and planned, and what comes after is dropped and
+//! counted. One write call a block; copies a byte once more, into the page cache.
+//!
+//! Syncing and planning, which may take seconds, is done by another thread ([`crate::closer`]).
+//!
+//! When the program is killed, Linux ends a write between two pages (`generic_perform_write`): a
+//! file then has all blocks before and may have a part of the last, whose torn packet at the end is
+//! no packet to any reader.
+//!
+//! Sources: write(2), ftruncate(2).
+//! Does not do: O_DIRECT; who plays a file while it grows reads it from the page cache.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use media::{Scanner, TS_PACKET_BYTES};
+
+use crate::block::{Order, Pool};
+use crate::closer::Close;
+use crate::names::{Made, Names};
+
+/// When bytes are made to be on the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Sync {
+    /// When the kernel sees fit.
+    #[default]
+    Never,
+    /// When a file is complete.
+    Rotate,
+    /// Then, and so often while it grows.
+    Every(Duration),
+}
+
+/// What became of a stream's bytes; read by those who show it.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) files: AtomicU64,
+    /// Packets that came after writing had failed.
+    pub(crate) dropped_packets: AtomicU64,
+    pub(crate) has_failed: AtomicBool,
+    /// The file being written, or the last one.
+    pub(crate) path: Mutex<Option<PathBuf>>,
+    /// Why there is none any more.
+    pub(crate) failure: Mutex<Option<String>>,
+}
+
+/// One stream, to the writer.
+pub(crate) struct Lane {
+    names: Names,
+    open: Option<Open>,
+    written: Arc<Written>,
+}
+
+struct Open {
+    file: Arc<File>,
+    path: PathBuf,
+    is_regular: bool,
+    scanner: Scanner,
+    bytes: u64,
+    synced: Instant,
+    /// A sync is under way.
+    is_syncing: Arc<AtomicBool>,
+}
+
+impl Lane {
+    pub(crate) fn new(names: Names, written: Arc<Written>) -> Lane {
+        Lane { names, open: None, written }
+    }
+}
+
+/// The thread's own.
+pub(crate) struct Writer {
+    pub(crate) lanes: Vec<Option<Lane>>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) sync: Sync,
+    pub(crate) closer: Sender<Close>,
+}
+
+impl Writer {
+    /// Writes until nobody is left to give orders.
+    pub(crate) fn run(mut self, orders: &Receiver<Order>) {
+        for order in orders {
+            match order {
+                Order::Write { stream, block } => {
+                    self.write(stream, &block);
+                    self.pool.give(block);
+                }
+                Order::Rotate { stream } | Order::End { stream } => self.close(stream),
+            }
+        }
+        for stream in 0..self.lanes.len() {
+            self.close(stream);
+        }
+    }
+
+    fn write(&mut self, stream: usize, block: &[u8]) {
+        let Some(Some(lane)) = self.lanes.get_mut(stream) else { return };
+        let written = lane.written.clone();
+        if written.has_failed.load(Ordering::Relaxed) {
+            let packets = (block.len() / TS_PACKET_BYTES) as u64;
+            written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
+            return;
+        }
+        let (taken, outcome) = lane.append(block);
+        written.bytes.fetch_add(taken as u64, Ordering::Relaxed);
+        if let Err(failure) = outcome {
+            let packets = ((block.len() - taken) / TS_PACKET_BYTES) as u64;
+            written.dropped_packets.fetch_add(packets, Ordering::Relaxed);
+            tracing::error!("{failure}; what was written is intact, the stream is ended");
+            *written.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(failure);
+            written.has_failed.store(true, Ordering::Relaxed);
+            return self.close(stream);
+        }
+        if let (Sync::Every(every), Some(open)) = (self.sync, &mut lane.open) {
+            open.sync_if_due(every, &self.closer);
+        }
+    }
+
+    fn close(&mut self, stream: usize) {
+        let Some(Some(lane)) = self.lanes.get_mut(stream) else { return };
+        let Some(open) = lane.open.take() else { return };
+        if open.is_regular {
+            let close = Close::File {
+                file: open.file,
+                path: open.path,
+                scanner: Box::new(open.scanner),
+                is_synced: self.sync != Sync::Never,
+            };
+            // The closer ends after this thread.
+            let _ = self.closer.send(close);
+        }
+    }
+}
+
+impl Lane {
+    /// Appends to the file, which is made if there is none; how much of the block is in it, whole
+    /// packets, and why not all of it.
+    fn append(&mut self, block: &[u8]) -> (usize, Result<(), String>) {
+        let open = match self.open.take() {
+            Some(open) => open,
+            None => match self.names.make(SystemTime::now()) {
+                Ok(made) => self.begin(made),
+                Err(error) => return (0, Err(format!("making a file for a stream: {error}"))),
+            },
+        };
+        let open = self.open.insert(open);
+        let (taken, outcome) = append(&open.file, block);
+        let whole = taken - taken % TS_PACKET_BYTES;
+        open.bytes += whole as u64;
+        open.scanner.feed(&block[..whole]);
+        let Err(error) = outcome else { return (whole, Ok(())) };
+        let mut failure = format!("write {}: {error}", open.path.display());
+        if open.is_regular
+            && taken != whole
+            && let Err(error) = open.file.set_len(open.bytes)
+        {
+            failure.push_str(&format!("; cutting it to whole packets: {error}"));
+        }
+        (whole, Err(failure))
+    }
+
+    fn begin(&self, made: Made) -> Open {
+        self.written.files.fetch_add(1, Ordering::Relaxed);
+        let mut path = self.written.path.lock().unwrap_or_else(PoisonError::into_inner);
+        *path = Some(made.path.clone());
+        Open {
+            file: Arc::new(made.file),
+            path: made.path,
+            is_regular: made.is_regular,
+            scanner: Scanner::new(),
+            bytes: 0,
+            synced: Instant::now(),
+            is_syncing: Arc::default(),
+        }
+    }
+}
+
+impl Open {
+    fn sync_if_due(&mut self, every: Duration, closer: &Sender<Close>) {
+        if self.is_regular
+            && self.synced.elapsed() >= every
+            && !self.is_syncing.swap(true, Ordering::Relaxed)
+        {
+            self.synced = Instant::now();
+            let (file, path) = (self.file.clone(), self.path.clone());
+            let _ = closer.send(Close::Sync { file, path, is_syncing: self.is_syncing.clone() });
+        }
+    }
+}
+
+/// As `write_all`, and says how much was written when it fails.
+fn append(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match file.write(&bytes[taken..]) {
+            Ok(0) => return (taken, Err(io::ErrorKind::WriteZero.into())),
+            Ok(count) => taken += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return (taken, Err(error)),
+        }
+    }
+    (taken, Ok(()))
+}
