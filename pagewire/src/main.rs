@@ -13,6 +13,7 @@ mod lcp;
 mod load;
 mod paths;
 mod play;
+mod receive;
 mod seal;
 mod serve;
 mod unseal;
@@ -40,6 +41,8 @@ enum Verb {
     Serve(serve::Options),
     /// Plays a stream and verifies it: loss, order, lateness against its clock.
     Play(play::Options),
+    /// Records streams that come in: to files that can be served at once, with figures.
+    Receive(receive::Options),
     /// Lists the ways from file to socket by what each costs on this machine.
     Paths(paths::Options),
     /// Plays many sessions at once: how many stay timely, and what breaks first.
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
     match arguments.verb {
         Verb::Serve(options) => serve::run(options),
         Verb::Play(options) => play::run(options),
+        Verb::Receive(options) => receive::run(options),
         Verb::Paths(options) => paths::run(options),
         Verb::Load(options) => load::run(options),
         Verb::Seal(options) => seal::run(options),

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire receive`: records streams that come in, shows how it goes, and says what was lost.
+//!
+//! Exit status 0 when every stream was heard and nothing was lost on this host, 1 when one was not
+//! or something was; what the network lost is in the figures.
+
+mod table;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ::receive::{Error, Recording, Rotation, Summary, Sync};
+use clap::Args;
+
+use crate::play::seconds;
+
+#[derive(Args)]
+pub(crate) struct Options {
+    /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH.
+    #[arg(required = true, value_name = "URL")]
+    urls: Vec<String>,
+    /// Names of the files; {stream}, {index}, {number} and {time} are filled in. None is ever
+    /// written over. [default: {stream}-{time}.ts here; with --relay none]
+    #[arg(long, short, value_name = "PATTERN")]
+    output: Option<String>,
+    /// Begins another file when one has so many bytes, whole packets.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(188..))]
+    rotate_bytes: Option<u64>,
+    /// Begins another file after so long.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    rotate_seconds: Option<Duration>,
+    /// When files are made to be on the disk: never, rotate (when they are complete), or every so
+    /// many seconds as well.
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = sync)]
+    sync: Sync,
+    /// Ends after so long; without, at Ctrl-C or when all streams are over.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// Ways of receiving in order of preference, such as xdp,recvmmsg; what is refused is named.
+    #[arg(long, value_name = "NAMES", default_value = "auto")]
+    path: String,
+    /// How long a missing packet is waited for.
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
+    reorder_ms: u64,
+    /// Memory for what the disk has not taken yet; what does not fit is dropped and counted.
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    queue_mib: usize,
+    /// Receiving threads; one takes some gigabits a second.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+    /// Where plans are kept for `pagewire serve`, as its own --cache.
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Sends no RTCP receiver reports.
+    #[arg(long)]
+    no_reports: bool,
+    /// Prints the final figures as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(options: Options) -> ExitCode {
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = stop.clone();
+    crate::interrupt::on_interrupt("files are closed", move || {
+        asked.store(true, Ordering::Relaxed);
+    });
+    // A file at its size limit is a full disk to us; the signal would end the program.
+    let _file_size = ignore_file_size_signal();
+    let recording = match Recording::start(&wanted(&options)) {
+        Ok(recording) => recording,
+        Err(error) => return failed(&error),
+    };
+    for refused in recording.summary().refused {
+        tracing::warn!("{refused}; taking receive/{}", recording.summary().path);
+    }
+    let summary = watch(recording, &options, &stop);
+    if options.json {
+        println!("{}", serde_json::to_string_pretty(&summary).expect("plain data"));
+    } else {
+        print!("{}", table::verdict(&summary));
+    }
+    if summary.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn wanted(options: &Options) -> ::receive::Options {
+    let mut wanted = ::receive::Options::new(options.urls.clone());
+    let usual = || "{stream}-{time}.ts".to_owned();
+    wanted.output = Some(options.output.clone().unwrap_or_else(usual));
+    wanted.rotation = Rotation { bytes: options.rotate_bytes, time: options.rotate_seconds };
+    wanted.sync = options.sync;
+    wanted.cache = options.cache.clone();
+    wanted.queue_bytes = options.queue_mib << 20;
+    wanted.reorder_wait = Duration::from_millis(options.reorder_ms);
+    wanted.path = options.path.clone();
+    wanted.threads = options.threads;
+    wanted.reports = !options.no_reports;
+    wanted
+}
+
+/// Shows how it goes until it is over; then ends it.
+fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary {
+    let end = options.seconds.map(|seconds| Instant::now() + seconds);
+    let is_terminal = std::io::stderr().is_terminal();
+    let every = if is_terminal { SHOW_EVERY } else { TELL_EVERY };
+    let mut live = is_terminal.then(table::Live::new);
+    let mut before = recording.summary();
+    let mut show_at = Instant::now() + every;
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let now = Instant::now();
+        let is_enough = stop.load(Ordering::Relaxed) || end.is_some_and(|end| now >= end);
+        if is_enough || recording.is_over() {
+            break;
+        }
+        if now >= show_at {
+            show_at = now + every;
+            let summary = recording.summary();
+            match &mut live {
+                Some(live) => live.show(&before, &summary),
+                None => eprintln!("{}", table::line(&before, &summary)),
+            }
+            before = summary;
+        }
+    }
+    if let Some(live) = live {
+        live.clear();
+    }
+    recording.stop()
+}
+
+/// Has SIGXFSZ do nothing but let write(2) fail with EFBIG, for as long as it is kept.
+fn ignore_file_size_signal() -> Option<(tokio::runtime::Runtime, tokio::signal::unix::Signal)> {
+    let runtime = crate::runtime().ok()?;
+    let guard = runtime.enter();
+    let kind = tokio::signal::unix::SignalKind::from_raw(SIGXFSZ);
+    let signal = tokio::signal::unix::signal(kind).ok()?;
+    drop(guard);
+    Some((runtime, signal))
+}
+
+fn failed(error: &Error) -> ExitCode {
+    eprintln!("pagewire: {error}");
+    ExitCode::from(if error.is_caller() { 2 } else { 1 })
+}
+
+fn sync(text: &str) -> Result<Sync, String> {
+    match text {
+        "never" => Ok(Sync::Never),
+        "rotate" => Ok(Sync::Rotate),
+        _ => seconds(text)
+            .map(Sync::Every)
+            .map_err(|_| format!("{text}: write never, rotate or seconds, such as 5")),
+    }
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const SHOW_EVERY: Duration = Duration::from_secs(1);
+const TELL_EVERY: Duration = Duration::from_secs(10);
+/// signal(7), on all machines but MIPS.
+const SIGXFSZ: i32 = 25;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sync_is_a_word_or_a_time() {
+        assert_eq!(sync("never"), Ok(Sync::Never));
+        assert_eq!(sync("rotate"), Ok(Sync::Rotate));
+        assert_eq!(sync("2.5"), Ok(Sync::Every(Duration::from_millis(2500))));
+        assert!(sync("often").unwrap_err().contains("write never, rotate or seconds"));
+    }
+}

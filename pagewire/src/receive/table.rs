@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A recording in figures: a row a stream, in place on a terminal; a line, where there is none; and
+//! the verdict.
+//!
+//! Does not do: scroll. Rows that find no room on the terminal are left out by `indicatif`.
+
+use std::fmt::Write as _;
+
+use ::receive::{Figures, Summary};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// Rows that stay where they are.
+pub(super) struct Live {
+    rows: Vec<ProgressBar>,
+    all: MultiProgress,
+}
+
+impl Live {
+    pub(super) fn new() -> Live {
+        Live { rows: Vec::new(), all: MultiProgress::new() }
+    }
+
+    pub(super) fn show(&mut self, before: &Summary, now: &Summary) {
+        let style = || ProgressStyle::with_template("{msg}").expect("a constant");
+        while self.rows.len() < now.streams.len() + 2 {
+            self.rows.push(self.all.add(ProgressBar::new_spinner().with_style(style())));
+        }
+        self.rows[0].set_message(line(before, now));
+        self.rows[1].set_message(HEAD);
+        let pairs = before.streams.iter().zip(&now.streams);
+        let seconds = now.seconds - before.seconds;
+        for (shown, (before, stream)) in self.rows[2..].iter().zip(pairs) {
+            shown.set_message(row(before, stream, seconds));
+        }
+    }
+
+    pub(super) fn clear(self) {
+        // A terminal that is gone needs no clearing.
+        let _ = self.all.clear();
+    }
+}
+
+/// All streams in one line.
+pub(super) fn line(before: &Summary, now: &Summary) -> String {
+    let sum = |of: fn(&Figures) -> u64| now.streams.iter().map(of).sum::<u64>();
+    let rate = |of: fn(&Summary) -> u64| {
+        of(now).saturating_sub(of(before)) as f64 / (now.seconds - before.seconds).max(1e-3)
+    };
+    let heard = now.streams.iter().filter(|stream| stream.packets > 0).count();
+    format!(
+        "{:.0} s by {}: {heard} of {} streams, {:.0} packets/s, {:.1} Mb/s, {} lost, \
+         {} continuity errors, {} dropped by the kernel, {} by the disk, {:.1} MB written",
+        now.seconds,
+        now.path,
+        now.streams.len(),
+        rate(|summary| summary.packets),
+        rate(|summary| summary.bytes) * 8e-6,
+        sum(|stream| stream.lost),
+        sum(|stream| stream.continuity_errors),
+        sum(|stream| stream.dropped_by_kernel),
+        sum(|stream| stream.dropped_by_disk),
+        sum(|stream| stream.written_bytes) as f64 / 1e6,
+    )
+}
+
+const HEAD: &str = concat!(
+    "stream                     ssrc/form    pkt/s    Mb/s    lost  reord    dup  jitter ms",
+    "  cc err  pcr ms  dropped  file"
+);
+
+fn row(before: &Figures, now: &Figures, seconds: f64) -> String {
+    let rate =
+        |of: fn(&Figures) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds.max(1e-3);
+    let state = now.ended.as_deref().or(now.trouble.as_deref().filter(|_| now.packets == 0));
+    let file = now.file.as_ref().and_then(|file| file.file_name());
+    let file = file.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    format!(
+        "{:<26} {:>9} {:>8.0} {:>7.2} {:>7} {:>6} {:>6} {:>10.2} {:>7} {:>7.2} {:>8}  {}",
+        cut(&now.url, 26),
+        now.ssrc.as_deref().unwrap_or(now.form),
+        rate(|stream| stream.packets),
+        rate(|stream| stream.payload_bytes) * 8e-6,
+        now.lost,
+        now.reordered,
+        now.duplicates,
+        now.jitter_ms,
+        now.continuity_errors,
+        now.clock_jitter_ms,
+        now.dropped_by_kernel + now.dropped_by_disk,
+        state.unwrap_or(&file),
+    )
+}
+
+/// The last characters of a text that is too long: an address tells more by its end.
+fn cut(text: &str, chars_max: usize) -> &str {
+    let surplus = text.chars().count().saturating_sub(chars_max);
+    text.char_indices().nth(surplus).map_or("", |(at, _)| &text[at..])
+}
+
+/// How it was, for people: what is nothing is not mentioned.
+pub(super) fn verdict(summary: &Summary) -> String {
+    let mut text = line(&Summary::default(), summary);
+    text.push('\n');
+    for stream in &summary.streams {
+        let sender = stream.sender.as_deref().unwrap_or("nobody");
+        let _ = write!(text, "{} from {sender}", stream.url);
+        if let Some(file) = &stream.file {
+            let mb = stream.written_bytes as f64 / 1e6;
+            let _ = write!(text, ": {mb:.1} MB to {}", file.display());
+            if stream.files > 1 {
+                let _ = write!(text, " and {} before it", stream.files - 1);
+            }
+        }
+        for (count, what) in [
+            (stream.lost, "lost"),
+            (stream.late, "too late"),
+            (stream.reordered, "reordered"),
+            (stream.duplicates, "duplicates"),
+            (stream.restarts, "restarts"),
+            (stream.foreign, "foreign"),
+            (stream.malformed, "malformed"),
+            (stream.misshapen, "misshapen"),
+            (stream.sources_forgotten, "sources forgotten"),
+            (stream.continuity_errors, "continuity errors"),
+            (stream.sync_byte_errors, "wrong sync bytes"),
+            (stream.transport_errors, "transport errors"),
+            (stream.outages, "outages"),
+            (stream.dropped_by_kernel, "dropped by the kernel"),
+            (stream.dropped_by_disk, "TS packets dropped by the disk"),
+        ] {
+            if count > 0 {
+                let _ = write!(text, ", {count} {what}");
+            }
+        }
+        if let Some(why) = stream.ended.as_ref().or(stream.trouble.as_ref()) {
+            let _ = write!(text, "; {why}");
+        }
+        text.push('\n');
+    }
+    let is_whole = if summary.is_whole() { "nothing was lost on this host" } else { "NOT whole" };
+    let _ = writeln!(text, "{is_whole}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_below_their_heads() {
+        let mut now = Figures::default();
+        now.url = "udp://239.255.255.255:50044?interface=eth0".into();
+        now.ssrc = Some("0123abcd".into());
+        (now.packets, now.payload_bytes, now.continuity_errors) = (2000, 2_500_000, 7);
+        let row = row(&Figures::default(), &now, 1.0);
+        for (word, value) in [("pkt/s", "2000"), ("Mb/s", "20.00"), ("cc err", "7")] {
+            let end = HEAD.find(word).unwrap() + word.len();
+            assert!(row[..end].ends_with(value), "{word}: {row}");
+        }
+        assert!(row.starts_with("255:50044?interface=eth0") || row.starts_with("55.255:5"));
+    }
+
+    #[test]
+    fn the_verdict_names_what_was_lost_and_by_whom() {
+        let mut stream = Figures::default();
+        stream.url = "udp://127.0.0.1:5004".into();
+        (stream.packets, stream.lost, stream.dropped_by_disk) = (10, 3, 7);
+        let mut summary = Summary::default();
+        summary.streams.push(stream);
+        let text = verdict(&summary);
+        assert!(text.contains(", 3 lost, 7 TS packets dropped by the disk\n"), "{text}");
+        assert!(text.ends_with("NOT whole\n"));
+        summary.streams[0].dropped_by_disk = 0;
+        assert!(verdict(&summary).ends_with("nothing was lost on this host\n"));
+    }
+}
