@@ -65,9 +65,9 @@ pub struct Figures {
     pub clock_jitter_ms: f64,
     /// The largest distance from the mean.
     pub clock_jitter_ms_max: f64,
-    /// How often nothing came for a second and more, and for how long in all.
+    /// How often the stream came back after a second and more.
     pub outages: u64,
-    /// Seconds, of those that are over.
+    /// For how long it was away in all, in seconds.
     pub outage_s: f64,
     /// Datagrams that the kernel dropped for want of room.
     pub dropped_by_kernel: u64,

@@ -48,6 +48,7 @@ impl Source {
         let path = text.split(['?', '#']).next().unwrap_or_default();
         // A password is none of a file's business.
         let path = path.rsplit_once('@').map_or(path, |(_, path)| path);
+        let path = path.strip_suffix(".ts").unwrap_or(path);
         let fit = |c: char| if c.is_alphanumeric() || ".-_".contains(c) { c } else { '-' };
         let label: String = path.chars().map(fit).take(LABEL_CHARS_MAX).collect();
         // Not hidden, and not a name that means a folder.
@@ -157,7 +158,7 @@ mod tests {
         let label = |url: &str| Source::parse(url).unwrap().label();
         assert_eq!(label("udp://10.0.0.7@232.1.1.1:5004"), "232.1.1.1-5004");
         assert_eq!(label("udp://[ff3e::1]:5004"), "ff3e--1--5004");
-        assert_eq!(label("rtsp://me:secret@h:8554/a/b.ts?x=../.."), "h-8554-a-b.ts");
+        assert_eq!(label("rtsp://me:secret@h:8554/a/b.ts?x=../.."), "h-8554-a-b");
         assert_eq!(label("rtsp://../../etc"), "etc");
     }
 }

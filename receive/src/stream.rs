@@ -62,7 +62,7 @@ pub(crate) struct Counts {
     pub(crate) malformed: u64,
     /// RTP without whole transport stream packets in it.
     pub(crate) misshapen: u64,
-    /// How often the stream was silent for [`OUTAGE_AFTER`] and more, and how long in all.
+    /// How often the stream came back after [`OUTAGE_AFTER`] and more, and how long it was away.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
 }
@@ -130,7 +130,6 @@ impl Stream {
             self.heard.is_some_and(|(heard, _)| now.saturating_sub(heard) >= OUTAGE_AFTER);
         if is_silent && !self.is_out {
             self.is_out = true;
-            self.counts.outages += 1;
         }
     }
 
@@ -169,6 +168,7 @@ impl Stream {
         if std::mem::take(&mut self.is_out)
             && let Some((heard, _)) = before
         {
+            self.counts.outages += 1;
             self.counts.outage += now.saturating_sub(heard);
         }
     }

@@ -75,9 +75,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(recording) => recording,
         Err(error) => return failed(&error),
     };
-    for refused in recording.summary().refused {
-        tracing::warn!("{refused}; taking receive/{}", recording.summary().path);
+    let begun = recording.summary();
+    for refused in &begun.refused {
+        tracing::warn!("{refused}; taking receive/{} instead", begun.path);
     }
+    eprintln!("pagewire receiving: {} streams by {}", begun.streams.len(), begun.path);
     let summary = watch(recording, &options, &stop);
     if options.json {
         println!("{}", serde_json::to_string_pretty(&summary).expect("plain data"));

@@ -11,6 +11,7 @@
 pub(crate) mod answer;
 pub(crate) mod clip;
 pub(crate) mod film;
+pub(crate) mod recorder;
 pub(crate) mod rtsp;
 pub(crate) mod watchdog;
 
@@ -98,13 +99,23 @@ impl Server {
     }
 
     /// Serves a folder that stands already; `command` runs the program, perhaps under limits.
-    pub(crate) fn at(place: &Place, mut command: Command, options: &[&str]) -> Server {
+    pub(crate) fn at(place: &Place, command: Command, options: &[&str]) -> Server {
+        Server::listening("127.0.0.1:0", place, command, options)
+    }
+
+    /// As [`Server::at`], with RTSP at an address that others know.
+    pub(crate) fn listening(
+        rtsp: &str,
+        place: &Place,
+        mut command: Command,
+        options: &[&str],
+    ) -> Server {
         let log = File::create(place.top().join("log")).expect("a log file");
         let mut child = command
             .arg("--log=info")
             // Calibrated once for all tests, and not in the user's own cache.
             .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
-            .args(["serve", "--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"])
+            .args(["serve", "--rtsp", rtsp, "--http", "127.0.0.1:0", "--cache"])
             .arg(place.cache())
             .args(options)
             .arg(place.folder())

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire receive`, as built: what is sent to it is in its files, byte for byte, whatever the
+//! way of receiving; and whatever senders, disks and the network do, there is a count or a clear
+//! word for it.
+//!
+//! One file a kind: [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
+//! restarts), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and interfaces,
+//! in a network of their own). Nothing here asserts that something is fast.
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../../../paths/tests/contract/namespace.rs"]
+mod namespace;
+
+mod disks;
+mod networks;
+mod recording;
+mod senders;
+
+use std::path::Path;
+
+/// Asserts that a file has these bytes, and says where they differ if they do.
+#[track_caller]
+fn assert_file(path: &Path, sent: &[u8]) {
+    let written = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let same = written.iter().zip(sent).take_while(|(a, b)| a == b).count();
+    assert!(
+        written == sent,
+        "{}: {} bytes, not {}; the same up to byte {same}",
+        path.display(),
+        written.len(),
+        sent.len()
+    );
+}

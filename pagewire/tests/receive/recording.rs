@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files equal what was sent.
+
+use std::fs;
+use std::process::Command;
+use std::thread;
+
+use crate::assert_file;
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
+use crate::harness::recorder::{Recorder, Sender, files, free_port, url};
+use crate::harness::{PROGRAM, Place, Server, watchdog};
+
+/// The ways of receiving that ordinary sockets have: every host has them.
+const SOCKETS: &[&str] = &["auto", "recvmmsg_gro", "recvmmsg", "recvfrom"];
+
+#[test]
+fn every_way_records_rtp_and_bare_streams_byte_for_byte() {
+    let tests = SOCKETS.iter().enumerate().map(|(number, path)| {
+        thread::spawn(move || {
+            let place = Place::new();
+            let clips = [1, 2].map(|seed| Clip::of_seconds(seed + 10 * number as u64, 8).bytes());
+            let ports = [free_port(), free_port()];
+            let recorder = Recorder::start(&place, &ports.map(url), &["--path", path]);
+            let mut rtp = Sender::rtp(ports[0], 7, 65_500);
+            let mut bare = Sender::bare(ports[1]);
+            rtp.send_all(&clips[0]);
+            bare.send_all(&clips[1]);
+            let recorded = recorder.stop().well();
+            for (index, clip) in clips.iter().enumerate() {
+                assert_file(&place.folder().join(format!("{index}.ts")), clip);
+                let stream = recorded.stream(index);
+                assert_eq!(stream["ts_packets"], clip.len() / 188, "{path}: {stream:#}");
+                for none in ["lost", "foreign", "continuity_errors", "dropped_by_disk"] {
+                    assert_eq!(stream[none], 0, "{path}: {none}: {stream:#}");
+                }
+            }
+            assert_eq!(recorded.stream(0)["form"], "rtp");
+            assert_eq!(recorded.stream(1)["form"], "ts");
+            let taken = &recorded.summary["path"];
+            assert!(*path == "auto" || taken == path, "{taken} instead of {path}");
+        })
+    });
+    let tests: Vec<_> = tests.collect();
+    for test in tests {
+        test.join().expect("said above");
+    }
+}
+
+#[test]
+fn a_hundred_streams_lose_nothing() {
+    const STREAMS: usize = 100;
+    // What a socket without privileges holds: nothing is lost however late the recorder is.
+    const PACKETS: usize = 80;
+    let place = Place::new();
+    let clip = |index: usize| {
+        let mut bytes = Clip::of_seconds(1000 + index as u64, 2).bytes();
+        bytes.truncate(PACKETS * PAYLOAD_BYTES);
+        bytes
+    };
+    let clips: Vec<Vec<u8>> = (0..STREAMS).map(clip).collect();
+    let mut ports: Vec<u16> = Vec::new();
+    while ports.len() < STREAMS {
+        let port = free_port();
+        if !ports.contains(&port) {
+            ports.push(port);
+        }
+    }
+    let urls: Vec<String> = ports.iter().copied().map(url).collect();
+    let recorder = Recorder::start(&place, &urls, &["--threads", "2", "--no-reports"]);
+    let mut senders: Vec<_> =
+        ports.iter().map(|port| Sender::rtp(*port, u32::from(*port), *port)).collect();
+    for packet in 0..PACKETS {
+        let range = packet * PAYLOAD_BYTES..(packet + 1) * PAYLOAD_BYTES;
+        for (sender, clip) in senders.iter_mut().zip(&clips) {
+            if let Some(payload) = clip.get(range.clone()) {
+                sender.send(payload);
+            }
+        }
+    }
+    let recorded = recorder.stop().well();
+    for (index, clip) in clips.iter().enumerate() {
+        let sent = clip.len() / PAYLOAD_BYTES * PAYLOAD_BYTES;
+        assert_file(&place.folder().join(format!("{index}.ts")), &clip[..sent]);
+        assert_eq!(recorded.stream(index)["lost"], 0);
+    }
+}
+
+#[test]
+fn files_by_size_and_by_time_add_up_to_the_stream() {
+    for (rotate, seconds) in [(["--rotate-bytes", "150000"], 8), (["--rotate-seconds", "1"], 40)] {
+        let place = Place::new();
+        let clip = Clip::of_seconds(5, seconds).bytes();
+        let port = free_port();
+        let pattern = place.folder().join("{stream}-{number}-{time}.ts");
+        let options = ["-o", pattern.to_str().expect("UTF-8"), "--sync", "rotate"];
+        let options = [&options[..], &rotate].concat();
+        let command = Command::new(PROGRAM);
+        let recorder = Recorder::by(command, &place, &[url(port)], &options);
+        Sender::rtp(port, 1, 0).send_all(&clip);
+        let recorded = recorder.stop().well();
+        let files = files(&place);
+        let pieces: Vec<_> = files.iter().map(|file| fs::read(file).expect("a file")).collect();
+        assert!(pieces.len() > 1, "{files:?}");
+        assert_eq!(recorded.figure("files"), pieces.len() as u64);
+        assert_eq!(recorded.summary["syncs"], pieces.len());
+        assert!(pieces.concat() == clip, "{:?}", pieces.iter().map(Vec::len).collect::<Vec<_>>());
+        let whole = 150_000 / 188 * 188;
+        for piece in &pieces {
+            assert_eq!(piece.len() % 188, 0);
+            assert!(rotate[0] != "--rotate-bytes" || piece.len() <= whole);
+        }
+        let name = files[0].file_name().expect("a name").to_string_lossy().into_owned();
+        let stem = format!("127.0.0.1-{port}-000001-2");
+        assert!(name.starts_with(&stem) && name.ends_with("Z.ts"), "{name}");
+    }
+}
+
+#[test]
+fn a_recording_is_served_at_once_and_not_read_again() {
+    let place = Place::new();
+    let clip = Clip::of_seconds(6, 10).bytes();
+    let port = free_port();
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    Sender::rtp(port, 1, 0).send_all(&clip);
+    recorder.stop().well();
+    let plans = || fs::read_dir(place.cache().join("plans")).expect("the cache").count();
+    assert_eq!(plans(), 1);
+    let plan = fs::read_dir(place.cache().join("plans")).expect("the cache").next();
+    let plan = plan.expect("one").expect("an entry").path();
+    let kept = fs::metadata(&plan).expect("it is there").modified().expect("a time");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let row = server.await_stream("0.ts");
+    assert_eq!(row["stream"]["packets"], clip.len().div_ceil(PAYLOAD_BYTES));
+    server.stop();
+    // A server that had to read the file would have written the plan anew.
+    assert_eq!(fs::metadata(&plan).expect("it is there").modified().expect("a time"), kept);
+}
+
+#[test]
+fn packets_out_of_order_and_repeated_are_put_right() {
+    let place = Place::new();
+    let clip = Clip::of_seconds(7, 20).bytes();
+    let port = free_port();
+    let recorder = Recorder::start(&place, &[url(port)], &["--reorder-ms", "2000"]);
+    let mut sender = Sender::rtp(port, 1, 65_530);
+    let packets: Vec<_> = clip.chunks(PAYLOAD_BYTES).map(|p| sender.datagram(p)).collect();
+    let mut repeated = 0;
+    for (number, pair) in packets.chunks(2).enumerate() {
+        // Also the very first two.
+        for packet in pair.iter().rev() {
+            sender.send_raw(packet);
+        }
+        if number % 5 == 1 {
+            sender.send_raw(&pair[0]);
+            repeated += 1;
+        }
+        thread::sleep(std::time::Duration::from_millis(2));
+    }
+    let recorded = recorder.stop().well();
+    assert_file(&place.folder().join("0.ts"), &clip);
+    let pairs = packets.len() / 2;
+    assert_eq!(recorded.figure("duplicates"), repeated);
+    // The first of all came before there was an order.
+    assert_eq!(recorded.figure("reordered"), pairs as u64 - 1, "{:#}", recorded.summary);
+    assert_eq!((recorded.figure("lost"), recorded.figure("continuity_errors")), (0, 0));
+}
+
+#[test]
+fn nothing_is_written_over_and_wrong_options_are_told() {
+    let place = Place::new();
+    place.put("0.ts", b"mine");
+    let port = free_port();
+    let clip = Clip::of_seconds(8, 2).bytes();
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    Sender::bare(port).send_all(&clip);
+    recorder.stop().well();
+    assert_file(&place.folder().join("0.ts"), b"mine");
+    assert_file(&place.folder().join("0-2.ts"), &clip);
+
+    let two = [url(port), url(free_port())];
+    for (arguments, words) in [
+        (vec!["udp://239.1.1.1"], "write an address and a port"),
+        (vec![&*two[0], &*two[0]], "it is there twice"),
+        (vec![&*two[0], &*two[1], "-o", "a.ts"], "write {stream} or {index}"),
+        (vec![&*two[0], "-o", "nowhere/a.ts"], "name a folder that exists"),
+        (vec![&*two[0], "--path", "teleport"], "write auto or one of recvfrom"),
+        (vec![&*two[0], "--sync", "often"], "write never, rotate or seconds"),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        let outcome = watchdog::run(command.arg("receive").args(&arguments), LIMIT);
+        let outcome = outcome.expect("the program is built");
+        assert_eq!(outcome.status.code(), Some(2), "{arguments:?}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains(words), "{arguments:?}: {}", outcome.stderr);
+    }
+}
+
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
