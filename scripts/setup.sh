@@ -85,6 +85,9 @@ have_element rtspsrc|gstreamer1.0-plugins-good|interoperation with rtspsrc
 have_element tsdemux|gstreamer1.0-plugins-bad|interoperation with rtspsrc
 have_element avdec_h264|gstreamer1.0-libav|interoperation with rtspsrc
 have_vlc|vlc-bin vlc-plugin-base|interoperation with VLC
+have_element rtpmp2tpay|gstreamer1.0-plugins-good|interoperation with GStreamer as a sender
+have_element tsparse|gstreamer1.0-plugins-bad|interoperation with GStreamer as a sender
+have multicat|multicat|interoperation with multicat as a sender
 have curl|curl|interoperation over HTTP
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have ip|iproute2|network namespaces with a sink device

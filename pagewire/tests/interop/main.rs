@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Interoperation: `pagewire serve`, as built, against clients other people wrote.
+//! Interoperation: `pagewire serve` and `receive`, as built, against what other people wrote.
 //!
 //! One file a client; `socket` is none, but what no client shows: sequence numbers, times, RTCP.
 //! What arrives is compared with the file, byte by byte or frame by frame; no time is measured. A
@@ -15,6 +15,7 @@ mod curl;
 mod ffmpeg;
 mod gstreamer;
 mod hls;
+mod receive;
 mod socket;
 mod vlc;
 
