@@ -3,7 +3,7 @@
 //! at once.
 //!
 //! A datagram's way: a path of `paths::RECEIVE_PATHS` (its thread wakes for bursts, not for
-//! packets) → [`stream`](crate::Recording): RTP or bare, the source that is followed, the reorder
+//! packets) → `stream` ([`Intake`] is it alone): RTP or bare, the source that is followed, the reorder
 //! window, the monitor → a block of whole packets → the writing thread → the file and, from the
 //! same bytes, its plan. That is two copies a byte beside the path's own: into the block and into
 //! the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
@@ -22,6 +22,7 @@ mod choice;
 mod closer;
 mod error;
 mod figures;
+mod intake;
 mod names;
 mod receiver;
 mod recording;
@@ -35,6 +36,7 @@ mod writer;
 pub use block::Rotation;
 pub use error::Error;
 pub use figures::{Figures, Summary};
+pub use intake::{Intake, TakenIn};
 pub use recording::{Options, Recording};
 pub use source::Source;
 pub use writer::Sync;

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A stream without threads, sockets and files: datagrams and times in, the file's bytes out.
+//!
+//! For those who have datagrams from elsewhere, and for tests and fuzzing: what is done with a
+//! datagram is the same as in a [`Recording`](crate::Recording), and nothing else happens.
+//!
+//! Does not do: RTCP; drop anything for want of memory (all that is delivered is kept).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::block::{Order, Output, Pool, Rotation};
+use crate::stream::Stream;
+
+/// Takes in the datagrams of one stream.
+#[derive(Debug)]
+pub struct Intake {
+    stream: Stream,
+    orders: Receiver<Order>,
+    pool: Arc<Pool>,
+    written: Vec<u8>,
+}
+
+/// What became of the datagrams.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TakenIn {
+    /// What a file of it would have in it.
+    pub written: Vec<u8>,
+    /// Datagrams of the stream, and of others.
+    pub packets: u64,
+    /// Of other senders, sources or payload types.
+    pub foreign: u64,
+    /// Neither RTP nor transport stream.
+    pub malformed: u64,
+    /// RTP without whole packets in it.
+    pub misshapen: u64,
+    /// Too late for its place.
+    pub late: u64,
+    /// RTP packets that are not in it.
+    pub missing: u64,
+    /// Transport stream packets, as the monitor has seen them.
+    pub ts_packets: u64,
+    /// As ETSI TR 101 290, 1.4.
+    pub continuity_errors: u64,
+    /// RTP sources in the table, and dropped from it.
+    pub sources: usize,
+    /// Sources that found no room.
+    pub sources_forgotten: u64,
+}
+
+impl Intake {
+    /// Waits so long for a packet that is missing.
+    pub fn new(reorder_wait: Duration) -> Intake {
+        let (orders, inbox) = channel();
+        let pool = Arc::new(Pool::new(usize::MAX));
+        let output = Output::new(0, pool.clone(), orders, Rotation::default());
+        let stream = Stream::new(Vec::new(), reorder_wait, Some(output));
+        Intake { stream, orders: inbox, pool, written: Vec::new() }
+    }
+
+    /// Takes a datagram that came from there at that time on any steady clock.
+    pub fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+        self.stream.take(datagram, from, now);
+    }
+
+    /// Time goes on without a datagram.
+    pub fn tick(&mut self, now: Duration) {
+        self.stream.tick(now);
+        self.collect();
+    }
+
+    /// Nothing comes any more.
+    pub fn finish(mut self) -> TakenIn {
+        self.stream.end();
+        self.collect();
+        let (counts, seen) = (self.stream.counts, self.stream.monitor.counts());
+        TakenIn {
+            written: self.written,
+            packets: counts.packets,
+            foreign: counts.foreign,
+            malformed: counts.malformed,
+            misshapen: counts.misshapen,
+            late: counts.late,
+            missing: self.stream.missing(),
+            ts_packets: seen.packets,
+            continuity_errors: seen.continuity_errors,
+            sources: self.stream.sources.valid().count(),
+            sources_forgotten: self.stream.sources.forgotten(),
+        }
+    }
+
+    fn collect(&mut self) {
+        for order in self.orders.try_iter() {
+            if let Order::Write { block, .. } = order {
+                self.written.extend_from_slice(&block);
+                self.pool.give(block);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "10.0.0.1:5004";
+    const B: &str = "10.0.0.2:5004";
+
+    struct Trial(Intake);
+
+    impl Trial {
+        fn new() -> Trial {
+            Trial(Intake::new(Duration::from_millis(100)))
+        }
+
+        fn rtp(&mut self, ssrc: u32, sequence: u16, payload: &[u8], ms: u64) {
+            let header =
+                wire::rtp::Header { marker: false, payload_type: 33, sequence, timestamp: 0, ssrc };
+            let datagram = [&header.write()[..], payload].concat();
+            self.send(A, &datagram, ms);
+        }
+
+        fn send(&mut self, from: &str, datagram: &[u8], ms: u64) {
+            self.0.take(datagram, from.parse().unwrap(), Duration::from_millis(ms));
+        }
+
+        /// The second byte of each packet written, which `ts` has set.
+        fn end(self) -> (String, TakenIn) {
+            let taken = self.0.finish();
+            let letters = taken.written.chunks(188).map(|packet| char::from(packet[1])).collect();
+            (letters, taken)
+        }
+    }
+
+    fn ts(letter: u8) -> [u8; 188] {
+        let mut packet = [0xff; 188];
+        packet[..4].copy_from_slice(&[0x47, letter, 0xff, 0x10]);
+        packet
+    }
+
+    #[test]
+    fn the_first_packets_of_a_source_wait_for_the_second_and_are_put_in_order() {
+        let mut trial = Trial::new();
+        trial.rtp(1, 8, &ts(b'b'), 0);
+        trial.rtp(2, 50, &ts(b'x'), 0);
+        trial.rtp(1, 7, &ts(b'a'), 1);
+        trial.rtp(1, 9, &ts(b'c'), 2);
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.packets, taken.foreign), ("abc", 3, 1));
+    }
+
+    #[test]
+    fn another_source_is_followed_from_its_first_packet_on() {
+        let mut trial = Trial::new();
+        for (number, letter) in (0..).zip(*b"abc") {
+            trial.rtp(1, number, &ts(letter), 10 * u64::from(number));
+        }
+        for (number, letter) in (0..).zip(*b"mnopq") {
+            trial.rtp(2, 900 + number, &ts(letter), 30 + 100 * u64::from(number));
+        }
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.foreign), ("abcmnopq", 0));
+    }
+
+    #[test]
+    fn a_second_source_beside_the_first_is_foreign() {
+        let mut trial = Trial::new();
+        for (number, letter) in (0..).zip(*b"abcd") {
+            trial.rtp(1, number, &ts(letter), 10 * u64::from(number));
+            trial.rtp(2, number, &ts(b'x'), 10 * u64::from(number) + 5);
+        }
+        trial.rtp(1, 4, &ts(b'e'), 50);
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.packets, taken.foreign), ("abcde", 5, 4));
+    }
+
+    #[test]
+    fn a_restart_loses_nothing_and_a_stray_is_left_out() {
+        let mut trial = Trial::new();
+        for (number, letter) in [(10, b'a'), (11, b'b'), (40_000, b'x'), (12, b'c')] {
+            trial.rtp(1, number, &ts(letter), 0);
+        }
+        for (number, letter) in [(20_000, b'm'), (20_001, b'n'), (20_002, b'o')] {
+            trial.rtp(1, number, &ts(letter), 1);
+        }
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.missing), ("abcmno", 0));
+    }
+
+    #[test]
+    fn what_waits_behind_a_hole_is_written_when_its_time_is_up() {
+        let mut trial = Trial::new();
+        for (number, letter) in [(1, b'a'), (2, b'b'), (4, b'd')] {
+            trial.rtp(1, number, &ts(letter), 0);
+        }
+        trial.0.tick(Duration::from_millis(99));
+        trial.0.tick(Duration::from_millis(100));
+        trial.rtp(1, 3, &ts(b'c'), 101);
+        trial.rtp(1, 5, &ts(b'e'), 102);
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.missing, taken.late), ("abde", 1, 1));
+    }
+
+    #[test]
+    fn bare_streams_have_one_sender_at_a_time() {
+        let mut trial = Trial::new();
+        trial.send(A, &ts(b'a'), 0);
+        trial.send(B, &ts(b'x'), 1);
+        trial.rtp(1, 0, &ts(b'x'), 2);
+        trial.send(A, &[ts(b'b'), ts(b'c')].concat(), 3);
+        trial.send(A, &[0x47; 187], 4);
+        trial.send(B, &ts(b'm'), 900);
+        let (letters, taken) = trial.end();
+        assert_eq!((letters.as_str(), taken.foreign, taken.malformed), ("abcm", 2, 1));
+    }
+}
