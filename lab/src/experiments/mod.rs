@@ -11,6 +11,7 @@ mod copy;
 mod descriptors;
 pub(crate) mod paths;
 mod receive;
+mod recording;
 mod seal;
 mod sessions;
 
@@ -60,6 +61,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "the bill of every way from socket to memory, and what is lost at given rates",
         sends: true,
         run: receive::run,
+    },
+    Experiment {
+        name: "recording",
+        summary: "streams recorded at once by the program: losses, equal files, bill",
+        sends: true,
+        run: recording::run,
     },
     Experiment {
         name: "cipher",

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recorder under test: this program, started again as `receive` in the second namespace, and
+//! what it reports at its end.
+//!
+//! Sources: proc_pid_stat(5), proc_pid_net(5).
+//! Does not do: look into files; whoever sent the streams compares them.
+
+use std::io::Read;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::network::Network;
+
+/// A recorder that has all its ports.
+pub(super) struct Recorder {
+    child: Child,
+}
+
+/// What it says of a recording.
+#[derive(Default)]
+pub(super) struct Report {
+    /// The way of receiving that it took.
+    pub(super) path: String,
+    /// Datagrams of streams.
+    pub(super) received: u64,
+    /// What it gave up for want of memory or disk, and what its sockets had no room for.
+    pub(super) dropped: u64,
+    pub(super) processor_seconds: f64,
+}
+
+/// The file of a stream.
+pub(super) fn file(folder: &Path, stream: usize) -> PathBuf {
+    folder.join(format!("{stream}.ts"))
+}
+
+impl Recorder {
+    /// Records what comes for these addresses into files of `folder`.
+    pub(super) fn start(
+        network: &Network,
+        way: &str,
+        to: &[SocketAddr],
+        folder: &Path,
+    ) -> Result<Recorder, Error> {
+        std::fs::create_dir(folder).map_err(Error::host("a folder for the files"))?;
+        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let mut command = network.far_command(&program);
+        command.args(["receive", "--json", "--path", way, "--output"]);
+        command.arg(folder.join("{index}.ts"));
+        command.arg("--cache").arg(folder.join("cache"));
+        command.args(to.iter().map(|address| format!("udp://{address}")));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = command.spawn().map_err(Error::host("starting the recorder"))?;
+        let mut recorder = Recorder { child };
+        recorder.await_ports(to)?;
+        Ok(recorder)
+    }
+
+    /// Its sockets are in the second namespace's list when they can be sent to.
+    fn await_ports(&mut self, to: &[SocketAddr]) -> Result<(), Error> {
+        let list = format!("/proc/{}/net/udp", self.child.id());
+        let deadline = Instant::now() + START_WAIT;
+        while Instant::now() < deadline {
+            if let Ok(Some(_)) = self.child.try_wait() {
+                break;
+            }
+            let text = std::fs::read_to_string(&list).unwrap_or_default();
+            let there = |address: &SocketAddr| text.contains(&format!(":{:04X} ", address.port()));
+            if to.iter().all(there) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        let _ = self.child.kill();
+        let mut said = String::new();
+        if let Some(mut stderr) = self.child.stderr.take() {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        Err(Error::Host { what: "the recorder".to_owned(), found: said.trim().to_owned() })
+    }
+
+    /// Ends it; its files are complete then.
+    pub(super) fn finish(mut self) -> Result<Report, Error> {
+        let failed = |found: String| Error::Host { what: "the recorder".to_owned(), found };
+        let processor_seconds = self.processor_seconds();
+        self.interrupt();
+        let mut text = String::new();
+        let mut stdout = self.child.stdout.take().expect("it is piped");
+        stdout.read_to_string(&mut text).map_err(Error::host("what the recorder says"))?;
+        self.child.wait().map_err(Error::host("waiting for the recorder"))?;
+        let summary: Value = serde_json::from_str(&text)
+            .map_err(|error| failed(format!("{error}: {}", text.trim())))?;
+        let streams = summary["streams"].as_array().map_or(&[][..], Vec::as_slice);
+        let sum = |names: &[&str]| -> u64 {
+            let of = |stream: &Value| -> u64 {
+                names.iter().filter_map(|name| stream[*name].as_u64()).sum()
+            };
+            streams.iter().map(of).sum()
+        };
+        Ok(Report {
+            path: summary["path"].as_str().unwrap_or_default().to_owned(),
+            received: sum(&["packets"]),
+            dropped: sum(&["dropped_by_kernel", "dropped_by_disk"]),
+            processor_seconds,
+        })
+    }
+
+    /// User and system time so far, of all its threads.
+    fn processor_seconds(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        // Behind the name in brackets: state is field 3, utime 14, stime 15.
+        let words = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks: u64 = words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum();
+        ticks as f64 / USER_HZ
+    }
+
+    fn interrupt(&self) {
+        if let Some(pid) = Pid::from_raw(self.child.id() as i32) {
+            let _ = kill_process(pid, Signal::INT);
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+const USER_HZ: f64 = 100.0;
+const START_WAIT: Duration = Duration::from_secs(20);
+const LOOK: Duration = Duration::from_millis(20);
