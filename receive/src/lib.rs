@@ -3,10 +3,10 @@
 //! at once.
 //!
 //! A datagram's way: a path of `paths::RECEIVE_PATHS` (its thread wakes for bursts, not for
-//! packets) → `stream` ([`Intake`] is it alone): RTP or bare, the source that is followed, the reorder
-//! window, the monitor → a block of whole packets → the writing thread → the file and, from the
-//! same bytes, its plan. That is two copies a byte beside the path's own: into the block and into
-//! the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
+//! packets) → `stream` ([`Intake`] is it alone): RTP or bare, the source that is followed, the
+//! reorder window, the monitor → a block of whole packets → the writing thread → the file and, from
+//! the same bytes, its plan. That is two copies a byte beside the path's own: into the block and
+//! into the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
 //! stream with the receiving one.
 //!
 //! What is lost is counted where it is lost: by the network (sequence numbers), by the kernel (its

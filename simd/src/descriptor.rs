@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Receive descriptors of network cards made into packet metadata, many at a time.
 //!
-//! A card tells of a packet in 16 or 32 bytes whose fields stand across bytes; a driver makes of them
-//! what programs ask for, once for each packet, and nothing in it may wait. In bursts of 32 from the
-//! first cache, nanoseconds a packet (AMD EPYC with AVX-512, rustc 1.95):
+//! A card tells of a packet in 16 or 32 bytes whose fields stand across bytes; a driver makes of
+//! them what programs ask for, once for each packet, and nothing in it may wait. In bursts of 32
+//! from the first cache, nanoseconds a packet (AMD EPYC with AVX-512, rustc 1.95):
 //!
 //! | variant | 16 bytes | 32 bytes | AF_XDP |
 //! |---|---|---|---|

@@ -136,8 +136,8 @@ fn times_are_of_when_it_came() {
     }
 }
 
-/// A path belongs to one thread at a time, not to the one that opened it: one that ends, or one that
-/// goes on and has it back later.
+/// A path belongs to one thread at a time, not to the one that opened it: one that ends, or one
+/// that goes on and has it back later.
 #[test]
 fn a_path_serves_whichever_thread_holds_it() {
     for place in places() {

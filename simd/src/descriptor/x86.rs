@@ -4,8 +4,8 @@
 //!
 //! A function is never inlined: a profile, or a search for stalls, names it.
 //!
-//! Memory that a card writes to meanwhile is read by assembly ([`load`]): which bytes are read when,
-//! and in how many pieces, is then not the compiler's to choose.
+//! Memory that a card writes to meanwhile is read by assembly ([`load`]): which bytes are read
+//! when, and in how many pieces, is then not the compiler's to choose.
 //!
 //! Sources: Intel's intrinsics guide.
 //!

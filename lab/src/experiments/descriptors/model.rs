@@ -2,10 +2,10 @@
 //! The ring model timed: what a packet costs the driver's loop, by what converts its descriptors.
 //!
 //! With the card ahead it writes a whole ring, then the driver takes it: only the driver is timed,
-//! and it never waits. On the run both work at once, and lines go to and fro between the cores while
-//! they do: the time is that of the slower side and of the way between them. A sample is the median
-//! of many rings, as other programs take a core from some. Variants take turns, every other round
-//! backwards.
+//! and it never waits. On the run both work at once, and lines go to and fro between the cores
+//! while they do: the time is that of the slower side and of the way between them. A sample is the
+//! median of many rings, as other programs take a core from some. Variants take turns, every other
+//! round backwards.
 //!
 //! Does not do: tell the driver's cost from the card's when both are on the run.
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Eight usual frames at a time by AVX-512, looked at together.
 //!
-//! Each frame's headers lie in a register of their own. One permutation of it is the record, another
-//! puts what must be looked at into sixteen bytes of a register that four frames share: the bytes
-//! that are the same in all in the lower quad word, the lengths in the upper. So there are two
-//! comparisons for eight frames where there were eight by words.
+//! Each frame's headers lie in a register of their own. One permutation of it is the record,
+//! another puts what must be looked at into sixteen bytes of a register that four frames share: the
+//! bytes that are the same in all in the lower quad word, the lengths in the upper. So there are
+//! two comparisons for eight frames where there were eight by words.
 //!
 //! Sources: Intel's intrinsics guide (VPERMB).
 //!
