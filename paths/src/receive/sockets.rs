@@ -90,6 +90,9 @@ impl Bound {
         }
         if ip.is_multicast() {
             sys::share_address(fd, tally).map_err(host("setsockopt SO_REUSEADDR"))?;
+        }
+        // All addresses would have what anybody on the host has joined as well.
+        if ip.is_multicast() || ip.is_unspecified() {
             let only = sys::own_groups_only(fd, ip, tally);
             only.map_err(host("setsockopt IP_MULTICAST_ALL=0"))?;
         }

@@ -163,6 +163,25 @@ fn what_others_have_joined_does_not_come() {
     }
 }
 
+/// A port of all addresses of the host is of no group, whoever has joined it.
+#[test]
+fn all_addresses_are_those_of_the_host() {
+    for place in group_places() {
+        let Some(mut receiver) = Receiver::new(place) else { continue };
+        let Some(mut neighbour) = Receiver::new(place) else { continue };
+        let theirs = port_of(&neighbour, group(&place, 7), 0, &[]);
+        neighbour.add_port(9, theirs);
+        let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let port = Port { address: SocketAddr::new(any, 0), ..receiver.port(0) };
+        let number = receiver.add_port(1, port).port();
+        sender(place.near, SocketAddr::new(group(&place, 7), number)).one(b"the group's");
+        let to_host = sender(place.near, SocketAddr::new(place.far, number));
+        to_host.one(b"the host's");
+        let expected = (1, to_host.address(), b"the host's".to_vec());
+        assert_eq!(settled(&mut receiver, 1), [expected], "{place}");
+    }
+}
+
 #[test]
 fn a_source_of_the_other_family_is_refused() {
     for place in group_places() {
