@@ -194,6 +194,15 @@ impl Destination {
         self.unreported = Some(unreported);
     }
 
+    /// Readies the socket for a datagram of `bytes` bytes that is to stay one: a segment size that
+    /// it does not exceed may stay set, unless runs are refused.
+    pub(crate) fn ready_one(&mut self, bytes: u32, tally: &mut Tally) -> Result<(), SendError> {
+        if bytes <= self.segment_bytes && self.segments > 1 {
+            return Ok(());
+        }
+        self.ready(bytes.max(1), false, tally).map(|_| ())
+    }
+
     /// A call succeeded.
     pub(crate) fn accepted(&mut self) {
         self.refused_just_now = false;

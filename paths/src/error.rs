@@ -123,6 +123,17 @@ pub enum Error {
         /// What the kernel answered.
         errno: Errno,
     },
+    /// What is relayed would come in again.
+    #[error(
+        "relaying {port} to {target}: what is sent comes in again; \
+         write another address or port, or a device for each"
+    )]
+    Loop {
+        /// Where it is awaited.
+        port: Arc<str>,
+        /// Where it is sent.
+        target: Arc<str>,
+    },
     /// Media can be sent from regular files alone.
     #[error("opening {object} to send from: not a regular file")]
     NotFile {

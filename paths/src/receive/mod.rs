@@ -18,6 +18,8 @@ mod recvmmsg_gro;
 mod sockets;
 mod uring_multishot;
 
+pub(crate) use sockets::{DATAGRAM_BYTES_MAX, Piece, Sockets, Wishes};
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime};

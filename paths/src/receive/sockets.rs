@@ -34,21 +34,21 @@ use crate::sys::{self, Poll, Said, Slots};
 use crate::tally::Tally;
 
 /// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
-pub(super) const DATAGRAM_BYTES_MAX: usize = 65_535;
+pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 /// What a member has the kernel tell or do.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wishes {
+pub(crate) struct Wishes {
     /// Say when each datagram came.
-    pub(super) time: bool,
+    pub(crate) time: bool,
     /// Hand over runs that the kernel has joined as one.
-    pub(super) joined: bool,
+    pub(crate) joined: bool,
 }
 
 /// A port's socket.
 #[derive(Debug)]
-pub(super) struct Bound {
-    pub(super) key: u32,
+pub(crate) struct Bound {
+    pub(crate) key: u32,
     socket: UdpSocket,
     name: Arc<str>,
     address: SocketAddr,
@@ -60,7 +60,7 @@ pub(super) struct Bound {
 
 impl Bound {
     /// Binds a socket for `port` and joins its group.
-    pub(super) fn new(port: &Port, key: u32, wishes: Wishes) -> Result<Self, Error> {
+    pub(crate) fn new(port: &Port, key: u32, wishes: Wishes) -> Result<Self, Error> {
         let name: Arc<str> = match &port.interface {
             Some(interface) => format!("{} on {interface}", port.address).into(),
             None => port.address.to_string().into(),
@@ -105,18 +105,18 @@ impl Bound {
         Ok(Self { key, socket, name, address, device, dropped: Cell::new(0) })
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// The address it has taken.
-    pub(super) fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// What the kernel has dropped there. It counts modulo 2³²; that is made whole as long as
     /// somebody asks before it has gone round.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(crate) fn dropped(&self) -> u64 {
         if let Ok(now) = sys::drops(self.as_fd()) {
             let before = self.dropped.get();
             self.dropped.set(before + u64::from(now.wrapping_sub(before as u32)));
@@ -125,11 +125,11 @@ impl Bound {
     }
 
     /// Whether the device that its group was joined on has gone.
-    pub(super) fn is_orphan(&self, tally: &mut Tally) -> bool {
+    pub(crate) fn is_orphan(&self, tally: &mut Tally) -> bool {
         self.device.is_some_and(|device| !sys::has_device(device, tally))
     }
 
-    pub(super) fn refused(&self, call: &'static str, errno: Errno) -> Error {
+    pub(crate) fn refused(&self, call: &'static str, errno: Errno) -> Error {
         Error::Host { call, object: self.name.clone(), errno }
     }
 }
@@ -243,22 +243,22 @@ impl Ports {
 
 /// The ports of a member that waits for all and reads each.
 #[derive(Debug)]
-pub(super) struct Sockets {
+pub(crate) struct Sockets {
     ports: Ports,
     poll: Poll,
     wishes: Wishes,
-    pub(super) taken: Taken,
+    pub(crate) taken: Taken,
 }
 
 impl Sockets {
-    pub(super) fn new(wishes: Wishes) -> Result<Self, Error> {
+    pub(crate) fn new(wishes: Wishes) -> Result<Self, Error> {
         let refused =
             |errno| Error::Host { call: "epoll_create1", object: "a path's ports".into(), errno };
         let poll = Poll::new().map_err(refused)?;
         Ok(Self { ports: Ports::default(), poll, wishes, taken: Taken::default() })
     }
 
-    pub(super) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+    pub(crate) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
         let bound = Bound::new(port, key, self.wishes)?;
         let added = self.poll.add(bound.as_fd(), self.ports.next().into());
@@ -267,22 +267,22 @@ impl Sockets {
         Ok(())
     }
 
-    pub(super) fn remove(&mut self, key: u32) {
+    pub(crate) fn remove(&mut self, key: u32) {
         // Closed, it is waited for no longer.
         drop(self.ports.remove(key));
     }
 
-    pub(super) fn address(&self, key: u32) -> Option<SocketAddr> {
+    pub(crate) fn address(&self, key: u32) -> Option<SocketAddr> {
         self.ports.of(key).map(Bound::address)
     }
 
-    pub(super) fn dropped(&self, key: u32) -> u64 {
+    pub(crate) fn dropped(&self, key: u32) -> u64 {
         self.ports.of(key).map_or(0, Bound::dropped)
     }
 
     /// Waits, and has `turn` take in from each port that is ready and say how many datagrams that
     /// were. All have their turn, whatever becomes of one.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         wait: Duration,
         mut turn: impl FnMut(&Bound, &mut Taken) -> Result<usize, Errno>,
@@ -337,15 +337,15 @@ pub(super) fn hand_over(
 
 /// What a call has brought.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece<'a> {
-    pub(super) bytes: &'a [u8],
-    pub(super) source: Option<SocketAddr>,
-    pub(super) said: Said,
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) source: Option<SocketAddr>,
+    pub(crate) said: Said,
 }
 
 impl<'a> Piece<'a> {
     /// What is to be handed over of it; it is counted, and so is what had no room.
-    pub(super) fn arrival(self, key: u32, taken: &mut Taken) -> Option<Arrival<'a>> {
+    pub(crate) fn arrival(self, key: u32, taken: &mut Taken) -> Option<Arrival<'a>> {
         let Self { bytes, source, said } = self;
         taken.copied_bytes += bytes.len() as u64;
         let (false, Some(source)) = (said.is_cut, source) else {

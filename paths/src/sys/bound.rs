@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP sockets that datagrams are taken from: bound, in their groups, with room for a late reader.
+//! UDP sockets that datagrams are taken from (bound, in their groups, with room for a late reader),
+//! and how far those that they are relayed by send.
 //!
 //! The options that have to be set before a socket is bound, and those that only receivers have.
 //! Groups are joined by the calls that serve both families and take the device's number
@@ -101,6 +102,38 @@ pub(crate) fn join_group(
             set_record(socket, level, libc::MCAST_JOIN_GROUP, &request, tally)
         }
     }
+}
+
+/// Sends what is for a group by the device of that number.
+pub(crate) fn send_groups_by(
+    socket: BorrowedFd<'_>,
+    group: IpAddr,
+    device: u32,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let index = libc::c_int::try_from(device).map_err(|_| Errno::new(libc::ENODEV))?;
+    if group.is_ipv6() {
+        return set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, index, tally);
+    }
+    let any = libc::in_addr { s_addr: libc::INADDR_ANY };
+    let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
+    set_record(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request, tally)
+}
+
+/// Lets what is sent to `target` pass so many hops.
+pub(crate) fn set_hops(
+    socket: BorrowedFd<'_>,
+    target: IpAddr,
+    hops: u8,
+    tally: &mut Tally,
+) -> Result<(), Errno> {
+    let (level, option) = match (target.is_ipv4(), target.is_multicast()) {
+        (true, true) => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL),
+        (true, false) => (libc::IPPROTO_IP, libc::IP_TTL),
+        (false, true) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS),
+        (false, false) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
+    };
+    set_option(socket, level, option, hops.into(), tally)
 }
 
 fn storage(address: IpAddr) -> libc::sockaddr_storage {

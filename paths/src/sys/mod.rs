@@ -38,8 +38,8 @@ use std::ffi::CStr;
 use crate::error::Errno;
 
 pub(crate) use bound::{
-    bind, device_index, has_device, join_group, own_groups_only, say_time, set_receive_buffer,
-    share_address, take_joined, udp_socket,
+    bind, device_index, has_device, join_group, own_groups_only, say_time, send_groups_by,
+    set_hops, set_receive_buffer, share_address, take_joined, udp_socket,
 };
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use ethtool::has_feature;
@@ -54,7 +54,7 @@ pub(crate) use option::{ip_option, set_udp_segment};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use poll::Poll;
-pub(crate) use receive::{Said, Slots, drops, receive_many, receive_one, say_time_and_drops};
+pub(crate) use receive::{Said, Slots, drops, peek, receive_many, receive_one, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
     Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,

@@ -231,6 +231,38 @@ pub(crate) fn receive_one(
     Ok((bytes, address(&name, name_bytes as usize)))
 }
 
+/// Looks at what is next in the socket without taking it: `head` is filled with how it begins, and
+/// the length that comes with it is all of it. A datagram with a wrong checksum is dropped here and
+/// the one after looked at.
+pub(crate) fn peek(
+    socket: BorrowedFd<'_>,
+    head: &mut [u8],
+    taken: &mut receive::Taken,
+) -> Result<(usize, Option<SocketAddr>, Said), Errno> {
+    // SAFETY: plain numbers, for which all zeroes is a value.
+    let mut name: Name = unsafe { mem::zeroed() };
+    let mut control: Control = [0; CONTROL_WORDS];
+    let range = libc::iovec { iov_base: head.as_mut_ptr().cast(), iov_len: head.len() };
+    // SAFETY: a plain record of numbers and pointers, for which all zeroes is a value.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    message.msg_name = (&raw mut name).cast();
+    message.msg_namelen = NAME_BYTES as libc::socklen_t;
+    message.msg_iov = (&raw const range).cast_mut();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>() as _;
+    let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    taken.calls += 1;
+    // SAFETY: what `message` names is alive and of the lengths given; the kernel does not write to
+    // `range`.
+    let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
+    let bytes = usize::try_from(bytes).map_err(|_| last_errno())?;
+    taken.copied_bytes += bytes.min(head.len()) as u64;
+    // SAFETY: the kernel has set what there is in `control`.
+    let said = unsafe { said_with(&message) };
+    Ok((bytes, address(&name, message.msg_namelen as usize), said))
+}
+
 /// Reads the control messages of a head.
 ///
 /// # Safety

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pipe through which a file's pages go to a socket: two calls, and not a byte copied.
+//! A pipe through which a file's pages go to a socket: two calls, and not a byte copied; or what a
+//! socket has received goes to another, copied once within the kernel, into pages of the pipe's.
 //!
 //! What goes in and does not come out again would be sent in front of the next message, so a
 //! [`Pipe`] knows how many bytes are in it and can throw them away: to `/dev/null`, one call that
 //! copies nothing either, and where that does not empty it, together with the pipe itself.
 //!
 //! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
-//! (`splice_to_socket`), `mm/filemap.c` (`filemap_splice_read`).
+//! (`splice_to_socket`, `copy_splice_read`), `mm/filemap.c` (`filemap_splice_read`).
 //!
 //! What it does not do: wait for room in the pipe. It may wait for the file.
 
@@ -64,6 +65,38 @@ impl Pipe {
         let put = splice(file.as_fd(), Some(&mut offset), self.write.as_fd(), bytes, tally)?;
         self.bytes += put;
         Ok(put)
+    }
+
+    /// From now on the kernel refuses to splice into it, as before 6.5 from any UDP socket.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        self.write = File::options().write(true).open(NOWHERE).unwrap().into();
+    }
+
+    /// Puts the datagram or joined run that is next in `socket` into it, of `bytes` bytes and no
+    /// more than there is room for: what is longer is cut, and the rest lost. `EINVAL` before Linux
+    /// 6.5.
+    pub(crate) fn take(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        bytes: u64,
+        tally: &mut Tally,
+    ) -> Result<u64, Errno> {
+        let put = splice(socket, None, self.write.as_fd(), bytes, tally)?;
+        self.bytes += put;
+        Ok(put)
+    }
+
+    /// Reads from it into memory; returns how much.
+    pub(crate) fn read(&mut self, room: &mut [u8], tally: &mut Tally) -> Result<u64, Errno> {
+        tally.calls += 1;
+        // SAFETY: `room` is alive, and its length the one given.
+        let read =
+            unsafe { libc::read(self.read.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+        let read = counted(read)? as u64;
+        tally.copied_bytes += read;
+        self.bytes = self.bytes.saturating_sub(read);
+        Ok(read)
     }
 
     /// Sends `bytes` bytes of what is in it; returns how many the socket took.

@@ -16,6 +16,7 @@ mod drops;
 mod groups;
 mod pair;
 mod ports;
+mod relay;
 mod sender;
 mod shapes;
 mod waits;

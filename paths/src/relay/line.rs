@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How a relay moves bytes: by a pipe, or by memory.
+//!
+//! A thread's relay has one [`Line`], which serves its ports in turn and is empty between two.
+//!
+//! Datagrams of one size that wait behind each other, alone or in runs, leave as one run: what they
+//! cost to send is most of it. That is done for those that fit any Ethernet frame, and with as much
+//! as the pipe's pages hold, or a call may carry.
+//!
+//! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] says how the pieces fit.
+//!
+//! What it does not do: know of ports and targets.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::UNIX_EPOCH;
+
+use crate::destination::{Destination, SEGMENTS_MAX, Verdict};
+use crate::error::{Errno, Error, SendError, Unavailable};
+use crate::image::PIPE_PAGES;
+use crate::receive::{DATAGRAM_BYTES_MAX, Piece, Taken};
+use crate::relay::{HEAD_BYTES_MAX, Relayed, Route, Way};
+use crate::sys::{self, Pipe, Said, Scratch, Slots};
+use crate::tally::Tally;
+
+/// Datagrams or runs of a port before another has its turn.
+const TURN: usize = 64;
+
+/// Datagrams or runs received by a call when they are copied: 4 MiB of address space.
+const SLOTS: usize = 64;
+
+/// The longest datagram that was alone and is sent in a run: one that a route is sure to take so. A
+/// run that it refuses makes all later ones shorter.
+const ALONE_BYTES_MAX: usize = 1452;
+
+/// The most bytes of a run that is made of several.
+const RUN_BYTES_MAX: usize = 65_507;
+
+/// What all routes of a relay share.
+#[derive(Debug)]
+pub(super) struct Line {
+    way: Way,
+    pipe: Pipe,
+    room_bytes: u64,
+    /// For what is received and sent: all of it, or what comes out of the pipe again.
+    slots: Slots,
+    room: Box<[u8]>,
+    scratch: Scratch,
+    /// What is in the pipe, to be sent as one, and of whom it is.
+    run: Run,
+    pages: u64,
+    pending: Vec<Pending>,
+    tally: Tally,
+}
+
+/// What is told of a datagram or run when it has been sent.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    source: SocketAddr,
+    head: [u8; HEAD_BYTES_MAX],
+    run: Run,
+    said: Said,
+}
+
+impl Line {
+    pub(super) fn new(way: Way) -> Result<Self, Error> {
+        let pipe = Pipe::new(PIPE_PAGES)?;
+        Ok(Self {
+            way,
+            room_bytes: pipe.pages().min(PIPE_PAGES) * sys::page_bytes(),
+            pipe,
+            slots: Slots::new(SLOTS, DATAGRAM_BYTES_MAX),
+            room: vec![0; DATAGRAM_BYTES_MAX].into(),
+            scratch: Scratch::new(),
+            run: Run::default(),
+            pages: 0,
+            pending: Vec::with_capacity(PIPE_PAGES as usize),
+            tally: Tally::default(),
+        })
+    }
+
+    pub(super) fn way(&self) -> &Way {
+        &self.way
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// From now on the pipe takes nothing.
+    #[cfg(test)]
+    pub(super) fn spoil(&mut self) {
+        self.pipe.spoil();
+    }
+
+    /// Sends on what waits at a port.
+    pub(super) fn turn(
+        &mut self,
+        from: (BorrowedFd<'_>, u32),
+        route: &mut Route,
+        taken: &mut Taken,
+        note: &mut dyn FnMut(&Relayed<'_>),
+    ) -> Result<(), Errno> {
+        for _ in 0..TURN {
+            if let Way::Copy(_) = self.way {
+                return self.copy(from, route, taken, note);
+            }
+            let pulled = self.pull(from, route, taken, note);
+            if pulled.is_err() {
+                self.flush(from.1, route, note);
+                return pulled;
+            }
+        }
+        self.flush(from.1, route, note);
+        Ok(())
+    }
+
+    /// Takes what is next at a port into the pipe, and sends what is there before if they cannot
+    /// leave together.
+    fn pull(
+        &mut self,
+        (from, key): (BorrowedFd<'_>, u32),
+        route: &mut Route,
+        taken: &mut Taken,
+        note: &mut dyn FnMut(&Relayed<'_>),
+    ) -> Result<(), Errno> {
+        let mut head = [0; HEAD_BYTES_MAX];
+        let (bytes, source, said) = sys::peek(from, &mut head, taken)?;
+        let fits = bytes > 0 && bytes as u64 <= self.room_bytes;
+        let Some(source) = source.filter(|_| fits) else {
+            self.flush(key, route, note);
+            return self.copy((from, key), route, taken, note);
+        };
+        let run = Run { bytes, segment_bytes: said.segment_bytes };
+        let pages = (bytes as u64).div_ceil(sys::page_bytes());
+        let has_room = (self.pages + pages) * sys::page_bytes() <= self.room_bytes;
+        let joined = match self.run.with(run).filter(|_| has_room) {
+            Some(joined) => joined,
+            None => {
+                self.flush(key, route, note);
+                run
+            }
+        };
+        match self.pipe.take(from, bytes as u64, &mut self.tally) {
+            // Nobody else takes from this socket, so what was looked at is what was taken.
+            Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
+            Err(errno) if errno.code() == libc::EINVAL => {
+                self.flush(key, route, note);
+                self.way = Way::Copy(Unavailable {
+                    need: "UDP sockets that can be spliced from (kernel 6.5)".into(),
+                    found: format!("{errno}, kernel {}", sys::kernel_release()),
+                });
+                return Ok(());
+            }
+            Err(errno) => return Err(errno),
+        }
+        (self.run, self.pages) = (joined, self.pages + pages);
+        self.pending.push(Pending { source, head, run, said });
+        taken.packets += u64::from(run.packets());
+        taken.bytes += bytes as u64;
+        Ok(())
+    }
+
+    /// Sends what is in the pipe, and leaves nothing there.
+    fn flush(&mut self, key: u32, route: &mut Route, note: &mut dyn FnMut(&Relayed<'_>)) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let run = std::mem::take(&mut self.run);
+        self.pages = 0;
+        let mut left = self.empty(run, &mut route.to);
+        // What could not be sent is thrown away: no call when that is nothing.
+        if let Err(errno) = self.pipe.clear(&mut self.tally) {
+            // Neither emptied nor replaced, for want of descriptors.
+            let found = format!("{errno} for pipe2");
+            self.way = Way::Copy(Unavailable { need: "a pipe".into(), found });
+        }
+        for Pending { source, head, run, said } in self.pending.drain(..) {
+            let sent = run.packets().min(left);
+            left -= sent;
+            let head = &head[..run.each().min(HEAD_BYTES_MAX)];
+            route.tell((key, source), (run, sent), head, said, note);
+        }
+    }
+
+    /// Sends what is in the pipe; returns how many datagrams the socket took.
+    fn empty(&mut self, run: Run, to: &mut Destination) -> u32 {
+        let tally = &mut self.tally;
+        to.begin();
+        loop {
+            match ready(run, to, tally) {
+                Ok(bytes) if bytes >= run.bytes => {}
+                // In several calls, whose parts would begin anywhere in a page.
+                Ok(_) => break,
+                Err(_) => return 0,
+            }
+            match self.pipe.send(to.as_fd(), run.bytes as u64, tally) {
+                Ok(sent) if sent == run.bytes as u64 => return run.went(to, tally),
+                Ok(_) => {
+                    sys::discard_corked(to.as_fd(), tally);
+                    return 0;
+                }
+                Err(errno) => match to.judge("splice", errno, run.packets(), tally) {
+                    Verdict::Repeat => {}
+                    Verdict::Stop(_) => return 0,
+                },
+            }
+        }
+        let mut read = 0;
+        while read < run.bytes {
+            match self.pipe.read(&mut self.room[read..run.bytes], tally) {
+                Ok(bytes) if bytes > 0 => read += bytes as usize,
+                Err(errno) if errno.code() == libc::EINTR => {}
+                _ => return 0,
+            }
+        }
+        send(&self.room[..run.bytes], run, to, tally)
+    }
+
+    /// Receives what waits at a port, a call's worth, and sends it.
+    fn copy(
+        &mut self,
+        (from, key): (BorrowedFd<'_>, u32),
+        route: &mut Route,
+        taken: &mut Taken,
+        note: &mut dyn FnMut(&Relayed<'_>),
+    ) -> Result<(), Errno> {
+        let count = sys::receive_many(from, &mut self.slots, taken)?;
+        let mut first = 0;
+        while first < count {
+            let mut run = self.in_slot(first);
+            let mut end = first + 1;
+            while let Some(joined) = (end < count).then(|| run.with(self.in_slot(end))).flatten() {
+                (run, end) = (joined, end + 1);
+            }
+            let Self { slots, scratch, tally, .. } = self;
+            let mut left = send_slots((slots, first..end), run, scratch, &mut route.to, tally);
+            for slot in first..end {
+                let (bytes, said) = (slots.datagram(slot), slots.said(slot));
+                let piece = Piece { bytes, source: slots.source(slot), said };
+                let Some(arrival) = piece.arrival(key, taken) else { continue };
+                let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+                let sent = run.packets().min(left);
+                left -= sent;
+                let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
+                route.tell((key, arrival.source), (run, sent), head, said, note);
+            }
+            first = end;
+        }
+        Ok(())
+    }
+
+    /// What is in a slot; nothing that could be sent where it had no room.
+    fn in_slot(&self, slot: usize) -> Run {
+        let said = self.slots.said(slot);
+        if said.is_cut {
+            return Run::default();
+        }
+        Run { bytes: self.slots.datagram(slot).len(), segment_bytes: said.segment_bytes }
+    }
+}
+
+impl Route {
+    /// Tells of a run that came, and of how many of its datagrams went.
+    fn tell(
+        &mut self,
+        (key, source): (u32, SocketAddr),
+        (run, sent): (Run, u32),
+        head: &[u8],
+        said: Said,
+        note: &mut dyn FnMut(&Relayed<'_>),
+    ) {
+        let packets = run.packets();
+        self.lost += u64::from(packets - sent);
+        note(&Relayed {
+            key,
+            source,
+            head,
+            bytes: run.bytes as u32,
+            segment_bytes: run.segment_bytes,
+            packets,
+            sent,
+            time: said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp)),
+        });
+    }
+}
+
+/// A datagram, or several that leave together: all of one size but the last, which may be shorter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Run {
+    bytes: usize,
+    /// 0: it is one.
+    segment_bytes: u16,
+}
+
+impl Run {
+    fn packets(self) -> u32 {
+        match self.segment_bytes {
+            0 => 1,
+            each => self.bytes.div_ceil(each.into()).max(1) as u32,
+        }
+    }
+
+    /// Bytes of the first datagram.
+    fn each(self) -> usize {
+        match self.segment_bytes {
+            0 => self.bytes,
+            each => self.bytes.min(each.into()),
+        }
+    }
+
+    /// This and `next` behind it as one run, where they are one when cut again.
+    fn with(self, next: Self) -> Option<Self> {
+        let each = match self.segment_bytes {
+            0 => self.bytes,
+            each => each.into(),
+        };
+        let is_full = each > 0 && self.bytes.is_multiple_of(each);
+        let is_alike = match next.segment_bytes {
+            0 => (1..=each).contains(&next.bytes),
+            of_next => each == usize::from(of_next),
+        };
+        let bytes = self.bytes + next.bytes;
+        let joined = Self { bytes, segment_bytes: u16::try_from(each).ok()? };
+        let fits =
+            each <= ALONE_BYTES_MAX && bytes <= RUN_BYTES_MAX && joined.packets() <= SEGMENTS_MAX;
+        (is_full && is_alike && fits).then_some(joined)
+    }
+
+    /// The socket took all of it; returns how many datagrams that were.
+    fn went(self, to: &mut Destination, tally: &mut Tally) -> u32 {
+        to.accepted();
+        tally.packets += u64::from(self.packets());
+        tally.bytes += self.bytes as u64;
+        self.packets()
+    }
+}
+
+/// Readies a socket for a run; returns how many bytes of it a call may carry.
+fn ready(run: Run, to: &mut Destination, tally: &mut Tally) -> Result<usize, SendError> {
+    match run.segment_bytes {
+        0 => to.ready_one(run.bytes as u32, tally).map(|()| run.bytes),
+        each => {
+            let packets = to.ready(each.into(), true, tally)?;
+            Ok(usize::from(each) * packets as usize)
+        }
+    }
+}
+
+/// Sends what is in some slots, which is `run` taken together, by one call if possible; returns how
+/// many datagrams of it went.
+fn send_slots(
+    (slots, range): (&Slots, Range<usize>),
+    run: Run,
+    scratch: &mut Scratch,
+    to: &mut Destination,
+    tally: &mut Tally,
+) -> u32 {
+    to.begin();
+    while range.len() > 1 && ready(run, to, tally).is_ok_and(|bytes| bytes >= run.bytes) {
+        let mut gather = scratch.gather();
+        range.clone().for_each(|slot| {
+            let fits = gather.bytes(slots.datagram(slot));
+            debug_assert!(fits, "a call takes more ranges than there are slots");
+        });
+        match gather.send(to.as_fd(), tally) {
+            Ok(_) => return run.went(to, tally),
+            Err(errno) => match to.judge("writev", errno, run.packets(), tally) {
+                Verdict::Repeat => {}
+                Verdict::Stop(_) => return 0,
+            },
+        }
+    }
+    let mut sent = 0;
+    for slot in range {
+        let (bytes, said) = (slots.datagram(slot), slots.said(slot));
+        // What had no room is not sent in part.
+        if said.is_cut {
+            continue;
+        }
+        let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+        let went = send(bytes, run, to, tally);
+        sent += went;
+        if went < run.packets() {
+            break;
+        }
+    }
+    sent
+}
+
+/// Sends a run from memory, in as many calls as it takes; returns how many datagrams of it went.
+fn send(bytes: &[u8], run: Run, to: &mut Destination, tally: &mut Tally) -> u32 {
+    let (mut at, mut sent) = (0, 0);
+    // An empty datagram is one.
+    while sent < run.packets() {
+        let Ok(most) = ready(run, to, tally) else { return sent };
+        let part = &bytes[at..bytes.len().min(at + most)];
+        let of_part = Run { bytes: part.len(), ..run };
+        match sys::send(to.as_fd(), part, tally) {
+            Ok(_) => (at, sent) = (at + part.len(), sent + of_part.went(to, tally)),
+            Err(errno) => match to.judge("send", errno, of_part.packets(), tally) {
+                Verdict::Repeat => {}
+                Verdict::Stop(_) => return sent,
+            },
+        }
+    }
+    sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_joined_where_they_come_apart_the_same() {
+        let run = |bytes, segment_bytes| Run { bytes, segment_bytes };
+        let joined = |one: Run, next| one.with(next).map(|run| (run.bytes, run.segment_bytes));
+        assert_eq!(joined(run(100, 0), run(100, 0)), Some((200, 100)));
+        assert_eq!(joined(run(100, 0), run(99, 0)), Some((199, 100)));
+        assert_eq!(joined(run(100, 0), run(101, 0)), None);
+        assert_eq!(joined(run(199, 100), run(100, 0)), None, "behind a short one");
+        assert_eq!(joined(run(300, 100), run(250, 100)), Some((550, 100)));
+        assert_eq!(joined(run(300, 100), run(1, 0)), Some((301, 100)));
+        assert_eq!(joined(run(300, 100), run(300, 99)), None);
+        assert_eq!(joined(run(100, 0), run(0, 0)), None, "an empty one is alone");
+        assert_eq!(joined(run(0, 0), run(100, 0)), None);
+        assert_eq!(joined(run(ALONE_BYTES_MAX + 1, 0), run(9, 0)), None);
+        assert_eq!(joined(run(64, 1), run(1, 0)), None, "as many as a call may carry");
+        assert_eq!(joined(run(1400 * 46, 1400), run(1107, 0)), Some((65_507, 1400)));
+        assert_eq!(joined(run(1400 * 46, 1400), run(1108, 0)), None);
+    }
+}

@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is relayed arrives as it was sent: whole, in order, once, by either way.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use paths::{Error, HEAD_BYTES_MAX, Port, Relay, Relayed, Target, Via, Way};
+
+use crate::pair::is_inside;
+use crate::sender::Sender;
+use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, noise, places};
+
+/// The places, each with a member that takes datagrams one by one at the target.
+fn ends() -> Vec<Place> {
+    let by_socket = |place: &Place| place.spec.via == Via::Socket && place.spec.name == "recvmmsg";
+    places().into_iter().filter(by_socket).collect()
+}
+
+fn relays() -> [Relay; 2] {
+    [Relay::new().unwrap(), Relay::copying().unwrap()]
+}
+
+fn port(place: &Place) -> Port {
+    let interface = place.interface.map(str::to_string);
+    let address = SocketAddr::new(place.far, 0);
+    Port { address, sources: Vec::new(), interface, buffer_bytes: ROOM_BYTES }
+}
+
+fn to(address: SocketAddr) -> Target {
+    Target { address, interface: None, hops: None }
+}
+
+/// Where a receiver awaits what is relayed: on the near side.
+fn awaited(place: Place) -> (Receiver, SocketAddr) {
+    let mut receiver = Receiver::new(Place { far: place.near, interface: None, ..place }).unwrap();
+    let port = receiver.port(ROOM_BYTES);
+    let address = receiver.add_port(1, port);
+    (receiver, address)
+}
+
+/// What a relay has told.
+#[derive(Clone, Debug)]
+struct Told {
+    key: u32,
+    source: SocketAddr,
+    head: Vec<u8>,
+    bytes: u32,
+    packets: u32,
+    sent: u32,
+}
+
+/// Relays until so many datagrams have come.
+fn forward(relay: &mut Relay, count: usize) -> Vec<Told> {
+    let (mut told, mut packets, start) = (Vec::new(), 0, Instant::now());
+    let mut each = |one: &Relayed<'_>| {
+        let Relayed { key, source, head, bytes, packets, sent, .. } = *one;
+        told.push(Told { key, source, head: head.to_vec(), bytes, packets, sent });
+    };
+    while packets < count && start.elapsed() < PATIENCE {
+        packets += relay.forward(Duration::from_millis(100), &mut each).unwrap();
+    }
+    assert_eq!(packets, count, "datagrams that came");
+    told
+}
+
+fn assert_bytes(receiver: &mut Receiver, address: SocketAddr, sent: &[Vec<u8>], what: &str) {
+    let got = receiver.all(1, address, sent.len());
+    for (number, (got, sent)) in got.iter().zip(sent).enumerate() {
+        assert_eq!(got.bytes.len(), sent.len(), "{what}: length of datagram {number}");
+        assert!(got.bytes == *sent, "{what}: bytes of datagram {number}");
+    }
+    assert_eq!(got.len(), sent.len(), "{what}: number of datagrams");
+}
+
+#[test]
+fn runs_and_datagrams_of_every_shape_are_relayed() {
+    let shapes = [
+        (49, 1328, 1328),
+        (49, 1328, 1),
+        (48, 1328, 1327),
+        (64, 1000, 333),
+        (64, 1, 1),
+        (2, 4097, 4095),
+        (15, 4095, 1),
+        (16, 4095, 4094),
+        (3, 20_001, 19_999),
+        (7, 9001, 9000),
+        (1, 4097, 4097),
+        (1, 8193, 8193),
+        (1, 65_507, 65_507),
+        (300, 1328, 17),
+    ];
+    for place in ends() {
+        for mut relay in relays() {
+            let (mut receiver, address) = awaited(place);
+            relay.add(&port(&place), 5, &to(address)).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(5).unwrap());
+            for (count, bytes, last_bytes) in shapes {
+                if place.interface.is_some() && bytes > 1400 {
+                    continue; // More than the device carries in a packet.
+                }
+                let what = format!("{place} {}: {count} by {bytes}, {last_bytes}", relay.way());
+                let sent = datagrams(count, bytes, last_bytes);
+                sender.runs(&sent);
+                let told = forward(&mut relay, count);
+                assert!(told.iter().all(|one| one.sent == one.packets), "{what}: {told:?}");
+                assert_bytes(&mut receiver, address, &sent, &what);
+            }
+            assert_eq!((relay.lost(5), relay.dropped(5)), (0, 0), "{place}");
+        }
+    }
+}
+
+/// Runs, single datagrams longer and shorter than those of the run before, and empty ones.
+#[test]
+fn what_waits_together_is_relayed_in_order() {
+    for place in ends() {
+        for mut relay in relays() {
+            let (mut receiver, address) = awaited(place);
+            relay.add(&port(&place), 5, &to(address)).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(5).unwrap());
+            let mut sent = Vec::new();
+            for round in 0..20 {
+                let run = datagrams(10 + round, 500, 499 - round);
+                sender.runs(&run);
+                sent.extend(run);
+                for bytes in [500, 501, 20, 0, 1400, 1] {
+                    let one = noise(bytes, round as u64);
+                    sender.one(&one);
+                    sent.push(one);
+                }
+            }
+            let told = forward(&mut relay, sent.len());
+            let what = format!("{place} {}", relay.way());
+            assert_bytes(&mut receiver, address, &sent, &what);
+            let bytes: u32 = told.iter().map(|one| one.bytes).sum();
+            assert_eq!(bytes as usize, sent.concat().len(), "{what}");
+            let (taken, tally) = (relay.taken(), relay.tally());
+            assert_eq!((taken.packets, taken.bytes), (sent.len() as u64, bytes.into()), "{what}");
+            assert_eq!((tally.packets, tally.bytes), (taken.packets, taken.bytes), "{what}");
+        }
+    }
+}
+
+#[test]
+fn each_run_is_told_with_its_head_and_source() {
+    for place in ends() {
+        for mut relay in relays() {
+            let (mut receiver, address) = awaited(place);
+            relay.add(&port(&place), 8, &to(address)).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(8).unwrap());
+            let run = datagrams(20, 1000, 10);
+            let small = datagrams(20, 30, 30);
+            sender.runs(&run);
+            sender.one(b"short");
+            sender.runs(&small);
+            let told = forward(&mut relay, 41);
+            let what = format!("{place} {}: {told:?}", relay.way());
+            assert_eq!(told.iter().map(|one| one.packets).sum::<u32>(), 41, "{what}");
+            assert!(told.iter().all(|one| one.source == sender.address() && one.key == 8));
+            assert_eq!(told[0].head, run[0][..HEAD_BYTES_MAX], "{what}");
+            let short = told.iter().find(|one| one.bytes == 5).unwrap();
+            assert_eq!((&short.head[..], short.packets), (&b"short"[..], 1), "{what}");
+            // No further than the first datagram of the run.
+            let last = told.iter().rfind(|one| one.bytes >= 30 && one.head.len() == 30).unwrap();
+            assert!(small.contains(&last.head), "{what}");
+            let sent = [run, vec![b"short".to_vec()], small].concat();
+            assert_bytes(&mut receiver, address, &sent, "told");
+        }
+    }
+}
+
+#[test]
+fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
+    for place in ends() {
+        for mut relay in relays() {
+            let (mut receiver, address) = awaited(place);
+            relay.add(&port(&place), 5, &to(address)).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(5).unwrap());
+            let sent = datagrams(49 * 6, 1328, 1328);
+            for round in 0..2 {
+                let before = (relay.taken(), relay.tally());
+                sender.runs(&sent);
+                let runs = forward(&mut relay, sent.len()).len() as u64;
+                assert_bytes(&mut receiver, address, &sent, "counted");
+                let (taken, tally) = (relay.taken(), relay.tally());
+                let copied = taken.copied_bytes - before.0.copied_bytes + tally.copied_bytes
+                    - before.1.copied_bytes;
+                let calls = taken.calls - before.0.calls + tally.calls - before.1.calls;
+                let what = format!("{place} {} round {round}: {calls} calls", relay.way());
+                assert!((6..=7).contains(&runs), "{what}: {runs} runs");
+                // The size of a run is set once; that a port is empty is learnt by a call in vain.
+                let more = calls - if round == 0 { 1 } else { 0 };
+                if *relay.way() == Way::Splice {
+                    assert_eq!(copied, runs * HEAD_BYTES_MAX as u64, "{what}");
+                    assert_eq!(more, 3 * runs + 1, "{what}");
+                } else {
+                    assert_eq!(copied, 2 * (sent.len() * 1328) as u64, "{what}");
+                    assert!((1 + runs..=4 + runs).contains(&more), "{what}");
+                }
+            }
+        }
+    }
+}
+
+/// What came one by one and waits together leaves in runs, and comes apart as it was.
+#[test]
+fn single_datagrams_of_one_size_leave_together() {
+    for place in ends() {
+        for mut relay in relays() {
+            let (mut receiver, address) = awaited(place);
+            relay.add(&port(&place), 5, &to(address)).unwrap();
+            let sender = Sender::new(place.near, relay.address(5).unwrap());
+            for bytes in [1328, 1327, 1452, 1453, 33, 1] {
+                let sent = datagrams(160, bytes, bytes);
+                let calls = |relay: &Relay| relay.taken().calls + relay.tally().calls;
+                let before = calls(&relay);
+                sent.iter().for_each(|datagram| sender.one(datagram));
+                let told = forward(&mut relay, 160);
+                let what = format!("{place} {} {bytes}", relay.way());
+                assert_bytes(&mut receiver, address, &sent, &what);
+                assert!(told.iter().all(|one| one.packets == 1 && one.sent == 1), "{what}");
+                assert!(
+                    told.iter()
+                        .map(|one| &one.head[..])
+                        .eq(sent.iter().map(|one| { &one[..one.len().min(HEAD_BYTES_MAX)] })),
+                    "{what}: heads"
+                );
+                let calls = calls(&relay) - before;
+                if bytes < 1453 {
+                    // A device between may deliver in several goes, each with an end.
+                    let most = if *relay.way() == Way::Splice { 160 * 2 + 40 } else { 40 };
+                    assert!(calls <= most, "{what}: {calls} calls");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_port_has_its_own_target() {
+    for place in ends() {
+        for mut relay in relays() {
+            let mut routes = Vec::new();
+            for key in 0..10 {
+                let (receiver, address) = awaited(place);
+                relay.add(&port(&place), key, &to(address)).unwrap();
+                let sender = Sender::new(place.near, relay.address(key).unwrap());
+                routes.push((receiver, address, sender, datagrams(9, 300, 1 + key as usize)));
+            }
+            routes.iter_mut().for_each(|(.., sender, sent)| sender.runs(sent));
+            forward(&mut relay, 90);
+            for (receiver, address, _, sent) in &mut routes {
+                assert_bytes(receiver, *address, sent, &format!("{place} {}", relay.way()));
+            }
+            relay.remove(3);
+            assert_eq!(relay.address(3), None);
+            routes.remove(3);
+            routes.iter_mut().for_each(|(.., sender, sent)| sender.runs(sent));
+            forward(&mut relay, 81);
+        }
+    }
+}
+
+/// Nobody is there, then somebody: what was refused is lost, and nothing of it comes later.
+#[test]
+fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
+    for place in ends() {
+        for mut relay in relays() {
+            let (receiver, address) = awaited(place);
+            drop(receiver);
+            relay.add(&port(&place), 5, &to(address)).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(5).unwrap());
+            let lost = datagrams(30, 700, 7);
+            let mut refused = 0;
+            for _ in 0..10 {
+                sender.runs(&lost);
+                let told = forward(&mut relay, 30);
+                refused += told.iter().map(|one| u64::from(one.packets - one.sent)).sum::<u64>();
+            }
+            let what = format!("{place} {}", relay.way());
+            assert!(refused > 0, "{what}: the kernel tells of a closed port");
+            assert_eq!(relay.lost(5), refused, "{what}");
+            let place = Place { far: place.near, interface: None, ..place };
+            let mut receiver = Receiver::new(place).unwrap();
+            let again = Port { address, ..receiver.port(ROOM_BYTES) };
+            receiver.add_port(1, again);
+            // The last report may cost what comes first.
+            sender.one(b"first");
+            forward(&mut relay, 1);
+            let sent = datagrams(40, 1000, 999);
+            sender.runs(&sent);
+            forward(&mut relay, 40);
+            let mut got = receiver.all(1, address, 40);
+            got.retain(|got| got.bytes != b"first");
+            let got: Vec<_> = got.into_iter().map(|got| got.bytes).collect();
+            assert!(got == sent, "{what}: {} came", got.len());
+        }
+    }
+}
+
+#[test]
+fn what_would_come_in_again_is_refused() {
+    for place in ends() {
+        let mut relay = Relay::new().unwrap();
+        relay.add(&port(&place), 1, &to(SocketAddr::new(place.near, 9))).unwrap();
+        let first = relay.address(1).unwrap();
+        let is_loop = |refused: Result<(), Error>| {
+            let refusal = refused.unwrap_err();
+            assert!(matches!(refusal, Error::Loop { .. }), "{place}: {refusal}");
+            refusal.to_string()
+        };
+        // To itself.
+        relay.remove(1);
+        let itself = Port { address: first, ..port(&place) };
+        let said = is_loop(relay.add(&itself, 1, &to(first)));
+        let expected = format!("relaying {first} to {first}: what is sent comes in again; ");
+        assert!(said.starts_with(&expected), "{said}");
+        assert_eq!(relay.address(1), None, "{place}: nothing of it is left");
+        // To an address of the host, where all are taken.
+        let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+        let all = Port { address: SocketAddr::new(any, first.port()), ..port(&place) };
+        is_loop(relay.add(&all, 1, &to(first)));
+        // By way of another.
+        relay.add(&itself, 1, &to(SocketAddr::new(place.near, 9))).unwrap();
+        relay.add(&port(&place), 2, &to(first)).unwrap();
+        let second = relay.address(2).unwrap();
+        relay.remove(1);
+        is_loop(relay.add(&itself, 1, &to(second)));
+        // The other way round it is a chain.
+        let (mut receiver, address) = awaited(place);
+        relay.add(&itself, 1, &to(address)).unwrap();
+        let sender = Sender::new(place.near, second);
+        sender.one(b"along");
+        forward(&mut relay, 1);
+        forward(&mut relay, 1);
+        assert_bytes(&mut receiver, address, &[b"along".to_vec()], "a chain");
+    }
+}
+
+#[test]
+fn groups_are_relayed_out_of_the_device_named() {
+    if !is_inside() {
+        return;
+    }
+    for place in ends() {
+        for mut relay in relays() {
+            let group: IpAddr = if place.far.is_ipv4() {
+                [239, 7, 7, 7].into()
+            } else {
+                [0xff15, 0, 0, 0, 0, 0, 0, 7].into()
+            };
+            let mut receiver = Receiver::new(place).unwrap();
+            let joined = Port { address: SocketAddr::new(group, 0), ..receiver.port(ROOM_BYTES) };
+            let address = receiver.add_port(1, joined.clone());
+            let target = Target { address, interface: Some("left".into()), hops: Some(3) };
+            relay.add(&port(&place), 5, &target).unwrap();
+            let mut sender = Sender::new(place.near, relay.address(5).unwrap());
+            let sent = datagrams(30, 1200, 3);
+            sender.runs(&sent);
+            forward(&mut relay, 30);
+            receiver.wait_for(30);
+            let got: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
+            assert!(got == sent, "{place} {}: {} came", relay.way(), got.len());
+            // The same group is another way's on another device, and a loop on its own.
+            let itself = Port { address, ..joined };
+            let away = Target { address, interface: Some("left".into()), hops: None };
+            relay.add(&itself, 6, &away).unwrap();
+            let back = Target { interface: Some("right".into()), ..away };
+            let refusal = relay.add(&itself, 7, &back).unwrap_err();
+            assert!(matches!(refusal, Error::Loop { .. }), "{refusal}");
+        }
+    }
+}
+
+/// A route that takes no runs of that size: they go one by one, and arrive.
+#[test]
+fn runs_larger_than_the_route_go_one_by_one() {
+    if !is_inside() {
+        return;
+    }
+    let mtu = |bytes: u32| {
+        let set = format!("ip link set left mtu {bytes}");
+        assert!(Command::new("sh").args(["-c", &set]).status().unwrap().success());
+    };
+    for place in ends() {
+        for mut relay in relays() {
+            let mut receiver = Receiver::new(place).unwrap();
+            let port = receiver.port(ROOM_BYTES);
+            let address = receiver.add_port(1, port);
+            // By a device that takes any run; not below 1,280, which IPv6 would not live with.
+            let here = SocketAddr::from(([127, 0, 0, 1], 0));
+            let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 0 };
+            relay.add(&port, 5, &to(address)).unwrap();
+            let mut sender = Sender::new(here.ip(), relay.address(5).unwrap());
+            mtu(1300);
+            let sent = datagrams(45, 1329, 1001);
+            sender.runs(&sent);
+            let told = forward(&mut relay, 45);
+            mtu(1500);
+            assert!(told.iter().all(|one| one.sent == one.packets), "{told:?}");
+            assert_bytes(&mut receiver, address, &sent, &format!("{place} {}", relay.way()));
+        }
+    }
+}
+
+/// A relay's socket of its own, for what the list's members have as well.
+#[test]
+fn what_cannot_be_relayed_is_named() {
+    let mut relay = Relay::new().unwrap();
+    let here = SocketAddr::from(([127, 0, 0, 1], 0));
+    let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 0 };
+    let target = Target {
+        address: SocketAddr::from(([127, 0, 0, 1], 9)),
+        interface: Some("no-such-device".into()),
+        hops: None,
+    };
+    let refusal = relay.add(&port, 1, &target).unwrap_err().to_string();
+    assert_eq!(refusal, "if_nametoindex on 127.0.0.1:9: ENODEV");
+    assert_eq!(relay.address(1), None, "nothing of it is left");
+    relay.add(&port, 1, &Target { interface: None, ..target }).unwrap();
+    assert!(UdpSocket::bind(relay.address(1).unwrap()).is_err(), "it is taken");
+}
