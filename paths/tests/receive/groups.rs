@@ -8,11 +8,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use paths::Port;
+use paths::{Port, Via};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{set_ip_multicast_if, set_ipv6_multicast_if};
 
-use crate::pair::{ALSO_NEAR, ALSO_NEAR_6, NEAR, is_inside};
+use crate::pair::{ALSO_NEAR, ALSO_NEAR_6, NEAR, is_inside, sh};
 use crate::sender::{Sender, shared};
 use crate::{Place, Receiver, datagrams, places};
 
@@ -179,6 +179,42 @@ fn all_addresses_are_those_of_the_host() {
         to_host.one(b"the host's");
         let expected = (1, to_host.address(), b"the host's".to_vec());
         assert_eq!(settled(&mut receiver, 1), [expected], "{place}");
+    }
+}
+
+/// A device that goes away takes its groups along: the reader is told when nothing comes any more,
+/// and other ports go on.
+#[test]
+fn a_device_that_goes_away_is_told_of() {
+    for place in group_places() {
+        if place.spec.via == Via::Device {
+            continue; // It has one device, and tests of its own.
+        }
+        let Some(mut receiver) = Receiver::new(place) else { continue };
+        sh("ip link add gone type veth peer name beyond && ip link set gone up");
+        let of_gone = port_of(&receiver, group(&place, 8), 0, &[]);
+        receiver.add_port(1, Port { interface: Some("gone".into()), ..of_gone });
+        let stays = port_of(&receiver, group(&place, 9), 0, &[]);
+        let stays = receiver.add_port(2, stays);
+        let wait = std::time::Duration::from_millis(20);
+        assert_eq!(receiver.receive(wait).unwrap(), 0, "{place}: still there");
+        sh("ip link del gone");
+        // One port is asked after a wait in vain; there are two.
+        let told = (0..20).find_map(|_| receiver.receive(wait).err());
+        let told = told.unwrap_or_else(|| panic!("{place}: nothing was told")).to_string();
+        assert!(told.ends_with("on gone: ENODEV"), "{place}: {told}");
+        let sender = sender(place.near, stays);
+        sender.one(b"goes on");
+        let start = std::time::Instant::now();
+        while receiver.got.is_empty() && start.elapsed() < crate::PATIENCE {
+            let _ = receiver.receive(wait);
+        }
+        assert_eq!(receiver.got.drain(..).next().unwrap().bytes, b"goes on", "{place}");
+        // Without it there is nothing to tell.
+        receiver.path.remove(1);
+        for _ in 0..4 {
+            assert_eq!(receiver.receive(wait).unwrap(), 0, "{place}");
+        }
     }
 }
 

@@ -114,3 +114,10 @@ fn run_in(how: &str, program: &Path) {
     skips.dedup();
     skips.iter().for_each(|line| eprintln!("{line}"));
 }
+
+/// Runs a command of the shell that has to succeed.
+pub(crate) fn sh(script: &str) {
+    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {complained}");
+}

@@ -2,12 +2,11 @@
 //! What is relayed arrives as it was sent: whole, in order, once, by either way.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use paths::{Error, HEAD_BYTES_MAX, Port, Relay, Relayed, Target, Via, Way};
 
-use crate::pair::is_inside;
+use crate::pair::{is_inside, sh};
 use crate::sender::Sender;
 use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, noise, places};
 
@@ -380,10 +379,7 @@ fn runs_larger_than_the_route_go_one_by_one() {
     if !is_inside() {
         return;
     }
-    let mtu = |bytes: u32| {
-        let set = format!("ip link set left mtu {bytes}");
-        assert!(Command::new("sh").args(["-c", &set]).status().unwrap().success());
-    };
+    let mtu = |bytes: u32| sh(&format!("ip link set left mtu {bytes}"));
     for place in ends() {
         for mut relay in relays() {
             let mut receiver = Receiver::new(place).unwrap();
