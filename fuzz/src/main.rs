@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 
 mod epub;
 mod http;
+mod intake;
 mod manifest;
 mod pieces;
 mod plan;
@@ -33,6 +34,7 @@ static TARGETS: &[Target] = &[
     http::TARGET,
     rtcp::TARGET,
     rtp::TARGET,
+    intake::TARGET,
     ts::TARGET,
     plan::TARGET,
     unseal::TARGET,
