@@ -4,8 +4,15 @@
 //! Does not do: rates; whoever shows them looks twice.
 
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 
 use serde::Serialize;
+use wire::rtp::Reception;
+
+use crate::receiver::lock;
+use crate::recording::Shared;
+use crate::stream::Stream;
 
 /// One stream so far.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -73,7 +80,9 @@ pub struct Figures {
     pub dropped_by_kernel: u64,
     /// Transport stream packets that the disk was too slow for, or could not take.
     pub dropped_by_disk: u64,
-    /// Bytes in the files, and how many there are.
+    /// Datagrams that were to be relayed and found no room on the way out.
+    pub dropped_by_relay: u64,
+    /// Bytes in the files.
     pub written_bytes: u64,
     /// Files begun.
     pub files: u64,
@@ -100,7 +109,7 @@ pub struct Figures {
 #[non_exhaustive]
 pub struct Summary {
     /// The way of receiving.
-    pub path: &'static str,
+    pub path: String,
     /// Those that were wanted before it, and why they were refused.
     pub refused: Vec<String>,
     /// How long it has been going on.
@@ -131,6 +140,73 @@ pub struct Summary {
     pub streams: Vec<Figures>,
 }
 
+impl Figures {
+    /// Of one stream as it is now; what only the receiving thread knows is left at nothing.
+    pub(crate) fn of(url: &str, shared: &Shared, stream: &Mutex<Stream>) -> Figures {
+        let mut stream = lock(stream);
+        let clock_jitter = stream.monitor.take_jitter_ticks();
+        let (counts, seen) = (stream.counts, *stream.monitor.counts());
+        let source = stream.sources.followed().or(stream.sources.valid().last());
+        let reception = source.map(|source| &source.reception);
+        let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
+        let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
+        let failure = lock(&written.failure).clone();
+        let is_over = shared.is_over.load(Ordering::Relaxed);
+        Figures {
+            url: url.to_owned(),
+            form: match (stream.is_bare(), source) {
+                (true, _) => "ts",
+                (false, Some(_)) => "rtp",
+                (false, None) => "",
+            },
+            sender: stream.heard.map(|(_, sender)| sender.to_string()),
+            ssrc: source.map(|source| format!("{:08x}", source.ssrc)),
+            packets: counts.packets,
+            payload_bytes: counts.payload_bytes,
+            lost: count(Reception::lost),
+            missing: stream.missing(),
+            reordered: count(Reception::reordered),
+            duplicates: count(Reception::duplicates),
+            late: counts.late,
+            restarts: count(Reception::restarts),
+            jitter_ms: reception.map_or(0.0, |r| r.jitter_time().as_secs_f64() * 1e3),
+            sources: stream.sources.valid().count() as u64,
+            sources_followed: stream.sources.chosen(),
+            sources_forgotten: stream.sources.forgotten(),
+            foreign: counts.foreign,
+            malformed: counts.malformed,
+            misshapen: counts.misshapen,
+            ts_packets: seen.packets,
+            continuity_errors: seen.continuity_errors,
+            sync_byte_errors: seen.sync_byte_errors,
+            sync_losses: seen.sync_losses,
+            transport_errors: seen.transport_errors,
+            clock_discontinuities: seen.clock_discontinuities,
+            clock_jitter_ms: ticks_ms(clock_jitter),
+            clock_jitter_ms_max: ticks_ms(seen.jitter_ticks_max),
+            outages: counts.outages,
+            outage_s: counts.outage.as_secs_f64(),
+            dropped_by_disk: stream.dropped_packets()
+                + written.dropped_packets.load(Ordering::Relaxed),
+            written_bytes: written.bytes.load(Ordering::Relaxed),
+            files: written.files.load(Ordering::Relaxed),
+            file: lock(&written.path).clone(),
+            sender_reports: exchanged.sender_reports,
+            reports_sent: exchanged.sent,
+            said_bye: exchanged.byes > 0,
+            sessions: shared.sessions.load(Ordering::Relaxed),
+            has_failed: failure.is_some(),
+            ended: failure.or_else(|| is_over.then(|| "complete".to_owned())),
+            trouble: lock(&shared.trouble).clone(),
+            ..Figures::default()
+        }
+    }
+}
+
+fn ticks_ms(ticks: u64) -> f64 {
+    ticks as f64 * 1e3 / media::TICKS_PER_SECOND as f64
+}
+
 impl Summary {
     /// Whether this program did its part: every stream was heard, and none was ended by a fault or
     /// lost anything between the kernel and the disk. What the network lost is in the figures and
@@ -140,7 +216,8 @@ impl Summary {
             && self.streams.iter().all(|stream| {
                 stream.packets > 0
                     && !stream.has_failed
-                    && stream.dropped_by_kernel + stream.dropped_by_disk == 0
+                    && stream.dropped_by_kernel + stream.dropped_by_disk + stream.dropped_by_relay
+                        == 0
             })
     }
 }

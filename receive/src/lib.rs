@@ -7,7 +7,7 @@
 //! reorder window, the monitor → a block of whole packets → the writing thread → the file and, from
 //! the same bytes, its plan. That is two copies a byte beside the path's own: into the block and
 //! into the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
-//! stream with the receiving one.
+//! stream with the receiving one. What is only sent on is spliced (`paths::Relay`).
 //!
 //! What is lost is counted where it is lost: by the network (sequence numbers), by the kernel (its
 //! own counter), by a disk that is behind (whole packets).
@@ -20,17 +20,20 @@
 mod block;
 mod choice;
 mod closer;
+mod control;
 mod error;
 mod figures;
 mod intake;
 mod names;
 mod receiver;
 mod recording;
+mod relay;
 mod reports;
 mod room;
 mod session;
 mod source;
 mod stream;
+mod taking;
 mod writer;
 
 pub use block::Rotation;

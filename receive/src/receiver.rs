@@ -10,13 +10,15 @@
 //! Sources: `paths::ReceivePath`.
 //! Does not do: look into datagrams ([`crate::stream`]), write.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use paths::{Arrival, Port, ReceivePath, Taken};
+use paths::{Port, ReceivePath, Taken};
 
+use crate::relay::Copier;
 use crate::stream::Stream;
 
 /// Streams by key; each is locked for a burst by its receiving thread, and now and then by those
@@ -52,6 +54,26 @@ pub(crate) struct Told {
     pub(crate) last_error: Option<String>,
     /// Drops of the kernel, by key.
     pub(crate) dropped: Vec<u64>,
+    /// What a relay's targets did not take, by key.
+    pub(crate) unsent: Vec<u64>,
+}
+
+impl Told {
+    pub(crate) fn drop_of(&mut self, key: u32, dropped: u64) {
+        *at(&mut self.dropped, key) = dropped;
+    }
+
+    pub(crate) fn relay_of(&mut self, key: u32, unsent: u64) {
+        *at(&mut self.unsent, key) = unsent;
+    }
+}
+
+fn at(list: &mut Vec<u64>, key: u32) -> &mut u64 {
+    let index = key as usize;
+    if list.len() <= index {
+        list.resize(index + 1, 0);
+    }
+    &mut list[index]
 }
 
 /// The thread's own.
@@ -59,6 +81,8 @@ pub(crate) struct Thread {
     pub(crate) path: Box<dyn ReceivePath>,
     pub(crate) streams: Streams,
     pub(crate) ports: Vec<Held>,
+    /// Where what comes is sent on, by key.
+    pub(crate) copiers: HashMap<u32, Copier>,
     pub(crate) inbox: Receiver<Order>,
     pub(crate) told: Arc<Mutex<Told>>,
     pub(crate) clock: Clock,
@@ -98,9 +122,10 @@ impl Clock {
         self.began.elapsed()
     }
 
-    /// When an arrival came. A stamp that is not of the last second is of a clock that was set.
-    fn of(&self, arrival: &Arrival<'_>, now: Duration) -> Duration {
-        let stamp = arrival.time.and_then(|time| time.duration_since(self.began_system).ok());
+    /// When something came that the kernel has stamped. A stamp that is not of the last second is
+    /// of a clock that was set.
+    pub(crate) fn stamp(&self, time: Option<SystemTime>, now: Duration) -> Duration {
+        let stamp = time.and_then(|time| time.duration_since(self.began_system).ok());
         stamp.filter(|at| *at <= now && now - *at < STAMP_AGE_MAX).unwrap_or(now)
     }
 }
@@ -108,38 +133,15 @@ impl Clock {
 impl Thread {
     /// Receives until told to stop, takes what is still there, and ends the streams.
     pub(crate) fn run(mut self) {
-        let mut tick_at = Instant::now();
-        let mut look_at = tick_at;
-        let mut complained: Option<Instant> = None;
-        loop {
-            if !self.obey() {
-                break;
-            }
-            match self.receive(WAIT) {
-                Ok(count) if count < PLENTY => {
-                    if count > 0 {
-                        std::thread::sleep(PACE);
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => {
-                    let is_news = complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY);
-                    if is_news {
-                        tracing::warn!("{error}; still trying");
-                        complained = Some(Instant::now());
-                    }
-                    let mut told = lock(&self.told);
-                    told.errors += 1;
-                    told.last_error = Some(error.to_string());
-                    drop(told);
-                    std::thread::sleep(PAUSE_AFTER_ERROR);
-                }
-            }
-            let now = Instant::now();
-            if now >= tick_at {
-                tick_at = now + TICK_EVERY;
+        let mut pace = Pace::new();
+        let mut look_at = Instant::now();
+        while self.obey() {
+            let received = self.receive(WAIT);
+            pace.after(received, &self.told);
+            if pace.is_tick_due() {
                 self.tick();
             }
+            let now = Instant::now();
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
                 self.look();
@@ -196,14 +198,17 @@ impl Thread {
     }
 
     fn receive(&mut self, wait: Duration) -> Result<usize, paths::Error> {
-        let (streams, clock) = (&self.streams, &self.clock);
+        let (streams, clock, copiers) = (&self.streams, &self.clock, &mut self.copiers);
         self.path.receive(wait, &mut |arrivals| {
             let now = clock.now();
             for of_port in arrivals.chunk_by(|a, b| a.key == b.key) {
                 let Some(stream) = streams.get(of_port[0].key as usize) else { continue };
                 let mut stream = lock(stream);
                 for arrival in of_port {
-                    let came = clock.of(arrival, now);
+                    let came = clock.stamp(arrival.time, now);
+                    if let Some(copier) = copiers.get_mut(&arrival.key) {
+                        arrival.datagrams().for_each(|datagram| copier.send(datagram));
+                    }
                     for datagram in arrival.datagrams() {
                         stream.take(datagram, arrival.source, came);
                     }
@@ -235,12 +240,53 @@ impl Thread {
         let mut told = lock(&self.told);
         told.taken = self.path.taken();
         for held in &self.ports {
-            let key = held.key as usize;
-            if told.dropped.len() <= key {
-                told.dropped.resize(key + 1, 0);
+            let dropped = held.dropped_before + self.path.dropped(held.key);
+            told.drop_of(held.key, dropped);
+            if let Some(copier) = self.copiers.get(&held.key) {
+                told.relay_of(held.key, copier.lost);
             }
-            told.dropped[key] = held.dropped_before + self.path.dropped(held.key);
         }
+    }
+}
+
+/// How a receiving thread spends its time: sleeps after bursts, goes on when there is plenty, and
+/// complains no more than once a minute.
+pub(crate) struct Pace {
+    tick_at: Instant,
+    complained: Option<Instant>,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Pace {
+        Pace { tick_at: Instant::now(), complained: None }
+    }
+
+    /// What there is to do after a call that brought so much.
+    pub(crate) fn after(&mut self, received: Result<usize, paths::Error>, told: &Mutex<Told>) {
+        match received {
+            Ok(0) | Ok(PLENTY..) => {}
+            Ok(_) => std::thread::sleep(PACE),
+            Err(error) => {
+                if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                    tracing::warn!("{error}; still trying");
+                    self.complained = Some(Instant::now());
+                }
+                let mut told = lock(told);
+                told.errors += 1;
+                told.last_error = Some(error.to_string());
+                drop(told);
+                std::thread::sleep(PAUSE_AFTER_ERROR);
+            }
+        }
+    }
+
+    pub(crate) fn is_tick_due(&mut self) -> bool {
+        let now = Instant::now();
+        let is_due = now >= self.tick_at;
+        if is_due {
+            self.tick_at = now + TICK_EVERY;
+        }
+        is_due
     }
 }
 

@@ -15,22 +15,23 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use paths::Port;
+use paths::{Relay, Target};
 use serve::Plans;
 use tokio::sync::watch;
-use wire::rtp::Reception;
 
 use crate::block::{Order as WriteOrder, Output, Pool, Rotation};
-use crate::choice::{Choice, choose, wanted};
+use crate::choice::wanted;
 use crate::closer::Syncs;
+use crate::control::Control;
 use crate::error::Error;
 use crate::figures::{Figures, Summary};
 use crate::names::{self, Names};
 use crate::receiver::{Clock, Held, Order, Streams, Thread, Told, lock};
-use crate::reports::{self, Exchanged};
-use crate::session::Asked;
+use crate::relay::{self, Copier, Forwarder};
+use crate::reports::Exchanged;
 use crate::source::Source;
 use crate::stream::Stream;
+use crate::taking::Taking;
 use crate::writer::{Lane, Sync, Writer, Written};
 
 /// What to record, and how.
@@ -53,6 +54,8 @@ pub struct Options {
     pub reorder_wait: Duration,
     /// Ways of receiving, best first, or `auto`.
     pub path: String,
+    /// Where each stream is sent on, `ADDRESS:PORT[?interface=NAME&hops=N]`; nowhere when empty.
+    pub relay: Vec<String>,
     /// Receiving threads.
     pub threads: usize,
     /// Whether receiver reports are sent.
@@ -71,6 +74,7 @@ impl Options {
             queue_bytes: 256 << 20,
             reorder_wait: Duration::from_millis(100),
             path: "auto".to_owned(),
+            relay: Vec::new(),
             threads: 1,
             reports: true,
         }
@@ -84,7 +88,7 @@ pub struct Recording {
     shared: Arc<[Shared]>,
     streams: Streams,
     clock: Clock,
-    path: &'static str,
+    path: String,
     refused: Vec<String>,
     told: Vec<Arc<Mutex<Told>>>,
     syncs: Arc<Syncs>,
@@ -102,12 +106,12 @@ struct Row {
 
 /// What the threads know of a stream beside [`Stream`].
 #[derive(Default)]
-struct Shared {
-    written: Arc<Written>,
-    exchanged: Mutex<Exchanged>,
-    sessions: AtomicU64,
-    is_over: AtomicBool,
-    trouble: Mutex<Option<String>>,
+pub(crate) struct Shared {
+    pub(crate) written: Arc<Written>,
+    pub(crate) exchanged: Mutex<Exchanged>,
+    pub(crate) sessions: AtomicU64,
+    pub(crate) is_over: AtomicBool,
+    pub(crate) trouble: Mutex<Option<String>>,
 }
 
 impl Recording {
@@ -121,8 +125,10 @@ impl Recording {
         if let Some(pattern) = &options.output {
             names::check(pattern, rows.len())?;
         }
-        let threads = options.threads.clamp(1, rows.len());
-        let choices = choose_all(&wanted, &rows, threads)?;
+        let targets = relay::targets(&options.relay, rows.len())?;
+        let sources: Vec<_> = rows.iter().map(|row| &row.source).collect();
+        let how = (options.output.is_some(), options.threads);
+        let taking = Taking::open(&wanted, &sources, &targets, how)?;
         let (writes, inbox) = channel();
         let pool = Arc::new(Pool::new(options.queue_bytes));
         let shared: Arc<[Shared]> = rows.iter().map(|_| Shared::default()).collect();
@@ -131,8 +137,8 @@ impl Recording {
         drop(writes);
         let mut recording = Recording {
             clock: Clock::start(),
-            path: choices[0].spec.name,
-            refused: choices[0].refused.clone(),
+            path: taking.name(),
+            refused: taking.refused(),
             told: Vec::new(),
             syncs: Arc::default(),
             receivers: Vec::new(),
@@ -143,7 +149,7 @@ impl Recording {
             streams,
         };
         recording.start_disks(options, pool, inbox)?;
-        recording.start_receivers(choices)?;
+        recording.start_receivers(taking, &targets)?;
         recording.start_control(options.reports)?;
         Ok(recording)
     }
@@ -151,14 +157,14 @@ impl Recording {
     /// How it goes.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary {
-            path: self.path,
+            path: self.path.clone(),
             refused: self.refused.clone(),
             seconds: self.clock.now().as_secs_f64(),
             syncs: self.syncs.done.load(Ordering::Relaxed),
             syncs_failed: self.syncs.failed.load(Ordering::Relaxed),
             ..Summary::default()
         };
-        let mut dropped = vec![0; self.rows.len()];
+        let (mut dropped, mut unsent) = (vec![0; self.rows.len()], vec![0; self.rows.len()]);
         for told in &self.told {
             let told = lock(told);
             summary.packets += told.taken.packets;
@@ -170,14 +176,17 @@ impl Recording {
             summary.malformed_frames += told.taken.malformed;
             summary.path_errors += told.errors;
             summary.last_path_error = told.last_error.clone().or(summary.last_path_error.take());
-            for (sum, found) in dropped.iter_mut().zip(&told.dropped) {
-                *sum += found;
-            }
+            dropped.iter_mut().zip(&told.dropped).for_each(|(sum, found)| *sum += found);
+            unsent.iter_mut().zip(&told.unsent).for_each(|(sum, found)| *sum += found);
         }
         let rows = self.rows.iter().zip(self.shared.iter()).zip(self.streams.iter());
         summary.streams = rows
-            .zip(dropped)
-            .map(|(((row, shared), stream), dropped)| figures(row, shared, stream, dropped))
+            .zip(dropped.into_iter().zip(unsent))
+            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| Figures {
+                dropped_by_kernel,
+                dropped_by_relay,
+                ..Figures::of(&row.url, shared, stream)
+            })
             .collect();
         summary
     }
@@ -236,21 +245,28 @@ impl Recording {
         Ok(())
     }
 
-    fn start_receivers(&mut self, choices: Vec<Choice>) -> Result<(), Error> {
+    fn start_receivers(&mut self, taking: Taking, targets: &[Target]) -> Result<(), Error> {
+        let choices = match taking {
+            Taking::Relay(relay) => return self.start_relay(relay),
+            Taking::Paths(choices) => choices,
+        };
         let threads = choices.len();
         for (number, choice) in choices.into_iter().enumerate() {
             let (orders, inbox) = channel();
             let told = Arc::new(Mutex::default());
-            let held = self.rows.iter().enumerate().filter_map(|(key, row)| match &row.source {
-                Source::Udp(port) if key % threads == number => {
-                    Some(Held::new(key as u32, port.clone()))
-                }
-                _ => None,
+            let of_thread = |key: &usize| key % threads == number;
+            let held = self.rows.iter().enumerate().filter(|(key, _)| of_thread(key));
+            let held = held.filter_map(|(key, row)| match &row.source {
+                Source::Udp(port) => Some(Held::new(key as u32, port.clone())),
+                Source::Rtsp(_) => None,
             });
+            let copiers = targets.iter().enumerate().filter(|(key, _)| of_thread(key));
+            let copiers = copiers.map(|(key, target)| Ok((key as u32, Copier::new(target)?)));
             let thread = Thread {
                 path: choice.path,
                 streams: self.streams.clone(),
                 ports: held.collect(),
+                copiers: copiers.collect::<Result<_, Error>>()?,
                 inbox,
                 told: told.clone(),
                 clock: self.clock,
@@ -258,6 +274,17 @@ impl Recording {
             self.told.push(told);
             self.receivers.push((orders, spawn("receive", move || thread.run())?));
         }
+        Ok(())
+    }
+
+    fn start_relay(&mut self, relay: Box<Relay>) -> Result<(), Error> {
+        let (orders, inbox) = channel();
+        let told = Arc::new(Mutex::default());
+        let (streams, keys) = (self.streams.clone(), (0..self.rows.len() as u32).collect());
+        let thread =
+            Forwarder { relay, streams, keys, inbox, told: told.clone(), clock: self.clock };
+        self.told.push(told);
+        self.receivers.push((orders, spawn("relay", move || thread.run())?));
         Ok(())
     }
 
@@ -301,54 +328,6 @@ impl Recording {
     }
 }
 
-/// What is exchanged with the other side of one stream.
-struct Control {
-    key: usize,
-    url: String,
-    source: Source,
-    /// Of all streams.
-    ports: Arc<[SocketAddr]>,
-    streams: Streams,
-    shared: Arc<[Shared]>,
-    receiver: Sender<Order>,
-    clock: Clock,
-    reports: bool,
-    stopped: watch::Receiver<bool>,
-}
-
-impl Control {
-    /// Until it is told to stop, or there is no more to say.
-    async fn run(mut self) {
-        let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
-        match &self.source {
-            Source::Udp(port) if self.reports => {
-                let next = port.address.port().wrapping_add(1);
-                let is_free = self.ports.iter().all(|taken| taken.port() != next) && next != 0;
-                tokio::select! {
-                    () = reports::of_port(port, is_free, stream, &shared.exchanged) => {}
-                    // An error means that the recording is gone.
-                    _ = self.stopped.changed() => {}
-                }
-            }
-            Source::Udp(_) => {}
-            Source::Rtsp(_) => {
-                let asked = Asked {
-                    url: &self.url,
-                    key: self.key as u32,
-                    stream,
-                    exchanged: &shared.exchanged,
-                    receiver: self.receiver,
-                    clock: self.clock,
-                    sessions: &shared.sessions,
-                    is_over: &shared.is_over,
-                    trouble: &shared.trouble,
-                };
-                asked.run(self.stopped).await;
-            }
-        }
-    }
-}
-
 fn rows(options: &Options) -> Result<Vec<Row>, Error> {
     let wrong =
         |found: String, cure: &str| Error::Option { option: "URL", found, cure: cure.to_owned() };
@@ -368,22 +347,6 @@ fn rows(options: &Options) -> Result<Vec<Row>, Error> {
     Ok(rows)
 }
 
-/// One path a receiving thread, with its share of the ports.
-fn choose_all(
-    wanted: &[&'static paths::ReceiveSpec],
-    rows: &[Row],
-    threads: usize,
-) -> Result<Vec<Choice>, Error> {
-    let of = |number: usize| {
-        let ports = rows.iter().enumerate().filter_map(move |(key, row)| match &row.source {
-            Source::Udp(port) if key % threads == number => Some((key as u32, port)),
-            _ => None,
-        });
-        ports.collect::<Vec<(u32, &Port)>>()
-    };
-    (0..threads).map(|number| choose(wanted, &of(number))).collect()
-}
-
 fn stream(
     key: usize,
     row: &Row,
@@ -398,69 +361,6 @@ fn stream(
         Source::Rtsp(_) => Vec::new(),
     };
     Mutex::new(Stream::new(senders, options.reorder_wait, output))
-}
-
-fn figures(row: &Row, shared: &Shared, stream: &Mutex<Stream>, dropped: u64) -> Figures {
-    let mut stream = lock(stream);
-    let clock_jitter = stream.monitor.take_jitter_ticks();
-    let (counts, seen) = (stream.counts, *stream.monitor.counts());
-    let source = stream.sources.followed().or(stream.sources.valid().last());
-    let reception = source.map(|source| &source.reception);
-    let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
-    let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
-    let failure = lock(&written.failure).clone();
-    let is_over = shared.is_over.load(Ordering::Relaxed);
-    Figures {
-        url: row.url.clone(),
-        form: match (stream.is_bare(), source) {
-            (true, _) => "ts",
-            (false, Some(_)) => "rtp",
-            (false, None) => "",
-        },
-        sender: stream.heard.map(|(_, sender)| sender.to_string()),
-        ssrc: source.map(|source| format!("{:08x}", source.ssrc)),
-        packets: counts.packets,
-        payload_bytes: counts.payload_bytes,
-        lost: count(Reception::lost),
-        missing: stream.missing(),
-        reordered: count(Reception::reordered),
-        duplicates: count(Reception::duplicates),
-        late: counts.late,
-        restarts: count(Reception::restarts),
-        jitter_ms: reception.map_or(0.0, |r| r.jitter_time().as_secs_f64() * 1e3),
-        sources: stream.sources.valid().count() as u64,
-        sources_followed: stream.sources.chosen(),
-        sources_forgotten: stream.sources.forgotten(),
-        foreign: counts.foreign,
-        malformed: counts.malformed,
-        misshapen: counts.misshapen,
-        ts_packets: seen.packets,
-        continuity_errors: seen.continuity_errors,
-        sync_byte_errors: seen.sync_byte_errors,
-        sync_losses: seen.sync_losses,
-        transport_errors: seen.transport_errors,
-        clock_discontinuities: seen.clock_discontinuities,
-        clock_jitter_ms: ticks_ms(clock_jitter),
-        clock_jitter_ms_max: ticks_ms(seen.jitter_ticks_max),
-        outages: counts.outages,
-        outage_s: counts.outage.as_secs_f64(),
-        dropped_by_kernel: dropped,
-        dropped_by_disk: stream.dropped_packets() + written.dropped_packets.load(Ordering::Relaxed),
-        written_bytes: written.bytes.load(Ordering::Relaxed),
-        files: written.files.load(Ordering::Relaxed),
-        file: lock(&written.path).clone(),
-        sender_reports: exchanged.sender_reports,
-        reports_sent: exchanged.sent,
-        said_bye: exchanged.byes > 0,
-        sessions: shared.sessions.load(Ordering::Relaxed),
-        has_failed: failure.is_some(),
-        ended: failure.or_else(|| is_over.then(|| "complete".to_owned())),
-        trouble: lock(&shared.trouble).clone(),
-    }
-}
-
-fn ticks_ms(ticks: u64) -> f64 {
-    ticks as f64 * 1e3 / media::TICKS_PER_SECOND as f64
 }
 
 fn spawn(

@@ -163,6 +163,9 @@ impl Asked<'_> {
     ) -> Result<End, String> {
         let started = session.play(start).await.map_err(|error| error.to_string())?;
         self.sessions.fetch_add(1, Ordering::Relaxed);
+        if let Some(sequence) = started.sequence {
+            lock(self.stream).begin_at(sequence);
+        }
         let began = self.clock.now();
         let mut alive_at = Instant::now() + session.keep_alive_every();
         let mut look_at = Instant::now() + LOOK_EVERY;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::reorder::{Limits, Placed, Reorder};
-use wire::rtp::{Arrival, Header};
+use wire::rtp::{Arrival, HEADER_BYTES, Header};
 use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::{SILENCE, Sources, Standing};
 
@@ -106,6 +106,15 @@ impl Stream {
         }
     }
 
+    /// The server has said which number is the first; what is lost before the first packet counts.
+    pub(crate) fn begin_at(&mut self, sequence: u16) {
+        let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
+        if let Some(ssrc) = followed.map(|source| source.ssrc) {
+            self.sources.announce(ssrc, Some(sequence));
+            self.window.start_at(sequence);
+        }
+    }
+
     /// Takes a datagram that came from there at that time on our clock.
     pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
         let host = from.ip().to_canonical();
@@ -117,6 +126,41 @@ impl Stream {
             Some(&SYNC_BYTE) => self.take_bare(datagram, from, now),
             _ => self.take_rtp(datagram, from, now),
         }
+    }
+
+    /// Takes note of a run of datagrams of which only the beginning of the first is seen; so many,
+    /// of so many bytes in all. Nothing is delivered.
+    pub(crate) fn glance(
+        &mut self,
+        head: &[u8],
+        (packets, bytes): (u32, u32),
+        from: SocketAddr,
+        now: Duration,
+    ) {
+        if head.first() == Some(&SYNC_BYTE) {
+            self.bare = Some((from, now));
+            self.hear_many(packets, from, now);
+            self.counts.payload_bytes += u64::from(bytes);
+            return;
+        }
+        // Extension and padding are not looked at: the fixed header has all that is counted.
+        let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
+            let mut fixed = *fixed;
+            fixed[0] &= VERSION_BITS;
+            fixed
+        });
+        let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
+        let Some((mut header, _)) = parsed else {
+            self.counts.malformed += u64::from(packets);
+            return;
+        };
+        for _ in 0..packets {
+            self.sources.receive(&header, now);
+            header.sequence = header.sequence.wrapping_add(1);
+        }
+        self.hear_many(packets, from, now);
+        self.counts.payload_bytes +=
+            u64::from(bytes).saturating_sub(HEADER_BYTES as u64 * u64::from(packets));
     }
 
     /// What is due without a packet: holes are given up, blocks and outages looked at.
@@ -163,7 +207,11 @@ impl Stream {
     }
 
     fn hear(&mut self, from: SocketAddr, now: Duration) {
-        self.counts.packets += 1;
+        self.hear_many(1, from, now);
+    }
+
+    fn hear_many(&mut self, packets: u32, from: SocketAddr, now: Duration) {
+        self.counts.packets += u64::from(packets);
         let before = self.heard.replace((now, from));
         if std::mem::take(&mut self.is_out)
             && let Some((heard, _)) = before
@@ -317,5 +365,7 @@ fn deliver(
 const PAYLOAD_TYPE: u8 = 33;
 /// ISO/IEC 13818-1 §2.4.3.3; as the first byte of RTP it would be version 1.
 const SYNC_BYTE: u8 = 0x47;
+/// RFC 3550 §5.1.
+const VERSION_BITS: u8 = 0xc0;
 /// A stream that says nothing for so long is interrupted.
 pub(crate) const OUTAGE_AFTER: Duration = Duration::from_secs(1);

@@ -72,8 +72,8 @@ impl Sources {
             source.reception = Reception::starting_at(self.clock_rate_hz, sequence);
         }
         source.is_valid = true;
+        self.chosen += u64::from(self.followed != Some(index));
         self.followed = Some(index);
-        self.chosen += 1;
     }
 
     /// Takes note of a packet; `now` is the time on any steady clock.

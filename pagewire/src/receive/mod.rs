@@ -43,6 +43,10 @@ pub(crate) struct Options {
     /// Ways of receiving in order of preference, such as xdp,recvmmsg; what is refused is named.
     #[arg(long, value_name = "NAMES", default_value = "auto")]
     path: String,
+    /// Sends each stream on, to ADDRESS:PORT[?interface=NAME&hops=N]; once for each URL. Without
+    /// --output nothing is written, and nothing is copied to user space where the kernel splices.
+    #[arg(long, value_name = "TARGET")]
+    relay: Vec<String>,
     /// How long a missing packet is waited for.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     reorder_ms: u64,
@@ -91,8 +95,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 fn wanted(options: &Options) -> ::receive::Options {
     let mut wanted = ::receive::Options::new(options.urls.clone());
-    let usual = || "{stream}-{time}.ts".to_owned();
-    wanted.output = Some(options.output.clone().unwrap_or_else(usual));
+    let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());
+    wanted.output = options.output.clone().or_else(usual);
+    wanted.relay = options.relay.clone();
     wanted.rotation = Rotation { bytes: options.rotate_bytes, time: options.rotate_seconds };
     wanted.sync = options.sync;
     wanted.cache = options.cache.clone();

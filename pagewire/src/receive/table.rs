@@ -86,7 +86,7 @@ fn row(before: &Figures, now: &Figures, seconds: f64) -> String {
         now.jitter_ms,
         now.continuity_errors,
         now.clock_jitter_ms,
-        now.dropped_by_kernel + now.dropped_by_disk,
+        now.dropped_by_kernel + now.dropped_by_disk + now.dropped_by_relay,
         state.unwrap_or(&file),
     )
 }
@@ -127,6 +127,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.outages, "outages"),
             (stream.dropped_by_kernel, "dropped by the kernel"),
             (stream.dropped_by_disk, "TS packets dropped by the disk"),
+            (stream.dropped_by_relay, "dropped by the relay"),
         ] {
             if count > 0 {
                 let _ = write!(text, ", {count} {what}");

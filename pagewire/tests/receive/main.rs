@@ -4,8 +4,8 @@
 //! word for it.
 //!
 //! One file a kind: [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
-//! restarts), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and interfaces,
-//! in a network of their own). Nothing here asserts that something is fast.
+//! restarts), [`relays`] (sent on), [`disks`] (full, slow, and the recorder killed), [`networks`]
+//! (groups and interfaces, in a network of their own). Nothing here asserts that something is fast.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +17,7 @@ mod namespace;
 mod disks;
 mod networks;
 mod recording;
+mod relays;
 mod senders;
 
 use std::path::Path;

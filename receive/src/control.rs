@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What is exchanged with the other side of a stream, a task each: RTSP with servers, RTCP with
+//! senders.
+//!
+//! All tasks run on one thread; none of them sees a packet of media.
+//!
+//! Does not do: the protocols themselves ([`crate::session`], [`crate::reports`]).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use tokio::sync::watch;
+
+use crate::receiver::{Clock, Order, Streams};
+use crate::recording::Shared;
+use crate::reports;
+use crate::session::Asked;
+use crate::source::Source;
+
+/// One stream's.
+pub(crate) struct Control {
+    pub(crate) key: usize,
+    pub(crate) url: String,
+    pub(crate) source: Source,
+    /// Of all streams.
+    pub(crate) ports: Arc<[SocketAddr]>,
+    pub(crate) streams: Streams,
+    pub(crate) shared: Arc<[Shared]>,
+    pub(crate) receiver: Sender<Order>,
+    pub(crate) clock: Clock,
+    pub(crate) reports: bool,
+    pub(crate) stopped: watch::Receiver<bool>,
+}
+
+impl Control {
+    /// Until it is told to stop, or there is no more to say.
+    pub(crate) async fn run(mut self) {
+        let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
+        match &self.source {
+            Source::Udp(port) if self.reports => {
+                let next = port.address.port().wrapping_add(1);
+                let is_free = self.ports.iter().all(|taken| taken.port() != next) && next != 0;
+                tokio::select! {
+                    () = reports::of_port(port, is_free, stream, &shared.exchanged) => {}
+                    // An error means that the recording is gone.
+                    _ = self.stopped.changed() => {}
+                }
+            }
+            Source::Udp(_) => {}
+            Source::Rtsp(_) => {
+                let asked = Asked {
+                    url: &self.url,
+                    key: self.key as u32,
+                    stream,
+                    exchanged: &shared.exchanged,
+                    receiver: self.receiver,
+                    clock: self.clock,
+                    sessions: &shared.sessions,
+                    is_over: &shared.is_over,
+                    trouble: &shared.trouble,
+                };
+                asked.run(self.stopped).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Sending on what comes: where to, and the thread that does only that.
+//!
+//! Without files nothing of a datagram but its head has to come to user memory: [`paths::Relay`]
+//! splices, and the figures are made of the heads. Of a run that the kernel has joined only the
+//! first head is seen; the others are taken to follow on it, and a loss within the run shows at the
+//! head of the next. What is recorded as well is sent by a call a datagram from where it lies
+//! ([`Copier`]).
+//!
+//! Sources: `paths::Relay`; RFC 3550 §5.1.
+//! Does not do: change headers, put in order, pace.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use paths::{Port, Relay, Target};
+
+use crate::error::Error;
+use crate::receiver::{Clock, Order, Pace, Streams, Told, lock};
+
+/// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
+fn target(text: &str) -> Result<Target, Error> {
+    let wrong = |cure: &str| Error::Option {
+        option: "--relay",
+        found: text.to_owned(),
+        cure: cure.to_owned(),
+    };
+    let (address, query) = text.split_once('?').unwrap_or((text, ""));
+    let address = address.strip_prefix("udp://").unwrap_or(address).parse();
+    let address = address.map_err(|_| wrong("write ADDRESS:PORT, such as 239.2.2.2:5004"))?;
+    let mut target = Target { address, interface: None, hops: None };
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("interface", name)) if !name.is_empty() => target.interface = Some(name.into()),
+            Some(("hops", hops)) => {
+                let hops = hops.parse().map_err(|_| wrong("write hops=N, 255 at most"))?;
+                target.hops = Some(hops);
+            }
+            _ => return Err(wrong("write interface=NAME or hops=N behind the ?")),
+        }
+    }
+    Ok(target)
+}
+
+/// One for each stream, or none at all.
+pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<Target>, Error> {
+    if !texts.is_empty() && texts.len() != streams {
+        return Err(Error::Option {
+            option: "--relay",
+            found: format!("{} for {streams} streams", texts.len()),
+            cure: "write one for each, in their order".to_owned(),
+        });
+    }
+    texts.iter().map(|text| target(text)).collect()
+}
+
+/// Sends on what is recorded too.
+#[derive(Debug)]
+pub(crate) struct Copier {
+    socket: UdpSocket,
+    to: SocketAddr,
+    /// Datagrams that the socket did not take.
+    pub(crate) lost: u64,
+    pub(crate) sent: u64,
+}
+
+impl Copier {
+    pub(crate) fn new(target: &Target) -> Result<Copier, Error> {
+        let host = |call, source| Error::Host { call, object: target.address.to_string(), source };
+        let any: IpAddr = match target.address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).map_err(|error| host("bind", error))?;
+        let options = socket2::SockRef::from(&socket);
+        if let Some(hops) = target.hops.map(u32::from) {
+            let set = match (target.address.ip(), target.address.ip().is_multicast()) {
+                (IpAddr::V4(_), true) => options.set_multicast_ttl_v4(hops),
+                (IpAddr::V4(_), false) => options.set_ttl_v4(hops),
+                (IpAddr::V6(_), true) => options.set_multicast_hops_v6(hops),
+                (IpAddr::V6(_), false) => options.set_unicast_hops_v6(hops),
+            };
+            set.map_err(|error| host("setsockopt IP_TTL", error))?;
+        }
+        if let Some(name) = &target.interface {
+            let bound = options.bind_device(Some(name.as_bytes()));
+            bound.map_err(|error| host("setsockopt SO_BINDTODEVICE", error))?;
+        }
+        socket.set_nonblocking(true).map_err(|error| host("fcntl", error))?;
+        Ok(Copier { socket, to: target.address, lost: 0, sent: 0 })
+    }
+
+    /// Sends a datagram; one that finds no room is lost, as on a wire.
+    pub(crate) fn send(&mut self, datagram: &[u8]) {
+        match self.socket.send_to(datagram, self.to) {
+            Ok(_) => self.sent += 1,
+            Err(_) => self.lost += 1,
+        }
+    }
+}
+
+/// The thread that only relays.
+pub(crate) struct Forwarder {
+    pub(crate) relay: Box<Relay>,
+    pub(crate) streams: Streams,
+    pub(crate) keys: Vec<u32>,
+    pub(crate) inbox: Receiver<Order>,
+    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) clock: Clock,
+}
+
+/// A relay with all routes.
+pub(crate) fn open(routes: &[(u32, &Port, &Target)]) -> Result<Relay, Error> {
+    let refused = |error: paths::Error| Error::Path(error.to_string());
+    let mut relay = Relay::new().map_err(refused)?;
+    for (key, port, target) in routes {
+        relay.add(port, *key, target).map_err(refused)?;
+    }
+    Ok(relay)
+}
+
+impl Forwarder {
+    pub(crate) fn run(mut self) {
+        let mut pace = Pace::new();
+        while let Err(TryRecvError::Empty) = self.inbox.try_recv() {
+            let forwarded = self.forward(WAIT);
+            pace.after(forwarded, &self.told);
+            if pace.is_tick_due() {
+                self.tick();
+            }
+        }
+        // What waits in the sockets has come in time.
+        let until = Instant::now() + LAST;
+        while Instant::now() < until && matches!(self.forward(Duration::ZERO), Ok(1..)) {}
+        self.tick();
+    }
+
+    fn forward(&mut self, wait: Duration) -> Result<usize, paths::Error> {
+        let (streams, clock) = (&self.streams, &self.clock);
+        self.relay.forward(wait, &mut |run| {
+            let Some(stream) = streams.get(run.key as usize) else { return };
+            let came = clock.stamp(run.time, clock.now());
+            lock(stream).glance(run.head, (run.packets, run.bytes), run.source, came);
+        })
+    }
+
+    fn tick(&mut self) {
+        let now = self.clock.now();
+        let mut told = lock(&self.told);
+        told.taken = self.relay.taken();
+        for &key in &self.keys {
+            lock(&self.streams[key as usize]).tick(now);
+            told.drop_of(key, self.relay.dropped(key));
+            told.relay_of(key, self.relay.lost(key));
+        }
+    }
+}
+
+const WAIT: Duration = Duration::from_millis(20);
+const LAST: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_have_a_port_and_perhaps_an_interface() {
+        let read = target("239.2.2.2:5004?interface=eth1&hops=16").unwrap();
+        assert_eq!(read.address, "239.2.2.2:5004".parse().unwrap());
+        assert_eq!((read.interface.as_deref(), read.hops), (Some("eth1"), Some(16)));
+        assert_eq!(target("udp://[::1]:5004").unwrap().address, "[::1]:5004".parse().unwrap());
+        for (text, cure) in [
+            ("239.2.2.2", "write ADDRESS:PORT"),
+            ("239.2.2.2:1?hops=300", "write hops=N"),
+            ("239.2.2.2:1?ttl=3", "write interface=NAME or hops=N"),
+        ] {
+            let error = target(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("--relay: {text}; {cure}")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_copier_counts_what_it_sends() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = receiver.local_addr().unwrap();
+        let to = Target { address, interface: None, hops: Some(1) };
+        let mut copier = Copier::new(&to).unwrap();
+        copier.send(b"abc");
+        copier.send(&vec![0; 70_000]);
+        assert_eq!((copier.sent, copier.lost), (1, 1));
+        let mut buffer = [0; 10];
+        assert_eq!(receiver.recv(&mut buffer).unwrap(), 3);
+    }
+}

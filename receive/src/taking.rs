@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What takes in: paths for what is recorded, a relay for what is only sent on.
+//!
+//! Does not do: choose among paths ([`crate::choice`] does).
+
+use paths::{Port, ReceiveSpec, Relay, Target};
+
+use crate::choice::{Choice, choose};
+use crate::error::Error;
+use crate::relay;
+use crate::source::Source;
+
+/// What takes in.
+pub(crate) enum Taking {
+    /// One path a receiving thread, with its share of the ports.
+    Paths(Vec<Choice>),
+    /// Nothing is written, and all that is sent on comes to ports: no byte has to come here.
+    Relay(Box<Relay>),
+}
+
+impl Taking {
+    pub(crate) fn open(
+        wanted: &[&'static ReceiveSpec],
+        sources: &[&Source],
+        targets: &[Target],
+        (is_written, threads): (bool, usize),
+    ) -> Result<Taking, Error> {
+        let port = |(key, source): (usize, &&Source)| match source {
+            Source::Udp(port) => Some((key as u32, port.clone())),
+            Source::Rtsp(_) => None,
+        };
+        let ports: Vec<(u32, Port)> = sources.iter().enumerate().filter_map(port).collect();
+        if !is_written && !targets.is_empty() && ports.len() == sources.len() {
+            let routes = ports.iter().zip(targets);
+            let routes: Vec<_> = routes.map(|((key, port), to)| (*key, port, to)).collect();
+            return relay::open(&routes).map(Box::new).map(Taking::Relay);
+        }
+        let threads = threads.clamp(1, sources.len());
+        let of = |number: usize| {
+            let ports = ports.iter().filter(move |(key, _)| *key as usize % threads == number);
+            ports.map(|(key, port)| (*key, port)).collect::<Vec<_>>()
+        };
+        let choices = (0..threads).map(|number| choose(wanted, &of(number)));
+        choices.collect::<Result<_, Error>>().map(Taking::Paths)
+    }
+
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Taking::Paths(choices) => choices[0].spec.name.to_owned(),
+            Taking::Relay(relay) => format!("relay ({})", relay.way()),
+        }
+    }
+
+    pub(crate) fn refused(&self) -> Vec<String> {
+        match self {
+            Taking::Paths(choices) => choices[0].refused.clone(),
+            Taking::Relay(_) => Vec::new(),
+        }
+    }
+}
