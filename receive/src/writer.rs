@@ -14,7 +14,8 @@
 //! no packet to any reader.
 //!
 //! Sources: write(2), ftruncate(2).
-//! Does not do: O_DIRECT; who plays a file while it grows reads it from the page cache.
+//! Does not do: O_DIRECT; who plays a file while it grows reads it from the page cache. One disk
+//! slower than another: all files wait for the one that is being written, and share the blocks.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Watches a transport stream while it arrives: continuity, sync bytes, and its clock against ours.
 //!
-//! Looks at the header of every packet and at the adaptation field of those that have one: about
-//! 3 ns a packet, no allocation, 8 KiB of counters a stream. What is counted:
+//! Looks at the header of every packet and at the adaptation field of those that have one: 5 to
+//! 15 ns a packet as measured on a machine with other work, so that a core watches 100 Gb/s; no
+//! allocation, 8 KiB of counters a stream. What is counted:
 //!
 //! - continuity: the counter of each PID goes up by one with each packet that has payload, one
 //!   repetition of a packet is allowed, and a discontinuity_indicator excuses a jump (ISO/IEC
