@@ -85,10 +85,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let done = match (options.name.as_deref(), &options.files[..]) {
         (None, _) => {
             for experiment in lab::EXPERIMENTS {
-                println!("{:10} {}", experiment.name, experiment.summary);
+                println!("{:12} {}", experiment.name, experiment.summary);
             }
-            println!("{:10} what changed from one measurement file to another", "compare");
-            println!("{:10} a measurement file as table, CSV, Markdown or HTML", "report");
+            println!("{:12} what changed from one measurement file to another", "compare");
+            println!("{:12} a measurement file as table, CSV, Markdown or HTML", "report");
             Ok(())
         }
         (Some("compare"), [before, after]) => compare(before, after),
