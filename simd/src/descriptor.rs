@@ -25,6 +25,8 @@
 //! What it does not do: own a ring, hand out buffers, or put split packets together; whoever polls
 //! does. Flow director's programming status and header split have no flags here.
 
+#[cfg(not(target_arch = "x86_64"))]
+mod elsewhere;
 mod format;
 mod scalar;
 #[cfg(target_arch = "x86_64")]

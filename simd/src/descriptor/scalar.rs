@@ -7,7 +7,11 @@
 //! What it does not do: serve as the oracle, which has no tables.
 
 use super::Burst;
+#[cfg(not(target_arch = "x86_64"))]
+use super::elsewhere::write;
 use super::format::{Flags, Long, Metadata, Short, Xdp, extended, option, status};
+#[cfg(target_arch = "x86_64")]
+use super::x86::write;
 
 /// Flags of the status' lowest four bits.
 pub(super) const STATUS: [u8; 16] = {
@@ -70,22 +74,18 @@ const _: () = {
     assert!(Flags::L4_UNKNOWN.0 == 1 << 7 && Flags::SECOND_VLAN.0 == 1 << 8);
 };
 
+/// The record's two quad words.
 #[inline(always)]
-fn record(first: u64, second: u64, third: u64) -> Metadata {
-    let errors = (second >> status::ERRORS_SHIFT) as u8;
+fn record(first: u64, second: u64, third: u64) -> [u64; 2] {
+    let errors = second >> status::ERRORS_SHIFT & 0xff;
     let flags = STATUS[second as usize & 15]
         | FILTER[(second >> FILTER_SHIFT) as usize & 15]
-        | ERRORS[usize::from(errors)];
-    let more = (third & extended::SECOND_VLAN) as u16 * Flags::SECOND_VLAN.0;
-    Metadata {
-        second_vlan: (third >> extended::SECOND_VLAN_SHIFT) as u16,
-        vlan: (first >> 16) as u16,
-        hash: (first >> 32) as u32,
-        length: (second >> status::LENGTH_SHIFT & status::LENGTH_MAX) as u32,
-        flags: Flags(u16::from(flags) | more),
-        errors,
-        kind: (second >> status::KIND_SHIFT) as u8,
-    }
+        | ERRORS[errors as usize];
+    let more = (third & extended::SECOND_VLAN) * u64::from(Flags::SECOND_VLAN.0);
+    let kind = second >> status::KIND_SHIFT & 0xff;
+    let length = second >> status::LENGTH_SHIFT & status::LENGTH_MAX;
+    let front = first & !0xffff | third >> extended::SECOND_VLAN_SHIFT;
+    [front, length | (u64::from(flags) | more) << 32 | errors << 48 | kind << 56]
 }
 
 /// A format of XL710.
@@ -116,7 +116,7 @@ pub(super) fn rest<D: Done>(descriptors: &[D], packets: &mut [Metadata], from: B
     let Burst { mut count, mut split } = from;
     for (descriptor, packet) in descriptors[count..].iter().zip(&mut packets[count..]) {
         let Some([first, second, third]) = descriptor.done() else { break };
-        *packet = record(first, second, third);
+        write(packet, record(first, second, third));
         count += 1;
         split += usize::from(second & status::END == 0);
     }
@@ -129,8 +129,8 @@ pub(super) fn rest_xdp(descriptors: &[Xdp], packets: &mut [Metadata], from: Burs
     let Burst { mut count, mut split } = from;
     for (descriptor, packet) in descriptors[count..].iter().zip(&mut packets[count..]) {
         let continued = descriptor.options & option::CONTINUED;
-        let flags = Flags(XDP_FLAGS as u16 ^ continued as u16);
-        *packet = Metadata { length: descriptor.length, flags, ..Metadata::default() };
+        let flags = u64::from(XDP_FLAGS ^ continued);
+        write(packet, [0, u64::from(descriptor.length) | flags << 32]);
         count += 1;
         split += continued as usize;
     }

@@ -236,6 +236,17 @@ impl Dwords for __m512i {
     }
 }
 
+/// Writes a record of its two quad words by one store. Who reads it next may do so by 16 bytes, as
+/// a copy does: behind a store for each field, or two of eight bytes, that would wait for them.
+#[inline(always)]
+pub(super) fn write(packet: &mut Metadata, [front, back]: [u64; 2]) {
+    // SAFETY: all of x86-64 has SSE2; a record has the size and alignment of a register.
+    unsafe {
+        let record = _mm_set_epi64x(back as i64, front as i64);
+        (&raw mut *packet).cast::<__m128i>().write(record);
+    }
+}
+
 /// The published fault: lengths stored by 16 bits into registers that lie in memory.
 ///
 /// # Safety
