@@ -16,6 +16,7 @@ pub mod cbc;
 pub mod checksum;
 pub mod copy;
 pub mod descriptor;
+pub mod forwarding;
 pub mod packet;
 mod prefetch;
 pub mod stamp;
