@@ -34,6 +34,7 @@ pub mod report;
 mod results;
 mod sender;
 mod shelf;
+pub mod stalls;
 mod statistics;
 mod warning;
 

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tracee: its memory, and the breakpoints in it.
+//!
+//! A breakpoint is a byte 0xcc in place of an instruction's first. It stays there: to pass one, the
+//! byte is put back for the one step. What is read for decoding has the program's own bytes.
+//!
+//! Sources: ptrace(2); proc_pid_mem(5): writing there ignores the pages' protection, as
+//! `PTRACE_POKEDATA` does; proc_pid_auxv(5) and getauxval(3), `AT_ENTRY`.
+//!
+//! What it does not do: hardware breakpoints, of which there are four.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use nix::unistd::Pid;
+
+/// What a breakpoint is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The program's first instruction of its own: everything it is linked with is loaded.
+    Start,
+    /// A function that is wanted, by its number.
+    Function(u32),
+}
+
+struct Breakpoint {
+    purpose: Purpose,
+    original: u8,
+}
+
+/// The memory of a stopped program.
+pub(super) struct Tracee {
+    memory: File,
+    breakpoints: BTreeMap<u64, Breakpoint>,
+}
+
+impl Tracee {
+    /// Of a program right after its exec: what was opened before is of the one it replaced.
+    pub(super) fn open(pid: Pid) -> io::Result<Self> {
+        let memory = memory(pid)?;
+        Ok(Self { memory, breakpoints: BTreeMap::new() })
+    }
+
+    /// Sets one; at an address that has one already it is left.
+    pub(super) fn set(&mut self, address: u64, purpose: Purpose) -> io::Result<()> {
+        if self.breakpoints.contains_key(&address) {
+            return Ok(());
+        }
+        let mut original = [0];
+        self.memory.read_exact_at(&mut original, address)?;
+        self.memory.write_all_at(&[INT3], address)?;
+        self.breakpoints.insert(address, Breakpoint { purpose, original: original[0] });
+        Ok(())
+    }
+
+    /// Removes the one at `address`; gives what it was for.
+    pub(super) fn remove(&mut self, address: u64) -> io::Result<Option<Purpose>> {
+        let Some(breakpoint) = self.breakpoints.remove(&address) else { return Ok(None) };
+        self.memory.write_all_at(&[breakpoint.original], address)?;
+        Ok(Some(breakpoint.purpose))
+    }
+
+    pub(super) fn purpose(&self, address: u64) -> Option<Purpose> {
+        self.breakpoints.get(&address).map(|breakpoint| breakpoint.purpose)
+    }
+
+    /// Puts the program's own byte back at `address`, for a step, or the breakpoint.
+    pub(super) fn lift(&self, address: u64, lifted: bool) -> io::Result<()> {
+        let Some(breakpoint) = self.breakpoints.get(&address) else { return Ok(()) };
+        let byte = if lifted { breakpoint.original } else { INT3 };
+        self.memory.write_all_at(&[byte], address)
+    }
+
+    /// As [`Tracee::lift`], all of them.
+    pub(super) fn lift_all(&self, lifted: bool) -> io::Result<()> {
+        self.breakpoints.keys().try_for_each(|address| self.lift(*address, lifted))
+    }
+
+    /// They are no longer there.
+    pub(super) fn forget(&mut self) {
+        self.breakpoints.clear();
+    }
+
+    /// Takes all of them out of a process that was forked off, and so has a copy of each.
+    pub(super) fn clear_copy(&self, child: Pid) -> io::Result<()> {
+        let memory = memory(child)?;
+        self.breakpoints
+            .iter()
+            .try_for_each(|(address, it)| memory.write_all_at(&[it.original], *address))
+    }
+
+    /// The program's own bytes from `address`; gives how many there are.
+    pub(super) fn read(&self, address: u64, target: &mut [u8]) -> usize {
+        let length = target.len();
+        let mut filled = 0;
+        while filled < length {
+            match self.memory.read_at(&mut target[filled..], address + filled as u64) {
+                Ok(count @ 1..) => filled += count,
+                _ => break,
+            }
+        }
+        let end = address.saturating_add(filled as u64);
+        for (at, breakpoint) in self.breakpoints.range(address..end) {
+            target[(at - address) as usize] = breakpoint.original;
+        }
+        filled
+    }
+}
+
+fn memory(pid: Pid) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))
+}
+
+/// The program's first instruction, which the loader jumps to when all is loaded.
+pub(super) fn entry(pid: Pid) -> io::Result<u64> {
+    let vector = fs::read(format!("/proc/{pid}/auxv"))?;
+    let (pairs, _) = vector.as_chunks::<16>();
+    let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+    let found = pairs.iter().find(|pair| word(&pair[..8]) == AT_ENTRY);
+    found.map(|pair| word(&pair[8..])).ok_or_else(|| io::Error::other("no AT_ENTRY in auxv"))
+}
+
+/// Whether `thread` is of the process `pid`, and not a process of its own.
+pub(super) fn is_thread_of(thread: Pid, pid: Pid) -> bool {
+    fs::metadata(format!("/proc/{pid}/task/{thread}")).is_ok()
+}
+
+const INT3: u8 = 0xcc;
+const AT_ENTRY: u64 = 9;
