@@ -92,6 +92,7 @@ have curl|curl|interoperation over HTTP
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have ip|iproute2|network namespaces with a sink device
 have strace|strace|counting the system calls of a path
+have valgrind|valgrind|finding stalled loads by a trace of memory
 EOF
 }
 

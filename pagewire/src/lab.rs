@@ -6,6 +6,8 @@
 //! by `unshare`, which starts it again inside. So terminal, signals and files stay those of the
 //! one process the user started.
 
+mod stalls;
+
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -13,12 +15,16 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Results, Sink, Transport};
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
+    /// What is no experiment and has options of its own.
+    #[command(subcommand)]
+    form: Option<Form>,
     /// An experiment; or `compare` with two measurement files, or `report` with one. Without a name
     /// the experiments are listed.
     name: Option<String>,
@@ -81,7 +87,16 @@ pub(crate) struct Options {
     inside: bool,
 }
 
+#[derive(Subcommand)]
+enum Form {
+    /// Finds loads that wait for a narrower store before them, in any program.
+    Stalls(Box<stalls::Options>),
+}
+
 pub(crate) fn run(options: Options) -> ExitCode {
+    if let Some(Form::Stalls(options)) = &options.form {
+        return stalls::run(options);
+    }
     let done = match (options.name.as_deref(), &options.files[..]) {
         (None, _) => {
             for experiment in lab::EXPERIMENTS {
@@ -89,6 +104,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
             }
             println!("{:12} what changed from one measurement file to another", "compare");
             println!("{:12} a measurement file as table, CSV, Markdown or HTML", "report");
+            println!("{:12} loads of any program that wait for a store (stalls --help)", "stalls");
             Ok(())
         }
         (Some("compare"), [before, after]) => compare(before, after),
@@ -111,11 +127,16 @@ pub(crate) fn run(options: Options) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("pagewire: lab: {error}");
-            ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
-        }
+        Err(error) => failed(&error),
     }
+}
+
+pub(crate) use stalls::exercised;
+
+/// Exit status 1 or 2, by whose fault it is.
+fn failed(error: &lab::Error) -> ExitCode {
+    eprintln!("pagewire: lab: {error}");
+    ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
 }
 
 impl Options {

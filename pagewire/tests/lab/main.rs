@@ -11,6 +11,7 @@
 
 mod receive;
 mod seal;
+mod stalls;
 
 use std::fs;
 use std::io::Read;
