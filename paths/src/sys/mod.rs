@@ -28,6 +28,7 @@ mod receive;
 mod scatter;
 mod send;
 mod splice;
+mod umem;
 mod uring;
 mod usage;
 mod xdp;
@@ -60,9 +61,10 @@ pub(crate) use send::{
     Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,
 };
 pub(crate) use splice::Pipe;
+pub(crate) use umem::has_xdp_sockets;
 pub(crate) use uring::{Queue, Ring, offer};
 pub use usage::Usage;
-pub(crate) use xdp::{XdpRing, has_xdp_sockets};
+pub(crate) use xdp::XdpRing;
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 
 #[cfg(doc)]

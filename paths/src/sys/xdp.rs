@@ -24,14 +24,14 @@
 //!
 //! What it does not do: receive, share a UMEM, or send frames of more than a page.
 
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
 use crate::frame::ring::{Closed, Ring, Sent};
 use crate::sys::area::{Area, ring_ranges};
-use crate::sys::{counted, last_errno, set_record, set_send_buffer};
+use crate::sys::umem::{self, Queue, set};
+use crate::sys::{counted, set_send_buffer};
 use crate::tally::Tally;
 use simd::stamp::FRONT_BYTES;
 
@@ -50,64 +50,6 @@ const MAX_TX_SKB_BUDGET: libc::c_int = 9;
 const IDLE_KICKS_MAX: u32 = 64;
 /// More queues than any card has.
 const QUEUES_MAX: u32 = 4096;
-
-/// Whether the kernel has XDP sockets. Those who may not open one are told so by another errno.
-pub(crate) fn has_xdp_sockets() -> bool {
-    // SAFETY: socket takes no pointer.
-    let descriptor = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-    if descriptor < 0 {
-        return last_errno().code() == libc::EPERM;
-    }
-    // SAFETY: the descriptor is new and nobody else's.
-    drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-    true
-}
-
-/// A ring of descriptors or addresses, mapped.
-#[derive(Debug)]
-struct Queue {
-    area: Area,
-    offsets: libc::xdp_ring_offset,
-    /// A power of two.
-    entries: u32,
-}
-
-impl Queue {
-    fn new(
-        socket: &OwnedFd,
-        page: u64,
-        offsets: libc::xdp_ring_offset,
-        entries: u32,
-        entry_bytes: usize,
-    ) -> Result<Self, Errno> {
-        let bytes = offsets.desc as usize + entries as usize * entry_bytes;
-        Ok(Self { area: Area::of_socket(socket.as_fd(), page, bytes)?, offsets, entries })
-    }
-
-    /// How far the producer has filled it. Acquire: what lies before comes before this number.
-    fn producer(&self) -> u32 {
-        self.area.word(self.offsets.producer as usize).load(Ordering::Acquire)
-    }
-
-    /// How far the consumer has emptied it. Acquire: the consumer is done with what lies before.
-    fn consumer(&self) -> u32 {
-        self.area.word(self.offsets.consumer as usize).load(Ordering::Acquire)
-    }
-
-    /// Release: the entries before it are written before this number is.
-    fn set_producer(&self, to: u32) {
-        self.area.word(self.offsets.producer as usize).store(to, Ordering::Release);
-    }
-
-    /// Release: the entries before it have been read before this number is written.
-    fn set_consumer(&self, to: u32) {
-        self.area.word(self.offsets.consumer as usize).store(to, Ordering::Release);
-    }
-
-    fn entry_at(&self, index: u32, entry_bytes: usize) -> usize {
-        self.offsets.desc as usize + (index & (self.entries - 1)) as usize * entry_bytes
-    }
-}
 
 /// An XDP socket, its UMEM and its rings.
 #[derive(Debug)]
@@ -131,70 +73,12 @@ pub(crate) struct XdpRing {
 }
 
 impl XdpRing {
-    /// Registers the UMEM; where the limit of locked memory is too low, raises it as far as
-    /// allowed.
-    fn register(
-        socket: &OwnedFd,
-        umem: &Area,
-        slot_bytes: usize,
-        tally: &mut Tally,
-    ) -> Result<(), Errno> {
-        // SAFETY: xdp_umem_reg is plain numbers, for which all zeroes is a value.
-        let mut registration: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
-        registration.addr = umem.address();
-        registration.len = umem.bytes() as u64;
-        registration.chunk_size = slot_bytes as u32;
-        match set(socket, libc::XDP_UMEM_REG, &registration, tally) {
-            Err(errno) if errno.code() == libc::ENOBUFS => {
-                raise_locked_memory(tally);
-                set(socket, libc::XDP_UMEM_REG, &registration, tally)
-            }
-            done => done,
-        }
-    }
-
-    fn offsets(socket: &OwnedFd) -> Result<libc::xdp_mmap_offsets, Errno> {
-        // SAFETY: xdp_mmap_offsets is plain numbers, for which all zeroes is a value.
-        let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-        let mut bytes = size_of::<libc::xdp_mmap_offsets>() as libc::socklen_t;
-        // SAFETY: `offsets` and its length are alive.
-        let done = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::SOL_XDP,
-                libc::XDP_MMAP_OFFSETS,
-                (&raw mut offsets).cast(),
-                &raw mut bytes,
-            )
-        };
-        if done != 0 {
-            return Err(last_errno());
-        }
-        // A kernel before 5.4 has another, shorter form.
-        let whole = bytes as usize == size_of::<libc::xdp_mmap_offsets>();
-        if whole { Ok(offsets) } else { Err(Errno::new(libc::EOPNOTSUPP)) }
-    }
-
     /// Binds to the first queue of the device that has no XDP socket yet.
     fn bind(socket: &OwnedFd, device: &Device, tally: &mut Tally) -> Result<(), Closed> {
         for queue in 0..QUEUES_MAX {
-            let address = libc::sockaddr_xdp {
-                sxdp_family: libc::AF_XDP as u16,
-                sxdp_flags: libc::XDP_COPY,
-                sxdp_ifindex: device.index,
-                sxdp_queue_id: queue,
-                sxdp_shared_umem_fd: 0,
-            };
-            tally.calls += 1;
-            // SAFETY: `address` is alive with the length given.
-            let done = unsafe {
-                let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
-                libc::bind(socket.as_raw_fd(), (&raw const address).cast(), bytes)
-            };
-            if done == 0 {
+            let Err(errno) = umem::bind(socket, device.index, queue, libc::XDP_COPY, tally) else {
                 return Ok(());
-            }
-            let errno = last_errno();
+            };
             match errno.code() {
                 libc::EBUSY => {}
                 // There are no more queues.
@@ -288,16 +172,9 @@ impl Ring for XdpRing {
         let descriptors = slots as u32;
         let refused = |call| move |errno| Closed::Refused(call, errno);
         tally.calls += 5;
-        // SAFETY: socket takes no pointer.
-        let descriptor =
-            unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
-        if descriptor < 0 {
-            return Err(Closed::Refused("socket AF_XDP", last_errno()));
-        }
-        // SAFETY: the descriptor is new and nobody else's.
-        let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        let socket = umem::socket().map_err(refused("socket AF_XDP"))?;
         let umem = Area::anonymous(UMEM_BYTES).map_err(refused("mmap of a UMEM"))?;
-        Self::register(&socket, &umem, slot_bytes, tally)
+        umem::register(&socket, &umem, slot_bytes, tally)
             .map_err(refused("setsockopt XDP_UMEM_REG (RLIMIT_MEMLOCK)"))?;
         set(&socket, libc::XDP_UMEM_FILL_RING, &FILL_ENTRIES, tally)
             .map_err(refused("setsockopt XDP_UMEM_FILL_RING"))?;
@@ -308,7 +185,7 @@ impl Ring for XdpRing {
         // A kernel before 6.17 takes 32 at a time, and is called as often as that needs.
         let _ = set(&socket, MAX_TX_SKB_BUDGET, &descriptors.max(BUDGET), tally);
         set_send_buffer(socket.as_fd(), 2 * UMEM_BYTES, tally);
-        let offsets = Self::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
+        let offsets = umem::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
         let page = libc::XDP_PGOFF_TX_RING as u64;
         let entry_bytes = size_of::<libc::xdp_desc>();
         let transmit = Queue::new(&socket, page, offsets.tx, descriptors, entry_bytes)
@@ -409,28 +286,6 @@ impl Drop for XdpRing {
     }
 }
 
-/// Sets an option of XDP sockets.
-fn set<T>(
-    socket: &OwnedFd,
-    option: libc::c_int,
-    value: &T,
-    tally: &mut Tally,
-) -> Result<(), Errno> {
-    set_record(socket.as_fd(), libc::SOL_XDP, option, value, tally)
-}
-
-/// Raises the limit of locked memory to what this process may have.
-fn raise_locked_memory(tally: &mut Tally) {
-    tally.calls += 2;
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` is a live rlimit to be written to.
-    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0 {
-        limit.rlim_cur = limit.rlim_max;
-        // SAFETY: `limit` is alive and only read.
-        let _ = unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit) };
-    }
-}
-
 #[cfg(test)]
 #[path = "../../tests/contract/namespace.rs"]
 mod namespace;
@@ -475,7 +330,7 @@ mod tests {
     #[test]
     #[ignore = "run by what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed"]
     fn inside_a_pair() {
-        if !has_xdp_sockets() {
+        if !umem::has_xdp_sockets() {
             return eprintln!("skip: a kernel without XDP sockets");
         }
         let mut ring = ring();
