@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 /// The number of a system call's error.
@@ -134,6 +134,20 @@ pub enum Error {
         /// Where it is sent.
         target: Arc<str>,
     },
+    /// What a device receives cannot be taken from it.
+    #[error("frames of {device}: {reason}")]
+    Untapped {
+        /// The device's name.
+        device: Arc<str>,
+        /// Why not.
+        reason: Untapped,
+    },
+    /// No device is known to bring what is sent there.
+    #[error("frames for {address}: on which device is not known; name it, or an address it has")]
+    NoDevice {
+        /// Where datagrams were to be awaited.
+        address: SocketAddr,
+    },
     /// Media can be sent from regular files alone.
     #[error("opening {object} to send from: not a regular file")]
     NotFile {
@@ -156,6 +170,58 @@ impl Error {
             errno,
         }
     }
+}
+
+/// Why what a device receives cannot be taken from it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Untapped {
+    /// It was removed, and one of the same name is another. Its ports are to be added anew.
+    #[error("the device is gone; add its ports again when it is back")]
+    Gone,
+    /// It is switched off; what comes when it is on again is taken.
+    #[error("the device is down; ip link set it up")]
+    Down,
+    /// Somebody else's program sees its frames first.
+    #[error(
+        "an XDP program is attached already; detach that one (ip -d link show names it), \
+         or take a path by socket"
+    )]
+    OtherProgram,
+    /// A queue's frames go to somebody else's XDP socket.
+    #[error("queue {queue} has an XDP socket already; close that one, or take a path by socket")]
+    OtherSocket {
+        /// The queue's number.
+        queue: u32,
+    },
+    /// Its frames may be too long.
+    #[error("an MTU of {mtu}; an XDP socket takes {most}: set that, or take a path by socket")]
+    TooLarge {
+        /// The device's MTU.
+        mtu: u32,
+        /// The largest that will do.
+        most: u32,
+    },
+    /// The kernel's verifier did not take the program.
+    #[error("the kernel refused the XDP program: {errno}\n{log}")]
+    Refused {
+        /// What `bpf(2)` answered.
+        errno: Errno,
+        /// What the verifier said.
+        log: String,
+    },
+    /// It has more queues than a path has sockets for.
+    #[error("more than {most} queues; make them fewer (ethtool -L), or take a path by socket")]
+    TooManyQueues {
+        /// How many will do.
+        most: u32,
+    },
+    /// A path has rings on many others.
+    #[error("a path object takes from {most} devices at most; open another")]
+    TooMany {
+        /// How many those are.
+        most: usize,
+    },
 }
 
 /// Why a send stopped.

@@ -3,7 +3,8 @@
 //!
 //! Read once at start and handed to each path's probe, so that a test can ask what a path would say
 //! on another host. Costs a few system calls, the reading of one file of proc and the setting up of
-//! a small `io_uring`, whose operations are asked for and which is closed again.
+//! a small `io_uring`, whose operations are asked for, and of a program of two instructions for
+//! XDP; both are closed again.
 //!
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`, `io_uring_register(2)`
 //! (`IORING_REGISTER_PROBE`).
@@ -24,6 +25,8 @@ pub struct Host {
     pub raw_frames: bool,
     /// Whether the kernel was built with XDP sockets (`AF_XDP`).
     pub xdp_sockets: bool,
+    /// Whether this process may load programs of XDP, or why it is refused.
+    pub xdp_programs: Result<(), Errno>,
     /// What `io_uring` offers this process, or why it is refused.
     pub io_uring: Result<Uring, Errno>,
 }
@@ -47,6 +50,7 @@ impl Host {
             kernel_release: sys::kernel_release(),
             raw_frames: has_net_raw(&status),
             xdp_sockets: sys::has_xdp_sockets(),
+            xdp_programs: sys::may_load_xdp(),
             io_uring: sys::offer(),
         }
     }
@@ -81,6 +85,27 @@ impl Host {
             need: "CAP_NET_RAW".to_string(),
             found: "none; run as root or in the laboratory's namespace".to_string(),
         })
+    }
+
+    /// Says that the kernel has no XDP sockets.
+    pub fn needs_xdp_sockets(&self) -> Result<(), Unavailable> {
+        if self.xdp_sockets {
+            return Ok(());
+        }
+        let need = "XDP sockets (CONFIG_XDP_SOCKETS)".to_string();
+        Err(Unavailable { need, found: "a kernel without".to_string() })
+    }
+
+    /// Says that programs of XDP may not be loaded.
+    pub fn needs_xdp_programs(&self) -> Result<(), Unavailable> {
+        let Err(errno) = self.xdp_programs else { return Ok(()) };
+        let why = match errno.code() {
+            libc::EPERM => " (in a user namespace they count for nothing)",
+            libc::ENOSYS => " (a kernel built without it, or a container's filter)",
+            _ => "",
+        };
+        let need = "CAP_BPF and CAP_NET_ADMIN for an XDP program".to_string();
+        Err(Unavailable { need, found: format!("bpf refused: {errno}{why}") })
     }
 
     /// Says that `io_uring` is not there, or not with sends.
@@ -153,7 +178,9 @@ mod tests {
     fn host(release: &str) -> Host {
         let io_uring = Err(Errno::new(libc::ENOSYS));
         let kernel_release = release.to_string();
-        Host { kernel_release, raw_frames: false, xdp_sockets: false, io_uring }
+        let (raw_frames, xdp_sockets) = (false, false);
+        let xdp_programs = Err(Errno::new(libc::EPERM));
+        Host { kernel_release, raw_frames, xdp_sockets, xdp_programs, io_uring }
     }
 
     #[test]
@@ -172,6 +199,16 @@ mod tests {
         let said = "needs CAP_NET_RAW, found none; run as root or in the laboratory's namespace";
         assert_eq!(refusal, said);
         assert!(Host { raw_frames: true, ..host("6.18") }.needs_raw_frames().is_ok());
+    }
+
+    #[test]
+    fn a_program_of_xdp_needs_rights_of_the_whole_host() {
+        let refusal = host("6.18").needs_xdp_programs().unwrap_err().to_string();
+        let said = "needs CAP_BPF and CAP_NET_ADMIN for an XDP program, found bpf refused: EPERM \
+                    (in a user namespace they count for nothing)";
+        assert_eq!(refusal, said);
+        assert_eq!(Host { xdp_programs: Ok(()), ..host("6.18") }.needs_xdp_programs(), Ok(()));
+        assert!(host("6.18").needs_xdp_sockets().is_err());
     }
 
     #[test]

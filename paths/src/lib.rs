@@ -43,7 +43,7 @@ mod zerocopy;
 
 pub use batch::{Batch, Form, Piece};
 pub use destination::{Destination, Fall, SEGMENTS_MAX};
-pub use error::{Errno, Error, SendError, Unavailable, Unframed};
+pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
 pub use media::Media;

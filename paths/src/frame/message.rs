@@ -54,6 +54,7 @@ mod ifla {
     pub(super) const ADDRESS: u16 = 1;
     pub(super) const NAME: u16 = 3;
     pub(super) const MTU: u16 = 4;
+    pub(super) const LINK_INFO: u16 = 18;
 }
 
 /// Attributes of neighbours (`NDA_`).
@@ -134,15 +135,17 @@ pub(super) struct Route {
 
 /// A device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Link {
-    pub(super) name: String,
+pub(crate) struct Link {
+    pub(crate) name: String,
     /// `ARPHRD_ETHER` and so on.
-    pub(super) kind: u16,
-    pub(super) is_up: bool,
+    pub(crate) kind: u16,
+    pub(crate) is_up: bool,
     /// It does not ask for addresses (`IFF_NOARP`): whatever leaves by it has only one way to go.
-    pub(super) is_silent: bool,
-    pub(super) address: Option<[u8; 6]>,
-    pub(super) mtu: u32,
+    pub(crate) is_silent: bool,
+    /// It was made by software (`IFLA_LINKINFO`), or is loopback: no wire behind it.
+    pub(crate) is_virtual: bool,
+    pub(crate) address: Option<[u8; 6]>,
+    pub(crate) mtu: u32,
 }
 
 /// A neighbour.
@@ -185,6 +188,7 @@ pub(super) fn link(answer: &[u8]) -> Result<Link, Errno> {
         kind: u16::from_ne_bytes([body[2], body[3]]),
         is_up: flags & libc::IFF_UP as u32 != 0,
         is_silent: flags & libc::IFF_NOARP as u32 != 0,
+        is_virtual: flags & libc::IFF_LOOPBACK as u32 != 0,
         address: None,
         mtu: 0,
     };
@@ -196,6 +200,7 @@ pub(super) fn link(answer: &[u8]) -> Result<Link, Errno> {
             }
             ifla::ADDRESS => link.address = value.try_into().ok(),
             ifla::MTU => link.mtu = number(value)?,
+            ifla::LINK_INFO => link.is_virtual = true,
             _ => {}
         }
     }

@@ -30,6 +30,7 @@ use crate::destination::Destination;
 use crate::error::{Errno, SendError, Unframed};
 use crate::sys::{Netlink, ip_option};
 use crate::tally::Tally;
+pub(crate) use message::Link;
 use message::Neighbour;
 
 /// Batches after which route and neighbour are asked for again.
@@ -169,6 +170,12 @@ impl Framing {
     pub(crate) fn sent(&mut self, packets: u32) {
         self.identification = self.identification.wrapping_add(packets as u16);
     }
+}
+
+/// What the device of that number is.
+pub(crate) fn link(kernel: &Netlink, device: u32, tally: &mut Tally) -> Result<Link, Errno> {
+    let mut answer = vec![0; ANSWER_BYTES];
+    message::link(kernel.ask(&message::ask_link(device), &mut answer, tally)?)
 }
 
 /// The Ethernet address of a neighbour on a device.

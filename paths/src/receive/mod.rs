@@ -12,11 +12,18 @@
 //!
 //! What it does not do: look into datagrams (`wire`, `media`), or put them in order.
 
+mod filter;
+mod frames;
+mod packet_ring;
+mod program;
 mod recvfrom;
 mod recvmmsg;
 mod recvmmsg_gro;
 mod sockets;
+mod taps;
 mod uring_multishot;
+mod wanted;
+mod xdp;
 
 pub(crate) use sockets::{DATAGRAM_BYTES_MAX, Piece, Sockets, Wishes};
 
@@ -29,8 +36,14 @@ use crate::host::Host;
 use crate::spec::{Crossings, Via};
 
 /// Every way from socket to memory; the reference first.
-pub static RECEIVE_PATHS: &[&ReceiveSpec] =
-    &[&recvfrom::SPEC, &recvmmsg::SPEC, &recvmmsg_gro::SPEC, &uring_multishot::SPEC];
+pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
+    &recvfrom::SPEC,
+    &recvmmsg::SPEC,
+    &recvmmsg_gro::SPEC,
+    &uring_multishot::SPEC,
+    &packet_ring::SPEC,
+    &xdp::SPEC,
+];
 
 /// The way of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
@@ -112,7 +125,8 @@ pub trait ReceivePath: fmt::Debug + Send {
 
     /// Datagrams for this port that came to the host and were not handed over for want of room,
     /// since it was added; asks the kernel where that counts. It counts those with a wrong checksum
-    /// among them, and a run that it would have handed over as one is one.
+    /// among them, and a run that it would have handed over as one is one. A path by device has one
+    /// ring for all ports of a device: it counts for all of them together.
     fn dropped(&self, key: u32) -> u64;
 }
 

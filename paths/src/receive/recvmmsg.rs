@@ -25,7 +25,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     via: Via::Socket,
     sources: &["recvmmsg(2)"],
     probe: |host| host.needs_kernel(2, 6),
-    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: false })?)),
+    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: false, nothing: false })?)),
 };
 
 /// Datagrams, or runs, a call takes at most: 4 MiB of address space, touched as far as they come.

@@ -29,5 +29,5 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     via: Via::Socket,
     sources: &["udp(7) UDP_GRO", "linux net/ipv4/udp_offload.c"],
     probe: |host| host.needs_kernel(5, 0),
-    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: true })?)),
+    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: true, nothing: false })?)),
 };

@@ -43,6 +43,9 @@ pub(crate) struct Wishes {
     pub(crate) time: bool,
     /// Hand over runs that the kernel has joined as one.
     pub(crate) joined: bool,
+    /// Drop all: what comes is taken from the device, and the socket is there so that the port is
+    /// taken and the group joined.
+    pub(crate) nothing: bool,
 }
 
 /// A port's socket.
@@ -84,7 +87,9 @@ impl Bound {
         if wishes.joined {
             sys::take_joined(fd, tally).map_err(host("setsockopt UDP_GRO"))?;
         }
-        if port.buffer_bytes > 0 {
+        if wishes.nothing {
+            sys::take_nothing(fd, tally).map_err(host("setsockopt SO_ATTACH_FILTER"))?;
+        } else if port.buffer_bytes > 0 {
             let set = sys::set_receive_buffer(fd, port.buffer_bytes, tally);
             set.map_err(host("setsockopt SO_RCVBUF"))?;
         }

@@ -172,7 +172,7 @@ impl UringMultishot {
 impl ReceivePath for UringMultishot {
     fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
-        let bound = Bound::new(port, key, Wishes { time: true, joined: true })?;
+        let bound = Bound::new(port, key, Wishes { time: true, joined: true, nothing: false })?;
         let place = self.ports.insert(bound);
         if self.rounds.len() <= place as usize {
             self.rounds.push(0);

@@ -164,7 +164,7 @@ impl Relay {
 
     fn by(way: Way) -> Result<Self, Error> {
         let line = Line::new(way)?;
-        let sockets = Sockets::new(Wishes { time: true, joined: true })?;
+        let sockets = Sockets::new(Wishes { time: true, joined: true, nothing: false })?;
         Ok(Self { sockets, routes: HashMap::new(), line })
     }
 

@@ -46,10 +46,7 @@ pub(crate) static SPEC: Spec = Spec {
 /// Rings with flags are of 5.4.
 fn probe(host: &Host) -> Result<(), Unavailable> {
     host.needs_kernel(5, 4)?;
-    if !host.xdp_sockets {
-        let need = "XDP sockets (CONFIG_XDP_SOCKETS)".to_string();
-        return Err(Unavailable { need, found: "a kernel without".to_string() });
-    }
+    host.needs_xdp_sockets()?;
     host.needs_raw_frames()
 }
 

@@ -184,3 +184,12 @@ pub(crate) fn say_time(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), 
 pub(crate) fn take_joined(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, tally)
 }
+
+/// Drops whatever comes, before it is put into the socket's buffer.
+pub(crate) fn take_nothing(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+    // Return 0 bytes of it.
+    let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
+    let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
+    // The kernel reads the one instruction and keeps a copy.
+    set_record(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, tally)
+}

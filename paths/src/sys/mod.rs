@@ -10,8 +10,10 @@
 //! What it does not do: retry, allocate or interpret.
 
 mod address;
+mod addresses;
 mod area;
 mod bound;
+mod bpf;
 mod cork;
 mod ethtool;
 mod file;
@@ -22,6 +24,7 @@ mod multishot;
 mod netlink;
 mod option;
 mod packet;
+mod packet_receive;
 mod poll;
 mod pool;
 mod receive;
@@ -31,17 +34,22 @@ mod splice;
 mod umem;
 mod uring;
 mod usage;
+mod wait;
 mod xdp;
+mod xdp_receive;
 mod zerocopy;
 
 use std::ffi::CStr;
+use std::time::Duration;
 
 use crate::error::Errno;
 
+pub(crate) use addresses::addresses;
 pub(crate) use bound::{
     bind, device_index, has_device, join_group, own_groups_only, say_time, send_groups_by,
-    set_hops, set_receive_buffer, share_address, take_joined, udp_socket,
+    set_hops, set_receive_buffer, share_address, take_joined, take_nothing, udp_socket,
 };
+pub(crate) use bpf::{Instruction, KernelMap, MapKind, XdpMode, XdpProgram, may_load_xdp};
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
@@ -54,6 +62,7 @@ pub(crate) use option::set_no_checksums;
 pub(crate) use option::{ip_option, set_udp_segment};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
+pub(crate) use packet_receive::{BlockRing, Frame};
 pub(crate) use poll::Poll;
 pub(crate) use receive::{Said, Slots, drops, peek, receive_many, receive_one, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
@@ -64,7 +73,9 @@ pub(crate) use splice::Pipe;
 pub(crate) use umem::has_xdp_sockets;
 pub(crate) use uring::{Queue, Ring, offer};
 pub use usage::Usage;
+pub(crate) use wait::Waiting;
 pub(crate) use xdp::XdpRing;
+pub(crate) use xdp_receive::XdpQueue;
 pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
 
 #[cfg(doc)]
@@ -99,4 +110,20 @@ pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf takes no pointer.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
+}
+
+/// What the clock that the user sees (`CLOCK_REALTIME`) showed, or would have, when the one that
+/// nobody sets (`CLOCK_MONOTONIC`) was zero, since the Unix epoch: what to add to a time of the
+/// latter. None where it was before that.
+pub(crate) fn since_epoch_at_zero() -> Option<Duration> {
+    time_of(libc::CLOCK_REALTIME)?.checked_sub(time_of(libc::CLOCK_MONOTONIC)?)
+}
+
+fn time_of(clock: libc::clockid_t) -> Option<Duration> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is alive and written to. No call in most kernels but a function they lend.
+    if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+        return None;
+    }
+    Some(Duration::new(time.tv_sec.try_into().ok()?, time.tv_nsec.try_into().ok()?))
 }

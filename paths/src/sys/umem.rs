@@ -9,8 +9,8 @@
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`,
 //! `net/xdp/xsk_queue.h`.
 //!
-//! What it does not do: know whose a frame of the UMEM is ([`super::XdpRing`] does), or share one
-//! among sockets.
+//! What it does not do: know whose a frame of the UMEM is ([`super::XdpRing`] and
+//! [`super::XdpQueue`] do), or share one among sockets.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -168,6 +168,12 @@ impl Queue {
     /// Release: the entries before it have been read before this number is written.
     pub(super) fn set_consumer(&self, to: u32) {
         self.area.word(self.offsets.consumer as usize).store(to, Ordering::Release);
+    }
+
+    /// Whether the kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
+    pub(super) fn needs_wakeup(&self) -> bool {
+        let flags = self.area.word(self.offsets.flags as usize).load(Ordering::Relaxed);
+        flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
     pub(super) fn entry_at(&self, index: u32, entry_bytes: usize) -> usize {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use paths::{Crossings, Port, Relay, Taken, Target, Way};
+use paths::{Crossings, Port, Relay, Taken, Target, Via, Way};
 
 use crate::sender::Sender;
 use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
@@ -62,7 +62,8 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
                 Crossings::PerStep(_) => panic!("{what}: nothing is taken in by steps"),
             };
             assert_eq!(taken.calls, u64::from(each) * most, "{what}");
-            assert!(taken.waits >= 1, "{what}");
+            // What is in a ring already is seen without a call.
+            assert!(taken.waits >= 1 || place.spec.via == Via::Device, "{what}");
         }
     }
 }
@@ -177,6 +178,8 @@ fn counts(trace: &str) -> Vec<(String, u64, u64)> {
             counts.push((words[at].to_string(), seen, words[at + 1].parse().unwrap()));
         } else if let Some((_, calls)) = &mut begun
             && !call.contains("resumed>")
+            // The kernel goes on with it by itself, and the tracer sees that as another.
+            && !call.contains("ERESTART")
             && !call.trim_start().starts_with("---")
         {
             *calls += 1;

@@ -8,7 +8,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use paths::{Port, Via};
+use paths::{Port, RECEIVE_PATHS, Via};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{set_ip_multicast_if, set_ipv6_multicast_if};
 
@@ -147,6 +147,10 @@ fn groups_and_sources_of_one_port_number_are_told_apart() {
 fn what_others_have_joined_does_not_come() {
     for place in group_places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
+        // An XDP program has a device to itself, and takes what it takes from all others.
+        if place.spec.name == "xdp" {
+            continue;
+        }
         let Some(mut neighbour) = Receiver::new(place) else { continue };
         let ours = port_of(&receiver, group(&place, 5), 0, &[place.near]);
         let ours = receiver.add_port(1, ours);
@@ -168,7 +172,9 @@ fn what_others_have_joined_does_not_come() {
 fn all_addresses_are_those_of_the_host() {
     for place in group_places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
-        let Some(mut neighbour) = Receiver::new(place) else { continue };
+        // Of any kind: not every device has room for two of one.
+        let by_reference = Place { spec: RECEIVE_PATHS[0], ..place };
+        let Some(mut neighbour) = Receiver::new(by_reference) else { continue };
         let theirs = port_of(&neighbour, group(&place, 7), 0, &[]);
         neighbour.add_port(9, theirs);
         let any: IpAddr = if place.far.is_ipv4() { [0; 4].into() } else { [0; 16].into() };

@@ -46,8 +46,9 @@ fn questions_and_answers_are_those_of_linux() {
     assert_eq!(route(&hex(ROUTE)), Ok(expected));
     let name = "left".to_string();
     let address = Some([2, 0, 0, 0, 0, 1]);
-    let (kind, is_up, is_silent, mtu) = (1, true, false, 1500);
-    assert_eq!(link(&hex(LINK)), Ok(Link { name, kind, is_up, is_silent, address, mtu }));
+    let (kind, is_up, is_silent, is_virtual, mtu) = (1, true, false, false, 1500);
+    let expected = Link { name, kind, is_up, is_silent, is_virtual, address, mtu };
+    assert_eq!(link(&hex(LINK)), Ok(expected));
     let silent = link(&hex(&LINK.replace("43100100", "c3100100"))).unwrap();
     assert!(silent.is_silent && silent.is_up);
     let address = Some([2, 0, 0, 0, 0, 2]);

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Taking datagrams from devices: what the members by device share.
+//!
+//! A path has a tap on each device that brings something for one of its ports, and for each port a
+//! socket that takes nothing: it holds the port, so that no other program gets it and the kernel
+//! complains to no sender, and it is a member of the group, so that network and device bring what
+//! is sent there. What a tap takes in is looked at frame by frame ([`super::frames`]): whose it is,
+//! and whether it is sound.
+//!
+//! Where the device is not named, it is the one that has the address, or to which the route to the
+//! group leads. What this host sends to an address of its own comes by loopback and by no other
+//! device.
+//!
+//! A device that goes away or is switched off says nothing to a reader that waits. So one of the
+//! taps' devices, another each time, is asked after when nothing came for a tenth of a second of
+//! waiting, and every 256 calls: two calls, counted with the others.
+//!
+//! Sources: `packet(7)`, `getifaddrs(3)`, `rtnetlink(7)`; RFC 1122 §3.3.4.2.
+//!
+//! What it does not do: what the kernel's IP does beyond (firewall, IPsec, options of IPv4): see
+//! [`crate::Via::Device`].
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use simd::{Checksum, Kernels};
+
+use crate::error::{Errno, Error, Untapped};
+use crate::frame;
+use crate::receive::frames::{Network, Packet, Trust};
+use crate::receive::sockets::{Bound, Wishes, emptied};
+use crate::receive::wanted::{Awaited, Wanted};
+use crate::receive::{Arrival, Port, ReceivePath, Taken};
+use crate::sys::{self, Netlink, Waiting};
+use crate::tally::Tally;
+
+/// Devices that a path takes from at most: each ring is some MiB of memory.
+const DEVICES_MAX: usize = 8;
+
+/// Datagrams in a burst at most.
+const BURST: usize = 64;
+
+/// The longest wait in one piece: then the devices are asked after.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+
+/// After so much waiting in vain a device is asked after.
+const VAIN_MAX: Duration = Duration::from_millis(100);
+
+/// Calls after which a device is asked after though something comes.
+const CALLS_A_QUESTION: u32 = 256;
+
+/// Tried and chosen once for all threads.
+static CHECKSUM: LazyLock<Checksum> = LazyLock::new(|| Kernels::here().checksum);
+
+/// A device that frames are taken from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Device {
+    pub(super) index: u32,
+    pub(super) name: Arc<str>,
+    pub(super) mtu: u32,
+    /// Made by software: a sender may be on this host.
+    pub(super) is_virtual: bool,
+}
+
+impl Device {
+    fn of(index: u32, kernel: &Netlink, what: &str) -> Result<Self, Error> {
+        let link = frame::link(kernel, index, &mut Tally::default()).map_err(|errno| {
+            let object = what.into();
+            Error::Host { call: "rtnetlink", object, errno }
+        })?;
+        let (name, mtu, is_virtual) = (link.name.into(), link.mtu, link.is_virtual);
+        Ok(Self { index, name, mtu, is_virtual })
+    }
+
+    pub(super) fn untapped(&self, reason: Untapped) -> Error {
+        Error::Untapped { device: self.name.clone(), reason }
+    }
+
+    pub(super) fn host(&self, call: &'static str, errno: Errno) -> Error {
+        Error::Host { call, object: self.name.clone(), errno }
+    }
+
+    /// Says that it is gone, or down.
+    fn ask_after(&self, kernel: &Netlink, tally: &mut Tally) -> Result<(), Error> {
+        match frame::link(kernel, self.index, tally) {
+            Ok(link) if link.is_up => Ok(()),
+            Ok(_) => Err(self.untapped(Untapped::Down)),
+            Err(errno) if errno.code() == libc::ENODEV => Err(self.untapped(Untapped::Gone)),
+            Err(errno) => Err(self.host("rtnetlink", errno)),
+        }
+    }
+}
+
+/// What takes frames from a device.
+pub(super) trait Tap: Debug + Send + Sized {
+    /// What the sockets that hold the ports shall do.
+    const WISHES: Wishes;
+
+    /// How long to sleep before the next look, while something comes at each, instead of being
+    /// woken for it; none where the kernel wakes nobody for a few frames.
+    const NAP: Option<Duration>;
+
+    /// Opens one; it takes nothing yet.
+    fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error>;
+
+    /// From now on takes what is awaited `now`, instead of `before`.
+    fn steer(&mut self, device: &Device, before: &Wanted, now: &Wanted) -> Result<(), Error>;
+
+    /// Waits for it as well.
+    fn wait_for(&self, waiting: &mut Waiting);
+
+    /// Hands over what is there, up to a bound.
+    fn take(&mut self, wanted: &Wanted, to: &mut Hand<'_>);
+
+    /// Reads the error that the kernel may have left, so that it is not ready for that any more.
+    fn settle(&self);
+
+    /// Frames dropped since it was opened for want of room.
+    fn drops(&self) -> u64;
+}
+
+/// A tap on a device, and who awaits what there.
+#[derive(Debug)]
+struct Open<T> {
+    device: Device,
+    wanted: Wanted,
+    tap: T,
+}
+
+/// A port and the socket that holds it.
+#[derive(Debug)]
+struct Held {
+    bound: Bound,
+    device: u32,
+    /// What the tap had dropped when the port was added.
+    drops_before: u64,
+}
+
+/// A path by device; belongs to a receiving thread.
+#[derive(Debug)]
+pub(super) struct Taps<T> {
+    taps: Vec<Open<T>>,
+    ports: HashMap<u32, Held>,
+    waiting: Waiting,
+    checksum: Checksum,
+    burst: Vec<Arrival<'static>>,
+    taken: Taken,
+    kernel: Netlink,
+    /// Whose device was asked after last.
+    asked: usize,
+    /// How often it was called, and how long it has waited in vain since a device was asked after.
+    calls: u32,
+    vain: Duration,
+    /// The last wait was not in vain.
+    is_flowing: bool,
+}
+
+impl<T: Tap> Taps<T> {
+    pub(super) fn new() -> Result<Self, Error> {
+        let kernel = Netlink::open(&mut Tally::default()).map_err(|errno| {
+            let object = "a path's devices".into();
+            Error::Host { call: "rtnetlink", object, errno }
+        })?;
+        Ok(Self {
+            taps: Vec::new(),
+            ports: HashMap::new(),
+            waiting: Waiting::default(),
+            checksum: *CHECKSUM,
+            burst: Vec::with_capacity(BURST),
+            taken: Taken::default(),
+            kernel,
+            asked: 0,
+            calls: 0,
+            vain: Duration::ZERO,
+            is_flowing: false,
+        })
+    }
+
+    /// The place of the tap on a device, opened if there is none yet.
+    fn tap_on(&mut self, device: Device, buffer_bytes: u32) -> Result<usize, Error> {
+        if let Some(place) = self.taps.iter().position(|open| open.device.index == device.index) {
+            return Ok(place);
+        }
+        if self.taps.len() >= DEVICES_MAX {
+            return Err(device.untapped(Untapped::TooMany { most: DEVICES_MAX }));
+        }
+        let tap = T::open(&device, buffer_bytes)?;
+        self.taps.push(Open { device, wanted: Wanted::default(), tap });
+        Ok(self.taps.len() - 1)
+    }
+
+    /// Closes taps that nobody has a port on.
+    fn close_idle(&mut self) {
+        self.taps.retain(|open| !open.wanted.is_empty());
+    }
+
+    fn add_on(&mut self, place: usize, port: &Port, key: u32) -> Result<(), Error> {
+        let Open { device, wanted, tap } = &mut self.taps[place];
+        let interface = Some(device.name.to_string());
+        let bound = Bound::new(&Port { interface, ..port.clone() }, key, T::WISHES)?;
+        let address = bound.address();
+        let mut now = wanted.clone();
+        for target in targets(address.ip(), &bound)? {
+            let sources = port.sources.clone();
+            now.add(Awaited { port: address.port(), target, key, sources });
+        }
+        let drops_before = tap.drops();
+        tap.steer(device, wanted, &now)?;
+        *wanted = now;
+        self.ports.insert(key, Held { bound, device: device.index, drops_before });
+        Ok(())
+    }
+
+    /// Waits for something to come, or, while it does, for more of it.
+    fn wait(&mut self, wait: Duration) -> Result<(), Error> {
+        if let (true, Some(nap)) = (self.is_flowing, T::NAP) {
+            self.taken.waits += 1;
+            thread::sleep(nap.min(wait));
+            return Ok(());
+        }
+        self.waiting.clear();
+        self.taps.iter().for_each(|open| open.tap.wait_for(&mut self.waiting));
+        self.waiting.wait(wait, &mut self.taken).map_err(|errno| {
+            let object = "a path's devices".into();
+            Error::Host { call: "ppoll", object, errno }
+        })
+    }
+
+    /// Asks whether a tap's device is there and up: another each time.
+    fn ask_after_device(&mut self) -> Result<(), Error> {
+        self.taps.iter().for_each(|open| open.tap.settle());
+        self.asked = self.asked.wrapping_add(1);
+        let Some(place) = self.asked.checked_rem(self.taps.len()) else { return Ok(()) };
+        let mut tally = Tally::default();
+        let answer = self.taps[place].device.ask_after(&self.kernel, &mut tally);
+        self.taken.calls += tally.calls;
+        answer
+    }
+
+    /// Has each tap hand over what is there; returns how many datagrams that were.
+    fn take(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> usize {
+        let Self { taps, checksum, burst, taken, .. } = self;
+        let before = taken.packets;
+        let mut to = Hand { device: 0, checksum: *checksum, burst, taken, each };
+        for Open { device, wanted, tap } in taps {
+            to.device = device.index;
+            tap.take(wanted, &mut to);
+        }
+        (self.taken.packets - before) as usize
+    }
+}
+
+impl<T: Tap> ReceivePath for Taps<T> {
+    fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
+        if self.ports.contains_key(&key) {
+            let object = format!("{} as {key}", port.address).into();
+            let errno = Errno::new(libc::EEXIST);
+            return Err(Error::Host { call: "adding a port", object, errno });
+        }
+        let device = device_of(port, &self.kernel)?;
+        let place = self.tap_on(device, port.buffer_bytes)?;
+        let added = self.add_on(place, port, key);
+        self.close_idle();
+        added
+    }
+
+    fn remove(&mut self, key: u32) {
+        let Some(held) = self.ports.remove(&key) else { return };
+        let tap = self.taps.iter_mut().find(|open| open.device.index == held.device);
+        if let Some(Open { device, wanted, tap }) = tap {
+            let mut now = wanted.clone();
+            now.remove(key);
+            // Where the kernel refuses, more comes than is awaited, and is not handed over.
+            let _ = tap.steer(device, wanted, &now);
+            *wanted = now;
+        }
+        self.close_idle();
+    }
+
+    fn address(&self, key: u32) -> Option<SocketAddr> {
+        self.ports.get(&key).map(|held| held.bound.address())
+    }
+
+    fn receive(
+        &mut self,
+        wait: Duration,
+        each: &mut dyn FnMut(&[Arrival<'_>]),
+    ) -> Result<usize, Error> {
+        let mut packets = self.take(each);
+        if packets == 0 && !wait.is_zero() {
+            self.wait(wait.min(WAIT_MAX))?;
+            packets = self.take(each);
+            self.is_flowing = packets > 0;
+        }
+        self.vain = if packets > 0 { Duration::ZERO } else { self.vain + wait.min(WAIT_MAX) };
+        self.calls = self.calls.wrapping_add(1);
+        if self.vain >= VAIN_MAX || self.calls.is_multiple_of(CALLS_A_QUESTION) {
+            self.vain = Duration::ZERO;
+            self.ask_after_device()?;
+        }
+        Ok(packets)
+    }
+
+    fn taken(&self) -> Taken {
+        self.taken
+    }
+
+    fn dropped(&self, key: u32) -> u64 {
+        let Some(held) = self.ports.get(&key) else { return 0 };
+        let tap = self.taps.iter().find(|open| open.device.index == held.device);
+        tap.map_or(0, |open| open.tap.drops().saturating_sub(held.drops_before))
+    }
+}
+
+/// The device that brings what is sent to a port.
+fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
+    let what = port.address.to_string();
+    let host = |call, errno| Error::Host { call, object: what.as_str().into(), errno };
+    let index = |name: &str| {
+        sys::device_index(name, &mut Tally::default()).map_err(|errno| {
+            let object = format!("{what} on {name}").into();
+            Error::Host { call: "if_nametoindex", object, errno }
+        })
+    };
+    if let Some(name) = &port.interface {
+        return Device::of(index(name)?, kernel, &what);
+    }
+    if let SocketAddr::V6(address) = port.address
+        && address.scope_id() != 0
+    {
+        return Device::of(address.scope_id(), kernel, &what);
+    }
+    let ip = match port.address.ip() {
+        ip if ip.is_unspecified() => return Err(Error::NoDevice { address: port.address }),
+        group if group.is_multicast() => {
+            near(group).map_err(|errno| host("routing to the group", errno))?
+        }
+        ip => ip,
+    };
+    let all = sys::addresses().map_err(|errno| host("getifaddrs", errno))?;
+    match all.iter().find(|(_, address)| *address == ip) {
+        Some((name, _)) => Device::of(index(name)?, kernel, &what),
+        None => Err(host("bind", Errno::new(libc::EADDRNOTAVAIL))),
+    }
+}
+
+/// The address that this host has towards another, on the device that the route to it leads to.
+fn near(target: IpAddr) -> Result<IpAddr, Errno> {
+    let any: SocketAddr = match target {
+        IpAddr::V4(_) => ([0; 4], 0).into(),
+        IpAddr::V6(_) => ([0_u16; 8], 0).into(),
+    };
+    let socket = UdpSocket::bind(any)?;
+    // Any port: nothing is sent.
+    socket.connect((target, 9))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// The addresses that datagrams for a port are sent to.
+fn targets(address: IpAddr, bound: &Bound) -> Result<Vec<IpAddr>, Error> {
+    if !address.is_unspecified() {
+        return Ok(vec![address]);
+    }
+    let all = sys::addresses().map_err(|errno| bound.refused("getifaddrs", errno))?;
+    let same = |other: &IpAddr| other.is_ipv4() == address.is_ipv4();
+    let mut targets: Vec<IpAddr> = all.into_iter().map(|(_, other)| other).filter(same).collect();
+    targets.sort_unstable();
+    targets.dedup();
+    Ok(targets)
+}
+
+/// A frame that a tap has taken, from its packet of IP on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Came<'a> {
+    pub(super) network: Network,
+    pub(super) packet: &'a [u8],
+    pub(super) trust: Trust,
+    /// As [`Arrival::segment_bytes`].
+    pub(super) segment_bytes: u16,
+    pub(super) time: Option<SystemTime>,
+    /// There is less of it than came.
+    pub(super) is_cut: bool,
+}
+
+/// What taps hand datagrams over to.
+pub(super) struct Hand<'a> {
+    /// Whose tap it is.
+    device: u32,
+    checksum: Checksum,
+    burst: &'a mut Vec<Arrival<'static>>,
+    taken: &'a mut Taken,
+    each: &'a mut dyn FnMut(&[Arrival<'_>]),
+}
+
+impl Hand<'_> {
+    /// A call was made to give room back.
+    pub(super) fn called(&mut self) {
+        self.taken.calls += 1;
+    }
+
+    /// Hands over the datagrams in frames that came, those that are for a port and sound. The
+    /// kernel has copied each byte of them into memory of ours so many times.
+    pub(super) fn over<'a>(
+        &mut self,
+        wanted: &Wanted,
+        frames: impl Iterator<Item = Came<'a>>,
+        copies: u64,
+    ) {
+        let mut list: Vec<Arrival<'a>> = emptied(std::mem::take(self.burst));
+        for came in frames {
+            let Some(packet) = Packet::of(came.network, came.packet) else { continue };
+            let mut keys = wanted.keys(packet.target, packet.port(), packet.source).peekable();
+            if keys.peek().is_none() {
+                continue;
+            }
+            if came.is_cut {
+                self.taken.truncated += 1;
+                continue;
+            }
+            let Some(bytes) = packet.payload(came.trust, self.checksum) else {
+                self.taken.malformed += 1;
+                continue;
+            };
+            self.taken.copied_bytes += copies * bytes.len() as u64;
+            let (source, segment_bytes, time) =
+                (packet.sender(self.device), came.segment_bytes, came.time);
+            for key in keys {
+                let arrival = Arrival { key, source, bytes, segment_bytes, time };
+                self.taken.packets += arrival.count() as u64;
+                self.taken.bytes += bytes.len() as u64;
+                list.push(arrival);
+            }
+            if list.len() >= BURST {
+                (self.each)(&list);
+                list.clear();
+            }
+        }
+        if !list.is_empty() {
+            (self.each)(&list);
+        }
+        *self.burst = emptied(list);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programs and maps in the kernel, and the link that holds a program to a device.
+//!
+//! Everything is a file descriptor: a map goes when the last descriptor of it does, a program when
+//! nothing holds it, and a link takes its program off the device when it is closed, which the
+//! kernel does for a process that ends in whatever way. So nothing is left behind by a crash.
+//!
+//! Raw calls: five commands of one call are less than the libraries for it are, which want a
+//! compiler of their own at build time and an ELF file at run time.
+//!
+//! Sources: `bpf(2)`; Linux `include/uapi/linux/bpf.h` (`union bpf_attr`), `net/core/dev.c`
+//! (`bpf_xdp_link_attach`, Linux 5.9).
+//!
+//! What it does not do: know what a program does ([`crate::receive`] does), or pin anything.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::error::Errno;
+use crate::sys::last_errno;
+
+/// Commands of `bpf(2)`.
+mod command {
+    pub(super) const MAP_CREATE: libc::c_int = 0;
+    pub(super) const MAP_UPDATE_ELEM: libc::c_int = 2;
+    pub(super) const MAP_DELETE_ELEM: libc::c_int = 3;
+    pub(super) const PROG_LOAD: libc::c_int = 5;
+    pub(super) const LINK_CREATE: libc::c_int = 28;
+}
+
+/// `BPF_PROG_TYPE_XDP`.
+const PROGRAM_XDP: u32 = 6;
+/// `BPF_XDP`, of `enum bpf_attach_type`.
+const ATTACH_XDP: u32 = 37;
+/// None of the functions that the program calls asks for the GPL.
+const LICENSE: &[u8] = b"Dual MIT/GPL\0";
+/// Room for what the verifier has to say about a program of some 60 instructions.
+const LOG_BYTES: usize = 64 * 1024;
+
+/// What a map is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MapKind {
+    /// `BPF_MAP_TYPE_HASH`.
+    Hash = 1,
+    /// `BPF_MAP_TYPE_XSKMAP`: by queue number, the XDP socket that takes its frames.
+    Sockets = 17,
+}
+
+/// How a program is run on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum XdpMode {
+    /// By the driver, before there is a buffer of the kernel's (`XDP_FLAGS_DRV_MODE`).
+    Native = 4,
+    /// By the kernel, after the driver has made one (`XDP_FLAGS_SKB_MODE`).
+    Generic = 2,
+}
+
+/// `struct bpf_insn`, with destination and source register in one byte as little-endian machines
+/// have them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Instruction {
+    pub(crate) code: u8,
+    registers: u8,
+    pub(crate) offset: i16,
+    pub(crate) immediate: i32,
+}
+
+impl Instruction {
+    pub(crate) const fn new(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
+        let registers =
+            if cfg!(target_endian = "little") { from << 4 | to } else { to << 4 | from };
+        Self { code, registers, offset, immediate }
+    }
+}
+
+/// A map; entries are bytes of the sizes it was made with.
+#[derive(Debug)]
+pub(crate) struct KernelMap {
+    descriptor: OwnedFd,
+    key_bytes: usize,
+    value_bytes: usize,
+}
+
+/// For `BPF_MAP_CREATE`: the beginning of its part of `union bpf_attr`.
+#[repr(C)]
+#[derive(Default)]
+struct Create {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+}
+
+/// For `BPF_MAP_*_ELEM`.
+#[repr(C)]
+#[derive(Default)]
+struct Element {
+    map: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+impl KernelMap {
+    pub(crate) fn new(
+        kind: MapKind,
+        key_bytes: usize,
+        value_bytes: usize,
+        entries: u32,
+    ) -> Result<Self, Errno> {
+        let mut attribute = Create {
+            kind: kind as u32,
+            key_bytes: key_bytes as u32,
+            value_bytes: value_bytes as u32,
+            entries,
+            flags: 0,
+        };
+        // SAFETY: the kernel reads `attribute`, which names no memory.
+        let descriptor = unsafe { created(command::MAP_CREATE, &mut attribute)? };
+        Ok(Self { descriptor, key_bytes, value_bytes })
+    }
+
+    /// Its descriptor's number, for a program that is being loaded.
+    pub(crate) fn number(&self) -> i32 {
+        self.descriptor.as_raw_fd()
+    }
+
+    /// Puts an entry in, or another value for it.
+    pub(crate) fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Errno> {
+        let sound = key.len() == self.key_bytes && value.len() == self.value_bytes;
+        assert!(sound, "an entry as the map has them");
+        self.change(command::MAP_UPDATE_ELEM, key, value.as_ptr() as u64)
+    }
+
+    /// Puts in, for a queue, the socket that takes its frames.
+    pub(crate) fn put_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.put(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
+    }
+
+    /// Takes an entry out.
+    pub(crate) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
+        assert!(key.len() == self.key_bytes, "a key as the map has them");
+        self.change(command::MAP_DELETE_ELEM, key, 0)
+    }
+
+    fn change(&self, command: libc::c_int, key: &[u8], value: u64) -> Result<(), Errno> {
+        let map = self.descriptor.as_raw_fd() as u32;
+        let mut element = Element { map, key: key.as_ptr() as u64, value, ..Element::default() };
+        // SAFETY: the kernel reads as many bytes of key and value as the map was made with, which
+        // is how long they are (asserted by the callers; none of a value when taking out); they
+        // are borrowed until the call is over.
+        unsafe { bpf(command, &mut element) }.map(|_| ())
+    }
+}
+
+/// For `BPF_PROG_LOAD`.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    instruction_count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    device: u32,
+    attach: u32,
+}
+
+/// A program of XDP that the verifier has found sound.
+#[derive(Debug)]
+pub(crate) struct XdpProgram(OwnedFd);
+
+impl XdpProgram {
+    /// Loads one; what the verifier does not take comes back with what it says.
+    pub(crate) fn load(instructions: &[Instruction]) -> Result<Self, (Errno, String)> {
+        let refusal = match load(instructions, &mut []) {
+            Ok(descriptor) => return Ok(Self(descriptor)),
+            Err(errno) => errno,
+        };
+        if refusal.code() != libc::EACCES && refusal.code() != libc::EINVAL {
+            return Err((refusal, String::new()));
+        }
+        let mut log = vec![0; LOG_BYTES];
+        let errno = match load(instructions, &mut log) {
+            Ok(descriptor) => return Ok(Self(descriptor)),
+            Err(errno) => errno,
+        };
+        let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+        Err((errno, String::from_utf8_lossy(&log[..end]).into_owned()))
+    }
+
+    /// Has it run on what a device receives, for as long as the link is there.
+    pub(crate) fn attach(&self, device: u32, mode: XdpMode) -> Result<OwnedFd, Errno> {
+        let program = self.0.as_raw_fd() as u32;
+        let mut attribute = Link { program, device, attach: ATTACH_XDP, flags: mode as u32 };
+        // SAFETY: the kernel reads `attribute`, which names no memory.
+        unsafe { created(command::LINK_CREATE, &mut attribute) }
+    }
+}
+
+/// For `BPF_LINK_CREATE`.
+#[repr(C)]
+struct Link {
+    program: u32,
+    device: u32,
+    attach: u32,
+    flags: u32,
+}
+
+fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> {
+    let mut name = [0; 16];
+    name[..8].copy_from_slice(b"pagewire");
+    let mut attribute = Load {
+        kind: PROGRAM_XDP,
+        instruction_count: instructions.len() as u32,
+        instructions: instructions.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        log_level: u32::from(!log.is_empty()),
+        log_bytes: log.len() as u32,
+        log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
+        name,
+        attach: ATTACH_XDP,
+        ..Load::default()
+    };
+    // SAFETY: the instructions, the license that a zero ends, and the room for the log are alive
+    // during the call and as long as said; the kernel writes the log alone.
+    unsafe { created(command::PROG_LOAD, &mut attribute) }
+}
+
+/// Whether this process may load programs of XDP; what refuses it, if not.
+pub(crate) fn may_load_xdp() -> Result<(), Errno> {
+    // r0 = XDP_PASS; exit
+    let pass = [Instruction::new(0xb7, 0, 0, 0, 2), Instruction::new(0x95, 0, 0, 0, 0)];
+    load(&pass, &mut []).map(|_| ())
+}
+
+/// A command that makes something.
+///
+/// # Safety
+/// As for [`bpf`].
+unsafe fn created<T>(command: libc::c_int, attribute: &mut T) -> Result<OwnedFd, Errno> {
+    // SAFETY: as the caller vouches.
+    let descriptor = unsafe { bpf(command, attribute)? };
+    // SAFETY: the descriptor is new and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// One command. The kernel takes what an attribute does not have as zero.
+///
+/// # Safety
+/// `T` is the beginning of the command's part of `union bpf_attr`, without padding; the memory that
+/// it names is alive and as long as the command and the attribute say.
+unsafe fn bpf<T>(command: libc::c_int, attribute: &mut T) -> Result<i32, Errno> {
+    let (start, bytes) = (&raw mut *attribute, size_of::<T>());
+    // SAFETY: `attribute` is alive and the length given is its own; the rest the caller vouches
+    // for.
+    let returned = unsafe { libc::syscall(libc::SYS_bpf, command, start, bytes) };
+    i32::try_from(returned).ok().filter(|returned| *returned >= 0).ok_or_else(last_errno)
+}
+
+impl AsFd for KernelMap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+const _: () = {
+    assert!(size_of::<Instruction>() == 8);
+    assert!(size_of::<Create>() == 20 && size_of::<Element>() == 32);
+    assert!(size_of::<Load>() == 72 && size_of::<Link>() == 16);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_take_what_they_were_made_for_and_an_unsound_program_is_explained() {
+        if let Err(errno) = may_load_xdp() {
+            return eprintln!("skip: bpf: {errno}");
+        }
+        let map = KernelMap::new(MapKind::Hash, 8, 4, 2).unwrap();
+        assert_eq!(map.put(&[1; 8], &[1; 4]), Ok(()));
+        assert_eq!(map.put(&[2; 8], &[1; 4]), Ok(()));
+        assert_eq!(map.put(&[1; 8], &[3; 4]), Ok(()));
+        assert_eq!(map.put(&[3; 8], &[1; 4]), Err(Errno::new(libc::E2BIG)));
+        assert_eq!(map.remove(&[2; 8]), Ok(()));
+        assert_eq!(map.remove(&[2; 8]), Err(Errno::new(libc::ENOENT)));
+        assert_eq!(map.put(&[3; 8], &[1; 4]), Ok(()));
+        // exit, without a word on what shall become of the packet.
+        let (errno, log) = XdpProgram::load(&[Instruction::new(0x95, 0, 0, 0, 0)]).unwrap_err();
+        assert_eq!(errno, Errno::new(libc::EACCES));
+        assert!(log.contains("R0"), "{log}");
+    }
+
+    #[test]
+    #[should_panic(expected = "an entry as the map has them")]
+    fn an_entry_of_another_size_is_our_own_mistake() {
+        let descriptor = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let map = KernelMap { descriptor, key_bytes: 8, value_bytes: 4 };
+        let _ = map.put(&[1; 7], &[1; 4]);
+    }
+}

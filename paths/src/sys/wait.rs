@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Waiting for any of a few descriptors, without a trace between waits.
+//!
+//! As [`super::Poll`], which is for many; but a descriptor that is in an epoll set has its owner
+//! called at each arrival, whether anybody waits or not: 0.15 µs a frame of an XDP socket. `ppoll`
+//! has nobody called while nobody waits.
+//!
+//! Sources: `poll(2)`; Linux 6.18 `net/core/sock.c` (`sock_def_readable`), `fs/eventpoll.c`
+//! (`ep_poll_callback`).
+//!
+//! What it does not do: say which is ready.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+use std::time::Duration;
+
+use crate::error::Errno;
+use crate::receive::Taken;
+use crate::sys::last_errno;
+
+/// Room for the list, kept from wait to wait.
+#[derive(Default)]
+pub(crate) struct Waiting(Vec<libc::pollfd>);
+
+impl Waiting {
+    /// Begins a list with none in it.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// Waits for this one as well. It has to be open still when the wait begins; a number that is
+    /// another descriptor's by then would be waited for instead.
+    pub(crate) fn add(&mut self, descriptor: BorrowedFd<'_>) {
+        let fd = descriptor.as_raw_fd();
+        self.0.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
+    }
+
+    /// Waits at most so long for one to be ready, or a signal.
+    pub(crate) fn wait(&mut self, wait: Duration, taken: &mut Taken) -> Result<(), Errno> {
+        let time = libc::timespec {
+            tv_sec: libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        taken.waits += 1;
+        let (list, count) = (self.0.as_mut_ptr(), self.0.len() as libc::nfds_t);
+        // SAFETY: there are `count` live records, of which the kernel writes `revents`; `time` is
+        // alive; no mask is given.
+        let ready = unsafe { libc::ppoll(list, count, &raw const time, ptr::null()) };
+        if ready >= 0 {
+            return Ok(());
+        }
+        match last_errno() {
+            errno if errno.is_again() => Ok(()),
+            errno => Err(errno),
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiting({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_ends_when_one_of_them_is_ready() {
+        let sockets = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let (mut waiting, mut taken) = (Waiting::default(), Taken::default());
+        let mut wait = |most| {
+            waiting.clear();
+            sockets.iter().for_each(|socket| waiting.add(socket.as_fd()));
+            let start = Instant::now();
+            waiting.wait(most, &mut taken).unwrap();
+            start.elapsed()
+        };
+        assert!(wait(Duration::from_millis(3)) >= Duration::from_millis(3));
+        sockets[0].send_to(b"x", sockets[1].local_addr().unwrap()).unwrap();
+        assert!(wait(Duration::from_secs(3600)) < Duration::from_secs(60));
+        assert_eq!(taken.waits, 2);
+    }
+}
