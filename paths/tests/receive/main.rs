@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod devices;
 mod drops;
 mod groups;
 mod pair;

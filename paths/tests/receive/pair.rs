@@ -58,6 +58,23 @@ const PAIR_6: &str = "\
     ip -6 route add fd00:99::2 dev left table 200
     ip -6 neigh replace fd00:99::2 lladdr 02:00:00:00:00:02 dev left nud permanent";
 
+/// Switches the far device on again; what it loses when it is switched off are its addresses of
+/// IPv6 and the routes by it.
+pub(crate) const UP_AGAIN: &str = "\
+    ip link set right up
+    ip -6 addr replace fd00:99::2/128 dev right nodad || true";
+
+/// Puts the pair up again after its devices have been removed. The rules are there still.
+pub(crate) fn put_up_anew() {
+    let without_rules = |script: &str| -> String {
+        script.lines().filter(|line| !line.contains(" rule ")).collect::<Vec<_>>().join("\n")
+    };
+    let (pair, pair_6) = (without_rules(PAIR), without_rules(PAIR_6));
+    let script = format!("{pair}\n{{ {pair_6}\n}} || true");
+    let output = Command::new("sh").args(["-ec", &script]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 pub(crate) fn is_inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
