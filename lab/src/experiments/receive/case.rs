@@ -12,7 +12,7 @@
 
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use paths::{Port, ReceivePath, ReceiveSpec, Taken, Via};
 
@@ -33,9 +33,15 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Packets of a stream in a turn: 5 ms of 20 Mb/s for many, the longest run for one.
+    /// Packets that leave together: 5 ms of 20 Mb/s for many streams, the longest run for one.
     pub(super) fn burst(self) -> u32 {
         if self.streams > 1 { SHORT_BURST } else { LONG_BURST }
+    }
+
+    /// Bytes of a packet, packets of a burst, bursts in a turn: a turn is some hundred packets, so
+    /// that a ring's wait for its block, or for its next look, is one for many.
+    pub(super) fn sizes(self) -> (u32, u32, u32) {
+        (self.bytes, self.burst(), if self.streams > 1 { 1 } else { LONG_BURSTS })
     }
 }
 
@@ -119,8 +125,7 @@ impl Bench {
         let Load { bytes, streams, sending } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
         let mut intake = self.open(case.spec, streams)?;
-        let sizes = (bytes, case.load.burst());
-        let mut feed = Feed::new(&self.material, sizes, sending, &intake.to)?;
+        let mut feed = Feed::new(&self.material, case.load.sizes(), sending, &intake.to)?;
         let payload_bytes = (bytes - HEADER_BYTES) as usize;
         let mut payload = vec![0; payload_bytes];
         for _ in 0..VERIFIED_TURNS {
@@ -152,17 +157,16 @@ impl Bench {
         Ok(())
     }
 
-    /// A timed run of at least `bytes` bytes. `sending_bill` is subtracted.
+    /// A timed run of `bytes` bytes, or of [`RUN_MAX`]. `sending_bill` is subtracted.
     pub(super) fn time(
         &self,
         case: &Case,
         (bytes, sending_bill): (u64, f64),
     ) -> Result<Sample, Error> {
-        let Load { bytes: datagram_bytes, streams, sending } = case.load;
+        let Load { streams, sending, .. } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
         let mut intake = self.open(case.spec, streams)?;
-        let sizes = (datagram_bytes, case.load.burst());
-        let mut feed = Feed::new(&self.material, sizes, sending, &intake.to)?;
+        let mut feed = Feed::new(&self.material, case.load.sizes(), sending, &intake.to)?;
         let mut turn = |feed: &mut Feed<'_>| -> Result<(), Error> {
             let sent = feed.turn()?;
             let taken = intake.take(sent, PATIENCE, |_, datagram| {
@@ -178,8 +182,8 @@ impl Bench {
             turn(&mut feed)?;
         }
         let warm = feed.tally.bytes;
-        let begun = self.meter.begin();
-        while feed.tally.bytes - warm < bytes {
+        let (begun, end) = (self.meter.begin(), Instant::now() + RUN_MAX);
+        while feed.tally.bytes - warm < bytes && Instant::now() < end {
             turn(&mut feed)?;
         }
         let cost = begun.end(Duration::ZERO);
@@ -209,8 +213,7 @@ impl Bench {
         let to: Vec<SocketAddr> = (0..load.streams as u16)
             .map(|stream| SocketAddr::new(to.ip(), FIRST_PORT + stream))
             .collect();
-        let sizes = (load.bytes, load.burst());
-        let mut feed = Feed::new(&self.material, sizes, load.sending, &to)?;
+        let mut feed = Feed::new(&self.material, load.sizes(), load.sending, &to)?;
         for _ in 0..WARM_TURNS {
             feed.turn()?;
         }
@@ -261,7 +264,10 @@ const BUFFER_BYTES: u32 = 8 << 20;
 /// Packets of 1328 bytes in 64 KiB, off pages; and 5 ms of 20 Mb/s.
 const LONG_BURST: u32 = 44;
 const SHORT_BURST: u32 = 10;
-const VERIFIED_TURNS: usize = 8;
-const WARM_TURNS: usize = 20;
+const LONG_BURSTS: u32 = 4;
+const VERIFIED_TURNS: usize = 4;
+const WARM_TURNS: usize = 8;
+/// A ring that waits for its block has a run of fewer bytes.
+const RUN_MAX: Duration = Duration::from_millis(700);
 /// A ring hands a block over when it is full or after some milliseconds.
 const PATIENCE: Duration = Duration::from_millis(300);

@@ -40,7 +40,10 @@ pub(super) struct Feed<'a> {
     to: Vec<Destination>,
     material: &'a Material,
     datagram_bytes: u32,
+    /// Packets that leave together.
     burst: u32,
+    /// Packets of a stream in a turn: some bursts.
+    packets: u32,
     sending: Sending,
     next: u64,
     heads: Vec<u8>,
@@ -48,10 +51,10 @@ pub(super) struct Feed<'a> {
 }
 
 impl<'a> Feed<'a> {
-    /// Bursts of `burst` packets of `datagram_bytes`, header included, to each of `to`.
+    /// In a turn `bursts` of `burst` packets of `datagram_bytes`, header included, to each of `to`.
     pub(super) fn new(
         material: &'a Material,
-        (datagram_bytes, burst): (u32, u32),
+        (datagram_bytes, burst, bursts): (u32, u32, u32),
         sending: Sending,
         to: &[SocketAddr],
     ) -> Result<Feed<'a>, Error> {
@@ -75,6 +78,7 @@ impl<'a> Feed<'a> {
             material,
             datagram_bytes,
             burst,
+            packets: burst * bursts,
             sending,
             next: 0,
             heads: Vec::new(),
@@ -84,12 +88,12 @@ impl<'a> Feed<'a> {
 
     /// The packets of the material that stream `stream` gets next.
     pub(super) fn coming(&self, stream: usize) -> Range<u64> {
-        let packets = self.material.packets(self.datagram_bytes) - u64::from(self.burst);
+        let packets = self.material.packets(self.datagram_bytes) - u64::from(self.packets);
         let first = (self.next + stream as u64 * APART) % packets;
-        first..first + u64::from(self.burst)
+        first..first + u64::from(self.packets)
     }
 
-    /// A burst to each; returns how many packets left.
+    /// A turn of each; returns how many packets left.
     pub(super) fn turn(&mut self) -> Result<u64, Error> {
         let before = self.tally.packets;
         let payload_bytes = u64::from(self.datagram_bytes - HEADER_BYTES);
@@ -115,7 +119,7 @@ impl<'a> Feed<'a> {
                 }
             }
         }
-        self.next += u64::from(self.burst);
+        self.next += u64::from(self.packets);
         Ok(self.tally.packets - before)
     }
 }

@@ -105,8 +105,7 @@ fn offer(
 ) -> Result<Offered, Error> {
     let mut intake = bench.open(spec, STREAMS)?;
     let load = Load { bytes: BYTES, streams: STREAMS, sending: Sending::Joined };
-    let sizes = (BYTES, load.burst());
-    let mut feed = Feed::new(&bench.material, sizes, load.sending, &intake.to)?;
+    let mut feed = Feed::new(&bench.material, load.sizes(), load.sending, &intake.to)?;
     let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || {
