@@ -5,8 +5,9 @@
 //! filter ([`super::filter`]) lets through into a ring that this process has mapped, block by
 //! block, and a wait a block is all that is called. The frames themselves go on through IP and UDP
 //! to the socket that holds the port, which drops them: that work is not saved. What is saved are
-//! the socket's queue and the calls: a datagram of 64 bytes by veth took 2.1 µs, softirq included,
-//! where `recvmmsg` took 3.4 (80,000 a second from another core, on a busy machine).
+//! the socket's queue and the calls: in runs of 44 datagrams of 1,328 bytes by veth 0.43 of what
+//! `recvmmsg` takes, one by one as much as that (`pagewire lab receive`), and a receiving thread
+//! that is hardly ever awake.
 //!
 //! That socket takes joined runs (`UDP_GRO`), so the kernel has no reason to cut super-packets up
 //! before it drops them, and joins what a card brings in pieces; the ring has them joined, and they

@@ -14,9 +14,9 @@
 //! had.
 //!
 //! Sources: the kernel's `Documentation/bpf/standardization/instruction-set.rst` (RFC 9669),
-//! `Documentation/bpf/map_xskmap.rst`; Linux `include/uapi/linux/bpf.h` (`struct xdp_md`,
-//! helpers `map_lookup_elem`,
-//! `ktime_get_ns`, `redirect_map`, `xdp_adjust_meta`). RFC 768, RFC 791, RFC 8200, IEEE 802.1Q.
+//! `Documentation/bpf/map_xskmap.rst`; Linux `include/uapi/linux/bpf.h` (`struct xdp_md`, helpers
+//! `map_lookup_elem`, `ktime_get_ns`, `redirect_map`, `xdp_adjust_meta`). RFC 768, RFC 791,
+//! RFC 8200, IEEE 802.1Q.
 //!
 //! What it does not do: verify anything of what it sends to the socket ([`super::frames`] does).
 

@@ -204,6 +204,7 @@ impl ReceivePath for UringMultishot {
         each: &mut dyn FnMut(&[Arrival<'_>]),
     ) -> Result<usize, Error> {
         let start = Instant::now();
+        let mut is_second = false;
         loop {
             self.arm()?;
             let left = wait.saturating_sub(start.elapsed());
@@ -213,10 +214,12 @@ impl ReceivePath for UringMultishot {
             if packets > 0 {
                 return Ok(packets);
             }
-            // Where receives have ended and brought nothing, something may be there all the same.
-            if !ended || left.is_zero() {
+            // Where receives have ended and brought nothing, something may be there all the same:
+            // armed again, they find it, even for who does not wait.
+            if !ended || (left.is_zero() && is_second) {
                 break;
             }
+            is_second = true;
         }
         if !wait.is_zero() {
             self.ports.ask_after_device()?;

@@ -21,11 +21,11 @@
 //! While frames come, the ring is looked at once a millisecond, and nobody is woken for one: so
 //! late a datagram may be.
 //!
-//! A datagram of 64 or 1,328 bytes by veth, in copy mode, cost 1.8 µs of receiving, softirq
-//! included, where `recvmmsg` took 3.3 (80,000 a second from another core, on a busy machine). Of
-//! 1.8: 0.4 the driver's copy of the sender's buffer into a page that XDP can have, 0.2 to free
-//! that, 0.2 and for long ones 0.4 the copy into the ring, 0.15 the program. A card's driver has no
-//! use for the first two, and one with zero-copy none for the third.
+//! A datagram by veth, in copy mode, costs 1.5 µs of receiving (64 bytes) to 1.7 (1,328), softirq
+//! included, where `recvmmsg` takes 2.2 to 2.3 (`pagewire lab receive`). Of 1.7 a third is copying:
+//! the sender's buffer into a page that XDP can have, and that into the ring; two fifths are making
+//! the page and freeing both; the program is a tenth. A card's driver has no use for the first and
+//! the freeing, and one with zero-copy none for any copy (docs/measuring.md has the profile).
 //!
 //! Checksums are verified here, for no card tells an XDP socket what it has found. A sender on this
 //! host leaves them unfinished on devices without a wire (veth): the field then holds the sum of
