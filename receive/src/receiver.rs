@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use paths::{Port, ReceivePath, Taken};
+use paths::{Port, ReceivePath, Taken, Via};
 
 use crate::relay::Copier;
 use crate::stream::Stream;
@@ -79,6 +79,7 @@ fn at(list: &mut Vec<u64>, key: u32) -> &mut u64 {
 /// The thread's own.
 pub(crate) struct Thread {
     pub(crate) path: Box<dyn ReceivePath>,
+    pub(crate) via: Via,
     pub(crate) streams: Streams,
     pub(crate) ports: Vec<Held>,
     /// Where what comes is sent on, by key.
@@ -104,6 +105,16 @@ impl Held {
         let interface = port.interface.as_deref().and_then(interface_number);
         Held { key, port, interface, is_in: true, dropped_before: 0 }
     }
+}
+
+/// Ports that are asked for what was dropped. A way by device counts for all ports of a device
+/// together: the first of each tells of all.
+fn counting(ports: &[Held], via: Via) -> impl Iterator<Item = &Held> {
+    ports.iter().enumerate().filter_map(move |(index, held)| {
+        let device = &held.port.interface;
+        let told = || ports[..index].iter().any(|before| before.port.interface == *device);
+        (via == Via::Socket || !told()).then_some(held)
+    })
 }
 
 /// Time since the recording began, for arrivals that the kernel has stamped and for others.
@@ -239,9 +250,11 @@ impl Thread {
         }
         let mut told = lock(&self.told);
         told.taken = self.path.taken();
-        for held in &self.ports {
+        for held in counting(&self.ports, self.via) {
             let dropped = held.dropped_before + self.path.dropped(held.key);
             told.drop_of(held.key, dropped);
+        }
+        for held in &self.ports {
             if let Some(copier) = self.copiers.get(&held.key) {
                 told.relay_of(held.key, copier.lost);
             }
@@ -309,3 +322,25 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 const LAST_CALLS_MAX: u32 = 64;
 const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_drops_is_counted_once() {
+        let held = |key: u32, interface: &str| {
+            let port = Port {
+                address: SocketAddr::from(([127, 0, 0, 1], 5004 + 2 * key as u16)),
+                sources: Vec::new(),
+                interface: Some(interface.to_owned()),
+                buffer_bytes: 0,
+            };
+            Held::new(key, port)
+        };
+        let ports = [held(0, "a"), held(1, "b"), held(2, "a"), held(3, "b")];
+        let keys = |via| counting(&ports, via).map(|held| held.key).collect::<Vec<_>>();
+        assert_eq!(keys(Via::Socket), [0, 1, 2, 3]);
+        assert_eq!(keys(Via::Device), [0, 1]);
+    }
+}

@@ -264,6 +264,7 @@ impl Recording {
             let copiers = copiers.map(|(key, target)| Ok((key as u32, Copier::new(target)?)));
             let thread = Thread {
                 path: choice.path,
+                via: choice.spec.via,
                 streams: self.streams.clone(),
                 ports: held.collect(),
                 copiers: copiers.collect::<Result<_, Error>>()?,

@@ -289,12 +289,11 @@ fn a_ciphertext_that_was_changed_anywhere_opens_nothing() {
                 let crc = crc32fast::hash(&bad[data..data + bytes]).to_le_bytes();
                 bad[crc_at..crc_at + 4].copy_from_slice(&crc);
                 bad[listed - 30..listed - 26].copy_from_slice(&crc);
-                if name == "sound.mp3" {
-                    // CBC has no authentication: only what is compressed or compared tells.
-                    let bad = desk.write("bad.epub", &bad);
-                    verify(&bad, Some(&source), &desk.user_key, None, None).unwrap_err();
-                    continue;
-                }
+                // CBC has no authentication: a bit of the IV changes a bit of the first block, and
+                // deflated text may be as long with another letter. Only comparing always tells.
+                let bad = desk.write("bad.epub", &bad);
+                verify(&bad, Some(&source), &desk.user_key, None, None).unwrap_err();
+                continue;
             }
             let bad = desk.write("bad.epub", &bad);
             let said = refusal(desk.sealed_book(&bad, &desk.path("again.epub")));
