@@ -18,6 +18,8 @@ if [[ $# -gt 1 || ($level != all && $level != lint) ]]; then
 fi
 
 FUZZ_SECONDS=10
+# With less room than this a failure may be the disk's; a first build takes about 8 GiB in all.
+DISK_FREE_GIB_MIN=2
 # The database of advisories comes from the network; where there is none, this is given up soon.
 ADVISORY_FETCH_SECONDS_MAX=60
 
@@ -27,6 +29,8 @@ log=out/test.log
 locked=()
 [[ -z ${CI:-} ]] || locked=(--locked)
 failed=()
+
+free_gib() { df --output=avail --block-size=1G . | tail -n 1 | tr -d ' '; }
 
 step() { # TITLE COMMAND...
     local title=$1 began=$SECONDS status=0 output tee tries=50
@@ -98,6 +102,10 @@ fi
 if ((${#failed[@]} > 0)); then
     printf '\nfailed:\n'
     printf '  %s\n' "${failed[@]}"
+    # A full disk shows itself as anything: a linker that was killed, an exit status of 101.
+    if (($(free_gib) < DISK_FREE_GIB_MIN)); then
+        printf '  the disk is nearly full, %d GiB free: make room, run again\n' "$(free_gib)"
+    fi
 fi
 printf '\nall of the output: %s\n' "$log"
 if [[ $level == all ]]; then
