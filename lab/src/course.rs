@@ -110,7 +110,7 @@ impl<'a> Course<'a> {
             let each = each.join(", ");
             results.notes.push(format!("the loop, subtracted from bills, s/GB: {each}"));
         }
-        self.warn_of_pace(results);
+        results.warn_of_paces(&self.paces);
         if self.others > 0.0 {
             results.warn(Warning::OtherLoad { busy_share: self.others });
         }
@@ -204,14 +204,6 @@ impl<'a> Course<'a> {
                 let file = media.name().to_owned();
                 results.warn(Warning::NotInPageCache { file, share });
             }
-        }
-    }
-
-    fn warn_of_pace(&self, results: &mut Results) {
-        let fastest = self.paces.iter().copied().fold(f64::INFINITY, f64::min);
-        let slowest = self.paces.iter().copied().fold(0.0, f64::max);
-        if fastest.is_finite() && slowest > fastest * PACE_CHANGE_MAX {
-            results.warn(Warning::FrequencyChanged { share: slowest / fastest - 1.0 });
         }
     }
 
@@ -329,7 +321,6 @@ const RUN_SECONDS_MAX: f64 = 0.5;
 /// A run shorter than this is lost in timer interrupts.
 const RUN_SECONDS_MIN: f64 = 0.03;
 const GIGABITS: f64 = 8.0;
-const PACE_CHANGE_MAX: f64 = 1.05;
 const OTHERS_MAX: f64 = 0.05;
 /// Below it the work stayed in the process.
 const ELSEWHERE_MIN: f64 = 0.01;

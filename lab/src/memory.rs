@@ -150,11 +150,7 @@ impl<'a> Turns<'a> {
             results.complete = false;
             results.notes.push("interrupted: what was measured until then is here".to_owned());
         }
-        let fastest = self.paces.iter().copied().fold(f64::INFINITY, f64::min);
-        let slowest = self.paces.iter().copied().fold(0.0, f64::max);
-        if fastest.is_finite() && slowest > fastest * PACE_CHANGE_MAX {
-            results.warn(Warning::FrequencyChanged { share: slowest / fastest - 1.0 });
-        }
+        results.warn_of_paces(&self.paces);
         if self.others > OTHERS_MAX {
             results.warn(Warning::OtherLoad { busy_share: self.others });
         }
@@ -226,7 +222,6 @@ pub(crate) const TIMES: &str = "times";
 const SAMPLE: Duration = Duration::from_millis(10);
 const SAMPLE_QUICK: Duration = Duration::from_millis(3);
 const CALLS_MAX: u64 = 1 << 40;
-const PACE_CHANGE_MAX: f64 = 1.05;
 const OTHERS_MAX: f64 = 0.05;
 const STOLEN_MAX: f64 = 0.01;
 

@@ -108,6 +108,16 @@ impl Results {
         }
     }
 
+    /// Warns where the same piece of work, timed now and then over the run, did not take the same
+    /// time.
+    pub(crate) fn warn_of_paces(&mut self, paces: &[f64]) {
+        let fastest = paces.iter().copied().fold(f64::INFINITY, f64::min);
+        let slowest = paces.iter().copied().fold(0.0, f64::max);
+        if fastest.is_finite() && slowest > fastest * PACE_CHANGE_MAX {
+            self.warn(Warning::FrequencyChanged { share: slowest / fastest - 1.0 });
+        }
+    }
+
     /// The figure of a member's metric whose parameters include these.
     pub fn figure(
         &self,
@@ -321,6 +331,8 @@ fn month_days(year: u64, month: u64) -> u64 {
     }
 }
 
+/// Slower by this than the fastest is another pace.
+const PACE_CHANGE_MAX: f64 = 1.05;
 const DAY_S: u64 = 86_400;
 /// A full run of all experiments is some 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
@@ -356,6 +368,18 @@ mod tests {
         assert_eq!(line(&["pagewire", "--json", "my $file"]), "pagewire --json 'my $file'");
         assert_eq!(line(&["pagewire", "it's", ""]), r"pagewire 'it'\''s' ''");
         assert_eq!(line(&[]), "");
+    }
+
+    #[test]
+    fn another_pace_is_a_warning() {
+        let doubts = |paces: &[f64]| {
+            let mut results = Results::new("paths", []);
+            results.warn_of_paces(paces);
+            results.warnings
+        };
+        assert_eq!(doubts(&[]), []);
+        assert_eq!(doubts(&[100.0, 104.0, 101.0]), []);
+        assert_eq!(doubts(&[100.0, 150.0]), [Warning::FrequencyChanged { share: 0.5 }]);
     }
 
     #[test]

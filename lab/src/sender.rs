@@ -58,6 +58,23 @@ impl Layout {
     }
 }
 
+/// A socket from an address of this machine to another one, as paths want it.
+pub(crate) fn destination(from: Ipv4Addr, to: SocketAddr) -> Result<Destination, Error> {
+    let what = || format!("a socket to {to}");
+    let socket = UdpSocket::bind((from, 0));
+    let socket = socket.and_then(|socket| socket.connect(to).map(|()| socket));
+    let socket = socket.map_err(Error::host(what()))?;
+    Destination::new(socket, to.to_string())
+        .map_err(|error| Error::Host { what: what(), found: error.to_string() })
+}
+
+/// The path that what is not about sending sends by.
+pub(crate) fn usual_path() -> Result<Box<dyn StreamPath>, Error> {
+    let spec = paths::find(Transport::Rtp, "mmap_gso").expect("it is in the list");
+    let Open::Stream { open, .. } = spec.open else { panic!("{spec} sends datagrams") };
+    open().map_err(|error| failed(spec, &error))
+}
+
 impl<'a> Sender<'a> {
     /// `segments` is how many packets a call may carry and a batch has, as far as 64 KiB allow.
     pub(crate) fn open(
@@ -110,10 +127,8 @@ impl<'a> Sender<'a> {
         (datagram_bytes, segments): (u32, u32),
         to: SocketAddr,
     ) -> Result<Sender<'a>, String> {
-        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
-        let socket = socket.and_then(|socket| socket.connect(to).map(|()| socket));
-        let socket = socket.map_err(|error| format!("a socket to {to}: {error}"))?;
-        let mut to = Destination::new(socket, to.to_string()).map_err(|e| e.to_string())?;
+        let to = destination(Ipv4Addr::UNSPECIFIED, to);
+        let mut to = to.map_err(|error| error.to_string())?;
         to.limit_segments(segments);
         Ok(Sender {
             path,

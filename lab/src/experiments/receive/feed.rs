@@ -7,13 +7,14 @@
 //! Sources: udp(7) (`UDP_SEGMENT`).
 //! Does not do: count what arrives; what it sent is known by packet.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-use paths::{Batch, Destination, Open, Piece, SendError, StreamPath, Tally, Transport};
+use paths::{Batch, Destination, Piece, SendError, StreamPath, Tally};
 
 use crate::error::Error;
 use crate::material::{HEADER_BYTES, Material, header};
+use crate::sender::{destination, usual_path};
 
 /// How a burst leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,17 +59,10 @@ impl<'a> Feed<'a> {
         sending: Sending,
         to: &[SocketAddr],
     ) -> Result<Feed<'a>, Error> {
-        let spec = paths::find(Transport::Rtp, "mmap_gso").expect("it is in the list");
-        let failed = |found: String| Error::Host { what: spec.to_string(), found };
-        let Open::Stream { open, .. } = spec.open else { panic!("{spec} sends datagrams") };
-        let path = open().map_err(|error| failed(error.to_string()))?;
+        let path = usual_path()?;
         let mut destinations = Vec::with_capacity(to.len());
         for address in to {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0));
-            let socket = socket.and_then(|socket| socket.connect(address).map(|()| socket));
-            let socket = socket.map_err(Error::host(format!("a socket to {address}")))?;
-            let destination = Destination::new(socket, address.to_string());
-            let mut destination = destination.map_err(|error| failed(error.to_string()))?;
+            let mut destination = destination(Ipv4Addr::UNSPECIFIED, *address)?;
             destination.limit_segments(if sending == Sending::Joined { burst } else { 1 });
             destinations.push(destination);
         }

@@ -58,7 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         }
         course.measure(load, &members, &mut results)?;
     }
-    course.warn_of_pace(&mut results);
+    results.warn_of_paces(&course.paces);
     offered::run(options, &bench, &cores, &members, &mut results)?;
     if options.stopped() {
         results.complete = false;
@@ -177,14 +177,6 @@ impl Course<'_> {
         self.options.progress(self.done, self.steps, &case.title());
         self.done += 1;
     }
-
-    fn warn_of_pace(&self, results: &mut Results) {
-        let fastest = self.paces.iter().copied().fold(f64::INFINITY, f64::min);
-        let slowest = self.paces.iter().copied().fold(0.0, f64::max);
-        if fastest.is_finite() && slowest > fastest * PACE_CHANGE_MAX {
-            results.warn(Warning::FrequencyChanged { share: slowest / fastest - 1.0 });
-        }
-    }
 }
 
 /// As many bytes as take a third of a second.
@@ -258,5 +250,4 @@ const QUICK_ROUNDS: usize = 3;
 const WARM_RUN_BYTES: u64 = 20_000_000;
 const PACKETS_MIN: u64 = 40_000;
 const RUN_SECONDS: f64 = 0.3;
-const PACE_CHANGE_MAX: f64 = 1.05;
 const OTHERS_MAX: f64 = 0.05;

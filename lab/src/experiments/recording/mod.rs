@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use paths::{Batch, Destination, Media, Open, Piece, Tally, Transport};
+use paths::{Batch, Media, Piece, Tally};
 
 use self::recorder::{Recorder, Report};
 use crate::Options;
@@ -29,6 +29,7 @@ use crate::material::{HEADER_BYTES, header};
 use crate::meter::{Cores, pin, thread_time};
 use crate::network::{Network, Sink};
 use crate::results::{Results, Row};
+use crate::sender::{destination, usual_path};
 use crate::shelf::Shelf;
 use crate::statistics::Figure;
 use crate::warning::Warning;
@@ -135,17 +136,11 @@ fn record(
 
 /// Sends the file to every destination once, in real time.
 fn send(media: &Media, to: &[SocketAddr]) -> Result<Point, Error> {
-    let spec = paths::find(Transport::Rtp, "mmap_gso").expect("it is in the list");
     let failed = |found: String| Error::Host { what: "the sender".to_owned(), found };
-    let Open::Stream { open, .. } = spec.open else { panic!("{spec} sends datagrams") };
-    let mut path = open().map_err(|error| failed(error.to_string()))?;
+    let mut path = usual_path()?;
     let mut destinations = Vec::with_capacity(to.len());
     for address in to {
-        let socket = std::net::UdpSocket::bind((Network::NEAR, 0));
-        let socket = socket.and_then(|socket| socket.connect(address).map(|()| socket));
-        let socket = socket.map_err(Error::host(format!("a socket to {address}")))?;
-        let destination = Destination::new(socket, address.to_string());
-        destinations.push(destination.map_err(|error| failed(error.to_string()))?);
+        destinations.push(destination(Network::NEAR, *address)?);
     }
     let payload_bytes = u64::from(DATAGRAM_BYTES - HEADER_BYTES);
     let packets = media.bytes().div_ceil(payload_bytes);
