@@ -16,7 +16,9 @@ fn every_way_to_receive_has_its_figures() {
     let json = file.to_str().unwrap();
     let words = ["lab", "receive", "--quick", "--rounds", "1", "--size", "1328", "--json", json];
     let output = pagewire(&words);
-    assert!(output.status.success(), "{}", said(&output));
+    // Which way failed, and why, is in the table.
+    let table = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}{table}", said(&output));
     let results = read(&file);
     let rows = results["rows"].as_array().unwrap();
     let figure = |member: &str, metric: &str, sender: &str| -> Option<f64> {

@@ -157,12 +157,8 @@ impl Course<'_> {
                 }
                 // With a program on the far end the near end takes no super-packets.
                 let whole = case.spec.name != XDP;
-                let bytes = run_bytes[index];
-                let timed = self.bench.sending(load, bytes, whole).and_then(|alone| {
-                    sending.entry(whole).or_insert_with(Vec::new).push(alone);
-                    self.bench.time(case, (bytes, alone))
-                });
-                match timed {
+                let alone = sending.entry(whole).or_insert_with(Vec::new);
+                match self.bench.time_after_sending(case, run_bytes[index], whole, alone) {
                     Ok(sample) if round == 0 => run_bytes[index] = run_bytes_of(&sample),
                     Ok(sample) => case.samples.push(sample),
                     Err(error) => case.failed = Some(error.to_string()),
