@@ -45,6 +45,13 @@ have_element() { have gst-inspect-1.0 && gst-inspect-1.0 --exists "$1" 2>/dev/nu
 # Where the crate that binds it looks.
 have_openssl() { have pkg-config && pkg-config --exists openssl; }
 
+# The kernel's sources, as Debian packs them.
+have_kernel_source() { [[ -e /usr/src/linux-source-6.12.tar.xz ]]; }
+
+can_include() { # HEADER
+    can_link cc c && echo "#include <$1>" | cc -fsyntax-only -x c - 2>/dev/null
+}
+
 # vlc-bin alone starts and can play nothing. Debian's VLC opens rtsp:// with its SAT>IP plugin,
 # others with live555.
 have_vlc() {
@@ -93,6 +100,16 @@ have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have ip|iproute2|network namespaces with a sink device
 have strace|strace|counting the system calls of a path
 have valgrind|valgrind|finding stalled loads by a trace of memory
+have_kernel_source|linux-source-6.12|the kernel laboratory: User Mode Linux
+have flex|flex|the kernel laboratory: User Mode Linux
+have bison|bison|the kernel laboratory: User Mode Linux
+have bc|bc|the kernel laboratory: User Mode Linux
+have xz|xz-utils|the kernel laboratory: User Mode Linux
+can_include gelf.h|libelf-dev|the kernel laboratory: modules
+have sparse|sparse|the kernel laboratory: checking the modules
+have qemu-system-x86_64|qemu-system-x86|the kernel laboratory: a distribution's kernel
+have cpio|cpio|the kernel laboratory: a distribution's kernel
+have busybox|busybox-static|the kernel laboratory: a shell for its guests
 EOF
 }
 
