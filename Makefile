@@ -12,7 +12,7 @@ FUZZ_TARGETS ?=
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test lint fmt fuzz doc install clip clean
+.PHONY: help setup demo build test lint fmt fuzz doc install clip uml vectorise clean
 
 help: ## this list
 	@echo 'pagewire: streams and serves a folder of media on the cheapest path the kernel has'
@@ -57,6 +57,12 @@ install: ## install the program with cargo
 
 clip: ## make the demo's clip anew (needs ffmpeg; the result is committed)
 	@scripts/make-clip.sh
+
+uml: ## the kernel of the laboratory, User Mode Linux (5 minutes; cached; kernel/README.md)
+	@kernel/uml/build.sh plain
+
+vectorise: ## what GCC vectorises in the kernel by itself (8 minutes; the result is committed)
+	@nice kernel/vectorise/run.sh
 
 clean: ## remove what was built
 	cargo clean

@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0
 # Builds User Mode Linux 6.12 for the kernel laboratory, or finds it built.
 #
-#   kernel/uml/build.sh [plain|gprof|check]      (PROFILE.config says what each is for)
+#   kernel/uml/build.sh [plain|gprof|check|vectorise]      (PROFILE.config says what each is for)
 #
 # Prints linux=PATH (the kernel, a program), build=PATH (its O= folder, for modules:
-# make -C SOURCE ARCH=um O=BUILD M=FOLDER modules) and source=PATH; progress goes to stderr. The
-# first call takes about 5 minutes on 2 cores and 2 GB of disk; the next less than a second. What
-# was built lies in ${PAGEWIRE_CACHE:-~/.cache/pagewire}/kernel, under a hash of all it was made
-# from: configuration, the files laid over the tree (kernel/memcpy), kernel source, compiler. Two
-# at once wait for each other. No root rights needed.
+# make -C SOURCE ARCH=um O=BUILD M=FOLDER modules), source=PATH and log=PATH (of the build);
+# progress goes to stderr. The first call takes about 5 minutes on 2 cores and 2 GB of disk; the
+# next less than a second. What was built lies in ${PAGEWIRE_CACHE:-~/.cache/pagewire}/kernel,
+# under a hash of all it was made from: configuration, the files laid over the tree
+# (kernel/memcpy), kernel source, compiler. When only files laid over changed, the objects of an
+# earlier build are taken over and make does the rest. Two at once wait for each other. No root
+# rights needed.
 #
 # The source is Debian's package linux-source-6.12, whichever point release is installed; another
 # tar file of the kernel's source: LINUX_SOURCE=linux-6.12.58.tar.xz.
@@ -18,13 +20,16 @@ cd "$(dirname "$0")"
 
 PACKAGES='linux-source-6.12 gcc libc6-dev make flex bison bc xz-utils'
 LOG_LINES_SHOWN=20
+# What the study's compiler was told (-ftree-vectorize, and to report), in today's spelling.
+# -msse2 gives back what UML's makefile takes away.
+VECTORISE_FLAGS='-O2 -ftree-vectorize -fvect-cost-model=dynamic -msse2 -fopt-info-vec-optimized'
 
 say() { echo "uml: $*" >&2; }
 die() { say "$*"; exit 1; }
 
 profile=${1:-plain}
 if [[ $# -gt 1 || ! -f $profile.config || $profile == base ]]; then
-    echo 'usage: kernel/uml/build.sh [plain|gprof|check]' >&2
+    echo 'usage: kernel/uml/build.sh [plain|gprof|check|vectorise]' >&2
     exit 2
 fi
 [[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); the laboratory is for x86_64"
@@ -44,22 +49,23 @@ hash_of() { sha256sum | cut -c1-12; }
 # Name, size and time of the tar file stand for its contents: reading 150 MB takes longer than
 # a call that finds everything built may.
 source_hash=$(stat -c '%n %s %Y' "$tarball" | sed 's,.*/,,' | hash_of)
+# Builds that are alike in this may take each other's objects.
 objects_hash=$({ cat base.config "$profile.config"; gcc --version; echo "$source_hash"; } | hash_of)
-hash=$({ echo "$objects_hash"; cat build.sh; } | hash_of)
+hash=$({ echo "$objects_hash"; cat build.sh ../memcpy/*.[chS] ../memcpy/apply.sh; } | hash_of)
 pristine=$cache/source-$source_hash
 folder=$cache/uml-$profile-$hash
 source=$folder/source
-# Below the source, so that kbuild refers to it by relative paths and objects can be taken over.
+# Below the source: kbuild then refers to it by relative paths, so objects stay valid elsewhere.
 build=$source/B
 
 answer() {
-    printf '%s\n' "linux=$build/linux" "build=$build" "source=$source"
+    printf '%s\n' "linux=$build/linux" "build=$build" "source=$source" "log=$folder/log"
     exit 0
 }
-[[ -f $folder/done ]] && answer
+[[ ! -f $folder/done ]] || answer
 exec 9>"$cache/lock"
 flock --nonblock 9 || { say "another build is running; waiting for it"; flock 9; }
-[[ -f $folder/done ]] && answer
+[[ ! -f $folder/done ]] || answer
 
 if [[ ! -f $pristine/done ]]; then
     say "unpacking $tarball"
@@ -69,10 +75,35 @@ if [[ ! -f $pristine/done ]]; then
     touch "$pristine/done"
 fi
 
+# The newest finished build with the same objects_hash, if there is one.
+earlier() {
+    local newest='' file
+    for file in "$cache/uml-$profile-"*/done; do
+        [[ -f $file && $(cat "${file%/*}/objects") == "$objects_hash" ]] || continue
+        [[ -n $newest && ! $file -nt $newest ]] || newest=$file
+    done
+    echo "${newest%/*}"
+}
+
 rm -rf "$folder"
 mkdir -p "$folder"
-# Hard links: nothing may be written into a file of the tree, only put in its place.
-cp -al "$pristine/tree" "$source"
+# Hard links, except what make writes: no file of the tree may be written into, only replaced.
+seed=$(earlier)
+if [[ -n $seed && $profile != vectorise ]]; then
+    say "taking over what did not change from ${seed##*/}"
+    cp -al "$seed/source" "$source"
+    rm -rf "$build"
+    cp -a "$seed/source/B" "$build"
+else
+    cp -al "$pristine/tree" "$source"
+    mkdir "$build"
+fi
+flags=()
+if [[ $profile == vectorise ]]; then
+    flags=("KCFLAGS=$VECTORISE_FLAGS")
+else
+    ../memcpy/apply.sh "$pristine/tree" "$source"
+fi
 
 export KBUILD_BUILD_USER=pagewire KBUILD_BUILD_HOST=uml LC_ALL=C
 run_make() {
@@ -80,7 +111,6 @@ run_make() {
     tail -n "$LOG_LINES_SHOWN" "$folder/log" >&2
     die "make $*: failed; the whole log: $folder/log"
 }
-mkdir -p "$build"
 cat base.config "$profile.config" >"$folder/fragment"
 run_make KCONFIG_ALLCONFIG="$folder/fragment" allnoconfig
 missing=$(grep -E '^CONFIG_' "$folder/fragment" | grep -vxFf "$build/.config" || true)
@@ -88,7 +118,8 @@ missing=$(grep -E '^CONFIG_' "$folder/fragment" | grep -vxFf "$build/.config" ||
 $missing"
 
 say "building the kernel, profile $profile: about 5 minutes on 2 cores; log: $folder/log"
-run_make -j"$(nproc)" linux modules
+run_make -j"$(nproc)" "${flags[@]}" linux modules
+echo "$objects_hash" >"$folder/objects"
 touch "$folder/done"
 say "built in $SECONDS s"
 answer

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the files of kernel/memcpy know of each other: the list of variants and the choice.
+ */
+#ifndef _PAGEWIRE_MEMCPY_H
+#define _PAGEWIRE_MEMCPY_H
+
+#include <linux/printk.h>
+#include <linux/types.h>
+
+#undef pr_fmt
+#define pr_fmt(text) "pagewire_memcpy: " text
+
+#define PAGEWIRE_FEATURE_NONE	(-1)
+
+typedef void *(*pagewire_memcpy_t)(void *to, const void *from, size_t len);
+
+/**
+ * struct pagewire_memcpy_variant - one way to copy
+ * @name: as in the parameter pagewire_memcpy=
+ * @copy: the routine
+ * @feature: X86_FEATURE_* that it needs, or PAGEWIRE_FEATURE_NONE
+ * @feature_name: that feature, for who lacks it
+ * @resolves_constants: whether constant.h's copies go with it
+ */
+struct pagewire_memcpy_variant {
+	const char *name;
+	pagewire_memcpy_t copy;
+	int feature;
+	const char *feature_name;
+	bool resolves_constants;
+};
+
+/* Ends with a variant without a name; the first is stock. */
+extern const struct pagewire_memcpy_variant pagewire_memcpy_variants[];
+
+bool pagewire_memcpy_has(const struct pagewire_memcpy_variant *variant);
+
+/* Where memcpy jumps to; and where it does or would without the histogram. Used in entry.S. */
+extern pagewire_memcpy_t pagewire_memcpy_target;
+extern pagewire_memcpy_t pagewire_memcpy_chosen;
+/* Whether constant.h's copies are used. */
+extern bool pagewire_memcpy_constants;
+
+void *pagewire_memcpy_counted(void *to, const void *from, size_t len);
+void pagewire_memcpy_count(unsigned long caller, size_t len);
+
+#endif /* _PAGEWIRE_MEMCPY_H */
