@@ -53,7 +53,8 @@ root=$(cd "$root" && pwd)
 if [[ -z $linux ]]; then
     linux=$("$here/build.sh" "$profile" | sed -n 's/^linux=//p')
 fi
-[[ -x $linux ]] || usage "--linux $linux: no program"
+[[ -f $linux && -x $linux ]] || usage "--linux $linux: no program"
+linux=$(realpath "$linux")
 
 # Whether guest memory can be a file there: room for all of it, writable, programs may run.
 is_fit() {
