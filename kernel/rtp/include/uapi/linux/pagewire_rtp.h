@@ -6,6 +6,10 @@
  * UDP datagrams: no copy of the payload, one crossing whatever the number of packets. The headers
  * are none, the caller's, or RTP's fixed header (RFC 3550, section 5.1) made by the engine.
  *
+ * A session is one paced transmission of a file, started by a call and then sent from a timer in
+ * the kernel with no call at all; a descriptor of the device has at most one, and it ends with the
+ * descriptor.
+ *
  * All structures have the same layout for 32-bit and 64-bit callers: fixed widths, every field on
  * its natural boundary, addresses as __u64.
  */
@@ -70,8 +74,24 @@ struct pagewire_rtp_packet {
  *
  * The call returns 0 when it sent anything, also if less than was asked (the file ended, a signal
  * came, the socket refused a later packet): compare @sent_bytes with @length and call again for the
- * rest, which then reports what was wrong, as with sendmmsg(2). It returns an error when it sent
- * nothing; 0 with @sent_packets 0 when the file ends at or before @offset.
+ * rest, which then reports what was wrong if it still is, as with sendmmsg(2). It returns an error when it
+ * sent nothing; 0 with @sent_packets 0 when the file ends at or before @offset. @timestamp and
+ * @sequence move on only with PAGEWIRE_RTP_HEADER_ENGINE, @timestamp only without a plan. A packet
+ * is sent whole or not at all; only where the file ends, and without a plan, the last is shorter.
+ *
+ * Errors, besides those of reading the file and of sending on the socket (EAGAIN only when the
+ * socket is non-blocking, ENOBUFS only with IP_RECVERR, ECONNREFUSED, EMSGSIZE, ...):
+ *	EBADF		no such descriptor, or @file_fd is not open for reading
+ *	EINVAL		a field out of range; @file_fd is not a regular file, or cannot be spliced
+ *	EOPNOTSUPP	@segments above 1 before Linux 6.5
+ *	ENOTSOCK	@socket_fd is no socket
+ *	EPROTOTYPE	@socket_fd is not UDP over IPv4 or IPv6
+ *	EDESTADDRREQ	@socket_fd is not connected
+ *	EFAULT		memory at @plan, @headers or @offset is not readable
+ *	ENOMEM		no memory for plan or headers
+ *	EINTR		a signal came before the first packet
+ *	EMSGSIZE	a packet does not fit the path, or lies in more than 24 pieces of memory
+ *	EIO		the device cannot send batches: use @segments 1
  */
 struct pagewire_rtp_send {
 	__s32 file_fd;
@@ -96,6 +116,113 @@ struct pagewire_rtp_send {
 	__u64 sent_bytes;
 };
 
-#define PAGEWIRE_RTP_SEND _IOWR('P', 0xe0, struct pagewire_rtp_send)
+/* Limits of sessions. */
+#define PAGEWIRE_RTP_INTERVAL_NS_MIN	1000ULL
+#define PAGEWIRE_RTP_INTERVAL_NS_MAX	3600000000000ULL	/* an hour */
+#define PAGEWIRE_RTP_CLOCK_RATE_MIN	1000			/* Hz */
+#define PAGEWIRE_RTP_PLAN_SECONDS_MAX	2678400			/* 31 days */
+#define PAGEWIRE_RTP_WAKE_PACKETS_MAX	64
+#define PAGEWIRE_RTP_LATE_NS		2000000ULL		/* later than this counts as late */
+
+/**
+ * struct pagewire_rtp_start - a session to be started
+ * @send: what is sent: from a file, header none or the engine's; @send.sent_... are not used
+ * @interval_ns: without a plan, from a packet to the next: PAGEWIRE_RTP_INTERVAL_NS_MIN to _MAX;
+ *	0 with a plan
+ * @start_ns: time of the first packet on CLOCK_MONOTONIC; 0, or what is past: now
+ * @clock_rate: with a plan, Hz of its timestamps, from PAGEWIRE_RTP_CLOCK_RATE_MIN; a packet is due
+ *	when its timestamp says, or at once if it says earlier than the packet before. 0 without
+ * @wake_packets: packets sent together when the first of them is due, 1 to
+ *	PAGEWIRE_RTP_WAKE_PACKETS_MAX: fewer wakes of the processor, less even a stream
+ * @reserved: 0
+ *
+ * The times of packets are absolute, so that no lateness adds up. What is overdue is sent at once.
+ * When the socket's send buffer or the device's queue is full (EAGAIN, ENOBUFS), or memory is
+ * short (ENOMEM), the packet is not given up but tried again a millisecond later; the others keep
+ * their times. ENOBUFS is seen only with IP_RECVERR: without, the stack drops the packet and says
+ * nothing, as for every sender. Any other error ends the session (PAGEWIRE_RTP_FAILED).
+ */
+struct pagewire_rtp_start {
+	struct pagewire_rtp_send send;
+	__u64 interval_ns;
+	__u64 start_ns;
+	__u32 clock_rate;
+	__u16 wake_packets;
+	__u16 reserved;
+};
+
+/**
+ * struct pagewire_rtp_seek - where a session goes on
+ * @offset: without a plan, of the next packet in the file, within the range of the session
+ * @packet: with a plan, index of the next packet; @offset is then 0, and without a plan this is
+ * @timestamp: RTP timestamp of the next packet; later ones follow from it as before
+ *
+ * The sequence goes on. A running session sends the next packet at once; a paused one stays
+ * paused; one that ended or failed is paused then.
+ */
+struct pagewire_rtp_seek {
+	__u64 offset;
+	__u32 packet;
+	__u32 timestamp;
+};
+
+/* States of a session. */
+#define PAGEWIRE_RTP_NO_SESSION	0
+#define PAGEWIRE_RTP_RUNNING	1
+#define PAGEWIRE_RTP_PAUSED	2
+#define PAGEWIRE_RTP_ENDED	3	/* all is sent */
+#define PAGEWIRE_RTP_FAILED	4	/* @error says why; RESUME tries again from there */
+
+/**
+ * struct pagewire_rtp_status - how a session is doing
+ * @state: PAGEWIRE_RTP_NO_SESSION (all else is 0 then), ...RUNNING, ...
+ * @error: errno of the failure, ENODATA when the file ended too early; 0 otherwise
+ * @packets: sent since START
+ * @bytes: payload in them
+ * @offset: of the next packet in the file
+ * @late_packets: sent more than PAGEWIRE_RTP_LATE_NS after their time
+ * @lateness_ns_max: greatest lateness, as handed to the stack
+ * @retries: times that a packet was put off, see struct pagewire_rtp_start
+ * @packet: index of the next packet in the plan; 0 without
+ * @timestamp: of the next packet
+ * @sequence: of the next packet
+ * @reserved: 0
+ */
+struct pagewire_rtp_status {
+	__u32 state;
+	__s32 error;
+	__u64 packets;
+	__u64 bytes;
+	__u64 offset;
+	__u64 late_packets;
+	__u64 lateness_ns_max;
+	__u64 retries;
+	__u32 packet;
+	__u32 timestamp;
+	__u16 sequence;
+	__u16 reserved[3];
+};
+
+#define PAGEWIRE_RTP_SEND	_IOWR('P', 0xe0, struct pagewire_rtp_send)
+
+/*
+ * Sessions. poll(2) on the device: POLLIN and POLLHUP when the session has ended or failed, and
+ * POLLERR when it failed.
+ *	START	EBUSY: this descriptor has a session, STOP it first; EDQUOT: the user has as many as
+ *		one may have (module parameter sessions_per_user); EUSERS: the machine has
+ *		(sessions_total); else as PAGEWIRE_RTP_SEND
+ *	PAUSE	EINVAL: ended or failed. A paused session stays paused
+ *	RESUME	the next packet at once, the others after it; EINVAL: ended. From failed, too
+ *	SEEK	EINVAL: not within the session
+ *	STOP	drops the session: file, socket and the count for the user
+ *	STATUS	also without a session
+ * All but START and STATUS: ENOENT without a session.
+ */
+#define PAGEWIRE_RTP_START	_IOW('P', 0xe1, struct pagewire_rtp_start)
+#define PAGEWIRE_RTP_PAUSE	_IO('P', 0xe2)
+#define PAGEWIRE_RTP_RESUME	_IO('P', 0xe3)
+#define PAGEWIRE_RTP_SEEK	_IOW('P', 0xe4, struct pagewire_rtp_seek)
+#define PAGEWIRE_RTP_STOP	_IO('P', 0xe5)
+#define PAGEWIRE_RTP_STATUS	_IOR('P', 0xe6, struct pagewire_rtp_status)
 
 #endif
