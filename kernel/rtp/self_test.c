@@ -64,7 +64,7 @@ static int pwr_test_pacing(struct pwr_session *session)
 		{ 40, 0, 0xfffffff0 + 90000 },
 	};
 	struct pwr_place place = { .bytes_left = 100 };
-	int error;
+	int error, index;
 
 	session->plan = plan;
 	session->clock_rate = 90000;
@@ -77,9 +77,9 @@ static int pwr_test_pacing(struct pwr_session *session)
 	error = error ?: pwr_test(ktime_to_ns(place.due) == NSEC_PER_SEC, "nothing drifts");
 	error = error ?: pwr_test(place.offset == 60 && place.bytes_left == 40, "places add up");
 	error = error ?: pwr_test(!pwr_plan_span_check(plan, 4, 90000), "a second is no span");
-	plan[1].timestamp = 0x7fffffff;
-	plan[2].timestamp = 0xfffffffe;
-	return error ?: pwr_test(pwr_plan_span_check(plan, 3, 1000), "a span has its limit");
+	for (index = 0; index < 4; index++)
+		plan[index].timestamp = index * 0x7fffffffu;
+	return error ?: pwr_test(pwr_plan_span_check(plan, 4, 1000), "a span has its limit");
 }
 
 int pwr_self_test(void)
