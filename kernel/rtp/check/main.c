@@ -49,9 +49,28 @@ int main(int count, char **words)
 	}
 	kmsg_begin();
 	world_open();
-	if (wanted("bytes")) {
+	check_leaks_begin();
+	if (wanted("bytes"))
 		check_bytes();
-		kmsg_end("bytes", false);
+	if (wanted("fields"))
+		check_fields();
+	if (wanted("faults"))
+		check_faults();
+	if (wanted("sessions"))
+		check_sessions();
+	if (paced && wanted("paced"))
+		check_paced(paced);
+	if (fuzz && wanted("fuzz"))
+		check_fuzz(seed, fuzz);
+	kmsg_end("before faults are injected", false);
+	if (wanted("injection")) {
+		check_injection();
+		kmsg_end("with faults injected", true);
 	}
+	if (wanted("leaks"))
+		check_leaks_end();
+	if (wanted("unload"))
+		check_unload();
+	kmsg_end("at the end", false);
 	guest_end(tap_end());
 }

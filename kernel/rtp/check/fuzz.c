@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Random calls: every field of every call random, near its limits or good, in random order; a
+ * bounded number of them from a seed that is printed. Nothing is expected but that the kernel
+ * stays well and that what a call says it sent is no more than it was asked for.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define DEVICES	4
+
+static uint64_t state;
+
+static uint64_t any(void)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return state * 0x2545f4914f6cdd1d;
+}
+
+static uint64_t below(uint64_t limit)
+{
+	return any() % limit;
+}
+
+/* A number of any size: small ones, ends of ranges, powers of two and their neighbours, all bits. */
+static uint64_t odd_number(void)
+{
+	switch (below(4)) {
+	case 0:
+		return below(70000);
+	case 1:
+		return (1ull << below(64)) - below(3) + 1;
+	case 2:
+		return 0 - below(3);
+	default:
+		return any();
+	}
+}
+
+static int any_descriptor(const int *good, int count)
+{
+	switch (below(8)) {
+	case 0:
+		return (int)below(40) - 2;
+	case 1:
+		return (int)odd_number();
+	default:
+		return good[below(count)];
+	}
+}
+
+static uint64_t any_address(void)
+{
+	switch (below(6)) {
+	case 0:
+		return 0;
+	case 1:
+		return odd_number();
+	case 2:
+		return (uintptr_t)world.map + world.file_bytes - below(9000);
+	default:
+		return (uintptr_t)world.map + below(world.file_bytes);
+	}
+}
+
+static struct pagewire_rtp_send any_send(void)
+{
+	static struct pagewire_rtp_packet plan[64];
+	const int files[] = { world.file }, sockets[] = { world.sender };
+	struct pagewire_rtp_send send = request_file(below(world.file_bytes), 1 + below(100000),
+						     1 + below(3000));
+	uint32_t index;
+
+	send.segments = below(9) * below(9);
+	send.header = below(3);
+	if (send.header == PAGEWIRE_RTP_HEADER_CALLER) {
+		send.headers = any_address();
+		send.header_bytes = 1 + below(128);
+		send.packets = (send.length + send.payload_bytes - 1) / send.payload_bytes;
+	}
+	if (!below(2)) {
+		send.packets = 1 + below(64);
+		send.payload_bytes = 0;
+		send.length = 0;
+		for (index = 0; index < send.packets; index++) {
+			plan[index].payload_bytes = 1 + below(below(9) ? 1400 : 65000);
+			plan[index].flags = below(2);
+			plan[index].timestamp = below(9) ? index * 90 : odd_number();
+			send.length += plan[index].payload_bytes;
+		}
+		send.plan = (uintptr_t)plan;
+	}
+	if (!below(3)) {
+		send.source = PAGEWIRE_RTP_FROM_MEMORY;
+		send.file_fd = -1;
+		send.offset = any_address();
+	} else {
+		send.file_fd = any_descriptor(files, 1);
+	}
+	send.socket_fd = any_descriptor(sockets, 1);
+	/* Now and then bytes anywhere. */
+	while (!below(3))
+		((uint8_t *)&send)[below(sizeof(send))] = odd_number();
+	if (!below(4))
+		send.length = odd_number();
+	return send;
+}
+
+static void any_start(int device)
+{
+	struct pagewire_rtp_start start = {
+		.send = any_send(),
+		.interval_ns = 1000 + below(100000),
+		.wake_packets = 1 + below(64),
+	};
+
+	if (start.send.plan) {
+		start.interval_ns = 0;
+		start.clock_rate = 1000 + below(1000000);
+	}
+	if (!below(4))
+		start.start_ns = now_ns() + below(1000000);
+	while (!below(4))
+		((uint8_t *)&start)[below(sizeof(start))] = odd_number();
+	ioctl(device, PAGEWIRE_RTP_START, &start);
+}
+
+static void any_seek(int device)
+{
+	struct pagewire_rtp_seek seek = { .offset = below(world.file_bytes), .timestamp = any() };
+
+	if (!below(2)) {
+		seek.offset = 0;
+		seek.packet = below(70);
+	}
+	if (!below(4))
+		seek.offset = odd_number();
+	ioctl(device, PAGEWIRE_RTP_SEEK, &seek);
+}
+
+/* One call; false when it claims what cannot be. */
+static bool one_call(int device)
+{
+	struct pagewire_rtp_status status;
+	struct pagewire_rtp_send send;
+
+	switch (below(12)) {
+	case 0:
+	case 1:
+		any_start(device);
+		return true;
+	case 2:
+		any_seek(device);
+		return true;
+	case 3:
+		ioctl(device, PAGEWIRE_RTP_PAUSE);
+		return true;
+	case 4:
+		ioctl(device, PAGEWIRE_RTP_RESUME);
+		return true;
+	case 5:
+		ioctl(device, PAGEWIRE_RTP_STOP);
+		return true;
+	case 6:
+		memset(&status, 0xff, sizeof(status));
+		return !ioctl(device, PAGEWIRE_RTP_STATUS, &status) &&
+		       status.state <= PAGEWIRE_RTP_FAILED;
+	case 7:
+		ioctl(device, odd_number(), any_address());
+		return true;
+	case 8:
+		ioctl(device, _IOC(below(4), 'P', 0xe0 + below(9), below(200)), any_address());
+		return true;
+	default:
+		send = any_send();
+		return ioctl(device, PAGEWIRE_RTP_SEND, &send) ||
+		       (send.sent_bytes <= send.length && send.sent_packets <= send.sent_bytes);
+	}
+}
+
+void check_fuzz(uint64_t seed, long rounds)
+{
+	int device[DEVICES], index;
+	long round, wrong = 0;
+
+	state = seed * 2 + 1;
+	for (index = 0; index < DEVICES; index++)
+		device[index] = open("/dev/pagewire_rtp", O_RDWR | O_CLOEXEC);
+	/* A random descriptor may be one of ours; a receiver that blocks may not. */
+	for (round = 0; round < rounds; round++) {
+		index = below(DEVICES);
+		if (device[index] < 0)
+			fatal("/dev/pagewire_rtp");
+		if (!below(100)) {
+			close(device[index]);
+			device[index] = open("/dev/pagewire_rtp", O_RDWR | O_CLOEXEC);
+			continue;
+		}
+		wrong += !one_call(device[index]);
+		if (!(round % 16))
+			world_drain(world.receiver);
+	}
+	for (index = 0; index < DEVICES; index++)
+		close(device[index]);
+	world_drain(world.receiver);
+	ok(!wrong, "%ld random calls, seed %llu: %ld with impossible results", rounds,
+	   (unsigned long long)seed, wrong);
+}
