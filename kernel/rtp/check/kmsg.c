@@ -23,7 +23,7 @@ void kmsg_begin(void)
 static bool is_bad(const char *record, const char *text, bool faults_wanted)
 {
 	if (strstr(text, "BUG:") || strstr(text, "WARNING:") || strstr(text, "Oops") ||
-	    strstr(text, "refcount") || strstr(text, "leak"))
+	    strstr(text, "refcount_t:") || strstr(text, "suspected memory leaks"))
 		return true;
 	return !faults_wanted && strtol(record, NULL, 10) % 8 <= LEVEL_WARNING;
 }
