@@ -79,7 +79,7 @@ int pwr_request_check(const struct pagewire_rtp_send *send)
 	u64 end_max = memory ? LONG_MAX : LLONG_MAX;
 	int error;
 
-	if (memchr_inv(send->reserved, 0, sizeof(send->reserved)))
+	if (send->reserved[0] | send->reserved[1] | send->reserved[2])
 		return -EINVAL;
 	if (send->source > PAGEWIRE_RTP_FROM_MEMORY ||
 	    send->header > PAGEWIRE_RTP_HEADER_ENGINE ||

@@ -8,14 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "check.h"
 
 #define KMEMLEAK	"/sys/kernel/debug/kmemleak"
-#define ROUNDS		20
-#define SLACK_KIB	8192	/* the machine's own to and fro; a leak would be 100 MiB */
+#define PAYLOAD_BYTES	1316
+#define FILE_BYTES	(PACKETS * PAYLOAD_BYTES)
+#define ROUNDS		80	/* 400 MiB; what is left open 25 MiB */
+#define SLACK_KIB	16384	/* the machine's own to and fro */
 
 static long sockets;
 
@@ -24,31 +27,54 @@ void check_leaks_begin(void)
 	sockets = number_in("/proc/net/sockstat", "UDP: inuse");
 }
 
-/* Pages: sends a file of 5 MiB many times, then cuts it, which frees all but what is held. */
-static void check_pages(uint8_t segments)
+/* A file of FILE_BYTES with other pages each time. */
+static int fresh_file(const char *path)
 {
-	struct pagewire_rtp_send good = request_file(0, 4000 * 1316, 1316);
+	int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (file < 0 || write(file, world.bytes, FILE_BYTES) != FILE_BYTES)
+		fatal(path);
+	return file;
+}
+
+/*
+ * Pages: sends many files one after the other, each of pages of its own. What is left of the
+ * machine's memory then tells whether pages were kept, all of them or those of packets that a
+ * round of 16 pages leaves open.
+ */
+static void check_pages(uint8_t source, uint8_t segments)
+{
+	struct pagewire_rtp_send good = request_file(0, FILE_BYTES, PAYLOAD_BYTES);
 	char path[NAME_BYTES + 8];
 	long before, after;
 	int round;
 
 	snprintf(path, sizeof(path), "%s.pages", world.path);
+	good.source = source;
+	good.segments = segments;
 	write_file("/proc/sys/vm/drop_caches", "3");
 	before = number_in("/proc/meminfo", "MemFree:");
 	for (round = 0; round < ROUNDS; round++) {
 		struct pagewire_rtp_send send = good;
+		int file = fresh_file(path);
+		void *map = mmap(NULL, FILE_BYTES, PROT_READ, MAP_SHARED, file, 0);
 
-		send.file_fd = world_file(path, 4000 * 1316);
-		send.segments = segments;
-		send_errno(&send);
-		close(send.file_fd);
-		world_drain(world.receiver);
+		send.file_fd = source == PAGEWIRE_RTP_FROM_FILE ? file : -1;
+		if (source == PAGEWIRE_RTP_FROM_MEMORY)
+			send.offset = (uintptr_t)map;
+		while (send.length && !send_errno(&send) && send.sent_bytes) {
+			send.offset += send.sent_bytes;
+			send.length -= send.sent_bytes;
+			world_drain(world.receiver);
+		}
+		munmap(map, FILE_BYTES);
+		close(file);
+		unlink(path);
 	}
-	unlink(path);
 	write_file("/proc/sys/vm/drop_caches", "3");
 	after = number_in("/proc/meminfo", "MemFree:");
-	if (!ok(before - after < SLACK_KIB, "pages of %d files, segments %u, are free again",
-		ROUNDS, segments))
+	if (!ok(before - after < SLACK_KIB, "pages of %d files are free again, from %s, segments %u",
+		ROUNDS, source ? "memory" : "files", segments))
 		tap_note("MemFree %ld KiB before, %ld after", before, after);
 }
 
@@ -77,8 +103,9 @@ static void check_kmemleak(void)
 
 void check_leaks_end(void)
 {
-	check_pages(1);
-	check_pages(7);
+	check_pages(PAGEWIRE_RTP_FROM_FILE, 1);
+	check_pages(PAGEWIRE_RTP_FROM_FILE, 7);
+	check_pages(PAGEWIRE_RTP_FROM_MEMORY, 1);
 	ok(number_in("/proc/net/sockstat", "UDP: inuse") == sockets, "sockets are closed");
 	ok(number_in("/sys/module/pagewire_rtp/parameters/sessions", "") <= 0,
 	   "no session is left");
