@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("receive", &["paths", "wire", "media", "serve"]),
     ("serve", &["paths", "wire", "media"]),
     ("lab", &["simd", "paths", "seal", "media", "wire"]),
+    ("guest", &["paths", "wire", "media"]),
     ("paths", &["simd"]),
     ("seal", &["simd", "media"]),
     ("simd", &[]),

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the guest can do beside the workloads: a list, one line each.
+//!
+//! A job is named on the command line like a workload, reads the settings it wants, says its own
+//! lines, and fails the run with an error.
+
+use crate::error::Error;
+use crate::request::Settings;
+
+/// One of them.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The word on the command line.
+    pub(crate) name: &'static str,
+    /// Does it.
+    pub(crate) run: fn(&Settings) -> Result<(), Error>,
+}
+
+/// All of them.
+pub(crate) static JOBS: &[&Job] = &[&crate::memcpy_sizes::JOB, &crate::unixbench::JOB];

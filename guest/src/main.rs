@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The first process of both kernel laboratories, User Mode Linux and QEMU: sets the machine up,
+//! runs the workloads and checks that the command line names, and switches off.
+//!
+//! One static program is the whole user space, so that nothing runs beside what is measured and a
+//! boot takes a fraction of a second. As a normal program (not process 1) it runs the same
+//! workloads on the host, mounts nothing and switches nothing off: that is how it is tested.
+//!
+//! What goes wrong is one line `guest: not ok`, after which the machine is switched off
+//! without the last line `guest: end`, which the laboratory waits for.
+//!
+//! Sources: the kernel's `Documentation/admin-guide/init.rst`; `guest/src/protocol.rs` has the
+//! lines it says, `guest/src/request.rs` the words it takes.
+//!
+//! Does not: serve a terminal, collect processes that are not its own, or live on after the run.
+#![forbid(unsafe_code)]
+
+mod error;
+mod jobs;
+mod machine;
+mod memcpy_sizes;
+mod meter;
+mod network;
+mod program;
+mod protocol;
+mod request;
+mod role;
+mod unixbench;
+mod workloads;
+
+use std::panic;
+use std::process::ExitCode;
+
+use error::Error;
+use protocol::Line;
+use request::{Request, Task};
+
+fn main() -> ExitCode {
+    let words: Vec<String> =
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let is_first = machine::is_ours();
+    if !is_first && let Some(outcome) = role::play(&words) {
+        return outcome;
+    }
+    // The first process must not die of a panic: that would be the kernel's as well.
+    panic::set_hook(Box::new(|panic| Line::NotOk(&panic.to_string()).say()));
+    let outcome = match panic::catch_unwind(|| run(words, is_first)) {
+        Ok(Ok(())) => {
+            Line::End.say();
+            ExitCode::SUCCESS
+        }
+        Ok(Err(error)) => {
+            Line::NotOk(&error.to_string()).say();
+            ExitCode::FAILURE
+        }
+        Err(_) => ExitCode::FAILURE,
+    };
+    if is_first && let Err(error) = machine::power_off() {
+        Line::NotOk(&error.to_string()).say();
+    }
+    outcome
+}
+
+fn run(words: Vec<String>, is_first: bool) -> Result<(), Error> {
+    let request = Request::parse(words)?;
+    let settings = &request.settings;
+    if is_first {
+        machine::set_up(settings)?;
+    }
+    for task in &request.tasks {
+        match task {
+            Task::Workloads(list) => workloads::run(list, settings)?,
+            Task::Job(job) => (job.run)(settings)?,
+            Task::Program(words) => program::run(words)?,
+        }
+    }
+    Ok(())
+}

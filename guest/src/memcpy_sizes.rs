@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Says the kernel's histogram of copy sizes, one `guest: memcpy-sizes` line a figure.
+//!
+//! The file is that of kernel/memcpy, in debugfs: lines of caller, bucket and count.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use crate::error::Error;
+use crate::jobs::Job;
+use crate::protocol::Line;
+
+/// On the command line.
+pub(crate) static JOB: Job = Job { name: "memcpy-sizes", run: |_| say() };
+
+const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
+
+fn say() -> Result<(), Error> {
+    let text = fs::read_to_string(FILE).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::Unavailable {
+            what: "memcpy-sizes".into(),
+            found: format!("no file {FILE}"),
+            cure: "boot the kernel of kernel/uml/build.sh with its histogram switched on",
+        },
+        _ => Error::host("read", FILE)(error),
+    })?;
+    for figure in figures(&text)? {
+        Line::MemcpySizes(figure).say();
+    }
+    Ok(())
+}
+
+/// The lines that are figures, checked for their form.
+fn figures(text: &str) -> Result<Vec<&str>, Error> {
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| match line.split(' ').collect::<Vec<_>>()[..] {
+            [caller, bucket, count]
+                if !caller.is_empty() && !bucket.is_empty() && count.parse::<u64>().is_ok() =>
+            {
+                Ok(line)
+            }
+            _ => Err(Error::Wrong {
+                what: FILE.into(),
+                expected: "a line of caller, bucket, count".into(),
+                found: line.into(),
+            }),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_three_words_and_comments_are_passed_over() {
+        let text = "# caller bucket count\ncopy_page 4096 17\n\nmemmove 0-7 3\n";
+        assert_eq!(figures(text).expect("figures"), ["copy_page 4096 17", "memmove 0-7 3"]);
+        for bad in ["a b", "a b c", "a b 1 2", "a  1"] {
+            assert!(figures(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lines that the guest says to the laboratory.
+//!
+//! The console is shared with the kernel's messages, so every line of ours is written by one call
+//! and begins with `guest: `; the laboratory takes those and ignores the rest. The last one is
+//! `guest: end`; a log without it is that of a guest that did not get to its end.
+//!
+//!     guest: begin NAME                 20 ms of quiet follow, in which the host samples the CPU
+//!     guest: end-of NAME bytes=N calls=N packets=N wall_ns=N user_ns=N system_ns=N
+//!     guest: ok|not ok DESCRIPTION
+//!     guest: memcpy-sizes CALLER BUCKET COUNT
+//!     guest: end
+
+use std::fmt;
+use std::io::{self, Write};
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// What is measured begins after a pause.
+    Begin(&'a str),
+    /// What was measured.
+    EndOf(&'a str, Figures),
+    /// A check that passed.
+    Ok(&'a str),
+    /// A check that did not pass, or why the run ends here.
+    NotOk(&'a str),
+    /// One figure of the kernel's histogram: caller, bucket and count, as the kernel wrote them.
+    MemcpySizes(&'a str),
+    /// The last line.
+    End,
+}
+
+/// What a measured section did and took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// What was done.
+    pub(crate) work: Work,
+    /// From begin to end.
+    pub(crate) wall_ns: u64,
+    /// The processor's time outside the kernel, of this process and the children it waited for.
+    pub(crate) user_ns: u64,
+    /// The same inside the kernel.
+    pub(crate) system_ns: u64,
+}
+
+/// What a workload did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    /// Bytes that crossed between the program and the kernel, each crossing counted.
+    pub(crate) bytes: u64,
+    /// System calls (or operations, where a workload's list says so).
+    pub(crate) calls: u64,
+    /// Datagrams sent.
+    pub(crate) packets: u64,
+}
+
+impl fmt::Display for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Begin(name) => write!(f, "guest: begin {name}"),
+            Line::EndOf(name, Figures { work, wall_ns, user_ns, system_ns }) => {
+                let Work { bytes, calls, packets } = work;
+                write!(f, "guest: end-of {name} bytes={bytes} calls={calls} packets={packets} ")?;
+                write!(f, "wall_ns={wall_ns} user_ns={user_ns} system_ns={system_ns}")
+            }
+            Line::Ok(what) => write!(f, "guest: ok {what}"),
+            Line::NotOk(what) => write!(f, "guest: not ok {what}"),
+            Line::MemcpySizes(figure) => write!(f, "guest: memcpy-sizes {figure}"),
+            Line::End => write!(f, "guest: end"),
+        }
+    }
+}
+
+impl Line<'_> {
+    /// Writes it with its end by one call, so that no message of the kernel falls into it.
+    pub(crate) fn say(&self) {
+        // A newline inside (of an error) would make a line without a beginning.
+        let line = format!("{}\n", self.to_string().replace('\n', " | "));
+        let mut console = io::stdout().lock();
+        // A console that takes nothing can be told nothing; the missing `guest: end` says it.
+        let _ = console.write_all(line.as_bytes()).and_then(|()| console.flush());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_those_of_the_protocol() {
+        let work = Work { bytes: 1, calls: 2, packets: 3 };
+        let figures = Figures { work, wall_ns: 4, user_ns: 5, system_ns: 6 };
+        let cases = [
+            (Line::Begin("udp"), "guest: begin udp"),
+            (
+                Line::EndOf("udp", figures),
+                "guest: end-of udp bytes=1 calls=2 packets=3 wall_ns=4 user_ns=5 system_ns=6",
+            ),
+            (Line::Ok("it is so"), "guest: ok it is so"),
+            (Line::NotOk("it is not"), "guest: not ok it is not"),
+            (Line::MemcpySizes("a 64 3"), "guest: memcpy-sizes a 64 3"),
+            (Line::End, "guest: end"),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(line.to_string(), expected);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the command line asks for: jobs in their order, and settings for all of them.
+//!
+//! The words are those after `--` of a kernel's command line. Everything is read and refused before
+//! anything is measured. The kernel puts words of its own among them (`console=`, `root=`), which
+//! are passed over; any other word that is not known ends the run.
+//!
+//! A quoted part with spaces is one word to the kernel; `run=` takes both forms:
+//! `run=/bin/check 3 fast then udp` and `"run=/bin/check 3 fast" udp`.
+//!
+//! Sources: the kernel's `Documentation/admin-guide/kernel-parameters.rst` (what follows `--`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::error::Error;
+use crate::jobs::JOBS;
+use crate::workloads::{self, Spec};
+
+/// The command line, understood.
+#[derive(Debug)]
+pub(crate) struct Request {
+    /// What to do, in this order.
+    pub(crate) tasks: Vec<Task>,
+    /// How.
+    pub(crate) settings: Settings,
+}
+
+/// One thing to do.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// Workloads named one after the other; rounds go over all of them, so that they interleave.
+    Workloads(Vec<&'static Spec>),
+    /// A member of the list of other jobs.
+    Job(&'static crate::jobs::Job),
+    /// A program and its arguments.
+    Program(Vec<String>),
+}
+
+/// `key=value` words.
+#[derive(Debug, Default)]
+pub(crate) struct Settings {
+    values: BTreeMap<&'static str, String>,
+    parameters: Vec<(String, String)>,
+}
+
+/// A setting that can be given.
+pub(crate) struct Key {
+    name: &'static str,
+    kind: Kind,
+}
+
+enum Kind {
+    /// At least and at most; `K`, `M` and `G` behind it are powers of 1024.
+    Number(u64, u64),
+    Text,
+}
+
+/// All settings, beside `MODULE.PARAMETER=VALUE`.
+static KEYS: &[Key] = &[
+    // How many times each workload is measured.
+    Key { name: "rounds", kind: Kind::Number(1, 1000) },
+    // What a workload that moves bytes moves in one round; rounded up to its buffers.
+    Key { name: "bytes", kind: Kind::Number(1, 1 << 40) },
+    // What a workload that counts calls does in one round.
+    Key { name: "calls", kind: Kind::Number(1, 1 << 32) },
+    // Modules to load, of those in the root folder, in this order; without it all of them.
+    Key { name: "modules", kind: Kind::Text },
+    // The folder of a UnixBench that was built, and how long each of its programs runs.
+    Key { name: "unixbench", kind: Kind::Text },
+    Key { name: "seconds", kind: Kind::Number(1, 600) },
+];
+
+/// What the kernel adds to the words of the first process.
+const WORDS_OF_KERNEL: &[&str] = &["console=", "root="];
+/// Ends the arguments of `run=`.
+const THEN: &str = "then";
+
+impl Request {
+    /// Reads the words; an error names the one that is not understood.
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, Error> {
+        let mut request = Request { tasks: Vec::new(), settings: Settings::default() };
+        let of_kernel = |word: &String| WORDS_OF_KERNEL.iter().any(|own| word.starts_with(own));
+        let mut words = words.into_iter().filter(|word| !of_kernel(word));
+        while let Some(word) = words.next() {
+            if let Some(program) = word.strip_prefix("run=") {
+                let inside = program.split_whitespace().map(str::to_owned);
+                let after = words.by_ref().take_while(|word| word != THEN);
+                request.tasks.push(program_of(inside.chain(after).collect())?);
+            } else if let Some((key, value)) = word.split_once('=') {
+                request.settings.set(key, value)?;
+            } else {
+                request.add(&word)?;
+            }
+        }
+        if request.settings.text("unixbench").is_some() {
+            request.tasks.push(Task::Job(&crate::unixbench::JOB));
+        }
+        Ok(request)
+    }
+
+    fn add(&mut self, word: &str) -> Result<(), Error> {
+        if let Some(job) = JOBS.iter().find(|job| job.name == word) {
+            self.tasks.push(Task::Job(job));
+            return Ok(());
+        }
+        let named = workloads::named(word);
+        if named.is_empty() {
+            return Err(Error::Word { word: word.to_owned(), known: known_words() });
+        }
+        match self.tasks.last_mut() {
+            Some(Task::Workloads(list)) => list.extend(named),
+            _ => self.tasks.push(Task::Workloads(named)),
+        }
+        Ok(())
+    }
+}
+
+fn program_of(words: Vec<String>) -> Result<Task, Error> {
+    if words.is_empty() {
+        let need = "write run=PROGRAM with its arguments behind it".to_owned();
+        return Err(Error::Setting { key: "run".into(), value: String::new(), need });
+    }
+    Ok(Task::Program(words))
+}
+
+/// Everything that can be written without `=`.
+fn known_words() -> String {
+    let jobs = JOBS.iter().map(|job| job.name);
+    jobs.chain(workloads::names()).collect::<Vec<_>>().join(", ")
+}
+
+impl Settings {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        if let Some((module, parameter)) = name.split_once('.') {
+            let setting = format!("{parameter}={value}");
+            self.parameters.push((module.replace('-', "_"), setting));
+            return Ok(());
+        }
+        let refused = |need: String| {
+            let (key, value) = (name.to_owned(), value.to_owned());
+            Err(Error::Setting { key, value, need })
+        };
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+            let known = known.join("=, ");
+            return refused(format!("no such setting; write one of run=, {known}="));
+        };
+        if let Kind::Number(at_least, at_most) = key.kind
+            && !number(value).is_some_and(|found| (at_least..=at_most).contains(&found))
+        {
+            return refused(format!("write a number from {at_least} to {at_most}"));
+        }
+        if self.values.insert(key.name, value.to_owned()).is_some() {
+            return refused("given twice; write it once".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The value of a number's key; none when it was not given.
+    pub(crate) fn number(&self, key: &str) -> Option<u64> {
+        self.text(key).and_then(number)
+    }
+
+    /// The value of a key as it was written.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        debug_assert!(KEYS.iter().any(|known| known.name == key), "no setting {key}");
+        self.values.get(key).map(String::as_str)
+    }
+
+    /// Parameters of a module, as insmod takes them.
+    pub(crate) fn module_parameters(&self, module: &str) -> String {
+        let own = self.parameters.iter().filter(|(of, _)| of == module);
+        own.map(|(_, setting)| setting.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The modules that shall be loaded, of those that are there.
+    pub(crate) fn wanted_modules(&self, found: Vec<PathBuf>) -> Result<Vec<PathBuf>, Error> {
+        let Some(wanted) = self.text("modules") else { return Ok(found) };
+        let names = wanted.split(',').filter(|name| !name.is_empty());
+        names
+            .map(|name| {
+                let is_it = |path: &&PathBuf| path.file_stem().is_some_and(|stem| stem == name);
+                found.iter().find(is_it).cloned().ok_or_else(|| Error::Unavailable {
+                    what: format!("module {name}"),
+                    found: "no such file in /lib/modules".into(),
+                    cure: "give guest/root.sh MODULE.ko=/lib/modules/MODULE.ko",
+                })
+            })
+            .collect()
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    let (digits, factor) = match text.as_bytes().last()? {
+        b'K' => (&text[..text.len() - 1], 1 << 10),
+        b'M' => (&text[..text.len() - 1], 1 << 20),
+        b'G' => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    // `parse` would take a sign.
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Request, Error> {
+        Request::parse(line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned))
+    }
+
+    fn refusal(line: &str) -> String {
+        parse(line).expect_err(line).to_string()
+    }
+
+    #[test]
+    fn workloads_in_a_row_are_one_task_and_settings_stand_anywhere() {
+        let request = parse("pipe_4k rounds=3 udp_1400 bytes=64K console=tty0").expect("a request");
+        assert_eq!(request.settings.number("rounds"), Some(3));
+        assert_eq!(request.settings.number("bytes"), Some(65536));
+        assert_eq!(request.settings.number("calls"), None);
+        let [Task::Workloads(list)] = &request.tasks[..] else { panic!("one task") };
+        assert_eq!(list.iter().map(|spec| spec.name).collect::<Vec<_>>(), ["pipe_4k", "udp_1400"]);
+    }
+
+    #[test]
+    fn a_program_takes_what_follows_up_to_then() {
+        let request = parse("run=/bin/check a=1 -v then pipe_4k").expect("a request");
+        let [Task::Program(words), Task::Workloads(_)] = &request.tasks[..] else {
+            panic!("{:?}", request.tasks)
+        };
+        assert_eq!(words[..], ["/bin/check", "a=1", "-v"]);
+        let quoted = Request::parse(["run=/bin/check 3 4".to_owned(), "console=tty0".to_owned()]);
+        let tasks = quoted.expect("a request").tasks;
+        assert!(
+            matches!(&tasks[..], [Task::Program(words)] if words[..] == ["/bin/check", "3", "4"])
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_by_name() {
+        for (line, begins, names) in [
+            ("pipe_5k", "word pipe_5k: not known; write one of: ", "pipe_4k"),
+            ("pipe_4k round=2", "setting round=2: no such setting; write one of run=, ", "rounds="),
+            ("rounds=0", "setting rounds=0: write a number from 1 to ", "1000"),
+            ("rounds=+1", "setting rounds=+1: write a number from 1 to ", "1000"),
+            ("bytes=1T", "setting bytes=1T: write a number from 1 to ", "1099511627776"),
+            ("bytes=99999999999G", "setting bytes=99999999999G: write a number", "from 1"),
+            ("bytes=", "setting bytes=: write a number from 1 to ", "1099511627776"),
+            ("rounds=1 rounds=2", "setting rounds=2: given twice", "write it once"),
+            ("run=", "setting run=: write run=PROGRAM", "arguments"),
+        ] {
+            let text = refusal(line);
+            assert!(text.starts_with(begins), "{line}: {text}");
+            assert!(text.contains(names), "{line}: {text}");
+        }
+    }
+
+    #[test]
+    fn parameters_go_to_their_module() {
+        let request = parse("pagewire_rtp.sessions=4 pagewire-rtp.debug=1 other.x=2");
+        let settings = request.expect("a request").settings;
+        assert_eq!(settings.module_parameters("pagewire_rtp"), "sessions=4 debug=1");
+        assert_eq!(settings.module_parameters("none"), "");
+    }
+
+    #[test]
+    fn modules_are_chosen_by_name() {
+        let found = || vec![PathBuf::from("/lib/modules/a.ko"), PathBuf::from("/lib/modules/b.ko")];
+        let of = |line: &str| parse(line).expect("a request").settings.wanted_modules(found());
+        assert_eq!(of("").expect("all"), found());
+        assert_eq!(of("modules=b").expect("one"), found()[1..]);
+        assert!(of("modules=").expect("none").is_empty());
+        let error = of("modules=c").expect_err("there is no c").to_string();
+        assert!(error.starts_with("module c: no such file in /lib/modules; "), "{error}");
+    }
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A process that puts this program into its own place over and over, after UnixBench's execl.
+//! `calls` are execves.
+//!
+//! Sources: execve(2); UnixBench 5.1.3 `execl.c`.
+
+use super::{Amount, Load, MIX, Spec};
+use crate::error::Error;
+use crate::program::{command, succeeded};
+use crate::protocol::Work;
+use crate::role::SELF;
+
+const NAME: &str = "execl";
+
+pub(super) static EXECL: Spec = Spec {
+    name: NAME,
+    groups: MIX,
+    amount: Amount::Calls(100),
+    open: |amount| Ok(Box::new(Execl { count: amount.turns(1, 1) })),
+};
+
+struct Execl {
+    count: u64,
+}
+
+impl Load for Execl {
+    fn run(&mut self) -> Result<Work, Error> {
+        // The start of the process is one of them.
+        let left = (self.count - 1).to_string();
+        let status = command(SELF).args(["role=exec", &left]).status();
+        succeeded(NAME, status.map_err(Error::host("execve", SELF))?)?;
+        Ok(Work { calls: self.count, ..Work::default() })
+    }
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The workloads: one list, a file for each kind; their groups; and how they are run.
+//!
+//! They are what the study of copies in the kernel ran (files through pipes, tmpfs, sockets,
+//! processes), and a mix after UnixBench for everyday work. Each moves a fixed amount, sees to it
+//! that what arrives is what was sent, and says what it moved; the laboratory puts the processor's
+//! time beside it. Everything stays in memory: files are on the tmpfs below /tmp.
+//!
+//! Amounts are such that a round takes a third of a second to a second in User Mode Linux, where a
+//! system call costs microseconds; `bytes=` and `calls=` set others.
+//!
+//! Sources: "SIMD in the OS kernel" (workloads), UnixBench 5.1.3 `USAGE` (the mix).
+
+pub(crate) mod context_switch;
+mod execl;
+mod file_copy;
+mod pattern;
+mod pipe;
+mod process_creation;
+mod processes;
+mod shell_scripts;
+mod stream;
+mod system_call;
+mod tcp;
+mod tmpfs;
+mod udp;
+mod unix;
+
+use crate::error::Error;
+use crate::meter::measure;
+use crate::protocol::Work;
+use crate::request::Settings;
+
+/// One workload.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    /// The word on the command line and in the lines of figures.
+    pub(crate) name: &'static str,
+    /// Which of [`GROUPS`] have it.
+    pub(crate) groups: &'static [&'static str],
+    /// What it does in one round when nothing is set.
+    pub(crate) amount: Amount,
+    /// Makes it ready, for this amount.
+    pub(crate) open: fn(Amount) -> Result<Box<dyn Load>, Error>,
+}
+
+/// How much to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Amount {
+    /// At least so many bytes across the border of the kernel.
+    Bytes(u64),
+    /// So many of what the workload counts as its calls.
+    Calls(u64),
+}
+
+/// A workload that is ready.
+pub(crate) trait Load {
+    /// The measured section.
+    fn run(&mut self) -> Result<Work, Error>;
+
+    /// Not measured: whether what the section left behind is right.
+    fn check(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// Words that stand for more than one workload; `all` is every one.
+const GROUPS: &[&str] = &["copies", "large_buffers", "network", "mix", "all"];
+
+const COPIES: &[&str] = &["copies"];
+/// What the profile of memcpy is taken over: buffers that do not fit into the first-level cache.
+const LARGE: &[&str] = &["copies", "large_buffers"];
+const NETWORK: &[&str] = &["network"];
+const MIX: &[&str] = &["mix"];
+
+/// All of them; a member is a line here.
+static WORKLOADS: &[&Spec] = &[
+    &pipe::PIPE_4K,
+    &pipe::PIPE_64K,
+    &tmpfs::READ_4K,
+    &tmpfs::READ_16K,
+    &tmpfs::READ_64K,
+    &tmpfs::READ_256K,
+    &tmpfs::READ_1M,
+    &tmpfs::WRITE_4K,
+    &tmpfs::WRITE_16K,
+    &tmpfs::WRITE_64K,
+    &tmpfs::WRITE_256K,
+    &tmpfs::WRITE_1M,
+    &unix::UNIX_32K,
+    &udp::UDP_1400,
+    &tcp::TCP_64K,
+    &processes::PROCESSES,
+    &execl::EXECL,
+    &file_copy::FILE_COPY_1024,
+    &file_copy::FILE_COPY_256,
+    &file_copy::FILE_COPY_4096,
+    &pipe::PIPE_THROUGHPUT,
+    &context_switch::CONTEXT_SWITCH,
+    &process_creation::PROCESS_CREATION,
+    &system_call::SYSTEM_CALL,
+    &shell_scripts::SHELL_SCRIPTS,
+];
+
+/// What a word stands for: one workload, a group, or nothing.
+pub(crate) fn named(word: &str) -> Vec<&'static Spec> {
+    let is_meant =
+        |spec: &&&Spec| word == "all" || spec.name == word || spec.groups.contains(&word);
+    WORKLOADS.iter().filter(is_meant).copied().collect()
+}
+
+/// Every word that stands for something.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().copied().chain(WORKLOADS.iter().map(|spec| spec.name))
+}
+
+/// Runs all of the list, as many times over as the settings say: rounds interleave, so that a
+/// machine that becomes slower does so for all.
+pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
+    for _ in 0..settings.number("rounds").unwrap_or(1) {
+        for spec in list {
+            let amount = match spec.amount {
+                Amount::Bytes(own) => Amount::Bytes(settings.number("bytes").unwrap_or(own)),
+                Amount::Calls(own) => Amount::Calls(settings.number("calls").unwrap_or(own)),
+            };
+            let mut load = (spec.open)(amount)?;
+            measure(spec.name, || load.run())?;
+            load.check()?;
+        }
+    }
+    Ok(())
+}
+
+impl Amount {
+    /// How many turns of a loop it takes; at least one.
+    fn turns(self, bytes_of_turn: u64, calls_of_turn: u64) -> u64 {
+        match self {
+            Amount::Bytes(bytes) => bytes.div_ceil(bytes_of_turn).max(1),
+            Amount::Calls(calls) => calls.div_ceil(calls_of_turn).max(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_unique_and_groups_are_known() {
+        let all: BTreeSet<_> = names().collect();
+        assert_eq!(all.len(), GROUPS.len() + WORKLOADS.len());
+        for spec in WORKLOADS {
+            for group in spec.groups {
+                assert!(GROUPS.contains(group), "{}: {group}", spec.name);
+            }
+        }
+        for group in GROUPS {
+            assert!(!named(group).is_empty(), "{group} stands for nothing");
+        }
+        assert_eq!(named("all").len(), WORKLOADS.len());
+        assert!(named("").is_empty());
+    }
+
+    #[test]
+    fn amounts_are_rounded_up_to_whole_turns() {
+        assert_eq!(Amount::Bytes(1).turns(8192, 2), 1);
+        assert_eq!(Amount::Bytes(8193).turns(8192, 2), 2);
+        assert_eq!(Amount::Calls(5).turns(8192, 2), 3);
+        assert_eq!(Amount::Calls(0).turns(8192, 2), 1);
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Bytes of which each eight say where they belong, so that a copy from the wrong place is seen by
+//! looking at a few of them.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, same};
+
+pub(super) const WORD_BYTES: usize = 8;
+/// Odd, so that no two offsets have the same word (Knuth, TAOCP 3 §6.4, multiplicative hashing).
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
+/// Files are filled in steps of this.
+const STEP_BYTES: usize = 1 << 20;
+
+/// The word at this offset.
+pub(super) fn word(offset: u64) -> u64 {
+    offset.wrapping_mul(MULTIPLIER)
+}
+
+/// Fills a buffer of whole words as if it began at `offset`.
+pub(super) fn fill(buffer: &mut [u8], offset: u64) {
+    for (at, bytes) in (offset..).step_by(WORD_BYTES).zip(buffer.chunks_exact_mut(WORD_BYTES)) {
+        bytes.copy_from_slice(&word(at).to_le_bytes());
+    }
+}
+
+/// A buffer that begins at offset 0.
+pub(super) fn buffer(bytes: usize) -> Vec<u8> {
+    let mut buffer = vec![0; bytes];
+    fill(&mut buffer, 0);
+    buffer
+}
+
+/// Writes a number over a buffer's first word, so that each block sent is another.
+pub(super) fn stamp(buffer: &mut [u8], number: u64) {
+    buffer[..WORD_BYTES].copy_from_slice(&number.to_le_bytes());
+}
+
+/// The first word of a buffer.
+pub(super) fn first(buffer: &[u8]) -> u64 {
+    u64::from_le_bytes(buffer[..WORD_BYTES].try_into().expect("a word"))
+}
+
+/// The last word of a buffer.
+pub(super) fn last(buffer: &[u8]) -> u64 {
+    first(&buffer[buffer.len() - WORD_BYTES..])
+}
+
+/// A file of this size with the pattern in it, that is gone when it is closed.
+pub(super) fn file(bytes: u64) -> Result<File, Error> {
+    let file = empty_file()?;
+    let mut step = vec![0; STEP_BYTES];
+    for offset in (0..bytes).step_by(STEP_BYTES) {
+        let length = (bytes - offset).min(STEP_BYTES as u64) as usize;
+        fill(&mut step[..length], offset);
+        file.write_all_at(&step[..length], offset).map_err(Error::host("pwrite", "a file"))?;
+    }
+    Ok(file)
+}
+
+/// A file without a name.
+pub(super) fn empty_file() -> Result<File, Error> {
+    static FILES: AtomicU64 = AtomicU64::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("guest-{}-{number}", std::process::id()));
+    let named = path.display().to_string();
+    let file = File::options().read(true).write(true).create_new(true).open(&path);
+    let file = file.map_err(Error::host("open", named.as_str()))?;
+    std::fs::remove_file(&path).map_err(Error::host("unlink", named))?;
+    Ok(file)
+}
+
+/// The number of bytes that a call moved, which must be all.
+pub(super) fn whole<E: Into<io::Error>>(
+    call: &'static str,
+    object: &str,
+    bytes: usize,
+    outcome: Result<usize, E>,
+) -> Result<(), Error> {
+    match outcome {
+        Ok(moved) if moved == bytes => Ok(()),
+        Ok(moved) => same(&format!("{call} {object}: bytes"), bytes as u64, moved as u64),
+        Err(error) => Err(Error::host(call, object)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_at_each_offset_what_belongs_there() {
+        let bytes = STEP_BYTES as u64 + 4096;
+        let file = file(bytes).expect("a file");
+        let mut block = [0; 4096];
+        for offset in [0, 8, 4096, STEP_BYTES as u64 - 8, STEP_BYTES as u64] {
+            file.read_exact_at(&mut block, offset).expect("read");
+            assert_eq!((first(&block), last(&block)), (word(offset), word(offset + 4088)));
+        }
+        assert_eq!(file.metadata().expect("a file").len(), bytes);
+    }
+}

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Copies through a pipe: program to page, page to program. A pipe's pages are 4 KiB each, so no
+//! copy in the kernel is larger, whatever the block.
+//!
+//! `pipe_throughput` is UnixBench's: blocks of 512 bytes.
+//!
+//! Sources: pipe(7); UnixBench 5.1.3 `pipe.c` (the size of its block).
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::stream::Stream;
+use super::{Amount, COPIES, LARGE, Load, MIX, Spec};
+use crate::error::Error;
+
+pub(super) static PIPE_4K: Spec = Spec {
+    name: "pipe_4k",
+    groups: COPIES,
+    amount: Amount::Bytes(64 << 20),
+    open: |amount| open("pipe_4k", 4 << 10, amount),
+};
+
+pub(super) static PIPE_64K: Spec = Spec {
+    name: "pipe_64k",
+    groups: LARGE,
+    amount: Amount::Bytes(512 << 20),
+    open: |amount| open("pipe_64k", 64 << 10, amount),
+};
+
+pub(super) static PIPE_THROUGHPUT: Spec = Spec {
+    name: "pipe_throughput",
+    groups: MIX,
+    amount: Amount::Calls(20_000),
+    open: |amount| open("pipe_throughput", 512, amount),
+};
+
+fn open(name: &'static str, block_bytes: usize, amount: Amount) -> Result<Box<dyn Load>, Error> {
+    let (target, source) = pipe_with(PipeFlags::CLOEXEC).map_err(Error::host("pipe2", name))?;
+    Ok(Box::new(Stream::new(name, (source, target), block_bytes, amount)?))
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Makes a process that ends at once without another program, after UnixBench's spawn. `calls` are
+//! processes.
+//!
+//! A plain fork cannot be had without `unsafe`: a child of a program with threads may call little.
+//! The standard library's own fork can: a user number makes it fork rather than posix_spawn, and a
+//! program that is not there ends the child right after. What this adds to fork, exit and wait is
+//! a pipe for the reason, setuid (and setgroups for the superuser), and one look at a missing name.
+//!
+//! Sources: fork(2); UnixBench 5.1.3 `spawn.c`; `std::os::unix::process::CommandExt::uid`.
+
+use std::io::ErrorKind;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use super::{Amount, Load, MIX, Spec};
+use crate::error::Error;
+use crate::protocol::Work;
+
+const NAME: &str = "process_creation";
+/// A name that no root folder has.
+const NOWHERE: &str = "/no-such-program";
+
+pub(super) static PROCESS_CREATION: Spec = Spec {
+    name: NAME,
+    groups: MIX,
+    amount: Amount::Calls(150),
+    open: |amount| Ok(Box::new(ProcessCreation { count: amount.turns(1, 1) })),
+};
+
+struct ProcessCreation {
+    count: u64,
+}
+
+impl Load for ProcessCreation {
+    fn run(&mut self) -> Result<Work, Error> {
+        let user = rustix::process::getuid().as_raw();
+        for _ in 0..self.count {
+            match Command::new(NOWHERE).uid(user).spawn() {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::host("fork", NAME)(error)),
+                Ok(_) => {
+                    return Err(Error::Unavailable {
+                        what: NAME.into(),
+                        found: format!("there is a program {NOWHERE}"),
+                        cure: "take it out of the root folder",
+                    });
+                }
+            }
+        }
+        Ok(Work { calls: self.count, ..Work::default() })
+    }
+}

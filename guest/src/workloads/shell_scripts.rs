@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A script of a shell with small programs and pipes between them, after UnixBench's shell
+//! scripts: sort a text, dump it, sort the dump, count and search. `calls` are runs of the script.
+//!
+//! It needs a shell and its programs in the guest's root; guest/root.sh puts there what the host
+//! has. What the script says at the end is compared with what the text must give.
+//!
+//! Sources: UnixBench 5.1.3 `USAGE` (shell1); the commands are POSIX.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::{Amount, Load, MIX, Spec};
+use crate::error::Error;
+use crate::program::{command, succeeded};
+use crate::protocol::Work;
+
+const NAME: &str = "shell_scripts";
+const SHELL: &str = "/bin/sh";
+/// Lines of the text; every third one is what is searched for.
+const LINES: u64 = 150;
+
+/// `$1` is a folder with the text.
+const SCRIPT: &str = r#"
+set -e
+cd "$1"
+sort text >sorted
+od -c sorted | sort >dump
+grep third sorted | tee found | wc -l >lines
+read lines <lines
+read first <found
+test -s dump
+rm sorted dump found lines
+echo $lines $first
+"#;
+
+pub(super) static SHELL_SCRIPTS: Spec =
+    Spec { name: NAME, groups: MIX, amount: Amount::Calls(5), open };
+
+struct ShellScripts {
+    folder: PathBuf,
+    expected: String,
+    count: u64,
+}
+
+fn open(amount: Amount) -> Result<Box<dyn Load>, Error> {
+    if fs::metadata(SHELL).is_err() {
+        return Err(Error::Unavailable {
+            what: NAME.into(),
+            found: format!("no {SHELL} in the root folder"),
+            cure: "make the root folder with guest/root.sh, without --no-shell, on a host with \
+                   busybox: apt-get install busybox-static",
+        });
+    }
+    let folder = std::env::temp_dir().join(format!("guest-shell-{}", std::process::id()));
+    let named = folder.display().to_string();
+    fs::create_dir_all(&folder).map_err(Error::host("mkdir", named.as_str()))?;
+    fs::write(folder.join("text"), text()).map_err(Error::host("write", named))?;
+    // The first of the sorted lines that are searched for.
+    let expected = format!("{} {}", LINES / 3, line(0));
+    Ok(Box::new(ShellScripts { folder, expected, count: amount.turns(1, 1) }))
+}
+
+fn line(number: u64) -> String {
+    let kind = ["third", "plain", "other"][(number % 3) as usize];
+    format!("{number:04} a {kind} line")
+}
+
+/// Lines backwards, so that there is something to sort.
+fn text() -> String {
+    (0..LINES).rev().fold(String::new(), |mut text, number| {
+        writeln!(text, "{}", line(number)).expect("a string takes all");
+        text
+    })
+}
+
+impl Load for ShellScripts {
+    fn run(&mut self) -> Result<Work, Error> {
+        for _ in 0..self.count {
+            let mut script: Command = command(SHELL);
+            let output = script.args(["-c", SCRIPT, NAME]).arg(&self.folder).output();
+            let output = output.map_err(Error::host("execve", SHELL))?;
+            succeeded(
+                &format!("{NAME}: {}", String::from_utf8_lossy(&output.stderr)),
+                output.status,
+            )?;
+            let found = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+            if found != self.expected {
+                let expected = self.expected.clone();
+                return Err(Error::Wrong { what: NAME.into(), expected, found });
+            }
+        }
+        Ok(Work { calls: self.count, ..Work::default() })
+    }
+}
+
+impl Drop for ShellScripts {
+    fn drop(&mut self) {
+        // What is left of it is in the guest's memory, or in a folder for temporary files.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

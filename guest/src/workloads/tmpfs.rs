@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reads and writes of a file of 16 MiB on tmpfs that is in memory already, over and over from its
+//! beginning to its end, in blocks of 4 KiB to 1 MiB.
+//!
+//! Every copy is between a page of the file and the program's buffer; there is no disk and no
+//! allocation, so the larger the block, the more of the time is the copy. Reads look at the first
+//! and the last word of each block; what was written is read back afterwards.
+//!
+//! Sources: tmpfs(5), pread(2); "SIMD in the OS kernel" (file workloads).
+//!
+//! Does not: touch a tmpfs when it runs on a host whose temporary folder is none.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use super::{Amount, COPIES, LARGE, Load, Spec, pattern};
+use crate::error::{Error, same};
+use crate::protocol::Work;
+
+const FILE_BYTES: u64 = 16 << 20;
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+pub(super) static READ_4K: Spec = read::<{ 4 * KIB }>("tmpfs_read_4k", COPIES, 64 << 20);
+pub(super) static READ_16K: Spec = read::<{ 16 * KIB }>("tmpfs_read_16k", COPIES, 256 << 20);
+pub(super) static READ_64K: Spec = read::<{ 64 * KIB }>("tmpfs_read_64k", COPIES, 512 << 20);
+pub(super) static READ_256K: Spec = read::<{ 256 * KIB }>("tmpfs_read_256k", LARGE, 2 << 30);
+pub(super) static READ_1M: Spec = read::<MIB>("tmpfs_read_1m", LARGE, 2 << 30);
+pub(super) static WRITE_4K: Spec = write::<{ 4 * KIB }>("tmpfs_write_4k", COPIES, 64 << 20);
+pub(super) static WRITE_16K: Spec = write::<{ 16 * KIB }>("tmpfs_write_16k", COPIES, 256 << 20);
+pub(super) static WRITE_64K: Spec = write::<{ 64 * KIB }>("tmpfs_write_64k", COPIES, 512 << 20);
+pub(super) static WRITE_256K: Spec = write::<{ 256 * KIB }>("tmpfs_write_256k", LARGE, 2 << 30);
+pub(super) static WRITE_1M: Spec = write::<MIB>("tmpfs_write_1m", LARGE, 2 << 30);
+
+type Groups = &'static [&'static str];
+
+const fn read<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
+    let amount = Amount::Bytes(bytes);
+    Spec { name, groups, amount, open: |amount| Ok(Box::new(Read(Blocks::open(BLOCK, amount)?))) }
+}
+
+const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
+    let amount = Amount::Bytes(bytes);
+    Spec { name, groups, amount, open: |amount| Ok(Box::new(Write(Blocks::open(BLOCK, amount)?))) }
+}
+
+/// A file, and how many blocks of it are to be moved.
+struct Blocks {
+    file: File,
+    buffer: Vec<u8>,
+    count: u64,
+}
+
+impl Blocks {
+    fn open(block_bytes: usize, amount: Amount) -> Result<Blocks, Error> {
+        Ok(Blocks {
+            file: pattern::file(FILE_BYTES)?,
+            buffer: pattern::buffer(block_bytes),
+            count: amount.turns(block_bytes as u64, 1),
+        })
+    }
+
+    /// Where the block with this number lies.
+    fn offset(&self, number: u64) -> u64 {
+        number * self.buffer.len() as u64 % FILE_BYTES
+    }
+
+    fn work(&self) -> Work {
+        Work { bytes: self.count * self.buffer.len() as u64, calls: self.count, packets: 0 }
+    }
+
+    fn read(&mut self, offset: u64) -> Result<(), Error> {
+        let outcome = self.file.read_at(&mut self.buffer, offset);
+        pattern::whole("pread", "tmpfs", self.buffer.len(), outcome)
+    }
+
+    /// The offset of the last word of the block at `offset`.
+    fn last(&self, offset: u64) -> u64 {
+        offset + (self.buffer.len() - pattern::WORD_BYTES) as u64
+    }
+}
+
+struct Read(Blocks);
+
+impl Load for Read {
+    fn run(&mut self) -> Result<Work, Error> {
+        let Read(blocks) = self;
+        for number in 0..blocks.count {
+            let offset = blocks.offset(number);
+            blocks.read(offset)?;
+            let found = (pattern::first(&blocks.buffer), pattern::last(&blocks.buffer));
+            if found != (pattern::word(offset), pattern::word(blocks.last(offset))) {
+                same("tmpfs: first word", pattern::word(offset), found.0)?;
+                same("tmpfs: last word", pattern::word(blocks.last(offset)), found.1)?;
+            }
+        }
+        Ok(blocks.work())
+    }
+
+    /// All of what the last read left.
+    fn check(&mut self) -> Result<(), Error> {
+        let Read(blocks) = self;
+        let mut expected = vec![0; blocks.buffer.len()];
+        pattern::fill(&mut expected, blocks.offset(blocks.count - 1));
+        crate::error::same_bytes("tmpfs: last read", &expected, &blocks.buffer)
+    }
+}
+
+struct Write(Blocks);
+
+impl Load for Write {
+    fn run(&mut self) -> Result<Work, Error> {
+        let Write(blocks) = self;
+        for number in 0..blocks.count {
+            pattern::stamp(&mut blocks.buffer, number);
+            let outcome = blocks.file.write_at(&blocks.buffer, blocks.offset(number));
+            pattern::whole("pwrite", "tmpfs", blocks.buffer.len(), outcome)?;
+        }
+        Ok(blocks.work())
+    }
+
+    /// Every block that was written last at its place is there with its number.
+    fn check(&mut self) -> Result<(), Error> {
+        let Write(blocks) = self;
+        let mut expected = pattern::buffer(blocks.buffer.len());
+        let in_file = FILE_BYTES / blocks.buffer.len() as u64;
+        for number in blocks.count.saturating_sub(in_file)..blocks.count {
+            blocks.read(blocks.offset(number))?;
+            pattern::stamp(&mut expected, number);
+            crate::error::same_bytes("tmpfs: read back", &expected, &blocks.buffer)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Datagrams of 1400 bytes over loopback, one sent and one received.
+//!
+//! Sources: udp(7).
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use super::{Amount, Load, NETWORK, Spec, pattern};
+use crate::error::{Error, same, same_bytes};
+use crate::protocol::Work;
+
+const DATAGRAM_BYTES: usize = 1400;
+/// A datagram on loopback is there before its send returns; one that is not is lost.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+const NAME: &str = "udp_1400";
+
+pub(super) static UDP_1400: Spec = Spec {
+    name: NAME,
+    groups: NETWORK,
+    amount: Amount::Bytes(16 << 20),
+    open: |amount| {
+        let (source, target) = pair().map_err(Error::host("connect", "UDP on 127.0.0.1"))?;
+        Ok(Box::new(Udp {
+            source,
+            target,
+            sent: pattern::buffer(DATAGRAM_BYTES),
+            // One byte more, which a datagram that is too long would fill.
+            received: vec![0; DATAGRAM_BYTES + 1],
+            datagrams: amount.turns(2 * DATAGRAM_BYTES as u64, 2),
+        }))
+    },
+};
+
+struct Udp {
+    source: UdpSocket,
+    target: UdpSocket,
+    sent: Vec<u8>,
+    received: Vec<u8>,
+    datagrams: u64,
+}
+
+fn pair() -> std::io::Result<(UdpSocket, UdpSocket)> {
+    let target = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let source = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    source.connect(target.local_addr()?)?;
+    target.connect(source.local_addr()?)?;
+    target.set_read_timeout(Some(WAIT_MAX))?;
+    Ok((source, target))
+}
+
+impl Load for Udp {
+    fn run(&mut self) -> Result<Work, Error> {
+        for number in 0..self.datagrams {
+            pattern::stamp(&mut self.sent, number);
+            let sent = self.source.send(&self.sent);
+            pattern::whole("send", NAME, DATAGRAM_BYTES, sent)?;
+            let received = self.target.recv(&mut self.received);
+            pattern::whole("recv", NAME, DATAGRAM_BYTES, received)?;
+            if pattern::first(&self.received) != number {
+                same(NAME, number, pattern::first(&self.received))?;
+            }
+        }
+        Ok(Work {
+            bytes: self.datagrams * 2 * DATAGRAM_BYTES as u64,
+            calls: self.datagrams * 2,
+            packets: self.datagrams,
+        })
+    }
+
+    fn check(&mut self) -> Result<(), Error> {
+        same_bytes(NAME, &self.sent, &self.received[..DATAGRAM_BYTES])
+    }
+}
