@@ -17,4 +17,5 @@ pub(crate) struct Job {
 }
 
 /// All of them.
-pub(crate) static JOBS: &[&Job] = &[&crate::memcpy_sizes::JOB, &crate::unixbench::JOB];
+pub(crate) static JOBS: &[&Job] =
+    &[&crate::memcpy_sizes::BEGIN, &crate::memcpy_sizes::SAY, &crate::unixbench::JOB];

@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Says the kernel's histogram of copy sizes, one `guest: memcpy-sizes` line a figure.
 //!
-//! The file is that of kernel/memcpy, in debugfs: lines of caller, bucket and count.
+//! The file is that of kernel/memcpy, in debugfs: lines of caller, bucket and count. It may count
+//! from boot on (a parameter of the kernel); `memcpy-sizes-on` begins anew, so that what the guest
+//! does next is all that is in it: `memcpy-sizes-on copies memcpy-sizes`.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{self, Write};
 
 use crate::error::Error;
 use crate::jobs::Job;
 use crate::protocol::Line;
 
-/// On the command line.
-pub(crate) static JOB: Job = Job { name: "memcpy-sizes", run: |_| say() };
+/// Says it.
+pub(crate) static SAY: Job = Job { name: "memcpy-sizes", run: |_| say() };
+/// Empties it and begins to count.
+pub(crate) static BEGIN: Job = Job { name: "memcpy-sizes-on", run: |_| begin() };
 
 const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
 
-fn say() -> Result<(), Error> {
-    let text = fs::read_to_string(FILE).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::Unavailable {
+fn begin() -> Result<(), Error> {
+    for word in ["reset", "on"] {
+        let mut file = File::options().write(true).open(FILE).map_err(refused("open"))?;
+        // By one call: the kernel takes each as a word.
+        file.write_all(word.as_bytes()).map_err(refused("write"))?;
+    }
+    Ok(())
+}
+
+fn refused(call: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |error| match error.kind() {
+        io::ErrorKind::NotFound => Error::Unavailable {
             what: "memcpy-sizes".into(),
             found: format!("no file {FILE}"),
-            cure: "boot the kernel of kernel/uml/build.sh with its histogram switched on",
+            cure: "boot the kernel that kernel/uml/build.sh makes",
         },
-        _ => Error::host("read", FILE)(error),
-    })?;
+        _ => Error::host(call, FILE)(error),
+    }
+}
+
+fn say() -> Result<(), Error> {
+    let text = fs::read_to_string(FILE).map_err(refused("read"))?;
     for figure in figures(&text)? {
         Line::MemcpySizes(figure).say();
     }

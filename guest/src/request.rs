@@ -64,6 +64,8 @@ static KEYS: &[Key] = &[
     Key { name: "bytes", kind: Kind::Number(1, 1 << 40) },
     // What a workload that counts calls does in one round.
     Key { name: "calls", kind: Kind::Number(1, 1 << 32) },
+    // Of what each does without it: the same part of all, where bytes and calls suit some only.
+    Key { name: "percent", kind: Kind::Number(1, 10_000) },
     // Modules to load, of those in the root folder, in this order; without it all of them.
     Key { name: "modules", kind: Kind::Text },
     // The folder of a UnixBench that was built, and how long each of its programs runs.

@@ -7,7 +7,7 @@
 //! time beside it. Everything stays in memory: files are on the tmpfs below /tmp.
 //!
 //! Amounts are such that a round takes a third of a second to a second in User Mode Linux, where a
-//! system call costs microseconds; `bytes=` and `calls=` set others.
+//! system call costs microseconds; `bytes=`, `calls=` and `percent=` set others.
 //!
 //! Sources: "SIMD in the OS kernel" (workloads), UnixBench 5.1.3 `USAGE` (the mix).
 
@@ -65,11 +65,13 @@ pub(crate) trait Load {
 }
 
 /// Words that stand for more than one workload; `all` is every one.
-const GROUPS: &[&str] = &["copies", "large_buffers", "network", "mix", "all"];
+const GROUPS: &[&str] = &["copies", "tmpfs", "large_buffers", "network", "mix", "all"];
 
 const COPIES: &[&str] = &["copies"];
+const FILES: &[&str] = &["copies", "tmpfs"];
 /// What the profile of memcpy is taken over: buffers that do not fit into the first-level cache.
 const LARGE: &[&str] = &["copies", "large_buffers"];
+const LARGE_FILES: &[&str] = &["copies", "tmpfs", "large_buffers"];
 const NETWORK: &[&str] = &["network"];
 const MIX: &[&str] = &["mix"];
 
@@ -102,8 +104,9 @@ static WORKLOADS: &[&Spec] = &[
     &shell_scripts::SHELL_SCRIPTS,
 ];
 
-/// What a word stands for: one workload, a group, or nothing.
+/// What a word stands for: one workload, a group, or nothing. A hyphen is as good as an underscore.
 pub(crate) fn named(word: &str) -> Vec<&'static Spec> {
+    let word = &*word.replace('-', "_");
     let is_meant =
         |spec: &&&Spec| word == "all" || spec.name == word || spec.groups.contains(&word);
     WORKLOADS.iter().filter(is_meant).copied().collect()
@@ -119,11 +122,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in list {
-            let amount = match spec.amount {
-                Amount::Bytes(own) => Amount::Bytes(settings.number("bytes").unwrap_or(own)),
-                Amount::Calls(own) => Amount::Calls(settings.number("calls").unwrap_or(own)),
-            };
-            let mut load = (spec.open)(amount)?;
+            let mut load = (spec.open)(spec.amount.set(settings))?;
             measure(spec.name, || load.run())?;
             load.check()?;
         }
@@ -132,6 +131,15 @@ pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
 }
 
 impl Amount {
+    /// As the settings want it.
+    fn set(self, settings: &Settings) -> Amount {
+        let part = |own: u64| own * settings.number("percent").unwrap_or(100) / 100;
+        match self {
+            Amount::Bytes(own) => Amount::Bytes(settings.number("bytes").unwrap_or(part(own))),
+            Amount::Calls(own) => Amount::Calls(settings.number("calls").unwrap_or(part(own))),
+        }
+    }
+
     /// How many turns of a loop it takes; at least one.
     fn turns(self, bytes_of_turn: u64, calls_of_turn: u64) -> u64 {
         match self {
@@ -159,6 +167,7 @@ mod tests {
             assert!(!named(group).is_empty(), "{group} stands for nothing");
         }
         assert_eq!(named("all").len(), WORKLOADS.len());
+        assert_eq!(named("large-buffers").len(), named("large_buffers").len());
         assert!(named("").is_empty());
     }
 

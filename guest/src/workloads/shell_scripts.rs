@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A script of a shell with small programs and pipes between them, after UnixBench's shell
-//! scripts: sort a text, dump it, sort the dump, count and search. `calls` are runs of the script.
+//! scripts: sort a text, dump it, sort the dump, count and search. `calls` are the programs that
+//! are started, the shell among them.
 //!
 //! It needs a shell and its programs in the guest's root; guest/root.sh puts there what the host
 //! has. What the script says at the end is compared with what the text must give.
@@ -21,6 +22,8 @@ const NAME: &str = "shell_scripts";
 const SHELL: &str = "/bin/sh";
 /// Lines of the text; every third one is what is searched for.
 const LINES: u64 = 150;
+/// The shell, and every program of its script.
+const PROGRAMS: u64 = 8;
 
 /// `$1` is a folder with the text.
 const SCRIPT: &str = r#"
@@ -37,12 +40,12 @@ echo $lines $first
 "#;
 
 pub(super) static SHELL_SCRIPTS: Spec =
-    Spec { name: NAME, groups: MIX, amount: Amount::Calls(5), open };
+    Spec { name: NAME, groups: MIX, amount: Amount::Calls(5 * PROGRAMS), open };
 
 struct ShellScripts {
     folder: PathBuf,
     expected: String,
-    count: u64,
+    runs: u64,
 }
 
 fn open(amount: Amount) -> Result<Box<dyn Load>, Error> {
@@ -60,7 +63,7 @@ fn open(amount: Amount) -> Result<Box<dyn Load>, Error> {
     fs::write(folder.join("text"), text()).map_err(Error::host("write", named))?;
     // The first of the sorted lines that are searched for.
     let expected = format!("{} {}", LINES / 3, line(0));
-    Ok(Box::new(ShellScripts { folder, expected, count: amount.turns(1, 1) }))
+    Ok(Box::new(ShellScripts { folder, expected, runs: amount.turns(u64::MAX, PROGRAMS) }))
 }
 
 fn line(number: u64) -> String {
@@ -78,7 +81,7 @@ fn text() -> String {
 
 impl Load for ShellScripts {
     fn run(&mut self) -> Result<Work, Error> {
-        for _ in 0..self.count {
+        for _ in 0..self.runs {
             let mut script: Command = command(SHELL);
             let output = script.args(["-c", SCRIPT, NAME]).arg(&self.folder).output();
             let output = output.map_err(Error::host("execve", SHELL))?;
@@ -92,7 +95,7 @@ impl Load for ShellScripts {
                 return Err(Error::Wrong { what: NAME.into(), expected, found });
             }
         }
-        Ok(Work { calls: self.count, ..Work::default() })
+        Ok(Work { calls: self.runs * PROGRAMS, ..Work::default() })
     }
 }
 

@@ -13,7 +13,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use super::{Amount, COPIES, LARGE, Load, Spec, pattern};
+use super::{Amount, FILES, LARGE_FILES, Load, Spec, pattern};
 use crate::error::{Error, same};
 use crate::protocol::Work;
 
@@ -21,16 +21,17 @@ const FILE_BYTES: u64 = 16 << 20;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-pub(super) static READ_4K: Spec = read::<{ 4 * KIB }>("tmpfs_read_4k", COPIES, 64 << 20);
-pub(super) static READ_16K: Spec = read::<{ 16 * KIB }>("tmpfs_read_16k", COPIES, 256 << 20);
-pub(super) static READ_64K: Spec = read::<{ 64 * KIB }>("tmpfs_read_64k", COPIES, 512 << 20);
-pub(super) static READ_256K: Spec = read::<{ 256 * KIB }>("tmpfs_read_256k", LARGE, 2 << 30);
-pub(super) static READ_1M: Spec = read::<MIB>("tmpfs_read_1m", LARGE, 2 << 30);
-pub(super) static WRITE_4K: Spec = write::<{ 4 * KIB }>("tmpfs_write_4k", COPIES, 64 << 20);
-pub(super) static WRITE_16K: Spec = write::<{ 16 * KIB }>("tmpfs_write_16k", COPIES, 256 << 20);
-pub(super) static WRITE_64K: Spec = write::<{ 64 * KIB }>("tmpfs_write_64k", COPIES, 512 << 20);
-pub(super) static WRITE_256K: Spec = write::<{ 256 * KIB }>("tmpfs_write_256k", LARGE, 2 << 30);
-pub(super) static WRITE_1M: Spec = write::<MIB>("tmpfs_write_1m", LARGE, 2 << 30);
+pub(super) static READ_4K: Spec = read::<{ 4 * KIB }>("tmpfs_read_4k", FILES, 64 << 20);
+pub(super) static READ_16K: Spec = read::<{ 16 * KIB }>("tmpfs_read_16k", FILES, 256 << 20);
+pub(super) static READ_64K: Spec = read::<{ 64 * KIB }>("tmpfs_read_64k", FILES, 512 << 20);
+pub(super) static READ_256K: Spec = read::<{ 256 * KIB }>("tmpfs_read_256k", LARGE_FILES, 2 << 30);
+pub(super) static READ_1M: Spec = read::<MIB>("tmpfs_read_1m", LARGE_FILES, 2 << 30);
+pub(super) static WRITE_4K: Spec = write::<{ 4 * KIB }>("tmpfs_write_4k", FILES, 64 << 20);
+pub(super) static WRITE_16K: Spec = write::<{ 16 * KIB }>("tmpfs_write_16k", FILES, 256 << 20);
+pub(super) static WRITE_64K: Spec = write::<{ 64 * KIB }>("tmpfs_write_64k", FILES, 512 << 20);
+pub(super) static WRITE_256K: Spec =
+    write::<{ 256 * KIB }>("tmpfs_write_256k", LARGE_FILES, 2 << 30);
+pub(super) static WRITE_1M: Spec = write::<MIB>("tmpfs_write_1m", LARGE_FILES, 2 << 30);
 
 type Groups = &'static [&'static str];
 
