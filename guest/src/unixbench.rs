@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the programs of a real UnixBench that somebody has built, and says their counts as figures.
 //!
-//! `unixbench=PATH` is a folder of the guest's root that has the `pgms/` of UnixBench 5 or newer;
-//! `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so the
+//! `unixbench=PATH` is a folder of the guest's root that has `pgms/` and `testdir/` of UnixBench 5 or
+//! newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so the
 //! programs are started here as it starts them, each for `seconds=` (10 without it), one copy at a
-//! time. They must run in the guest: link them statically (`make LDFLAGS=-static`), or put their
-//! libraries beside.
+//! time. They must run in the guest: link them statically (`LDFLAGS=-static make`), or put their
+//! libraries beside. The shell scripts need the shell of root.sh.
 //!
 //! What a program counts is `calls`, in its own unit (loops, or kilobytes a second for the file
 //! copies, which are said as bytes).
 //!
-//! Sources: UnixBench 5.1.3, `Run` (tests and their options) and `USAGE`.
+//! Sources: UnixBench 5.1.3 and 6.0, `Run` (tests and their options) and `USAGE`.
 //!
-//! Does not: compute the index, which compares with a machine of 1995.
+//! Does not: run Dhrystone and Whetstone, which are not in the kernel at all; compute the index,
+//! which compares with a machine of 1995.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -30,7 +31,7 @@ pub(crate) static JOB: Job = Job { name: "unixbench", run };
 const SECONDS: u64 = 10;
 const FOLDER: &str = "/unixbench";
 
-/// Name, program, and options, where `SECONDS` and `TMP` stand for ours.
+/// Name, program, and options, where `SECONDS`, `TMP` and `MULTI` stand for ours.
 const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("unixbench_execl", "execl", &["SECONDS"]),
     ("unixbench_file_copy_1024", "fstime", &copy_of("1024", "2000")),
@@ -40,6 +41,8 @@ const PROGRAMS: &[(&str, &str, &[&str])] = &[
     ("unixbench_context_switch", "context1", &["SECONDS"]),
     ("unixbench_spawn", "spawn", &["SECONDS"]),
     ("unixbench_syscall", "syscall", &["SECONDS"]),
+    ("unixbench_shell_1", "looper", &["SECONDS", "MULTI", "1"]),
+    ("unixbench_shell_8", "looper", &["SECONDS", "MULTI", "8"]),
 ];
 
 const fn copy_of(buffer_bytes: &'static str, blocks: &'static str) -> [&'static str; 9] {
@@ -47,7 +50,8 @@ const fn copy_of(buffer_bytes: &'static str, blocks: &'static str) -> [&'static 
 }
 
 fn run(settings: &Settings) -> Result<(), Error> {
-    let folder = Path::new(settings.text("unixbench").unwrap_or(FOLDER)).join("pgms");
+    let top = Path::new(settings.text("unixbench").unwrap_or(FOLDER));
+    let (folder, texts) = (top.join("pgms"), top.join("testdir"));
     let seconds = settings.number("seconds").unwrap_or(SECONDS).to_string();
     for &(name, program, options) in PROGRAMS {
         let file = folder.join(program);
@@ -55,7 +59,7 @@ fn run(settings: &Settings) -> Result<(), Error> {
             return Err(Error::Unavailable {
                 what: name.into(),
                 found: format!("no program {}", file.display()),
-                cure: "build UnixBench with `make LDFLAGS=-static` and put its folder into the \
+                cure: "build UnixBench with `LDFLAGS=-static make` and put its folder into the \
                        root: guest/root.sh OUT FOLDER=/unixbench",
             });
         }
@@ -63,10 +67,11 @@ fn run(settings: &Settings) -> Result<(), Error> {
         let arguments = options.iter().map(|&option| match option {
             "SECONDS" => seconds.as_str().into(),
             "TMP" => temporary.as_os_str().to_owned(),
+            "MULTI" => folder.join("multi.sh").into(),
             option => option.into(),
         });
         let mut started = command(&file.to_string_lossy());
-        started.args(arguments).env("UB_BINDIR", &folder).current_dir(&folder);
+        started.args(arguments).env("UB_BINDIR", &folder).current_dir(&texts);
         started.stdout(Stdio::null()).stderr(Stdio::piped());
         measure(name, || {
             let output = started.output().map_err(Error::host("execve", name))?;

@@ -188,8 +188,10 @@ fn what_this_machine_lacks_is_named_with_its_cure() {
 #[test]
 fn a_real_unixbench_would_be_read() {
     let folder = tempfile::tempdir().expect("a folder");
-    std::fs::create_dir(folder.path().join("pgms")).expect("a folder");
-    for program in ["execl", "fstime", "pipe", "context1", "spawn", "syscall"] {
+    for name in ["pgms", "testdir"] {
+        std::fs::create_dir(folder.path().join(name)).expect("a folder");
+    }
+    for program in ["execl", "fstime", "pipe", "context1", "spawn", "syscall", "looper"] {
         let unit = if program == "fstime" { "KBps" } else { "lps" };
         let script = format!(
             "#!/bin/sh\necho \"$0 $*\" >>\"$UB_BINDIR/../said\"\necho 'COUNT|7.0|1|{unit}' >&2\n"
@@ -201,7 +203,7 @@ fn a_real_unixbench_would_be_read() {
     }
     let path = folder.path().display();
     let said = lines(&format!("unixbench={path} seconds=2"));
-    assert_eq!(said.len(), 16);
+    assert_eq!(said.len(), 20);
     assert_eq!(figures(&said[1], "unixbench_execl")[..3], [0, 7, 0]);
     assert_eq!(figures(&said[5], "unixbench_file_copy_256")[..3], [7 * 1024 * 2, 0, 0]);
     let called = std::fs::read_to_string(folder.path().join("said")).expect("what was called");
@@ -209,4 +211,5 @@ fn a_real_unixbench_would_be_read() {
     assert_eq!(called[0], format!("{path}/pgms/execl 2"));
     assert!(called[1].starts_with(&format!("{path}/pgms/fstime -c -t 2 -d /")), "{}", called[1]);
     assert!(called[1].ends_with(" -b 1024 -m 2000"), "{}", called[1]);
+    assert_eq!(called[9], format!("{path}/pgms/looper 2 {path}/pgms/multi.sh 8"));
 }
