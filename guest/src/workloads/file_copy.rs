@@ -7,6 +7,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use super::buffer::Buffer;
 use super::{Amount, Load, MIX, Spec, pattern};
 use crate::error::{Error, same_bytes};
 use crate::protocol::Work;
@@ -24,7 +25,7 @@ fn open<const BUFFER: usize, const BLOCKS: u64>(amount: Amount) -> Result<Box<dy
     Ok(Box::new(FileCopy {
         source: pattern::file(BUFFER as u64 * BLOCKS)?,
         target: pattern::empty_file()?,
-        buffer: vec![0; BUFFER],
+        buffer: Buffer::zeros(BUFFER),
         blocks_of_file: BLOCKS,
         blocks: amount.turns(2 * BUFFER as u64, 2),
     }))
@@ -33,7 +34,7 @@ fn open<const BUFFER: usize, const BLOCKS: u64>(amount: Amount) -> Result<Box<dy
 struct FileCopy {
     source: File,
     target: File,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     blocks_of_file: u64,
     blocks: u64,
 }

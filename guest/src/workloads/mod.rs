@@ -11,6 +11,7 @@
 //!
 //! Sources: "SIMD in the OS kernel" (workloads), UnixBench 5.1.3 `USAGE` (the mix).
 
+mod buffer;
 pub(crate) mod context_switch;
 mod execl;
 mod file_copy;

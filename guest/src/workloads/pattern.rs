@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::buffer::Buffer;
 use crate::error::{Error, same};
 
 pub(super) const WORD_BYTES: usize = 8;
@@ -28,8 +29,8 @@ pub(super) fn fill(buffer: &mut [u8], offset: u64) {
 }
 
 /// A buffer that begins at offset 0.
-pub(super) fn buffer(bytes: usize) -> Vec<u8> {
-    let mut buffer = vec![0; bytes];
+pub(super) fn buffer(bytes: usize) -> Buffer {
+    let mut buffer = Buffer::zeros(bytes);
     fill(&mut buffer, 0);
     buffer
 }

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::io::{Errno, read, write};
 
+use super::buffer::Buffer;
 use super::{Amount, Load, pattern};
 use crate::error::{Error, same, same_bytes};
 use crate::protocol::Work;
@@ -19,8 +20,8 @@ pub(super) struct Stream {
     name: &'static str,
     source: OwnedFd,
     target: OwnedFd,
-    sent: Vec<u8>,
-    received: Vec<u8>,
+    sent: Buffer,
+    received: Buffer,
     blocks: u64,
 }
 
@@ -40,7 +41,7 @@ impl Stream {
             source,
             target,
             sent: pattern::buffer(block_bytes),
-            received: vec![0; block_bytes],
+            received: Buffer::zeros(block_bytes),
             blocks: amount.turns(2 * block_bytes as u64, 2),
         })
     }

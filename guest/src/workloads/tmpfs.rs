@@ -13,6 +13,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use super::buffer::Buffer;
 use super::{Amount, FILES, LARGE_FILES, Load, Spec, pattern};
 use crate::error::{Error, same};
 use crate::protocol::Work;
@@ -48,7 +49,7 @@ const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u6
 /// A file, and how many blocks of it are to be moved.
 struct Blocks {
     file: File,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     count: u64,
 }
 

@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
+use super::buffer::Buffer;
 use super::{Amount, Load, NETWORK, Spec, pattern};
 use crate::error::{Error, same, same_bytes};
 use crate::protocol::Work;
@@ -26,7 +27,7 @@ pub(super) static UDP_1400: Spec = Spec {
             target,
             sent: pattern::buffer(DATAGRAM_BYTES),
             // One byte more, which a datagram that is too long would fill.
-            received: vec![0; DATAGRAM_BYTES + 1],
+            received: Buffer::zeros(DATAGRAM_BYTES + 1),
             datagrams: amount.turns(2 * DATAGRAM_BYTES as u64, 2),
         }))
     },
@@ -35,8 +36,8 @@ pub(super) static UDP_1400: Spec = Spec {
 struct Udp {
     source: UdpSocket,
     target: UdpSocket,
-    sent: Vec<u8>,
-    received: Vec<u8>,
+    sent: Buffer,
+    received: Buffer,
     datagrams: u64,
 }
 
