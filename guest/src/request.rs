@@ -62,6 +62,8 @@ static KEYS: &[Key] = &[
     Key { name: "rounds", kind: Kind::Number(1, 1000) },
     // What a workload that moves bytes moves in one round; rounded up to its buffers.
     Key { name: "bytes", kind: Kind::Number(1, 1 << 40) },
+    // The file that the workloads of tmpfs go over.
+    Key { name: "file_bytes", kind: Kind::Number(1, 512 << 20) },
     // What a workload that counts calls does in one round.
     Key { name: "calls", kind: Kind::Number(1, 1 << 32) },
     // Of what each does without it: the same part of all, where bytes and calls suit some only.

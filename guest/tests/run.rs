@@ -18,6 +18,8 @@ const EXPECTED: &[(&str, &str, [u64; 3])] = &[
     ("tmpfs_read_64k", "bytes=1M", [1_048_576, 16, 0]),
     ("tmpfs_read_256k", "bytes=1", [262_144, 1, 0]),
     ("tmpfs_read_1m", "bytes=17M", [17_825_792, 17, 0]),
+    ("tmpfs_read_1m", "bytes=3M file_bytes=1500000", [3_145_728, 3, 0]),
+    ("tmpfs_write_1m", "bytes=3M file_bytes=1", [3_145_728, 3, 0]),
     ("tmpfs_write_4k", "bytes=12K", [12288, 3, 0]),
     ("tmpfs_write_16k", "bytes=16K", [16384, 1, 0]),
     ("tmpfs_write_64k", "bytes=1M", [1_048_576, 16, 0]),

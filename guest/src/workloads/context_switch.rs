@@ -12,6 +12,7 @@ use super::{Amount, Load, MIX, Spec, pattern};
 use crate::error::{Error, same};
 use crate::program::{command, succeeded};
 use crate::protocol::Work;
+use crate::request::Settings;
 use crate::role::SELF;
 
 const NAME: &str = "context_switch";
@@ -29,7 +30,7 @@ struct ContextSwitch {
     trips: u64,
 }
 
-fn open(amount: Amount) -> Result<Box<dyn Load>, Error> {
+fn open(amount: Amount, _: &Settings) -> Result<Box<dyn Load>, Error> {
     let mut echo = command(SELF)
         .arg("role=echo")
         .stdin(Stdio::piped())

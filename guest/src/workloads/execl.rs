@@ -16,7 +16,7 @@ pub(super) static EXECL: Spec = Spec {
     name: NAME,
     groups: MIX,
     amount: Amount::Calls(100),
-    open: |amount| Ok(Box::new(Execl { count: amount.turns(1, 1) })),
+    open: |amount, _| Ok(Box::new(Execl { count: amount.turns(1, 1) })),
 };
 
 struct Execl {

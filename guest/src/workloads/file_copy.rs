@@ -11,6 +11,7 @@ use super::buffer::Buffer;
 use super::{Amount, Load, MIX, Spec, pattern};
 use crate::error::{Error, same_bytes};
 use crate::protocol::Work;
+use crate::request::Settings;
 
 pub(super) static FILE_COPY_1024: Spec = spec::<1024, 2000>("file_copy_1024", 16 << 20);
 pub(super) static FILE_COPY_256: Spec = spec::<256, 500>("file_copy_256", 4 << 20);
@@ -21,7 +22,10 @@ const fn spec<const BUFFER: usize, const BLOCKS: u64>(name: &'static str, bytes:
     Spec { name, groups: MIX, amount, open: open::<BUFFER, BLOCKS> }
 }
 
-fn open<const BUFFER: usize, const BLOCKS: u64>(amount: Amount) -> Result<Box<dyn Load>, Error> {
+fn open<const BUFFER: usize, const BLOCKS: u64>(
+    amount: Amount,
+    _: &Settings,
+) -> Result<Box<dyn Load>, Error> {
     Ok(Box::new(FileCopy {
         source: pattern::file(BUFFER as u64 * BLOCKS)?,
         target: pattern::empty_file()?,

@@ -42,8 +42,11 @@ pub(crate) struct Spec {
     /// What it does in one round when nothing is set.
     pub(crate) amount: Amount,
     /// Makes it ready, for this amount.
-    pub(crate) open: fn(Amount) -> Result<Box<dyn Load>, Error>,
+    pub(crate) open: fn(Amount, &Settings) -> Opened,
 }
+
+/// A workload that is ready, or why there is none.
+type Opened = Result<Box<dyn Load>, Error>;
 
 /// How much to do.
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +126,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in list {
-            let mut load = (spec.open)(spec.amount.set(settings))?;
+            let mut load = (spec.open)(spec.amount.set(settings), settings)?;
             measure(spec.name, || load.run())?;
             load.check()?;
         }

@@ -16,21 +16,21 @@ pub(super) static PIPE_4K: Spec = Spec {
     name: "pipe_4k",
     groups: COPIES,
     amount: Amount::Bytes(64 << 20),
-    open: |amount| open("pipe_4k", 4 << 10, amount),
+    open: |amount, _| open("pipe_4k", 4 << 10, amount),
 };
 
 pub(super) static PIPE_64K: Spec = Spec {
     name: "pipe_64k",
     groups: LARGE,
     amount: Amount::Bytes(512 << 20),
-    open: |amount| open("pipe_64k", 64 << 10, amount),
+    open: |amount, _| open("pipe_64k", 64 << 10, amount),
 };
 
 pub(super) static PIPE_THROUGHPUT: Spec = Spec {
     name: "pipe_throughput",
     groups: MIX,
     amount: Amount::Calls(20_000),
-    open: |amount| open("pipe_throughput", 512, amount),
+    open: |amount, _| open("pipe_throughput", 512, amount),
 };
 
 fn open(name: &'static str, block_bytes: usize, amount: Amount) -> Result<Box<dyn Load>, Error> {

@@ -25,7 +25,7 @@ pub(super) static PROCESS_CREATION: Spec = Spec {
     name: NAME,
     groups: MIX,
     amount: Amount::Calls(150),
-    open: |amount| Ok(Box::new(ProcessCreation { count: amount.turns(1, 1) })),
+    open: |amount, _| Ok(Box::new(ProcessCreation { count: amount.turns(1, 1) })),
 };
 
 struct ProcessCreation {

@@ -16,7 +16,7 @@ pub(super) static PROCESSES: Spec = Spec {
     name: NAME,
     groups: &[],
     amount: Amount::Calls(40),
-    open: |amount| Ok(Box::new(Processes { count: amount.turns(1, 1) })),
+    open: |amount, _| Ok(Box::new(Processes { count: amount.turns(1, 1) })),
 };
 
 struct Processes {

@@ -17,6 +17,7 @@ use super::{Amount, Load, MIX, Spec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
 use crate::protocol::Work;
+use crate::request::Settings;
 
 const NAME: &str = "shell_scripts";
 const SHELL: &str = "/bin/sh";
@@ -48,7 +49,7 @@ struct ShellScripts {
     runs: u64,
 }
 
-fn open(amount: Amount) -> Result<Box<dyn Load>, Error> {
+fn open(amount: Amount, _: &Settings) -> Result<Box<dyn Load>, Error> {
     if fs::metadata(SHELL).is_err() {
         return Err(Error::Unavailable {
             what: NAME.into(),

@@ -19,7 +19,7 @@ pub(super) static SYSTEM_CALL: Spec = Spec {
     name: "system_call",
     groups: MIX,
     amount: Amount::Calls(25_000),
-    open: |amount| Ok(Box::new(SystemCall { turns: amount.turns(u64::MAX, CALLS_OF_TURN) })),
+    open: |amount, _| Ok(Box::new(SystemCall { turns: amount.turns(u64::MAX, CALLS_OF_TURN) })),
 };
 
 struct SystemCall {

@@ -16,7 +16,7 @@ pub(super) static TCP_64K: Spec = Spec {
     name: "tcp_64k",
     groups: NETWORK,
     amount: Amount::Bytes(512 << 20),
-    open: |amount| {
+    open: |amount, _| {
         let ends = connection().map_err(Error::host("connect", "TCP on 127.0.0.1"))?;
         Ok(Box::new(Stream::new("tcp_64k", ends, BLOCK_BYTES, amount)?))
     },

@@ -6,6 +6,9 @@
 //! allocation, so the larger the block, the more of the time is the copy. Reads look at the first
 //! and the last word of each block; what was written is read back afterwards.
 //!
+//! `file_bytes=` makes the file another size, in whole megabytes: of 1 MiB it stays in a cache that
+//! 16 MiB do not fit into.
+//!
 //! Sources: tmpfs(5), pread(2); "SIMD in the OS kernel" (file workloads).
 //!
 //! Does not: touch a tmpfs when it runs on a host whose temporary folder is none.
@@ -17,6 +20,7 @@ use super::buffer::Buffer;
 use super::{Amount, FILES, LARGE_FILES, Load, Spec, pattern};
 use crate::error::{Error, same};
 use crate::protocol::Work;
+use crate::request::Settings;
 
 const FILE_BYTES: u64 = 16 << 20;
 const KIB: usize = 1 << 10;
@@ -38,25 +42,40 @@ type Groups = &'static [&'static str];
 
 const fn read<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
     let amount = Amount::Bytes(bytes);
-    Spec { name, groups, amount, open: |amount| Ok(Box::new(Read(Blocks::open(BLOCK, amount)?))) }
+    Spec {
+        name,
+        groups,
+        amount,
+        open: |amount, settings| Ok(Box::new(Read(Blocks::open(BLOCK, amount, settings)?))),
+    }
 }
 
 const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
     let amount = Amount::Bytes(bytes);
-    Spec { name, groups, amount, open: |amount| Ok(Box::new(Write(Blocks::open(BLOCK, amount)?))) }
+    Spec {
+        name,
+        groups,
+        amount,
+        open: |amount, settings| Ok(Box::new(Write(Blocks::open(BLOCK, amount, settings)?))),
+    }
 }
 
 /// A file, and how many blocks of it are to be moved.
 struct Blocks {
     file: File,
+    file_bytes: u64,
     buffer: Buffer,
     count: u64,
 }
 
 impl Blocks {
-    fn open(block_bytes: usize, amount: Amount) -> Result<Blocks, Error> {
+    fn open(block_bytes: usize, amount: Amount, settings: &Settings) -> Result<Blocks, Error> {
+        // Whole blocks of every size.
+        let file_bytes = settings.number("file_bytes").unwrap_or(FILE_BYTES);
+        let file_bytes = file_bytes.next_multiple_of(MIB as u64);
         Ok(Blocks {
-            file: pattern::file(FILE_BYTES)?,
+            file: pattern::file(file_bytes)?,
+            file_bytes,
             buffer: pattern::buffer(block_bytes),
             count: amount.turns(block_bytes as u64, 1),
         })
@@ -64,7 +83,7 @@ impl Blocks {
 
     /// Where the block with this number lies.
     fn offset(&self, number: u64) -> u64 {
-        number * self.buffer.len() as u64 % FILE_BYTES
+        number * self.buffer.len() as u64 % self.file_bytes
     }
 
     fn work(&self) -> Work {
@@ -125,7 +144,7 @@ impl Load for Write {
     fn check(&mut self) -> Result<(), Error> {
         let Write(blocks) = self;
         let mut expected = pattern::buffer(blocks.buffer.len());
-        let in_file = FILE_BYTES / blocks.buffer.len() as u64;
+        let in_file = blocks.file_bytes / blocks.buffer.len() as u64;
         for number in blocks.count.saturating_sub(in_file)..blocks.count {
             blocks.read(blocks.offset(number))?;
             pattern::stamp(&mut expected, number);

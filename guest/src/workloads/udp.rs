@@ -20,7 +20,7 @@ pub(super) static UDP_1400: Spec = Spec {
     name: NAME,
     groups: NETWORK,
     amount: Amount::Bytes(16 << 20),
-    open: |amount| {
+    open: |amount, _| {
         let (source, target) = pair().map_err(Error::host("connect", "UDP on 127.0.0.1"))?;
         Ok(Box::new(Udp {
             source,

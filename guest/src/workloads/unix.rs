@@ -15,7 +15,7 @@ pub(super) static UNIX_32K: Spec = Spec {
     name: "unix_32k",
     groups: COPIES,
     amount: Amount::Bytes(512 << 20),
-    open: |amount| {
+    open: |amount, _| {
         let (source, target) = UnixStream::pair().map_err(Error::host("socketpair", "AF_UNIX"))?;
         let ends = (source.into(), target.into());
         Ok(Box::new(Stream::new("unix_32k", ends, BLOCK_BYTES, amount)?))
