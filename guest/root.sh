@@ -54,13 +54,17 @@ add_shell() {
         done
         return
     fi
+    # All of them or none: half a shell would fail later, and say less.
     for program in "${PROGRAMS[@]}"; do
-        if ! path=$(command -v "$program"); then
+        if ! command -v "$program" >/dev/null; then
             echo "guest/root.sh: no $program on this host, so no shell in $out, which" \
                 "shell_scripts needs; apt-get install busybox-static" >&2
             return
         fi
-        copy_with_libraries "$(realpath "$path")" "$out/bin/$program"
+    done
+    for program in "${PROGRAMS[@]}"; do
+        path=$(realpath "$(command -v "$program")")
+        copy_with_libraries "$path" "$out/bin/$program"
     done
 }
 

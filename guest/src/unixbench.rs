@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the programs of a real UnixBench that somebody has built, and says their counts as figures.
 //!
-//! `unixbench=PATH` is a folder of the guest's root that has `pgms/` and `testdir/` of UnixBench 5 or
-//! newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so the
-//! programs are started here as it starts them, each for `seconds=` (10 without it), one copy at a
-//! time. They must run in the guest: link them statically (`LDFLAGS=-static make`), or put their
-//! libraries beside. The shell scripts need the shell of root.sh.
+//! `unixbench=PATH` is a folder of the guest's root that has `pgms/` and `testdir/` of UnixBench 5
+//! or newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so
+//! the programs are started here as it starts them, each for `seconds=` (10 without it), one copy
+//! at a time. They must run in the guest: link them statically (`LDFLAGS=-static make`), or put
+//! their libraries beside. The shell scripts need the shell of root.sh.
 //!
 //! What a program counts is `calls`, in its own unit (loops, or kilobytes a second for the file
 //! copies, which are said as bytes).

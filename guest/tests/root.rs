@@ -64,6 +64,34 @@ fn a_shell_brings_all_that_its_script_runs() {
 }
 
 #[test]
+fn half_a_shell_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let programs = folder.path().join("programs");
+    fs::create_dir(&programs).expect("a folder");
+    // All that the script itself runs, and of the shell's programs not tee.
+    for name in ["bash", "cat", "grep", "install", "ln", "ls", "mkdir", "realpath", "rm", "sort"] {
+        let Some(file) = ["/usr/bin", "/bin"]
+            .map(|at| Path::new(at).join(name))
+            .into_iter()
+            .find(|file| file.exists())
+        else {
+            eprintln!("skip: root: no {name} in /usr/bin or /bin on this host");
+            return;
+        };
+        std::os::unix::fs::symlink(file, programs.join(name)).expect("a link");
+    }
+    std::os::unix::fs::symlink("/bin/sh", programs.join("sh")).expect("a link");
+    let out = folder.path().join("root");
+    let mut script = Command::new("/usr/bin/env");
+    script.arg("bash").arg(SCRIPT).arg(&out).env("PATH", &programs).env("GUEST", GUEST);
+    let output = script.output().expect("bash runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains("apt-get install busybox-static"), "{said}");
+    assert_eq!(fs::read_dir(out.join("bin")).expect("bin").count(), 0, "{said}");
+}
+
+#[test]
 fn what_cannot_be_made_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("root").display().to_string();

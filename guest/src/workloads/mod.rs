@@ -2,9 +2,9 @@
 //! The workloads: one list, a file for each kind; their groups; and how they are run.
 //!
 //! They are what the study of copies in the kernel ran (files through pipes, tmpfs, sockets,
-//! processes), and a mix after UnixBench for everyday work. Each moves a fixed amount, sees to it
-//! that what arrives is what was sent, and says what it moved; the laboratory puts the processor's
-//! time beside it. Everything stays in memory: files are on the tmpfs below /tmp.
+//! processes), and a mix of everyday work, most of it after UnixBench. Each moves a fixed amount,
+//! sees to it that what arrives is what was sent, and says what it moved; the laboratory puts the
+//! processor's time beside it. Everything stays in memory: files are on the tmpfs below /tmp.
 //!
 //! Amounts are such that a round takes a third of a second to a second in User Mode Linux, where a
 //! system call costs microseconds; `bytes=`, `calls=` and `percent=` set others.

@@ -4,7 +4,7 @@
 //!
 //! Sources: posix_spawn(3), which the standard library uses here (vfork and execve).
 
-use super::{Amount, Load, Spec};
+use super::{Amount, Load, MIX, Spec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
 use crate::protocol::Work;
@@ -14,7 +14,7 @@ const NAME: &str = "processes";
 
 pub(super) static PROCESSES: Spec = Spec {
     name: NAME,
-    groups: &[],
+    groups: MIX,
     amount: Amount::Calls(40),
     open: |amount, _| Ok(Box::new(Processes { count: amount.turns(1, 1) })),
 };
