@@ -71,6 +71,13 @@ add_shell() {
 if [[ -e $out ]] && { [[ ! -d $out ]] || [[ -n $(ls -A "$out") ]]; }; then
     fail "$out: there already, and not an empty folder; remove it or name another"
 fi
+# Before anything is made: a root with a part of what it shall have would boot.
+for pair in "$@"; do
+    if [[ $pair != ?*=/* ]]; then
+        fail "$pair: write FROM=TO, TO being the path in the guest, from /"
+    fi
+    [[ -e ${pair%%=*} ]] || fail "${pair%%=*}: no such file; build it first"
+done
 if [[ -z ${GUEST:-} ]]; then
     built=$("$(dirname "$0")/build.sh")
     GUEST=${built#guest=}
@@ -85,10 +92,6 @@ ln -s sbin/init "$out/init"
 
 for pair in "$@"; do
     from=${pair%%=*} to=${pair#*=}
-    if [[ $pair != *=/* || -z $from ]]; then
-        fail "$pair: write FROM=TO, TO being the path in the guest, from /"
-    fi
-    [[ -e $from ]] || fail "$from: no such file; build it first"
     mkdir -p "$(dirname "$out$to")"
     [[ ! -e $out$to ]] || fail "$pair: $to is there already; choose another place"
     cp -rL --preserve=mode "$from" "$out$to"

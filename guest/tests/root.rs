@@ -101,6 +101,7 @@ fn what_cannot_be_made_is_refused() {
     fs::write(folder.path().join("file"), "").expect("a file");
     refused(&[&full], "there already, and not an empty folder; remove it");
     refused(&[&out, "/none=/there"], "/none: no such file");
-    fs::remove_dir_all(Path::new(&out)).expect("what it had made");
     refused(&[&out, "file=relative"], "file=relative: write FROM=TO");
+    refused(&[&out, "=/there"], "=/there: write FROM=TO");
+    assert!(!Path::new(&out).exists(), "a root was made all the same");
 }
