@@ -17,5 +17,11 @@ pub(crate) struct Job {
 }
 
 /// All of them.
-pub(crate) static JOBS: &[&Job] =
-    &[&crate::memcpy_sizes::BEGIN, &crate::memcpy_sizes::SAY, &crate::unixbench::JOB];
+pub(crate) static JOBS: &[&Job] = &[
+    &crate::memcpy_sizes::BEGIN,
+    &crate::memcpy_sizes::SAY,
+    &crate::unixbench::JOB,
+    &crate::paths::JOB,
+    &crate::verify::JOB,
+    &crate::fpu::JOB,
+];

@@ -16,16 +16,20 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod fpu;
 mod jobs;
 mod machine;
+mod material;
 mod memcpy_sizes;
 mod meter;
 mod network;
+mod paths;
 mod program;
 mod protocol;
 mod request;
 mod role;
 mod unixbench;
+mod verify;
 mod workloads;
 
 use std::panic;

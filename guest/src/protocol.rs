@@ -8,7 +8,9 @@
 //!     guest: begin NAME                 20 ms of quiet follow, in which the host samples the CPU
 //!     guest: end-of NAME bytes=N calls=N packets=N wall_ns=N user_ns=N system_ns=N
 //!     guest: ok|not ok DESCRIPTION
+//!     guest: skip WHAT: REASON
 //!     guest: memcpy-sizes CALLER BUCKET COUNT
+//!     guest: fpu WHAT KEY=VALUE...
 //!     guest: end
 
 use std::fmt;
@@ -25,8 +27,12 @@ pub(crate) enum Line<'a> {
     Ok(&'a str),
     /// A check that did not pass, or why the run ends here.
     NotOk(&'a str),
+    /// What cannot be done on this machine, and why.
+    Skip(&'a str),
     /// One figure of the kernel's histogram: caller, bucket and count, as the kernel wrote them.
     MemcpySizes(&'a str),
+    /// One figure of the module that measures vector registers, as it wrote it.
+    Fpu(&'a str),
     /// The last line.
     End,
 }
@@ -66,7 +72,9 @@ impl fmt::Display for Line<'_> {
             }
             Line::Ok(what) => write!(f, "guest: ok {what}"),
             Line::NotOk(what) => write!(f, "guest: not ok {what}"),
+            Line::Skip(what) => write!(f, "guest: skip {what}"),
             Line::MemcpySizes(figure) => write!(f, "guest: memcpy-sizes {figure}"),
+            Line::Fpu(figure) => write!(f, "guest: fpu {figure}"),
             Line::End => write!(f, "guest: end"),
         }
     }
@@ -99,7 +107,9 @@ mod tests {
             ),
             (Line::Ok("it is so"), "guest: ok it is so"),
             (Line::NotOk("it is not"), "guest: not ok it is not"),
+            (Line::Skip("a: too old"), "guest: skip a: too old"),
             (Line::MemcpySizes("a 64 3"), "guest: memcpy-sizes a 64 3"),
+            (Line::Fpu("section ps=7"), "guest: fpu section ps=7"),
             (Line::End, "guest: end"),
         ];
         for (line, expected) in cases {

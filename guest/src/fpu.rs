@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `fpu`: what vector registers cost inside a kernel, by the module `pagewire_fpu`.
+//!
+//! The module measures sections and copies when its file is read; those lines are passed on as
+//! `guest: fpu …`. What a section costs a program that calls the kernel is measured here: two files
+//! that differ in nothing but a section are read in turn, and the difference is the cost of saving
+//! the program's registers, of the section, and of loading them again.
+//!
+//! Settings: `calls=` (2,000) for that.
+//!
+//! Sources: `kernel/fpu/pagewire_fpu.c`.
+
+use std::fs::{File, read_to_string};
+use std::os::unix::fs::FileExt;
+use std::time::Instant;
+
+use crate::error::Error;
+use crate::jobs::Job;
+use crate::protocol::Line;
+use crate::request::Settings;
+
+/// The job.
+pub(crate) static JOB: Job = Job { name: "fpu", run };
+
+const TABLE: &str = "/proc/pagewire_fpu";
+const PARAMETERS: &str = "/sys/module/pagewire_fpu/parameters";
+const CALLS: u64 = 2000;
+/// The least is taken: the others had interrupts in them.
+const REPEATS: u32 = 5;
+
+fn run(settings: &Settings) -> Result<(), Error> {
+    let table = read_to_string(TABLE).map_err(Error::host("read", TABLE))?;
+    for line in table.lines() {
+        Line::Fpu(line).say();
+    }
+    let calls = settings.number("calls").unwrap_or(CALLS);
+    for name in ["crossing", "crossing_section"] {
+        let path = format!("{PARAMETERS}/{name}");
+        let file = File::open(&path).map_err(Error::host("open", path.as_str()))?;
+        let least = (0..REPEATS).map(|_| time(&file, calls)).collect::<Result<Vec<_>, _>>();
+        let least = least.map_err(Error::host("read", path))?.into_iter().min().unwrap_or(0);
+        let each_ps = u128::from(least) * 1000 / u128::from(calls);
+        Line::Fpu(&format!("{name} ps={each_ps}")).say();
+    }
+    Ok(())
+}
+
+/// Nanoseconds that so many reads of the file's start take.
+fn time(file: &File, calls: u64) -> std::io::Result<u64> {
+    let mut buffer = [0; 16];
+    let began = Instant::now();
+    for _ in 0..calls {
+        file.read_at(&mut buffer, 0)?;
+    }
+    Ok(u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the paths send: a file of bytes without a pattern, the headers of its packets, and the
+//! same as a wire image.
+//!
+//! As in the laboratory's own experiment of paths, in the sizes of a guest's memory. Headers are
+//! made for each batch, as a server makes them, so a path that takes them from memory pays for
+//! that and one that sends an image does not.
+//!
+//! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift); the study's section 3.5 (packets
+//! of a stream).
+
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+
+use paths::{Batch, Feed, Media, Piece};
+
+use crate::error::Error;
+
+const HEAD_BYTES: u32 = 12;
+/// Of 90 kHz; a 5 Mb/s stream in packets of 1316 bytes.
+const TIMESTAMP_STEP: u32 = 190;
+const SSRC: [u8; 4] = *b"pwag";
+
+/// How much there is of it, and how it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) packets: u32,
+    /// Of each packet, header included.
+    pub(crate) datagram_bytes: u32,
+    /// Of the last one, which may be shorter.
+    pub(crate) last_bytes: u32,
+    /// Bytes of the file and of the image before the first packet.
+    pub(crate) start_bytes: u32,
+    pub(crate) first_sequence: u16,
+}
+
+/// The file and the image of it.
+pub(crate) struct Material {
+    pub(crate) shape: Shape,
+    file: Media,
+    image: Media,
+    /// The image's bytes, from the first packet on.
+    wire: Vec<u8>,
+}
+
+impl Material {
+    /// Makes both in the temporary folder.
+    pub(crate) fn make(shape: Shape) -> Result<Material, Error> {
+        let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+        let start = noise.bytes(shape.start_bytes);
+        let (mut content, mut wire) = (start.clone(), Vec::new());
+        for packet in 0..shape.packets {
+            let last = packet + 1 == shape.packets;
+            let bytes = if last { shape.last_bytes } else { shape.datagram_bytes };
+            let payload = noise.bytes(bytes - HEAD_BYTES);
+            wire.extend(shape.head(packet));
+            wire.extend(&payload);
+            content.extend(payload);
+        }
+        let file = media("file", &[&content])?;
+        let image = media("image", &[&start, &wire])?;
+        Ok(Material { shape, file, image, wire })
+    }
+
+    /// The packets of that range, in the form that a path wants; `room` is for what it borrows.
+    pub(crate) fn batch<'a>(
+        &'a self,
+        feed: Feed,
+        packets: Range<u32>,
+        room: &'a mut Room,
+    ) -> Batch<'a> {
+        let Shape { start_bytes, datagram_bytes, .. } = self.shape;
+        let count = packets.end - packets.start;
+        let all_bytes = self.range(packets.clone());
+        let all_bytes = (all_bytes.end - all_bytes.start) as u64;
+        let first = u64::from(packets.start);
+        match feed {
+            Feed::Gathered => {
+                room.heads.clear();
+                room.heads.extend(packets.flat_map(|packet| self.shape.head(packet)));
+                let payload_bytes = u64::from(datagram_bytes - HEAD_BYTES);
+                room.pieces.clear();
+                room.pieces.push(Piece {
+                    offset: u64::from(start_bytes) + first * payload_bytes,
+                    bytes: all_bytes - u64::from(count * HEAD_BYTES),
+                });
+                Batch::gathered(&self.file, count, datagram_bytes, &room.heads, &room.pieces)
+            }
+            Feed::Image => {
+                let offset = u64::from(start_bytes) + first * u64::from(datagram_bytes);
+                Batch::image(&self.image, count, datagram_bytes, offset, all_bytes)
+            }
+        }
+    }
+
+    /// The bytes of a packet as it shall arrive.
+    pub(crate) fn datagram(&self, packet: u32) -> &[u8] {
+        &self.wire[self.range(packet..packet + 1)]
+    }
+
+    /// The image, where a path sends a file as it is.
+    pub(crate) fn image(&self) -> &Media {
+        &self.image
+    }
+
+    /// Where some packets lie among the image's packets.
+    fn range(&self, packets: Range<u32>) -> Range<usize> {
+        let at = |packet: u32| packet as usize * self.shape.datagram_bytes as usize;
+        at(packets.start)..at(packets.end).min(self.wire.len())
+    }
+}
+
+/// What a batch borrows.
+#[derive(Default)]
+pub(crate) struct Room {
+    heads: Vec<u8>,
+    pieces: Vec<Piece>,
+}
+
+impl Shape {
+    /// The RTP header of a packet: sequence number and timestamp grow, as a server makes them.
+    fn head(&self, packet: u32) -> [u8; HEAD_BYTES as usize] {
+        let [s0, s1] = self.first_sequence.wrapping_add(packet as u16).to_be_bytes();
+        let [t0, t1, t2, t3] = packet.wrapping_mul(TIMESTAMP_STEP).to_be_bytes();
+        let [c0, c1, c2, c3] = SSRC;
+        [0x80, 33, s0, s1, t0, t1, t2, t3, c0, c1, c2, c3]
+    }
+}
+
+/// Bytes without a period that a mistake in offsets could hide in, the same in every run.
+struct Noise(u64);
+
+impl Noise {
+    fn bytes(&mut self, bytes: u32) -> Vec<u8> {
+        let mut made = Vec::with_capacity(bytes as usize + 8);
+        while made.len() < bytes as usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            made.extend(self.0.to_le_bytes());
+        }
+        made.truncate(bytes as usize);
+        made
+    }
+}
+
+/// A file of these bytes, which is there as long as it is open.
+fn media(name: &str, parts: &[&[u8]]) -> Result<Media, Error> {
+    let path = std::env::temp_dir().join(format!("pagewire-{}-{name}", std::process::id()));
+    let object = || path.display().to_string();
+    let mut options = File::options();
+    let file = options.read(true).write(true).create_new(true).open(&path);
+    let mut file = file.map_err(Error::host("open", object()))?;
+    for part in parts {
+        file.write_all(part).map_err(Error::host("write", object()))?;
+    }
+    std::fs::remove_file(&path).map_err(Error::host("unlink", object()))?;
+    Media::open(file, name).map_err(|error| Error::host("open", name)(std::io::Error::other(error)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use paths::Form;
+    use std::os::unix::fs::FileExt;
+
+    const SHAPE: Shape = Shape {
+        packets: 9,
+        datagram_bytes: 1000,
+        last_bytes: 300,
+        start_bytes: 77,
+        first_sequence: 65_533,
+    };
+
+    #[test]
+    fn both_forms_have_the_same_packets() {
+        let material = Material::make(SHAPE).expect("two files");
+        let mut room = Room::default();
+        for range in [0..9, 0..1, 8..9, 3..8] {
+            let batch = material.batch(Feed::Gathered, range.clone(), &mut room);
+            let Form::Gathered { media, heads, pieces: [piece] } = batch.form else { panic!() };
+            let mut payload = vec![0; piece.bytes as usize];
+            media.file().read_exact_at(&mut payload, piece.offset).expect("payload");
+            let sent: Vec<u8> = heads
+                .chunks(12)
+                .zip(payload.chunks(988))
+                .flat_map(|(head, payload)| [head, payload].concat())
+                .collect();
+            let wanted: Vec<u8> =
+                range.clone().flat_map(|packet| material.datagram(packet).to_vec()).collect();
+            assert_eq!(sent, wanted, "{range:?}");
+            let batch = material.batch(Feed::Image, range.clone(), &mut room);
+            let Form::Image { media, offset } = batch.form else { panic!() };
+            let mut sent = vec![0; batch.bytes as usize];
+            media.file().read_exact_at(&mut sent, offset).expect("packets");
+            assert_eq!(sent, wanted, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let heads = [0, 2, 3].map(|packet| SHAPE.head(packet)[2..4].to_vec());
+        assert_eq!(heads, [[0xff, 0xfd], [0xff, 0xff], [0, 0]]);
+    }
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `paths`: what a packet costs by every member of `paths::PATHS`, between two readings of the
+//! clock. Under `-icount` the clock counts instructions.
+//!
+//! It is the server's code that runs: batches of so many packets handed to a path object, headers
+//! made for each batch. Datagrams go to the dummy interface, which drops them below the whole of
+//! the network stack; a download goes to a thread of this program over the loopback interface and
+//! is thrown away unread there (`MSG_TRUNC`), so its figure is that of both ends.
+//!
+//! Each member sends all of the file once before it is measured: pages are mapped and buffers
+//! grown then. What a member cannot do here is said in a line `guest: skip`.
+//!
+//! Settings: `members=rtp/mmap_gso,udp/sendfile` (all), `packets=` (20,480), `rounds=` (1).
+//!
+//! Sources: the study's tables 1-A to 1-C.
+//!
+//! Does not: pace, serve several sessions, or compare what arrives (`verify`).
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
+
+use paths::{
+    Destination, DownloadPath, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
+use rustix::net::{RecvFlags, recv};
+
+use crate::error::Error;
+use crate::jobs::Job;
+use crate::material::{Material, Room, Shape};
+use crate::meter;
+use crate::protocol::{Line, Work};
+use crate::request::Settings;
+
+/// The job.
+pub(crate) static JOB: Job = Job { name: "paths", run };
+
+/// 12 bytes of RTP and 7 packets of transport stream.
+pub(crate) const DATAGRAM_BYTES: u32 = 1328;
+/// As many messages as one `sendmmsg` takes; by most paths a run of them is shorter.
+const BATCH_PACKETS: u32 = 1024;
+/// Of the file, which is sent again and again.
+const FILE_PACKETS: u32 = 4 * BATCH_PACKETS;
+const PACKETS: u64 = 5 * FILE_PACKETS as u64;
+/// The dummy interface's own address, and one of a neighbour: its link has no addresses to ask for.
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+const NEIGHBOUR: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 2), 5004);
+const STEP_BYTES_MAX: u64 = 1 << 20;
+/// What a kernel has begun at boot is over then. Under `-icount` sleeping costs nothing.
+const SETTLED_AFTER: Duration = Duration::from_secs(1);
+const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const DISCARDED_BYTES: usize = 1 << 20;
+
+fn run(settings: &Settings) -> Result<(), Error> {
+    let packets = settings.number("packets").unwrap_or(PACKETS);
+    let material = Material::make(Shape {
+        packets: FILE_PACKETS,
+        datagram_bytes: DATAGRAM_BYTES,
+        last_bytes: DATAGRAM_BYTES,
+        start_bytes: 0,
+        first_sequence: 0,
+    })?;
+    sleep(SETTLED_AFTER);
+    for _ in 0..settings.number("rounds").unwrap_or(1) {
+        for spec in wanted(settings)? {
+            let measured = match spec.open {
+                Open::Stream { .. } => stream(spec, &material, packets),
+                Open::Download(_) => download(spec, &material, packets),
+            };
+            settle(spec, measured)?;
+        }
+    }
+    Ok(())
+}
+
+/// The members that were named, or all; those that this machine cannot use are named and left out.
+pub(crate) fn wanted(settings: &Settings) -> Result<Vec<&'static Spec>, Error> {
+    let names = settings.text("members").map(|names| names.split(',').collect::<Vec<_>>());
+    for name in names.iter().flatten() {
+        if !PATHS.iter().any(|spec| spec.to_string() == *name) {
+            let known = PATHS.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            return Err(Error::Word { word: (*name).to_owned(), known });
+        }
+    }
+    let host = Host::here();
+    let is_wanted = |spec: &&&Spec| match &names {
+        Some(names) => names.contains(&spec.to_string().as_str()),
+        None => true,
+    };
+    let mut usable = Vec::new();
+    for spec in PATHS.iter().filter(is_wanted) {
+        match (spec.probe)(&host) {
+            Ok(()) => usable.push(*spec),
+            Err(reason) => Line::Skip(&format!("{spec}: {reason}")).say(),
+        }
+    }
+    Ok(usable)
+}
+
+/// What this machine or route cannot do is said and passed over; anything else ends the run.
+pub(crate) fn settle(spec: &Spec, outcome: Result<(), Failure>) -> Result<(), Error> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(Failure::Send(error @ SendError::Unframed { .. })) => {
+            Line::Skip(&format!("{spec}: {error}")).say();
+            Ok(())
+        }
+        Err(Failure::Send(error)) => Err(failed(spec, error)),
+        Err(Failure::Other(error)) => Err(error),
+    }
+}
+
+/// Why a member was not measured.
+pub(crate) enum Failure {
+    Send(SendError),
+    Other(Error),
+}
+
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Failure {
+        Failure::Send(error)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Other(error)
+    }
+}
+
+/// An error of the crate `paths`, about a member.
+pub(crate) fn failed(spec: &Spec, error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::host("send by", spec.to_string())(std::io::Error::other(error))
+}
+
+fn stream(spec: &'static Spec, material: &Material, packets: u64) -> Result<(), Failure> {
+    let mut sender = Sender::open(spec, material, OWN, SocketAddr::from(NEIGHBOUR))?;
+    sender.send(u64::from(material.shape.packets))?;
+    let mut sent = Ok(());
+    meter::measure(&spec.to_string(), || {
+        let before = sender.tally;
+        sent = sender.send(packets);
+        Ok(work(&sender.tally.since(&before)))
+    })?;
+    Ok(sent?)
+}
+
+fn work(tally: &Tally) -> Work {
+    Work { bytes: tally.bytes, calls: tally.calls, packets: tally.packets }
+}
+
+/// A stream path and where it sends to.
+pub(crate) struct Sender<'a> {
+    path: Box<dyn StreamPath>,
+    feed: Feed,
+    to: Destination,
+    material: &'a Material,
+    room: Room,
+    next: u32,
+    pub(crate) tally: Tally,
+}
+
+impl<'a> Sender<'a> {
+    pub(crate) fn open(
+        spec: &'static Spec,
+        material: &'a Material,
+        from: Ipv4Addr,
+        to: SocketAddr,
+    ) -> Result<Sender<'a>, Error> {
+        let Open::Stream { feed, open, .. } = spec.open else {
+            panic!("{spec} does not send datagrams");
+        };
+        let path = open().map_err(|error| failed(spec, error))?;
+        let socket = UdpSocket::bind((from, 0)).map_err(Error::host("bind", from.to_string()))?;
+        socket.connect(to).map_err(Error::host("connect", to.to_string()))?;
+        let to = Destination::new(socket, to.to_string()).map_err(|error| failed(spec, error))?;
+        let (room, tally) = (Room::default(), Tally::default());
+        Ok(Sender { path, feed, to, material, room, next: 0, tally })
+    }
+
+    /// Sends `packets` packets, from the first again after the last.
+    fn send(&mut self, packets: u64) -> Result<(), SendError> {
+        let mut left = packets;
+        while left > 0 {
+            let most = u32::try_from(left).unwrap_or(u32::MAX).min(BATCH_PACKETS);
+            left -= u64::from(self.step(most)?);
+        }
+        Ok(())
+    }
+
+    /// Sends as many of the next `packets_max` packets as the socket takes, at least one, and says
+    /// how many.
+    pub(crate) fn step(&mut self, packets_max: u32) -> Result<u32, SendError> {
+        let packets = self.material.shape.packets;
+        let end = self.next.saturating_add(packets_max).min(packets);
+        let taken = loop {
+            let batch = self.material.batch(self.feed, self.next..end, &mut self.room);
+            match self.path.send(&batch, &mut self.to, &mut self.tally) {
+                Err(SendError::Blocked) if is_writable(&self.to) => {}
+                taken => break taken?,
+            }
+        };
+        self.next += taken;
+        if self.next == packets {
+            self.next = 0;
+        }
+        Ok(taken)
+    }
+}
+
+/// Waits until a socket takes more; false when it does not for long.
+fn is_writable(socket: &impl AsFd) -> bool {
+    let mut asked = [PollFd::new(socket, PollFlags::OUT)];
+    poll(&mut asked, Some(&PATIENCE)).is_ok_and(|ready| ready > 0)
+}
+
+/// A download in steps of a packet, and one in the largest steps there are, where a call can carry
+/// more than it was read for.
+fn download(spec: &'static Spec, material: &Material, packets: u64) -> Result<(), Failure> {
+    for (step_bytes, suffix) in [(u64::from(DATAGRAM_BYTES), ""), (STEP_BYTES_MAX, "/1M")] {
+        let (mut source, sink) = Download::open(spec, material, step_bytes)?;
+        source.send(material.image().bytes())?;
+        let bytes = packets * u64::from(DATAGRAM_BYTES);
+        let mut sent = Ok(());
+        meter::measure(&format!("{spec}{suffix}"), || {
+            let before = source.tally;
+            sent = source.send(bytes);
+            let Work { bytes, calls, .. } = work(&source.tally.since(&before));
+            // As many as it would be by datagrams.
+            Ok(Work { bytes, calls, packets: bytes / u64::from(DATAGRAM_BYTES) })
+        })?;
+        sent?;
+        drop(source);
+        sink.join().expect("the sink does not panic").map_err(Error::host("recv", "loopback"))?;
+    }
+    Ok(())
+}
+
+/// A download path and its connection.
+pub(crate) struct Download<'a> {
+    path: Box<dyn DownloadPath>,
+    socket: TcpStream,
+    material: &'a Material,
+    step_bytes: u64,
+    at: u64,
+    tally: Tally,
+}
+
+/// A thread that takes what comes over a connection, and the bytes it had.
+type Sink = JoinHandle<std::io::Result<u64>>;
+
+impl<'a> Download<'a> {
+    fn open(
+        spec: &'static Spec,
+        material: &'a Material,
+        step_bytes: u64,
+    ) -> Result<(Download<'a>, Sink), Error> {
+        let (download, accepted) = Self::connect(spec, material, step_bytes)?;
+        Ok((download, spawn(move || discard(&accepted))))
+    }
+
+    /// Both ends of a connection over loopback.
+    pub(crate) fn connect(
+        spec: &'static Spec,
+        material: &'a Material,
+        step_bytes: u64,
+    ) -> Result<(Download<'a>, TcpStream), Error> {
+        let Open::Download(open) = spec.open else { panic!("{spec} does not download") };
+        let path = open().map_err(|error| failed(spec, error))?;
+        let connected = || -> std::io::Result<(TcpStream, TcpStream)> {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            let socket = TcpStream::connect(listener.local_addr()?)?;
+            let (accepted, _) = listener.accept()?;
+            socket.set_nonblocking(true)?;
+            // Full segments whatever the steps are, and the congestion control of every kernel.
+            set_tcp_cork(&socket, true)?;
+            set_tcp_congestion(&socket, "reno")?;
+            Ok((socket, accepted))
+        };
+        let (socket, accepted) = connected().map_err(Error::host("connect", "loopback"))?;
+        let tally = Tally::default();
+        Ok((Download { path, socket, material, step_bytes, at: 0, tally }, accepted))
+    }
+
+    /// Sends `bytes` bytes, from the file's start again after its end.
+    pub(crate) fn send(&mut self, bytes: u64) -> Result<(), SendError> {
+        let media = self.material.image();
+        let end = self.tally.bytes + bytes;
+        while self.tally.bytes < end {
+            let left = media.bytes() - self.at;
+            let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
+            let socket = self.socket.as_fd();
+            match self.path.send(media, self.at, wanted, socket, &mut self.tally) {
+                Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
+                Err(SendError::Blocked) if is_writable(&self.socket) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes what comes without looking at it.
+fn discard(socket: &TcpStream) -> std::io::Result<u64> {
+    let mut buffer = vec![0_u8; DISCARDED_BYTES];
+    let mut bytes = 0;
+    loop {
+        match recv(socket, &mut buffer[..], RecvFlags::TRUNC)? {
+            (_, 0) => return Ok(bytes),
+            (_, taken) => bytes += taken as u64,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `verify`: every member of `paths::PATHS` sends 4,000 packets over the loopback interface, and
+//! each byte that arrives is compared.
+//!
+//! The file begins its first packet at an odd byte, the last packet is a short one, and sequence
+//! numbers wrap on the way. Batches are of changing length, so that runs begin and end everywhere
+//! in a page. A line `guest: ok` for each member; the first packet that is wrong, or missing, ends
+//! the run.
+//!
+//! Members that make frames themselves need another device than loopback, and are left out with
+//! their reason, as are those that the machine cannot use: `guest: skip MEMBER: REASON`.
+//!
+//! Settings: `members=` (all), `packets=` (4,000).
+//!
+//! Sources: RFC 3550 §5.1.
+
+use std::io::{ErrorKind, Read};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use paths::{Open, Spec};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+
+use crate::error::{Error, same, same_bytes};
+use crate::jobs::Job;
+use crate::material::{Material, Shape};
+use crate::paths::{DATAGRAM_BYTES, Download, Failure, Sender, settle, wanted};
+use crate::protocol::Line;
+use crate::request::Settings;
+
+/// The job.
+pub(crate) static JOB: Job = Job { name: "verify", run };
+
+const PACKETS: u64 = 4000;
+const PACKETS_MAX: u64 = 60_000;
+const LAST_BYTES: u32 = 701;
+const START_BYTES: u32 = 77;
+/// Wraps within the first few hundred packets.
+const FIRST_SEQUENCE: u16 = 65_300;
+/// The kernel charges a datagram with more than its bytes: room for the longest batch.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+/// Lengths of batches, one after the other. The host may grant a normal user no more than 200 KiB.
+const BATCHES: [u32; 6] = [1, 7, 64, 3, 50, 31];
+/// A download's steps: a packet, and what is no multiple of a page.
+const STEP_BYTES: u64 = 77_777;
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_micros(200);
+
+fn run(settings: &Settings) -> Result<(), Error> {
+    let packets = settings.number("packets").unwrap_or(PACKETS).min(PACKETS_MAX) as u32;
+    let material = Material::make(Shape {
+        packets,
+        datagram_bytes: DATAGRAM_BYTES,
+        last_bytes: LAST_BYTES,
+        start_bytes: START_BYTES,
+        first_sequence: FIRST_SEQUENCE,
+    })?;
+    for spec in wanted(settings)? {
+        let outcome = match spec.open {
+            Open::Stream { .. } => stream(spec, &material),
+            Open::Download(_) => download(spec, &material).map_err(Failure::Other),
+        };
+        settle(spec, outcome)?;
+    }
+    Ok(())
+}
+
+/// Sends all packets and compares each with what it must be.
+fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
+    let packets = material.shape.packets;
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::host("bind", "lo"))?;
+    if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
+        set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)
+            .map_err(Error::host("setsockopt", "SO_RCVBUF"))?;
+    }
+    socket.set_nonblocking(true).map_err(Error::host("ioctl FIONBIO", "lo"))?;
+    let to = socket.local_addr().map_err(Error::host("getsockname", "lo"))?;
+    let mut sender = Sender::open(spec, material, Ipv4Addr::LOCALHOST, to)?;
+    let (mut sent, mut arrived) = (0, 0);
+    let mut lengths = BATCHES.iter().cycle();
+    let mut buffer = vec![0; 65_536];
+    while sent < packets {
+        let most = lengths.next().expect("a cycle does not end").min(&(packets - sent)).to_owned();
+        sent += sender.step(most)?;
+        while arrived < sent {
+            let bytes = receive(&socket, &mut buffer)
+                .map_err(Error::host("recv", format!("packet {arrived} by {spec}")))?;
+            let what = format!("{spec}: packet {arrived}");
+            same_bytes(&what, material.datagram(arrived), &buffer[..bytes])?;
+            arrived += 1;
+        }
+    }
+    match socket.recv(&mut buffer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+        Err(error) => return Err(Error::host("recv", "lo")(error).into()),
+        Ok(_) => {
+            return Err(same(&spec.to_string(), packets.into(), u64::from(packets) + 1)
+                .expect_err("one is too many")
+                .into());
+        }
+    }
+    same(&format!("{spec}: packets in its tally"), packets.into(), sender.tally.packets)?;
+    Line::Ok(&format!("verify {spec}: {packets} packets, none bad")).say();
+    Ok(())
+}
+
+/// The next datagram; some paths send from elsewhere in the kernel and a little later.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let began = Instant::now();
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock && began.elapsed() < PATIENCE => {
+                sleep(LOOK);
+            }
+            received => return received,
+        }
+    }
+}
+
+/// Downloads the image and compares all of it.
+fn download(spec: &'static Spec, material: &Material) -> Result<(), Error> {
+    let bytes = material.image().bytes();
+    let wrong = |error| crate::paths::failed(spec, error);
+    let (mut source, mut accepted) = Download::connect(spec, material, STEP_BYTES)?;
+    let sink = spawn(move || {
+        let mut all = Vec::new();
+        accepted.read_to_end(&mut all).map(|_| all)
+    });
+    source.send(bytes).map_err(wrong)?;
+    drop(source);
+    let received = sink.join().expect("the sink does not panic");
+    let received = received.map_err(Error::host("recv", "loopback"))?;
+    same(&format!("{spec}: bytes"), bytes, received.len() as u64)?;
+    let (_, packets) = received.split_at(START_BYTES as usize);
+    for (packet, found) in packets.chunks(DATAGRAM_BYTES as usize).enumerate() {
+        let what = format!("{spec}: part {packet}");
+        same_bytes(&what, material.datagram(packet as u32), found)?;
+    }
+    Line::Ok(&format!("verify {spec}: {bytes} bytes, none bad")).say();
+    Ok(())
+}
