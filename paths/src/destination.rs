@@ -153,6 +153,11 @@ impl Destination {
         }
     }
 
+    /// How many packets of `segment_bytes` a run has at most.
+    pub(crate) fn fit(&self, segment_bytes: u32) -> u32 {
+        self.segments.min(DATAGRAM_BYTES_MAX / segment_bytes)
+    }
+
     /// Readies the socket for runs of `segment_bytes` (`together`) or single packets; returns how
     /// many packets a call may carry.
     pub(crate) fn ready(
@@ -162,7 +167,7 @@ impl Destination {
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
         loop {
-            let fit = self.segments.min(DATAGRAM_BYTES_MAX / segment_bytes);
+            let fit = self.fit(segment_bytes);
             let (packets, wanted) = if together && fit > 1 { (fit, segment_bytes) } else { (1, 0) };
             if self.segment_bytes == wanted {
                 return Ok(packets);

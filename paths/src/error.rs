@@ -55,6 +55,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::ENOSYS, "ENOSYS"),
     (libc::ENOTCONN, "ENOTCONN"),
     (libc::ENOTSOCK, "ENOTSOCK"),
+    (libc::ENOTTY, "ENOTTY"),
     (libc::ENXIO, "ENXIO"),
     (libc::EOPNOTSUPP, "EOPNOTSUPP"),
     (libc::EOVERFLOW, "EOVERFLOW"),

@@ -3,8 +3,8 @@
 //!
 //! Read once at start and handed to each path's probe, so that a test can ask what a path would say
 //! on another host. Costs a few system calls, the reading of one file of proc and the setting up of
-//! a small `io_uring`, whose operations are asked for, and of a program of two instructions for
-//! XDP; both are closed again.
+//! a small `io_uring`, whose operations are asked for, of a program of two instructions for XDP,
+//! and a call on the device of the RTP engine, where there is one; all are closed again.
 //!
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`, `io_uring_register(2)`
 //! (`IORING_REGISTER_PROBE`).
@@ -29,6 +29,8 @@ pub struct Host {
     pub xdp_programs: Result<(), Errno>,
     /// What `io_uring` offers this process, or why it is refused.
     pub io_uring: Result<Uring, Errno>,
+    /// Whether this process may use the in-kernel RTP engine, or why opening its device is refused.
+    pub engine: Result<(), Errno>,
 }
 
 /// What `io_uring` offers.
@@ -52,6 +54,7 @@ impl Host {
             xdp_sockets: sys::has_xdp_sockets(),
             xdp_programs: sys::may_load_xdp(),
             io_uring: sys::offer(),
+            engine: sys::may_use_engine(),
         }
     }
 
@@ -127,6 +130,19 @@ impl Host {
         self.needs_kernel(6, 0)
     }
 
+    /// Says that the in-kernel RTP engine is not there, or not for this process.
+    pub fn needs_engine(&self) -> Result<(), Unavailable> {
+        let Err(errno) = self.engine else { return Ok(()) };
+        let device = sys::ENGINE_DEVICE;
+        let found = match errno.code() {
+            libc::ENOENT => format!("no {device}: load the module, see docs/kernel.md"),
+            libc::EACCES | libc::EPERM => format!("{device} refused: {errno}; join group pagewire"),
+            libc::ENOTTY => format!("{device} of another version: install the one of this release"),
+            _ => format!("{device} refused: {errno}"),
+        };
+        Err(Unavailable { need: "the kernel module pagewire_rtp".to_string(), found })
+    }
+
     fn needs_of_io_uring(
         &self,
         need: &str,
@@ -180,7 +196,8 @@ mod tests {
         let kernel_release = release.to_string();
         let (raw_frames, xdp_sockets) = (false, false);
         let xdp_programs = Err(Errno::new(libc::EPERM));
-        Host { kernel_release, raw_frames, xdp_sockets, xdp_programs, io_uring }
+        let engine = Err(Errno::new(libc::ENOENT));
+        Host { kernel_release, raw_frames, xdp_sockets, xdp_programs, io_uring, engine }
     }
 
     #[test]
@@ -240,6 +257,22 @@ mod tests {
         assert!(reason.to_string().ends_with("found io_uring without them, kernel 5.19.0"));
         let reason = old.needs_io_uring_receives().unwrap_err();
         assert_eq!(reason.to_string(), "needs kernel 6.0, found kernel 5.19.0");
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_used_says_what_to_do() {
+        let said = |errno| {
+            let engine = Err(Errno::new(errno));
+            Host { engine, ..host("6.12.0") }.needs_engine().unwrap_err().to_string()
+        };
+        let need = "needs the kernel module pagewire_rtp, found";
+        let found = "no /dev/pagewire_rtp: load the module, see docs/kernel.md";
+        assert_eq!(said(libc::ENOENT), format!("{need} {found}"));
+        let found = "/dev/pagewire_rtp refused: EACCES; join group pagewire";
+        assert_eq!(said(libc::EACCES), format!("{need} {found}"));
+        assert!(said(libc::ENOTTY).contains("another version"));
+        assert!(said(libc::EMFILE).ends_with("refused: EMFILE"));
+        assert_eq!(Host { engine: Ok(()), ..host("6.12.0") }.needs_engine(), Ok(()));
     }
 
     #[test]

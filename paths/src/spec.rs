@@ -34,6 +34,14 @@ pub static PATHS: &[&Spec] = &[
     &rtp::wire_sendfile::SPEC,
     &rtp::uring::SPEC,
     &rtp::uring_zc::SPEC,
+    // By the in-kernel engine.
+    &rtp::mmap_rtpmsend::SPEC,
+    &rtp::mmap_send_msend::SPEC,
+    &rtp::rtpsendfile::SPEC,
+    &rtp::krtpsendfile::SPEC,
+    &rtp::krtpsendfile_gso::SPEC,
+    &rtp::krtpmsend::SPEC,
+    // By device.
     &rtp::packet_ring::SPEC,
     &rtp::xdp::SPEC,
     // The file itself over UDP.
@@ -46,6 +54,10 @@ pub static PATHS: &[&Spec] = &[
     &udp::zerocopy::SPEC,
     &udp::uring_send::SPEC,
     &udp::uring_send_zc::SPEC,
+    // By the in-kernel engine.
+    &udp::msend::SPEC,
+    &udp::kmsend::SPEC,
+    &udp::ksendfile::SPEC,
     // The file itself over TCP.
     &tcp::read_write::SPEC,
     &tcp::mmap_send::SPEC,

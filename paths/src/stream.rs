@@ -94,13 +94,15 @@ struct Cut {
 
 /// What a call may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Load {
+pub(crate) enum Load {
     /// One packet.
     Packet,
     /// As many as the destination's segments and 64 KiB allow, cut apart by the kernel.
     Run,
     /// All of the batch, each packet a message of its own.
     Batch,
+    /// All of the batch, in runs.
+    Runs,
 }
 
 /// Sends `batch` run by run. `together` says whether a run is more than one packet; `attempt` makes
@@ -126,7 +128,8 @@ pub(crate) fn send_messages(
     send_loads(batch, Load::Batch, to, tally, attempt)
 }
 
-fn send_loads(
+/// As [`send_runs`], where a run is what `load` says.
+pub(crate) fn send_loads(
     batch: &Batch<'_>,
     load: Load,
     to: &mut Destination,
@@ -146,8 +149,10 @@ fn send_loads(
             Some(cut) => cut.packet,
             None => batch.packets,
         };
-        let fit = to.ready(batch.segment_bytes, load == Load::Run, tally)?;
-        let packets = if load == Load::Batch { end - taken } else { fit.min(end - taken) };
+        let together = matches!(load, Load::Run | Load::Runs);
+        let fit = to.ready(batch.segment_bytes, together, tally)?;
+        let whole = matches!(load, Load::Batch | Load::Runs);
+        let packets = if whole { end - taken } else { fit.min(end - taken) };
         let run = Run { first: taken, packets };
         let verdict = match attempt(run, to, tally) {
             Ok(packets) => {
@@ -163,7 +168,7 @@ fn send_loads(
                 continue;
             }
             Err(Setback::InPieces) => to.judge_in_pieces(packets, tally),
-            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets, tally),
+            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets.min(fit), tally),
         };
         match verdict {
             Verdict::Repeat => {}

@@ -133,7 +133,7 @@ impl StreamPath for HeadAndFile {
 }
 
 /// Whether the packet can be sent by a copy, or at least be refused for a better reason.
-fn is_for_a_copy(setback: &Setback) -> bool {
+pub(super) fn is_for_a_copy(setback: &Setback) -> bool {
     match setback {
         Setback::InPieces => true,
         // More fragments than a datagram may have.

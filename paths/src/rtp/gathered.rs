@@ -68,6 +68,17 @@ impl<'a> Packets<'a> {
         &self.heads[at..at + self.head_bytes()]
     }
 
+    /// The headers of the packets of `run`.
+    pub(super) fn heads(&self, run: Run) -> &'a [u8] {
+        let at = run.first as usize * self.head_bytes();
+        &self.heads[at..at + run.packets as usize * self.head_bytes()]
+    }
+
+    /// Bytes of each packet; the last may be shorter.
+    pub(super) fn segment_bytes(&self) -> u32 {
+        self.batch.segment_bytes
+    }
+
     /// Payload bytes of a packet.
     pub(super) fn payload_bytes(&self, packet: u32) -> u64 {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64

@@ -5,11 +5,16 @@
 //! costs is in its own file; what they share is in [`crate::stream`].
 //!
 //! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
-//! is known here.
+//! is known here, but where the kernel is to make them (`heads`).
 //!
 //! What it does not do: make headers, or choose.
 
+pub(crate) mod krtpmsend;
+pub(crate) mod krtpsendfile;
+pub(crate) mod krtpsendfile_gso;
 pub(crate) mod mmap_gso;
+pub(crate) mod mmap_rtpmsend;
+pub(crate) mod mmap_send_msend;
 pub(crate) mod mmap_send_rtp;
 pub(crate) mod mmap_sendmmsg;
 pub(crate) mod mmap_writev;
@@ -18,14 +23,17 @@ pub(crate) mod packet_ring;
 pub(crate) mod read_send_rtp;
 pub(crate) mod read_writev;
 pub(crate) mod rtp_sendfile;
+pub(crate) mod rtpsendfile;
 pub(crate) mod uring;
 pub(crate) mod uring_zc;
 pub(crate) mod wire_sendfile;
 pub(crate) mod xdp;
 
 mod corked;
+mod engine;
 mod framed;
 mod gathered;
+mod heads;
 mod reader;
 
 pub use framed::dropped_kernels;

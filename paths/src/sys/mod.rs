@@ -15,6 +15,7 @@ mod area;
 mod bound;
 mod bpf;
 mod cork;
+mod engine;
 mod ethtool;
 mod file;
 mod flights;
@@ -51,6 +52,10 @@ pub(crate) use bound::{
 };
 pub(crate) use bpf::{Instruction, KernelMap, MapKind, XdpMode, XdpProgram, may_load_xdp};
 pub(crate) use cork::{discard_corked, set_cork};
+pub(crate) use engine::{
+    DEVICE as ENGINE_DEVICE, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX,
+    PAYLOAD_BYTES_MAX, Payload, Planned, Rtp, Sent, may_use_engine,
+};
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
 pub(crate) use map::Map;

@@ -8,7 +8,10 @@
 //!
 //! What it does not do: make a protocol of it; nothing is acknowledged or repeated.
 
+pub(crate) mod kmsend;
+pub(crate) mod ksendfile;
 pub(crate) mod mmap_send;
+pub(crate) mod msend;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
 pub(crate) mod sendfile_gso;
@@ -17,3 +20,5 @@ pub(crate) mod splice;
 pub(crate) mod uring_send;
 pub(crate) mod uring_send_zc;
 pub(crate) mod zerocopy;
+
+mod engine;

@@ -10,6 +10,40 @@ pub(crate) const HEAD_BYTES: usize = 12;
 /// 12 bytes of RTP and 7 packets of transport stream.
 pub(crate) const SEGMENT_BYTES: usize = 1328;
 
+/// What headers are like. To most paths they are bytes; some have the kernel make those that it
+/// would make alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heads {
+    /// RTP's, numbered without a gap over the end of the sequence, timestamps evenly apart.
+    Even,
+    /// The same with uneven timestamps, and a marker now and then.
+    Uneven,
+    /// Even, with a jump in the sequence behind every seventh.
+    Jumping,
+    /// Bytes of no protocol.
+    Noise,
+}
+
+impl Heads {
+    fn of(self, packets: usize) -> Vec<u8> {
+        const SSRC: u32 = 0x89ab_cdef;
+        if self == Self::Noise {
+            return noise(packets * HEAD_BYTES, 0x1234_5678_9abc_def1);
+        }
+        let mut heads = Vec::new();
+        for packet in 0..packets as u32 {
+            let jumps = if self == Self::Jumping { packet / 7 } else { 0 };
+            let uneven = if self == Self::Uneven { packet * packet } else { 0 };
+            let marker = u8::from(self == Self::Uneven && packet % 5 == 2) << 7;
+            heads.extend([0x80, marker | 33]);
+            heads.extend((65_531 + packet + jumps).to_be_bytes()[2..].iter());
+            heads.extend(0xffff_f000_u32.wrapping_add(packet * 190 + uneven).to_be_bytes());
+            heads.extend(SSRC.to_be_bytes());
+        }
+        heads
+    }
+}
+
 /// What an asset looks like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -20,13 +54,15 @@ pub(crate) struct Shape {
     pub(crate) offset: usize,
     /// Bytes of the file between one 188 bytes of payload and the next.
     pub(crate) gap_bytes: usize,
+    pub(crate) heads: Heads,
 }
 
 impl Shape {
     /// `packets` full packets of the usual size.
     pub(crate) const fn full(packets: usize) -> Self {
-        let segment_bytes = SEGMENT_BYTES;
-        Self { packets, segment_bytes, last_bytes: segment_bytes, offset: 0, gap_bytes: 0 }
+        let (segment_bytes, last_bytes) = (SEGMENT_BYTES, SEGMENT_BYTES);
+        let heads = Heads::Even;
+        Self { packets, segment_bytes, last_bytes, offset: 0, gap_bytes: 0, heads }
     }
 }
 
@@ -60,7 +96,7 @@ fn file_of(bytes: &[u8], name: &str) -> Media {
 
 impl Asset {
     pub(crate) fn new(shape: Shape) -> Self {
-        let heads = noise(shape.packets * HEAD_BYTES, 0x1234_5678_9abc_def1);
+        let heads = shape.heads.of(shape.packets);
         let mut ranges = Vec::new();
         let mut at = shape.offset;
         for packet in 0..shape.packets {

@@ -3,7 +3,7 @@
 
 use paths::{Feed, SEGMENTS_MAX, Tally};
 
-use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
+use crate::asset::{Asset, HEAD_BYTES, Heads, SEGMENT_BYTES, Shape};
 use crate::peer::{Peer, assert_received};
 use crate::{send_from, stream_paths};
 
@@ -78,6 +78,21 @@ fn every_shape_arrives_from_offsets_off_the_page() {
     for shape in shapes() {
         for offset in [1, 4, 2049, PAGE_BYTES - 1, PAGE_BYTES + 1] {
             arrives(Shape { offset, ..shape }, SEGMENTS_MAX, "127.0.0.1:0");
+        }
+    }
+}
+
+/// Also those that the kernel would not make alike.
+#[test]
+fn headers_of_every_kind_arrive_as_they_are() {
+    for heads in [Heads::Even, Heads::Uneven, Heads::Jumping, Heads::Noise] {
+        for packets in [1, 2, 8, 300] {
+            let shape = Shape { heads, last_bytes: 500, offset: 78, ..Shape::full(packets) };
+            for segments_max in [SEGMENTS_MAX, 7, 1] {
+                arrives(shape, segments_max, "127.0.0.1:0");
+            }
+            // A jump in the file between packets, too.
+            arrives(Shape { gap_bytes: 4, ..shape }, SEGMENTS_MAX, "127.0.0.1:0");
         }
     }
 }

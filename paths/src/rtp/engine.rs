@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Packets by the in-kernel engine: what `mmap_rtpmsend`, `rtpsendfile`, `krtpmsend` and
+//! `krtpsendfile` share.
+//!
+//! The four differ in where the payload comes from, in who makes the headers and in how much a call
+//! carries, not in how it is sent. A call carries a *stretch*: packets whose payloads lie in the
+//! file one behind the other. Its headers are made by the engine when all of them can be
+//! ([`crate::rtp::heads`]), else the caller's are copied, in the same call.
+//!
+//! What the engine is not given is read and written instead, at two calls and two copies: a payload
+//! in several pieces (a time stamp before each packet of transport stream), one that crosses a page
+//! border at an odd byte ([`crate::image`] says why), and a datagram of more fragments than the
+//! kernel takes. Payload of MPEG transport stream in one piece has none of these.
+//!
+//! Of a file that is cut nothing leaves behind the last whole packet; from a map, the page of the
+//! cut is sent to its end, as [`crate::Media`] says.
+//!
+//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; the study's table 1-C.
+//!
+//! What it does not do: let the engine pace.
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Cursor};
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::crosses_oddly;
+use crate::rtp::gathered::Packets;
+use crate::rtp::heads;
+use crate::rtp::reader::Reader;
+use crate::stream::{Load, Run, Setback, StreamPath, send_loads};
+use crate::sys::{
+    self, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX, PAYLOAD_BYTES_MAX,
+    Payload, Planned, Sent,
+};
+use crate::tally::Tally;
+
+/// What a member is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Way {
+    /// Payload by the addresses of a map instead of from the file.
+    pub(super) mapped: bool,
+    /// Headers made by the engine, where it would make the same.
+    pub(super) made: bool,
+    pub(super) load: Load,
+}
+
+/// Sends by the engine.
+pub(super) struct ByEngine {
+    way: Way,
+    engine: Engine,
+    page_bytes: u64,
+    plan: Vec<Planned>,
+    /// For the packet that cannot be sent so.
+    reader: Reader,
+}
+
+/// Packets whose payloads lie one behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    packets: u32,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Stretch {
+    /// The one from packet `run.first` on, whose payload begins at `start`; no longer than `run`.
+    /// It has no packets when the first is none for the engine.
+    fn of(packets: &Packets<'_>, run: Run, start: Cursor<'_>, page_bytes: u64) -> Self {
+        let mut stretch = Self { packets: 0, offset: 0, bytes: 0 };
+        let head_bytes = packets.head_bytes();
+        if head_bytes > GIVEN_BYTES_MAX || !head_bytes.is_multiple_of(2) {
+            return stretch;
+        }
+        let mut cursor = start;
+        while stretch.packets < run.packets.min(PACKETS_MAX) {
+            let payload_bytes = packets.payload_bytes(run.first + stretch.packets);
+            if !(1..=u64::from(PAYLOAD_BYTES_MAX)).contains(&payload_bytes) {
+                break;
+            }
+            let (mut first, mut end) = (None, None);
+            let mut joined = true;
+            cursor.take(payload_bytes, |piece| {
+                first = first.or(Some(piece.offset));
+                joined = joined && end.is_none_or(|end| end == piece.offset);
+                end = piece.offset.checked_add(piece.bytes);
+            });
+            let (Some(first), Some(_), true) = (first, end, joined) else { break };
+            if stretch.packets == 0 {
+                stretch.offset = first;
+            }
+            let behind = first == stretch.offset + stretch.bytes;
+            if !behind || crosses_oddly(first, payload_bytes, page_bytes) {
+                break;
+            }
+            stretch.packets += 1;
+            stretch.bytes += payload_bytes;
+        }
+        stretch
+    }
+}
+
+impl ByEngine {
+    pub(super) fn new(way: Way) -> Result<Self, Error> {
+        let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
+        Ok(Self { way, engine, page_bytes, plan: Vec::new(), reader: Reader::new() })
+    }
+
+    /// Sends `run`, or as many of its packets as a call carries; says how many, and where the
+    /// payload after them begins.
+    fn send_run<'a>(
+        &mut self,
+        packets: &Packets<'a>,
+        payload: Payload<'a>,
+        (run, start): (Run, Cursor<'a>),
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(u32, Cursor<'a>), Setback> {
+        let stretch = Stretch::of(packets, run, start, self.page_bytes);
+        within_map(packets, run, stretch, payload)?;
+        if stretch.packets == 0 {
+            return self.copy(packets, (run, start), to, tally);
+        }
+        let run = Run { packets: stretch.packets, ..run };
+        let segments = self.segments(packets, to);
+        let order = Order {
+            payload,
+            offset: stretch.offset,
+            bytes: stretch.bytes,
+            // Within PAYLOAD_BYTES_MAX.
+            payload_bytes: packets.payload_bytes(run.first) as u16,
+            heads: heads_of(packets, run, self.way.made, &mut self.plan),
+            segments,
+        };
+        let sent = match self.engine.send(to.as_fd(), &order, tally) {
+            Ok(sent) => sent,
+            Err(errno) if errno.code() == libc::EMSGSIZE && segments == 1 => {
+                return self.copy(packets, (run, start), to, tally);
+            }
+            Err(errno) => return Err(packets.refused((ENGINE_CALL, errno), run, start, tally)),
+        };
+        let whole: u64 = (0..sent.packets).map(|n| packets.payload_bytes(run.first + n)).sum();
+        if sent.packets == 0 || sent.bytes != whole {
+            return Err(ended(packets, stretch, sent, tally));
+        }
+        let mut cursor = start;
+        cursor.take(whole, |_| ());
+        Ok((sent.packets, cursor))
+    }
+
+    /// Packets that pass the network stack as one.
+    fn segments(&self, packets: &Packets<'_>, to: &Destination) -> u32 {
+        if self.way.load == Load::Runs { to.fit(packets.segment_bytes()) } else { 1 }
+    }
+
+    /// Reads the payload of the first packet of `run` and sends the packet.
+    fn copy<'a>(
+        &mut self,
+        packets: &Packets<'a>,
+        (run, start): (Run, Cursor<'a>),
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(u32, Cursor<'a>), Setback> {
+        let payload_bytes = packets.payload_bytes(run.first);
+        let after = self.reader.read(0, packets.media, start, payload_bytes, tally)?;
+        self.reader.write(packets.head(run.first), to, tally)?;
+        Ok((1, after))
+    }
+}
+
+/// Says what of `stretch` lies before the end of the map, when not all of it does: the file was
+/// shorter when it was opened.
+fn within_map(
+    packets: &Packets<'_>,
+    run: Run,
+    stretch: Stretch,
+    payload: Payload<'_>,
+) -> Result<(), Setback> {
+    let Payload::Mapped(map) = payload else { return Ok(()) };
+    if stretch.packets == 0 || map.address(stretch.offset, stretch.bytes).is_some() {
+        return Ok(());
+    }
+    let mut bytes = 0;
+    let reached = |packet: &u32| {
+        bytes += packets.payload_bytes(run.first + packet);
+        map.address(stretch.offset, bytes).is_some()
+    };
+    let whole = (0..stretch.packets).take_while(reached).count() as u32;
+    Err(Setback::Cut { at: packets.media.bytes(), whole })
+}
+
+/// What the engine is told of the headers of `run`.
+fn heads_of<'a>(
+    packets: &Packets<'a>,
+    run: Run,
+    made: bool,
+    plan: &'a mut Vec<Planned>,
+) -> Heads<'a> {
+    let heads = packets.heads(run);
+    if heads.is_empty() {
+        return Heads::None;
+    }
+    let of_rtp = made && packets.head_bytes() == heads::HEAD_BYTES;
+    match of_rtp.then(|| heads::recognise(heads)).flatten() {
+        // Both within GIVEN_BYTES_MAX.
+        None => Heads::Given { heads, each: packets.head_bytes() as u16 },
+        Some(series) if !series.planned => Heads::Made(series.rtp, None),
+        Some(series) => {
+            let bytes = |number| packets.payload_bytes(run.first + number) as u16;
+            heads::write_plan(plan, heads, bytes);
+            Heads::Made(series.rtp, Some(plan))
+        }
+    }
+}
+
+/// The engine found no more whole packets in the file than it says it sent.
+fn ended(packets: &Packets<'_>, stretch: Stretch, sent: Sent, tally: &mut Tally) -> Setback {
+    let at = match packets.media.size_now(tally) {
+        Ok(at) => at,
+        Err(errno) => return Setback::Refused { call: "statx", errno },
+    };
+    // One that the file ended in.
+    tally.packets += u64::from(sent.packets);
+    tally.bytes += sent.bytes + u64::from(sent.packets) * packets.head_bytes() as u64;
+    if at < stretch.offset.saturating_add(stretch.bytes) {
+        return Setback::Cut { at, whole: 0 };
+    }
+    // Neither bytes nor the end: the file cannot be read this way.
+    Setback::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
+}
+
+impl StreamPath for ByEngine {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let packets = Packets::of(batch);
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        let payload = match self.way.mapped {
+            true => Payload::Mapped(packets.map()?),
+            false => Payload::File(packets.media.file()),
+        };
+        let mut cursor = packets.start();
+        send_loads(batch, self.way.load, to, tally, |run, to, tally| {
+            let (sent, after) = self.send_run(&packets, payload, (run, cursor), to, tally)?;
+            cursor = after;
+            Ok(sent)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::batch::Piece;
+    use crate::media::Media;
+
+    const PAGE_BYTES: u64 = 4096;
+
+    fn media(bytes: u64) -> Media {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(bytes).unwrap();
+        Media::open(file, "asset.ts").unwrap()
+    }
+
+    /// The stretches of a batch of 1,000-byte packets, each as its packets, offset and bytes; a
+    /// packet that the engine is not given as none.
+    fn stretches(packets: u32, head_bytes: usize, pieces: &[(u64, u64)]) -> Vec<(u32, u64, u64)> {
+        let media = media(0);
+        let pieces: Vec<Piece> =
+            pieces.iter().map(|&(offset, bytes)| Piece { offset, bytes }).collect();
+        let heads = vec![0; packets as usize * head_bytes];
+        let batch = Batch::gathered(&media, packets, 1000, &heads, &pieces);
+        let packets = Packets::of(&batch);
+        let (mut cursor, mut first) = (packets.start(), 0);
+        let mut found = Vec::new();
+        while first < batch.packets {
+            let run = Run { first, packets: batch.packets - first };
+            let stretch = Stretch::of(&packets, run, cursor, PAGE_BYTES);
+            let carried = stretch.packets.max(1);
+            (first..first + carried)
+                .for_each(|packet| cursor.take(packets.payload_bytes(packet), |_| ()));
+            first += carried;
+            found.push(match stretch {
+                Stretch { packets: 0, .. } => (0, 0, 0),
+                Stretch { packets, offset, bytes } => (packets, offset, bytes),
+            });
+        }
+        found
+    }
+
+    #[test]
+    fn payloads_behind_each_other_are_one_stretch() {
+        assert_eq!(stretches(10, 12, &[(78, 9880)]), [(10, 78, 9880)]);
+        assert_eq!(stretches(10, 12, &[(78, 9000)]), [(10, 78, 9000)]);
+        // Also where they are said in pieces.
+        assert_eq!(stretches(10, 12, &[(78, 500), (578, 0), (578, 9380)]), [(10, 78, 9880)]);
+        assert_eq!(stretches(10, 0, &[(0, 9001)]), [(10, 0, 9001)]);
+    }
+
+    #[test]
+    fn a_jump_between_packets_begins_a_stretch_and_one_within_a_packet_is_copied() {
+        let jump = [(0, 2 * 988), (100_000, 3 * 988), (50, 988)];
+        let each = [(2, 0, 2 * 988), (3, 100_000, 3 * 988), (1, 50, 988)];
+        assert_eq!(stretches(6, 12, &jump), each);
+        let within = [(0, 988 + 400), (5000, 588 + 988)];
+        assert_eq!(stretches(3, 12, &within), [(1, 0, 988), (0, 0, 0), (1, 5588, 988)]);
+    }
+
+    #[test]
+    fn odd_page_borders_odd_headers_and_no_payload_are_copied() {
+        // Packet 4 of 988 bytes has 143 before the border.
+        let odd = stretches(9, 12, &[(1, 9 * 988)]);
+        assert_eq!(odd, [(4, 1, 4 * 988), (0, 0, 0), (3, 1 + 5 * 988, 3 * 988), (0, 0, 0)]);
+        assert_eq!(stretches(2, 13, &[(0, 2 * 987)]), [(0, 0, 0); 2]);
+        assert_eq!(stretches(2, 130, &[(0, 2 * 870)]), [(0, 0, 0); 2]);
+        assert_eq!(stretches(2, 12, &[(0, 988)]), [(1, 0, 988), (0, 0, 0)]);
+    }
+
+    #[test]
+    fn what_the_map_does_not_reach_is_a_cut() {
+        let media = media(5000);
+        let pieces = [Piece { offset: 1000, bytes: 4940 }];
+        let heads = [0; 5 * 12];
+        let batch = Batch::gathered(&media, 5, 1000, &heads, &pieces);
+        let packets = Packets::of(&batch);
+        let mapped = Payload::Mapped(packets.map().unwrap());
+        let cut = |packets_of, bytes, payload| {
+            let run = Run { first: 0, packets: packets_of };
+            let stretch = Stretch { packets: packets_of, offset: 1000, bytes };
+            match within_map(&packets, run, stretch, payload) {
+                Ok(()) => None,
+                Err(Setback::Cut { at, whole }) => Some((at, whole)),
+                Err(other) => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(cut(5, 4940, mapped), Some((5000, 4)));
+        assert_eq!(cut(4, 4 * 988, mapped), None);
+        assert_eq!(cut(5, 4940, Payload::File(media.file())), None);
+    }
+
+    #[test]
+    fn headers_are_made_where_they_can_be_and_given_otherwise() {
+        let media = media(5000);
+        let pieces = [Piece { offset: 0, bytes: 3 * 988 }];
+        let mut heads: Vec<u8> = (0..3_u8)
+            .flat_map(|n| [0x80, 33, 255, 254 + n.min(1), 0, 0, 0, n, 1, 2, 3, 4])
+            .collect();
+        let told = |heads: &[u8], made, run| {
+            let batch = Batch::gathered(&media, 3, 1000, heads, &pieces);
+            let mut plan = Vec::new();
+            match heads_of(&Packets::of(&batch), run, made, &mut plan) {
+                Heads::None => "none".to_owned(),
+                Heads::Given { heads, each } => format!("{} given of {each}", heads.len()),
+                Heads::Made(rtp, None) => format!("from {}", rtp.sequence),
+                Heads::Made(_, Some(plan)) => format!("plan of {}", plan.len()),
+            }
+        };
+        let all = Run { first: 0, packets: 3 };
+        // The third has the number of the second.
+        assert_eq!(told(&heads, true, all), "36 given of 12");
+        assert_eq!(told(&heads, true, Run { first: 0, packets: 2 }), "from 65534");
+        (heads[2 * 12 + 2], heads[2 * 12 + 3]) = (0, 0);
+        assert_eq!(told(&heads, true, all), "from 65534");
+        assert_eq!(told(&heads, false, all), "36 given of 12");
+        heads[2 * 12 + 1] |= 0x80;
+        assert_eq!(told(&heads, true, all), "plan of 3");
+        assert_eq!(told(&[], true, all), "none");
+    }
+}

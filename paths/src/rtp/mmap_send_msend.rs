@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `mmap_send_msend`: cork, send the header, the engine's call with the address of the payload,
+//! uncork.
+//!
+//! `mmap_send_msend` of the study's table 1-C (n copies, of the header; 1 mmap, n cork, n send, n
+//! msend and n uncork calls): `mmap_send_rtp` without the copy of the payload. Costs one copy of
+//! the header and four calls per packet; a payload in several pieces takes a call for each.
+//!
+//! Which packets are copied, and how nothing stays corked: [`crate::rtp::corked`]. A packet that
+//! the engine does not take for its length or its fragments is copied as well.
+//!
+//! Sources: the study, section 4; `udp(7)` (`UDP_CORK`), `mmap(2)`;
+//! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
+//!
+//! What it does not do: work without the module `pagewire_rtp`; learn what becomes of the datagram
+//! once the cork is out; look at a mapped byte ([`crate::Media`]).
+
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Cursor, Piece};
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::crosses_oddly;
+use crate::rtp::corked::{corked, is_for_a_copy, send_head};
+use crate::rtp::gathered::Packets;
+use crate::rtp::reader::Reader;
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::sys::{self, ENGINE_CALL, Engine, Heads, Map, Order, PAYLOAD_BYTES_MAX, Payload};
+use crate::tally::Tally;
+
+pub(crate) static SPEC: Spec = Spec {
+    name: "mmap_send_msend",
+    transport: Transport::Rtp,
+    summary: "engine: cork, send header, mapped payload, uncork per packet; payload not copied",
+    copies_per_byte: 0,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(4),
+    sources: &["the study, table 1-C", "kernel/rtp", "udp(7) UDP_CORK", "mmap(2)"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(MmapSendMsend::new()?)),
+    },
+};
+
+struct MmapSendMsend {
+    engine: Engine,
+    page_bytes: u64,
+    /// For the packet that cannot be sent so.
+    reader: Reader,
+}
+
+impl MmapSendMsend {
+    fn new() -> Result<Self, Error> {
+        let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
+        Ok(Self { engine, page_bytes, reader: Reader::new() })
+    }
+
+    /// Sends the packet of `run` without copying its payload; says where the payload after it
+    /// begins. [`Setback::InPieces`] means that it has to be sent by a copy.
+    fn send_packet<'a>(
+        &self,
+        packets: &Packets<'a>,
+        map: &Map,
+        (run, start): (Run, Cursor<'a>),
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<Cursor<'a>, Setback> {
+        let (mut cursor, mut fit) = (start, true);
+        packets.take_mapped(map, &mut cursor, (run.first, 0), |Piece { offset, bytes }| {
+            fit = fit && !crosses_oddly(offset, bytes, self.page_bytes);
+            fit = fit && bytes <= PAYLOAD_BYTES_MAX.into();
+            fit
+        })?;
+        if !fit {
+            return Err(Setback::InPieces);
+        }
+        corked(to, tally, |tally| {
+            send_head(packets.head(run.first), to, tally)?;
+            let (mut again, mut sent) = (start, Ok(()));
+            again.take(packets.payload_bytes(run.first), |piece| {
+                if sent.is_ok() {
+                    sent = self.send_piece(map, piece, to, tally);
+                }
+            });
+            sent.map_err(|errno| packets.refused((ENGINE_CALL, errno), run, start, tally))
+        })?;
+        Ok(cursor)
+    }
+
+    /// Sends a piece into the cork.
+    fn send_piece(
+        &self,
+        map: &Map,
+        Piece { offset, bytes }: Piece,
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Errno> {
+        let order = Order {
+            payload: Payload::Mapped(map),
+            offset,
+            bytes,
+            // Within PAYLOAD_BYTES_MAX.
+            payload_bytes: bytes as u16,
+            heads: Heads::None,
+            segments: 1,
+        };
+        let sent = self.engine.send(to.as_fd(), &order, tally)?;
+        // An address has no end of the file: what cannot be read is refused.
+        if sent.bytes == bytes { Ok(()) } else { Err(Errno::new(libc::EIO)) }
+    }
+}
+
+impl StreamPath for MmapSendMsend {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let packets = Packets::of(batch);
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        let map = packets.map()?;
+        let mut cursor = packets.start();
+        send_runs(batch, false, to, tally, |run, to, tally| {
+            cursor = match self.send_packet(&packets, map, (run, cursor), to, tally) {
+                Err(setback) if is_for_a_copy(&setback) => {
+                    let payload_bytes = packets.payload_bytes(run.first);
+                    let after = self.reader.read(0, packets.media, cursor, payload_bytes, tally)?;
+                    self.reader.write(packets.head(run.first), to, tally)?;
+                    after
+                }
+                sent => sent?,
+            };
+            Ok(1)
+        })
+    }
+}

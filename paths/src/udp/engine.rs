@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The file as datagrams by the in-kernel engine: what `msend`, `kmsend` and `ksendfile` share.
+//!
+//! The three differ in where the bytes come from and how much a call carries. A datagram that
+//! crosses a page border at an odd byte is read and sent instead, at two calls and two copies
+//! ([`crate::image`] says why), as is one longer than the engine takes or of more fragments than
+//! the kernel does; a call then carries what lies before it.
+//!
+//! Of a file that is cut nothing leaves behind the last whole datagram; from a map, the page of the
+//! cut is sent to its end, as [`crate::Media`] says.
+//!
+//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; the study's table 1-A.
+//!
+//! What it does not do: segmentation, for which `sendfile_gso` needs no module.
+
+use std::os::fd::AsFd;
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::{Errno, Error, SendError};
+use crate::image::{Copier, Image, Range};
+use crate::stream::{Load, Run, Setback, StreamPath, send_loads};
+use crate::sys::{self, ENGINE_CALL, Engine, Heads, Order, PAYLOAD_BYTES_MAX, Payload, Sent};
+use crate::tally::Tally;
+
+/// Sends by the engine.
+pub(super) struct ByEngine {
+    /// By the addresses of a map instead of from the file.
+    mapped: bool,
+    load: Load,
+    engine: Engine,
+    page_bytes: u64,
+    /// For the datagram that cannot be sent so.
+    copier: Copier,
+}
+
+impl ByEngine {
+    pub(super) fn new(mapped: bool, load: Load) -> Result<Self, Error> {
+        let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
+        Ok(Self { mapped, load, engine, page_bytes, copier: Copier::new() })
+    }
+
+    /// Sends `run`, or as many of its packets as a call carries; says how many.
+    fn send_run(
+        &mut self,
+        batch: &Batch<'_>,
+        run: Run,
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, Setback> {
+        let image = Image::of(batch);
+        let first = image.range(batch, Run { packets: 1, ..run });
+        let packets = taken_together(&image, batch, run, self.page_bytes);
+        if packets == 0 {
+            return self.copier.send(first, to, tally).map(|()| 1);
+        }
+        let range = image.range(batch, Run { packets, ..run });
+        let payload = match self.mapped {
+            true => Payload::Mapped(range.map()?),
+            false => Payload::File(range.media.file()),
+        };
+        let order = Order {
+            payload,
+            offset: range.offset,
+            bytes: range.bytes,
+            // Within PAYLOAD_BYTES_MAX.
+            payload_bytes: first.bytes as u16,
+            heads: Heads::None,
+            segments: 1,
+        };
+        match self.engine.send(to.as_fd(), &order, tally) {
+            Ok(sent) if is_whole(batch, run, sent) => Ok(sent.packets),
+            Ok(sent) => Err(ended(range, sent, tally)),
+            Err(errno) if errno.code() == libc::EMSGSIZE => {
+                self.copier.send(first, to, tally).map(|()| 1)
+            }
+            Err(errno) => Err(range.refused(ENGINE_CALL, errno, tally)),
+        }
+    }
+}
+
+/// How many packets of `run`, from its first on, the engine is given.
+fn taken_together(image: &Image<'_>, batch: &Batch<'_>, run: Run, page_bytes: u64) -> u32 {
+    let is_for_a_copy = |packet: &u32| {
+        let datagram = image.range(batch, Run { first: *packet, packets: 1 });
+        datagram.bytes > PAYLOAD_BYTES_MAX.into() || datagram.crosses_oddly(page_bytes)
+    };
+    let end = run.first + run.packets;
+    (run.first..end).find(is_for_a_copy).unwrap_or(end) - run.first
+}
+
+/// Whether `sent` are packets of `run` and not a byte less.
+fn is_whole(batch: &Batch<'_>, run: Run, sent: Sent) -> bool {
+    sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
+}
+
+/// The engine found no more whole packets in the file than it says it sent.
+fn ended(range: Range<'_>, sent: Sent, tally: &mut Tally) -> Setback {
+    let at = match range.media.size_now(tally) {
+        Ok(at) => at,
+        Err(errno) => return Setback::Refused { call: "statx", errno },
+    };
+    // One that the file ended in.
+    tally.packets += u64::from(sent.packets);
+    tally.bytes += sent.bytes;
+    if at < range.offset.saturating_add(range.bytes) {
+        return Setback::Cut { at, whole: 0 };
+    }
+    // Neither bytes nor the end: the file cannot be read this way.
+    Setback::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
+}
+
+impl StreamPath for ByEngine {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        send_loads(batch, self.load, to, tally, |run, to, tally| {
+            self.send_run(batch, run, to, tally)
+        })
+    }
+}
