@@ -95,6 +95,11 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
     Ok(ranks)
 }
 
+/// Whether the in-kernel engine's paths can be timed here: that may change from start to start.
+pub fn has_engine() -> bool {
+    Host::here().needs_engine().is_ok()
+}
+
 /// A path at each length of a burst; a download has none.
 fn bursts(spec: &'static paths::Spec, sink: &Sink) -> Vec<Case> {
     if spec.transport == Transport::Tcp {

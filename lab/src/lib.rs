@@ -38,7 +38,7 @@ pub mod stalls;
 mod statistics;
 mod warning;
 
-pub use calibrate::{BURSTS, Rank, calibrate};
+pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
 pub use claims::Claims;
 pub use compare::{Change, Comparison, Verdict, compare};
 pub use error::Error;

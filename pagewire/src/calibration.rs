@@ -67,6 +67,7 @@ impl Subject {
             user.unwrap_or("").split_whitespace().nth(1).unwrap_or("").to_owned(),
             locked.unwrap_or("").split_whitespace().nth(3).unwrap_or("").to_owned(),
             setting("/proc/sys/kernel/io_uring_disabled"),
+            if lab::has_engine() { "engine" } else { "" }.to_owned(),
         ];
         format!(
             "machine {}\nkernel {}\nprocessor {} ({} cores)\ninterface {}, {}\nprogram {} {}\n\

@@ -6,8 +6,8 @@
 //! ([`crate::course`]). A gigabyte a member and size in all, rounds together, or three and a half
 //! seconds of processor time.
 //!
-//! Sources: the study's tables 1-A and 1-B and figures 3 to 5, with every row that a stock kernel
-//! has; section 5 for its implied throughput.
+//! Sources: the study's table 1 and figures 3 to 5: every row that a stock kernel has, and those of
+//! its own calls where the module `pagewire_rtp` is; section 5 for its implied throughput.
 //! Does not do: pacing, many sessions (`sessions`), the gap between packets (`batch`).
 
 use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
