@@ -35,6 +35,10 @@ pub struct Options {
     pub threads: Vec<usize>,
     /// Where the folders of `seal` lie; in memory by default.
     pub folder: Option<PathBuf>,
+    /// Parts of `kernel`; all when empty.
+    pub parts: Vec<String>,
+    /// The checkout that `kernel` builds and boots; that of the working folder by default.
+    pub tree: Option<PathBuf>,
     /// Cores the server may use, for `sessions`; all by default.
     pub cores: Option<usize>,
     /// The command as it was typed, word by word, for the results.

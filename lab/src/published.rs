@@ -64,6 +64,14 @@ const PUBLISHED: &[Published] = &[
     },
 ];
 
+/// The published ratios of a metric `relative to ...`: member, transport, value, source.
+pub(crate) fn ratios(
+    metric: &str,
+) -> impl Iterator<Item = (&'static str, &'static str, f64, &'static str)> {
+    let of = PUBLISHED.iter().filter(move |published| published.metric == metric);
+    of.map(|published| (published.member, published.transport, published.value, published.source))
+}
+
 /// Adds the published rows.
 pub(crate) fn add(results: &mut Results) {
     results.rows.extend(PUBLISHED.iter().map(|published| {

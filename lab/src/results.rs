@@ -337,7 +337,8 @@ const DAY_S: u64 = 86_400;
 /// A full run of all experiments is some 10 MB.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Units of what is counted, not timed.
-const COUNT_UNITS: &[&str] = &["per packet", "per byte"];
+const COUNT_UNITS: &[&str] =
+    &["per packet", "per byte", "blocks", "cases", "checks", "copies", "loops"];
 
 #[cfg(test)]
 mod tests {

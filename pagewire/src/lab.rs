@@ -36,8 +36,8 @@ pub(crate) struct Options {
     /// Only this transport: rtp, udp or tcp; may be given several times.
     #[arg(long, value_name = "NAME", value_parser = transport)]
     transport: Vec<Transport>,
-    /// Only this path, cipher or method, and the reference; may be given several times.
-    #[arg(long, value_name = "NAME")]
+    /// Only this path, cipher, method or memcpy, and the reference; may be given several times.
+    #[arg(long, visible_alias = "variant", value_name = "NAME")]
     member: Vec<String>,
     /// Bytes of a datagram, headers of RTP included, of a message, or of a file; may be given
     /// several times.
@@ -67,6 +67,13 @@ pub(crate) struct Options {
     /// Where the folders of `seal` are made and removed [default: a file system in memory].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
+    /// Only this part of `kernel`: memcpy, vectorise, paths, fpu or check; may be given several
+    /// times.
+    #[arg(long, value_name = "NAME")]
+    part: Vec<String>,
+    /// The checkout whose kernel/ is built and booted [default: that of the working folder].
+    #[arg(long, value_name = "FOLDER")]
+    tree: Option<PathBuf>,
     /// Cores the server may use, for `sessions` [default: one, then all].
     #[arg(long, value_name = "N")]
     cores: Option<usize>,
@@ -179,6 +186,8 @@ impl Options {
             cores: self.cores,
             threads: self.threads.iter().copied().map(usize::from).collect(),
             folder: self.folder.clone(),
+            parts: self.part.clone(),
+            tree: self.tree.clone(),
             command: std::env::args().filter(|word| word != INSIDE).collect(),
             stop,
             progress: Some(Arc::new(move |done, of, what: &str| {

@@ -9,6 +9,7 @@ mod cipher;
 mod cold;
 mod copy;
 mod descriptors;
+mod kernel;
 pub(crate) mod paths;
 mod receive;
 mod recording;
@@ -91,6 +92,12 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "folders encrypted: a study's grid by its method and by lanes; libraries",
         sends: false,
         run: seal::run,
+    },
+    Experiment {
+        name: "kernel",
+        summary: "copies inside a kernel, and paths through a stock one: UML and QEMU",
+        sends: false,
+        run: kernel::run,
     },
 ];
 

@@ -23,7 +23,7 @@ mod code;
 mod cost;
 mod counters;
 mod exercise;
-mod images;
+pub(crate) mod images;
 mod lackey;
 mod launch;
 mod pairing;

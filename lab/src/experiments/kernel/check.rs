@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part check: the engine's module, checked from outside in both laboratories.
+//!
+//! The check is kernel/rtp's own, a program that speaks TAP: bytes, fields, faults, sessions, a
+//! fuzzing loop, leaks. It runs in User Mode Linux, where a packet's way is quick, and in Debian's
+//! kernel under QEMU by a clock that counts instructions, where a paced session's lateness is the
+//! kernel's own and not that of a host with other things to do. Then every path of the list sends
+//! 4,000 packets there, compared byte by byte.
+//!
+//! Sources: kernel/rtp/check; guest/src/verify.rs.
+//! Does not do: the module on this machine's own kernel; the check runs there as well, by whoever
+//! may open the device.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::Course;
+use super::boot::{Guest, Unobserved, boot};
+use super::program::Program;
+use super::qemu::{Machine, Qemu, module};
+use super::said::{Checked, Outcome};
+use super::uml::Uml;
+use crate::error::Error;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+use crate::warning::Warning;
+
+pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
+    let program = program(course)?;
+    let engine = |kernel| {
+        let script = ("kernel/rtp/build.sh", &[kernel][..]);
+        module(course, script, "pagewire_rtp.ko")
+    };
+    let seconds = if course.options.quick { QUICK_SECONDS } else { SECONDS };
+    let (paced, fuzz) = (format!("paced={seconds}"), format!("fuzz={}", rounds(course)));
+    let words = [RUN, &paced, &fuzz];
+    results.notes.push(format!(
+        "check: a paced session of {seconds} s at 5 Mb/s; lateness is from a packet's time to its \
+         arrival at a receiver in the guest"
+    ));
+
+    let uml = Uml::ready(course, ("plain", "uml-check", &[engine("uml")?, program.clone()]))?;
+    course.step("check: in User Mode Linux");
+    let command = uml.command(&[], &words, LIMIT);
+    judged(course, ("User Mode Linux", command), results);
+
+    let qemu = Qemu::ready(course, ("qemu-check", &[engine("debian")?, program]))?;
+    let name = format!("Debian's {}", qemu.version);
+    course.step("check: in Debian's kernel under QEMU");
+    let machine = Machine { processor: "max", counts: true };
+    judged(course, (&name, qemu.command(machine, &words, LIMIT)), results);
+    if !course.options.stopped() {
+        course.step("check: bytes of every path in Debian's kernel");
+        let machine = Machine { processor: "max", counts: false };
+        let name = format!("{name}, every path");
+        judged(course, (&name, qemu.command(machine, &["verify"], LIMIT)), results);
+    }
+    Ok(())
+}
+
+fn rounds(course: &Course<'_>) -> u32 {
+    if course.options.quick { QUICK_FUZZ } else { FUZZ }
+}
+
+/// The check, a static program, as a file of a guest.
+fn program(course: &Course<'_>) -> Result<String, Error> {
+    let makefile = course.checkout.file("kernel/rtp/Makefile")?;
+    course.step("the program that checks the module");
+    let mut make = Command::new("make");
+    make.arg("-s").arg("-C").arg(makefile.parent().expect("it has a folder")).arg("check");
+    Program::start("make -C kernel/rtp check", &mut make, LIMIT)?.finish(course)?;
+    let program = course.checkout.file("kernel/rtp/check/pagewire_rtp_check")?;
+    Ok(format!("{}={PROGRAM}", program.display()))
+}
+
+/// Boots a guest that checks, and counts what it says; what fails is a warning.
+fn judged(course: &Course<'_>, (name, mut command): (&str, Command), results: &mut Results) {
+    let mut guest = Guest::default();
+    let what = format!("the check in {name}");
+    let ended = boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest);
+    count(name, &guest, results);
+    if course.options.stopped() {
+        return;
+    }
+    let mut failed: Vec<String> = guest
+        .checks
+        .iter()
+        .filter(|checked| checked.outcome == Outcome::Fails)
+        .map(|Checked { what, .. }| format!("not ok: {what}"))
+        .collect();
+    failed.extend(ended.err().map(|error| error.to_string()));
+    if guest.counted()[0] == 0 {
+        failed.push("not one claim was tried".to_owned());
+    }
+    if let Some(found) = failed.into_iter().next() {
+        results.complete = false;
+        results.warn(Warning::MemberFailed { member: name.to_owned(), found });
+    }
+}
+
+fn count(name: &str, guest: &Guest, results: &mut Results) {
+    let [holds, fails, skipped] = guest.counted();
+    for (metric, count) in
+        [("claims that hold", holds), ("claims that fail", fails), ("claims skipped", skipped)]
+    {
+        let figure = Figure::of(vec![count as f64]);
+        results.rows.push(Row::new("kernel", name, metric, "checks", figure));
+    }
+    let reasons = guest.checks.iter().filter(|checked| checked.outcome == Outcome::Skipped);
+    results.notes.extend(reasons.map(|skip| format!("check: {name}: skip: {}", skip.what)));
+    for (metric, unit, value) in guest.notes.iter().filter_map(|note| paced(note)).flatten() {
+        let row = Row::new("kernel", name, metric, unit, Figure::derived(value));
+        results.rows.push(row);
+    }
+}
+
+/// `paced: p50 0.012 ms, p99 0.034 ms, max 0.120 ms late; 99.987 % within 2 ms`.
+fn paced(note: &str) -> Option<[(&'static str, &'static str, f64); 4]> {
+    let words: Vec<&str> = note.strip_prefix("paced: p50 ")?.split_whitespace().collect();
+    let [
+        p50,
+        "ms,",
+        "p99",
+        p99,
+        "ms,",
+        "max",
+        most,
+        "ms",
+        "late;",
+        share,
+        "%",
+        "within",
+        "2",
+        "ms",
+    ] = words[..]
+    else {
+        return None;
+    };
+    let number = |word: &str| word.parse::<f64>().ok().filter(|number| number.is_finite());
+    Some([
+        ("paced session, late: median", "ms", number(p50)?),
+        ("paced session, late: p99", "ms", number(p99)?),
+        ("paced session, late: most", "ms", number(most)?),
+        ("paced session, within 2 ms", "%", number(share)?),
+    ])
+}
+
+/// In the guest.
+const PROGRAM: &str = "/bin/pagewire_rtp_check";
+const RUN: &str = "run=/bin/pagewire_rtp_check";
+const SECONDS: u32 = 60;
+const QUICK_SECONDS: u32 = 5;
+/// Random calls.
+const FUZZ: u32 = 20_000;
+const QUICK_FUZZ: u32 = 1_000;
+const LIMIT: Duration = Duration::from_secs(600);
+const GRACE: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(outcome: Outcome, what: &str) -> Checked {
+        Checked { outcome, what: what.to_owned() }
+    }
+
+    #[test]
+    fn claims_are_counted_and_lateness_is_read() {
+        let guest = Guest {
+            checks: vec![
+                checked(Outcome::Holds, "a"),
+                checked(Outcome::Holds, "b"),
+                checked(Outcome::Skipped, "c: no root"),
+            ],
+            notes: vec![
+                "fields".to_owned(),
+                "paced: p50 0.012 ms, p99 0.034 ms, max 1.200 ms late; 99.987 % within 2 ms"
+                    .to_owned(),
+            ],
+            ..Guest::default()
+        };
+        let mut results = Results::new("kernel", []);
+        count("here", &guest, &mut results);
+        let median = |metric: &str| results.figure("here", metric, &[]).map(|f| f.median);
+        assert_eq!(median("claims that hold"), Some(2.0));
+        assert_eq!(median("claims that fail"), Some(0.0));
+        assert_eq!(median("claims skipped"), Some(1.0));
+        assert_eq!(median("paced session, late: p99"), Some(0.034));
+        assert_eq!(median("paced session, within 2 ms"), Some(99.987));
+        assert_eq!(results.notes, ["check: here: skip: c: no root"]);
+        assert!(Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
+    }
+
+    #[test]
+    fn other_notes_have_no_lateness() {
+        for note in [
+            "paced",
+            "paced: late 0, greatest lateness 0.1 ms, retries 0 by the engine's count",
+            "paced: p50 x ms, p99 0.034 ms, max 1.200 ms late; 99.987 % within 2 ms",
+            "paced: p50 1 ms, p99 inf ms, max 1.200 ms late; 99.987 % within 2 ms",
+        ] {
+            assert_eq!(paced(note), None, "{note}");
+        }
+    }
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part fpu: what vector registers cost in a native kernel, and from which size on a copy by them
+//! is worth it.
+//!
+//! In User Mode Linux they are the kernel's own; in a native kernel they hold the state of a
+//! program, and using them takes a section between `kernel_fpu_begin()` and `kernel_fpu_end()`. A
+//! module measures sections and copies in Debian's kernel, counted in instructions. Saving and
+//! loading registers is one instruction each, however long it takes, so a program beside it times
+//! those, and copies, on this machine's own processor.
+//!
+//! Sources: kernel/fpu/README.md; arch/x86/kernel/fpu/core.c in the kernel's tree.
+//! Does not do: frequencies that fall by wide registers.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::Course;
+use super::boot::{Guest, Unobserved, boot};
+use super::program::Program;
+use super::qemu::{Machine, Qemu, module};
+use super::said::{Done, vector};
+use crate::error::Error;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+
+pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
+    let module = module(course, ("kernel/fpu/build.sh", &[]), "pagewire_fpu.ko")?;
+    let qemu = Qemu::ready(course, ("qemu-fpu", &[module]))?;
+    course.step("fpu: sections and copies by instructions");
+    let machine = Machine { processor: "max", counts: true };
+    let mut command = qemu.command(machine, &["fpu"], LIMIT);
+    let mut guest = Guest::default();
+    let what = "vector registers under QEMU";
+    boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    if guest.vectors.is_empty() {
+        let found = "the guest measured none; is it of this checkout?".to_owned();
+        return Err(Error::Host { what: what.to_owned(), found });
+    }
+    add(&guest.vectors, COUNTED, results);
+    let native = native(course)?;
+    add(&native, TIMED, results);
+    Ok(())
+}
+
+/// What a program of this machine says of its own processor.
+fn native(course: &Course<'_>) -> Result<Vec<Done>, Error> {
+    let source = course.checkout.file("kernel/fpu/native.c")?;
+    course.step("fpu: registers and copies by time, on this processor");
+    let program = course.folder("fpu-native");
+    let mut compiler = Command::new("cc");
+    compiler.arg("-O2").arg("-o").arg(&program).arg(&source);
+    Program::start("cc kernel/fpu/native.c", &mut compiler, LIMIT)?.finish(course)?;
+    let mut lines = Vec::new();
+    let mut timed = Program::start("kernel/fpu/native.c", &mut Command::new(&program), LIMIT)?;
+    while let Some(line) = timed.line(course)? {
+        lines.extend(vector(&line));
+    }
+    timed.finish(course)?;
+    Ok(lines)
+}
+
+/// How figures were taken: where, in what, and what a copy without vectors is called there.
+struct Way {
+    place: &'static str,
+    unit: &'static str,
+    plain: &'static [&'static str],
+}
+
+/// The rows of sections and copies, and from which size on vectors win.
+fn add(said: &[Done], way: Way, results: &mut Results) {
+    let row = |member: &str, metric: &str, figure: Figure| {
+        Row::new("kernel", member, metric, way.unit, figure).with("by", way.place)
+    };
+    for done in said {
+        // Thousandths of a nanosecond, and an instruction is counted as a nanosecond.
+        let value = Figure::derived(done.number("ps") as f64 / 1e3);
+        if let Some(by) = done.name.strip_prefix("copy by=") {
+            results.rows.push(row(by, COPY, value).with("bytes", done.number("bytes")));
+        } else if let Some(cost) = section(&done.name) {
+            results.rows.push(row(cost, SECTION, value));
+        }
+    }
+    let usable = said.iter().filter(|done| done.name.starts_with("usable in="));
+    let usable: Vec<String> = usable
+        .map(|done| {
+            let place = done.name.trim_start_matches("usable in=").replace('_', " ");
+            let answer = if done.number("answer") > 0 { "yes" } else { "no" };
+            format!("{place} {answer}")
+        })
+        .collect();
+    if !usable.is_empty() {
+        results.notes.push(format!("fpu: irq_fpu_usable() says: {}", usable.join(", ")));
+    }
+    let live = live(said);
+    for plain in way.plain {
+        let vectors = ["sse", "avx"].into_iter().filter(|by| !copies(said, by).is_empty());
+        for by in vectors {
+            for (state, more) in [("saved before", 0), ("a program's, in use", live)] {
+                let figure = |from: u64| Figure::derived(from as f64);
+                let from = from(&copies(said, by), &copies(said, plain), more);
+                let Some(from) = from else {
+                    results.notes.push(format!(
+                        "fpu: {by} never beats {plain}, registers {state} ({})",
+                        way.place
+                    ));
+                    continue;
+                };
+                let metric = format!("worth it from, against {plain}");
+                let row = Row::new("kernel", by, &metric, "bytes", figure(from));
+                results.rows.push(row.with("by", way.place).with("registers", state));
+            }
+        }
+    }
+}
+
+/// In words, what a line measures that is no copy.
+fn section(name: &str) -> Option<&'static str> {
+    match name {
+        "section of=program" => Some("a section, in a system call"),
+        "section of=kthread" => Some("a section, in a kernel thread"),
+        "crossing" => Some("a read(2) of a small file"),
+        "crossing_section" => Some("a read(2) with a section in it"),
+        "pair state=sse" => Some("saving and loading, SSE"),
+        "pair state=avx" => Some("saving and loading, AVX"),
+        "pair state=avx512" => Some("saving and loading, AVX-512"),
+        _ => None,
+    }
+}
+
+/// What the first section of a crossing costs beyond what a copy's line has in it, in thousandths.
+fn live(said: &[Done]) -> u64 {
+    let of = |name: &str| said.iter().find(|done| done.name == name).map(|done| done.number("ps"));
+    let counted = || {
+        let more = of("crossing_section")?.saturating_sub(of("crossing")?);
+        Some(more.saturating_sub(of("section of=program")?))
+    };
+    counted().or_else(|| of("pair state=avx")).unwrap_or(0)
+}
+
+/// Bytes and thousandths, in the order of sizes.
+fn copies(said: &[Done], by: &str) -> Vec<(u64, u64)> {
+    let name = format!("copy by={by}");
+    let of = said.iter().filter(|done| done.name == name);
+    let mut sizes: Vec<_> = of.map(|done| (done.number("bytes"), done.number("ps"))).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// The least size from which on all larger ones take 3 % less.
+fn from(vector: &[(u64, u64)], plain: &[(u64, u64)], more: u64) -> Option<u64> {
+    let mut best = None;
+    for ((bytes, ps), (other, plain)) in vector.iter().zip(plain).rev() {
+        if bytes != other || (ps + more) * 100 > plain * 97 {
+            break;
+        }
+        best = Some(*bytes);
+    }
+    best
+}
+
+const COUNTED: Way = Way { place: "instructions", unit: "instructions", plain: &["memcpy"] };
+const TIMED: Way = Way { place: "time", unit: "ns", plain: &["movq", "movsb"] };
+const COPY: &str = "a copy in the kernel";
+const SECTION: &str = "what using vector registers costs";
+const LIMIT: Duration = Duration::from_secs(300);
+const GRACE: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(lines: &[&str]) -> Vec<Done> {
+        lines.iter().map(|line| vector(line).unwrap_or_else(|| panic!("{line}"))).collect()
+    }
+
+    #[test]
+    fn vectors_win_from_the_size_from_which_all_larger_ones_do() {
+        let lines = said(&[
+            "usable in=softirq answer=1",
+            "usable in=section answer=0",
+            "section of=program ps=54000",
+            "crossing ps=2000000",
+            "crossing_section ps=2100000",
+            "copy by=memcpy bytes=64 ps=58000",
+            "copy by=memcpy bytes=256 ps=130000",
+            "copy by=memcpy bytes=4096 ps=1570000",
+            "copy by=sse bytes=64 ps=40000",
+            "copy by=sse bytes=256 ps=128000",
+            "copy by=sse bytes=4096 ps=834000",
+        ]);
+        assert_eq!(live(&lines), 46_000);
+        let mut results = Results::new("kernel", []);
+        add(&lines, COUNTED, &mut results);
+        let of = |member: &str, metric: &str, parameters: &[(&str, &str)]| {
+            results.figure(member, metric, parameters).map(|figure| figure.median)
+        };
+        let worth = "worth it from, against memcpy";
+        // 64 bytes win, but 256 do not by 3 %.
+        assert_eq!(of("sse", worth, &[("registers", "saved before")]), Some(4096.0));
+        assert_eq!(of("sse", worth, &[("registers", "a program's, in use")]), Some(4096.0));
+        assert_eq!(of("sse", COPY, &[("bytes", "64")]), Some(40.0));
+        assert_eq!(of("a section, in a system call", SECTION, &[]), Some(54.0));
+        let note = "fpu: irq_fpu_usable() says: softirq yes, section no";
+        assert_eq!(results.notes, [note]);
+        assert!(crate::Warning::of_rows(&results.rows).is_empty());
+    }
+
+    #[test]
+    fn what_never_wins_is_said() {
+        let lines = said(&["copy by=movq bytes=64 ps=100", "copy by=avx bytes=64 ps=99"]);
+        let mut results = Results::new("kernel", []);
+        add(&lines, TIMED, &mut results);
+        assert_eq!(results.rows.len(), 2);
+        let note = "fpu: avx never beats movq, registers saved before (time)";
+        assert_eq!(results.notes[0], note);
+        assert_eq!(from(&[(64, 97)], &[(64, 100)], 0), Some(64));
+        assert_eq!(from(&[(64, 97)], &[(64, 100)], 1), None);
+        assert_eq!(from(&[(64, 1)], &[(128, 100)], 0), None, "sizes that do not match");
+    }
+}

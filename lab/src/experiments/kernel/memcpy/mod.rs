@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part memcpy: the kernel's copies by the stock routine and by others, in User Mode Linux.
+//!
+//! One kernel has all variants and takes one when it boots. First a boot tests them all; then every
+//! round boots each variant once, every other round in reverse order, and runs the same workloads.
+//! A workload's figure is the processor time of all processes of the guest for its bytes, or for
+//! its calls; while it runs, the kernel's own process is sampled, so that memcpy's own time stands
+//! beside the whole ([`super::profile`]). At last a boot counts who copies how many bytes.
+//!
+//! Sources: Saito and Oikawa, sections 5 to 7; kernel/memcpy for the variants.
+//! Does not do: say what a variant is worth in a native kernel; there each use of vector registers
+//! has a price of its own (part fpu).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::boot::{Guest, Observer, Unobserved, boot};
+use super::profile::{Profile, Profiler};
+use super::uml::Uml;
+use super::{Course, study};
+use crate::error::Error;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+use crate::warning::Warning;
+
+mod sizes;
+mod times;
+
+use times::Times;
+pub(super) use times::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
+
+/// The variants that are asked for; the reference always, and all when none is named.
+pub(super) fn variants(asked: &[String]) -> Result<Vec<&'static str>, Error> {
+    if let Some(other) = asked.iter().find(|name| !VARIANTS.contains(&name.as_str())) {
+        return Err(Error::Caller {
+            what: format!("--variant {other}"),
+            found: format!("no such memcpy; write one of {}", VARIANTS.join(", ")),
+        });
+    }
+    let is_asked =
+        |name: &&str| asked.is_empty() || *name == STOCK || asked.iter().any(|other| other == name);
+    Ok(VARIANTS.iter().copied().filter(is_asked).collect())
+}
+
+pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
+    let options = course.options;
+    let uml = Uml::ready(course, ("plain", "memcpy", &[]))?;
+    let tested = self_test(course, &uml, results)?;
+    let mut members = match (options.members.is_empty(), options.quick) {
+        (true, true) => QUICK_VARIANTS.to_vec(),
+        _ => variants(&options.members)?,
+    };
+    members.retain(|variant| {
+        let is_here = tested.contains(*variant);
+        if !is_here {
+            let note = format!("memcpy: {variant} is not for this processor");
+            results.notes.push(note);
+        }
+        is_here
+    });
+    let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS });
+    let words: &[&str] = if options.quick { &QUICK_WORDS } else { &WORDS };
+    let profiled = match Profiler::probe() {
+        Ok(()) => true,
+        Err(found) => {
+            results.notes.push(format!("memcpy: no profile: {found}"));
+            false
+        }
+    };
+    results.notes.push(format!(
+        "memcpy: {rounds} interleaved rounds of {} variants, a boot each; bill: processor seconds \
+         of all processes of the guest per 10⁹ bytes that cross between its programs and its \
+         kernel; profile: the kernel's own process, outside the machine's kernel",
+        members.len()
+    ));
+    let mut times = Times::default();
+    for round in 0..rounds {
+        let count = members.len();
+        for turn in 0..count {
+            if options.stopped() {
+                break;
+            }
+            let variant = members[if round % 2 == 0 { turn } else { count - 1 - turn }];
+            course.step(&format!("memcpy: {variant}, round {} of {rounds}", round + 1));
+            let run = Run { uml: &uml, variant, words, profiled };
+            match run.boot(course) {
+                Ok((guest, profile)) => times.add(variant, &guest, profile),
+                Err(_) if options.stopped() => break,
+                Err(error) => {
+                    results.complete = false;
+                    let member = variant.to_owned();
+                    results.warn(Warning::MemberFailed { member, found: error.to_string() });
+                }
+            }
+        }
+        // One that cannot go on has no more rounds: ratios are taken within a round.
+        members.retain(|variant| times.rounds(variant) == round + 1);
+    }
+    times.report(results);
+    study::memcpy(results);
+    if !options.stopped() {
+        sizes::measure(course, &uml, results)?;
+    }
+    Ok(())
+}
+
+/// A boot of one variant.
+struct Run<'a> {
+    uml: &'a Uml,
+    variant: &'static str,
+    words: &'a [&'a str],
+    profiled: bool,
+}
+
+impl Run<'_> {
+    fn boot(&self, course: &Course<'_>) -> Result<(Guest, Option<Profile>), Error> {
+        let what = format!("User Mode Linux with {}", self.variant);
+        let select = format!("{SELECT}{}", self.variant);
+        let mut command = self.uml.command(&[&select], self.words, LIMIT);
+        let mut guest = Guest::default();
+        let mut profiler = self.profiled.then(|| Profiler::new(&self.uml.linux));
+        let mut nobody = Unobserved;
+        let observer: &mut dyn Observer = match &mut profiler {
+            Some(profiler) => profiler,
+            None => &mut nobody,
+        };
+        boot(&what, &mut command, LIMIT + GRACE, (course, observer), &mut guest)?;
+        Ok((guest, profiler.map(Profiler::profile)))
+    }
+}
+
+/// Tests all variants in a boot; gives those that this processor has and that are right.
+fn self_test(
+    course: &Course<'_>,
+    uml: &Uml,
+    results: &mut Results,
+) -> Result<BTreeSet<String>, Error> {
+    course.step("memcpy: self-test of all variants");
+    let mut guest = Guest::default();
+    let mut command = uml.command(&[SELF_TEST, SPEED], &[], LIMIT);
+    let what = "the self-test of memcpy in User Mode Linux";
+    boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    if guest.self_tests.is_empty() {
+        let found = "the kernel tested none; is it of this checkout's kernel/memcpy?".to_owned();
+        return Err(Error::Host { what: what.to_owned(), found });
+    }
+    for speed in &guest.speeds {
+        // The best of the kernel's tries.
+        let figure = Figure::derived(speed.number("mb_per_s") as f64 / 1e3);
+        let row = Row::new("kernel", &speed.name, "copies in the kernel", "GB/s", figure);
+        results.rows.push(row.with("bytes", speed.number("bytes")));
+    }
+    let mut right = BTreeSet::new();
+    for test in &guest.self_tests {
+        let row = |metric: &str, count: u64| {
+            let figure = Figure::of(vec![count as f64]);
+            Row::new("kernel", &test.variant, metric, "cases", figure)
+        };
+        results.rows.push(row("self-test, compared with a plain loop", test.cases));
+        results.rows.push(row("self-test, wrong", test.bad));
+        if test.bad == 0 && test.cases > 0 {
+            right.insert(test.variant.clone());
+        } else {
+            results.complete = false;
+            let found = format!("self-test: {} of {} cases wrong", test.bad, test.cases);
+            results.warn(Warning::MemberFailed { member: test.variant.clone(), found });
+        }
+    }
+    Ok(right)
+}
+
+/// What all are compared with.
+const STOCK: &str = "stock";
+/// As kernel/memcpy names them.
+const VARIANTS: [&str; 7] = [STOCK, "movsb", "movsq", "sse_published", "avx2", "avx512", "sized"];
+const QUICK_VARIANTS: [&str; 4] = [STOCK, "sse_published", "movsb", "avx2"];
+const ROUNDS: usize = 7;
+const QUICK_ROUNDS: usize = 3;
+/// Groups of guest/src/workloads.
+const WORDS: [&str; 3] = ["copies", "network", "mix"];
+const QUICK_WORDS: [&str; 1] = ["large_buffers"];
+/// Parameters of the kernel, kernel/memcpy.
+const SELECT: &str = "pagewire_memcpy=";
+const SELF_TEST: &str = "pagewire_memcpy_test";
+const SPEED: &str = "pagewire_memcpy_speed";
+const LIMIT: Duration = Duration::from_secs(300);
+/// The script says more of a guest that hangs.
+const GRACE: Duration = Duration::from_secs(15);

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lab kernel`: what changes inside a kernel are worth, on any Linux machine and without
+//! rights over it.
+//!
+//! Two laboratories. *User Mode Linux* is a kernel that runs as a program: its memcpy can be
+//! replaced, and its processor time is read from outside. *QEMU* emulates a machine for Debian's
+//! own kernel and counts its instructions: the same count every time, on any machine. Both are
+//! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]), speak by
+//! lines on their console ([`said`], [`boot`]) and are taken apart in parts, a file each:
+//! [`PARTS`]. A part that cannot be measured here says why and what to install, and the others go
+//! on.
+//!
+//! The first run builds a kernel (some 5 minutes on 2 cores) and fetches another (130 MB); both
+//! are kept in a cache folder.
+//!
+//! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel"; Halvorsen, Dalseng and
+//! Griwodz, "Assessment of Data Path Implementations for Download and Streaming".
+//! Does not do: change the kernel that this machine runs.
+
+mod boot;
+mod check;
+mod checkout;
+mod fpu;
+mod load;
+mod memcpy;
+mod paths;
+mod profile;
+mod program;
+mod qemu;
+mod said;
+mod study;
+mod uml;
+mod vectorise;
+
+use std::cell::{Cell, RefCell};
+use std::path::PathBuf;
+use std::time::Instant;
+
+use tempfile::TempDir;
+
+use self::checkout::Checkout;
+use self::program::Watch;
+use crate::error::Error;
+use crate::options::Options;
+use crate::results::Results;
+use crate::warning::Warning;
+
+/// A part of the laboratory.
+struct Part {
+    /// As --part has it.
+    name: &'static str,
+    /// In words, for what failed.
+    what: &'static str,
+    run: fn(&Course<'_>, &mut Results) -> Result<(), Error>,
+}
+
+/// All of them.
+static PARTS: &[Part] = &[
+    Part { name: "memcpy", what: "copies in User Mode Linux", run: memcpy::measure },
+    Part { name: "vectorise", what: "loops that the compiler vectorises", run: vectorise::measure },
+    Part { name: "paths", what: "instructions a packet under QEMU", run: paths::measure },
+    Part { name: "fpu", what: "vector registers in a native kernel", run: fpu::measure },
+    Part { name: "check", what: "the check of the engine's module", run: check::measure },
+];
+
+pub(crate) fn run(options: &Options) -> Result<Results, Error> {
+    let mut results = Results::new("kernel", options.command.clone());
+    let parts = parts(&options.parts)?;
+    memcpy::variants(&options.members)?;
+    let from = std::env::current_dir().map_err(Error::host("the working folder"))?;
+    let checkout = Checkout::find(options.tree.as_deref(), &from)?;
+    let course = Course::new(options, checkout, parts.len())?;
+    results.complete = true;
+    let mut first = None;
+    for part in parts {
+        if options.stopped() {
+            break;
+        }
+        course.part(part.what);
+        let began = Instant::now();
+        let before = results.rows.len();
+        if let Err(error) = (part.run)(&course, &mut results) {
+            results.complete = false;
+            let member = format!("{} ({})", part.name, part.what);
+            results.warn(Warning::MemberFailed { member, found: error.to_string() });
+            first.get_or_insert(error);
+        } else if results.rows.len() > before {
+            let seconds = began.elapsed().as_secs_f64();
+            results.notes.push(format!("{}: {} in {seconds:.0} s", part.name, part.what));
+        }
+    }
+    if options.stopped() {
+        results.complete = false;
+        results.notes.push("interrupted: what was measured until then is here".to_owned());
+    }
+    match first {
+        // Nothing was measured: what stood in the way is all there is to say.
+        Some(error) if results.rows.is_empty() && !options.stopped() => Err(error),
+        _ => Ok(results),
+    }
+}
+
+/// Those that are asked for, all when none is named.
+fn parts(asked: &[String]) -> Result<Vec<&'static Part>, Error> {
+    let names = || PARTS.iter().map(|part| part.name);
+    if let Some(other) = asked.iter().find(|name| names().all(|known| known != name.as_str())) {
+        return Err(Error::Caller {
+            what: format!("--part {other}"),
+            found: format!("no such part; write one of {}", names().collect::<Vec<_>>().join(", ")),
+        });
+    }
+    let is_asked = |part: &&Part| asked.is_empty() || asked.iter().any(|name| name == part.name);
+    Ok(PARTS.iter().filter(is_asked).collect())
+}
+
+/// Where a run of the laboratory is, and what its parts share.
+struct Course<'a> {
+    options: &'a Options,
+    checkout: Checkout,
+    /// Files of this run: roots of guests.
+    scratch: TempDir,
+    parts: usize,
+    part: Cell<usize>,
+    /// Of the part, for the progress bar.
+    what: RefCell<String>,
+}
+
+impl<'a> Course<'a> {
+    fn new(options: &'a Options, checkout: Checkout, parts: usize) -> Result<Course<'a>, Error> {
+        let scratch = tempfile::tempdir().map_err(Error::host("a folder for guests"))?;
+        Ok(Course {
+            options,
+            checkout,
+            scratch,
+            parts,
+            part: Cell::new(0),
+            what: RefCell::new(String::new()),
+        })
+    }
+
+    /// The next part begins.
+    fn part(&self, what: &str) {
+        self.step(what);
+        self.part.set(self.part.get() + 1);
+    }
+
+    /// What is done now, within the part.
+    fn step(&self, what: &str) {
+        what.clone_into(&mut self.what.borrow_mut());
+        let done = self.part.get().saturating_sub(1);
+        self.options.progress(done, self.parts, what);
+    }
+
+    /// A folder of this run's own.
+    fn folder(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+}
+
+impl Watch for Course<'_> {
+    fn stopped(&self) -> bool {
+        self.options.stopped()
+    }
+
+    fn said(&self, line: &str) {
+        let done = self.part.get().saturating_sub(1);
+        let what = format!("{}: {line}", self.what.borrow());
+        self.options.progress(done, self.parts, &what);
+    }
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part paths: instructions a packet of every path, the engine's among them, in a stock kernel.
+//!
+//! The guest runs the server's own code, member by member of the list of paths, on an emulated
+//! machine whose clock counts instructions: the same figures on every machine, for every member
+//! under the same kernel. Counted are the instructions of program and kernel together; a cache miss
+//! costs none, and a string instruction counts about one for each byte that it copies. So there are
+//! two models of processor: one for which the kernel copies by string instructions, and one without
+//! fast strings, for which it copies by moves.
+//!
+//! Sources: Halvorsen, Dalseng and Griwodz, tables 1-A to 1-C and section 4; guest/src/paths.rs.
+//! Does not do: seconds; `pagewire lab paths` has those, on the machine's own kernel.
+
+use std::time::Duration;
+
+use super::boot::{Guest, Ran, Unobserved, boot};
+use super::qemu::{Machine, Qemu, module};
+use super::said::Outcome;
+use super::{Course, study};
+use crate::error::Error;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+
+pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
+    let engine = module(course, ("kernel/rtp/build.sh", &["debian"]), "pagewire_rtp.ko")?;
+    let qemu = Qemu::ready(course, ("qemu-paths", &[engine]))?;
+    results.notes.push(format!(
+        "paths: Debian's {} under QEMU, one instruction a nanosecond; datagrams of 1328 bytes to a \
+         dummy device, downloads over loopback with both ends",
+        qemu.version
+    ));
+    let words: &[&str] = if course.options.quick { &["paths", QUICK_PACKETS] } else { &["paths"] };
+    for (index, (processor, name)) in PROCESSORS.iter().enumerate() {
+        if course.options.stopped() {
+            break;
+        }
+        course.step(&format!("paths: {name}"));
+        let machine = Machine { processor, counts: true };
+        let mut command = qemu.command(machine, words, LIMIT);
+        let mut guest = Guest::default();
+        let what = format!("paths under QEMU, {name}");
+        boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+        if index == 0 {
+            let skipped = guest.checks.iter().filter(|c| c.outcome == Outcome::Skipped);
+            results.notes.extend(skipped.map(|skip| format!("paths: not there: {}", skip.what)));
+        }
+        add(name, &guest.ran, results);
+    }
+    Ok(())
+}
+
+/// The counts of one model of processor, and their ratios to the references.
+fn add(processor: &str, ran: &[Ran], results: &mut Results) {
+    let place = |row: Row, path: &Path<'_>| {
+        let row = row.with(PROCESSOR, processor).with("transport", path.transport);
+        match path.step {
+            Some(step) => row.with("step", step),
+            None => row,
+        }
+    };
+    let counted: Vec<(Path<'_>, f64)> = ran
+        .iter()
+        .filter_map(|ran| {
+            let packets = ran.done.number("packets");
+            let each = ran.done.number("wall_ns") as f64 / packets.max(1) as f64;
+            (packets > 0).then_some((Path::of(&ran.done.name), each))
+        })
+        .collect();
+    for (path, each) in &counted {
+        let figure = Figure::of(vec![*each]);
+        results.rows.push(place(Row::new("kernel", path.name, METRIC, UNIT, figure), path));
+    }
+    for reference in REFERENCES {
+        let is_it =
+            |(path, _): &&(Path<'_>, f64)| (path.transport, path.name) == ("rtp", reference);
+        let Some((_, of)) = counted.iter().find(is_it) else { continue };
+        let metric = format!("relative to {reference}");
+        for (path, each) in counted.iter().filter(|(path, _)| path.transport != "tcp") {
+            let figure = Figure::derived(each / of);
+            results.rows.push(place(Row::new("kernel", path.name, &metric, "", figure), path));
+        }
+        study::paths(&metric, &[(PROCESSOR, processor)], results);
+    }
+}
+
+/// A member by its name in lines: `rtp/mmap_gso`, `tcp/sendfile/1M`.
+struct Path<'a> {
+    transport: &'a str,
+    name: &'a str,
+    /// Bytes of a step of a download, where they are not a packet's.
+    step: Option<&'a str>,
+}
+
+impl<'a> Path<'a> {
+    fn of(words: &'a str) -> Path<'a> {
+        let (transport, rest) = words.split_once('/').unwrap_or(("rtp", words));
+        match rest.split_once('/') {
+            Some((name, step)) => Path { transport, name, step: Some(step) },
+            None => Path { transport, name: rest, step: None },
+        }
+    }
+}
+
+const METRIC: &str = "instructions";
+const UNIT: &str = "per packet";
+const PROCESSOR: &str = "processor";
+/// As QEMU names them, and in words.
+const PROCESSORS: [(&str, &str); 2] =
+    [("max", "with fast strings"), ("max,-erms,-fsrm", "without fast strings")];
+/// What the study and the bars compare with.
+const REFERENCES: [&str; 4] = ["rtp_sendfile", "mmap_writev", "read_writev", "read_send_rtp"];
+const QUICK_PACKETS: &str = "packets=2048";
+/// All members take some 40 s on a slow core.
+const LIMIT: Duration = Duration::from_secs(600);
+const GRACE: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use super::super::said;
+    use super::*;
+    use crate::warning::Warning;
+
+    fn ran(name: &str, packets: u64, wall_ns: u64) -> Ran {
+        let line = format!("guest: end-of {name} bytes=1 packets={packets} wall_ns={wall_ns}");
+        let Ok(said::Line::Done(done)) = said::read(&line) else { panic!("{line}") };
+        Ran { done, processor: Duration::ZERO, cost: Default::default() }
+    }
+
+    #[test]
+    fn instructions_are_of_a_packet_with_published_ratios_beside() {
+        let mut results = Results::new("kernel", []);
+        let all = [
+            ran("rtp/rtp_sendfile", 1000, 10_000_000),
+            ran("rtp/mmap_writev", 1000, 6_000_000),
+            ran("rtp/krtpsendfile", 1000, 4_800_000),
+            ran("udp/sendfile", 1000, 5_000_000),
+            ran("tcp/sendfile/1M", 1000, 100_000),
+            ran("rtp/nothing_sent", 0, 100_000),
+        ];
+        add("with fast strings", &all, &mut results);
+        let median = |member: &str, metric: &str| {
+            results.figure(member, metric, &[(PROCESSOR, "with fast strings")]).map(|f| f.median)
+        };
+        assert_eq!(median("krtpsendfile", METRIC), Some(4800.0));
+        assert_eq!(median("krtpsendfile", "relative to rtp_sendfile"), Some(0.48));
+        assert_eq!(median("krtpsendfile", "relative to mmap_writev"), Some(0.8));
+        assert_eq!(median("krtpsendfile", "relative to read_writev"), None, "it was not counted");
+        assert_eq!(median("nothing_sent", METRIC), None);
+        let step = results.figure("sendfile", METRIC, &[("transport", "tcp"), ("step", "1M")]);
+        assert_eq!(step.map(|figure| figure.median), Some(100.0));
+        let published = |member: &str| {
+            let is = |row: &&Row| row.published.is_some() && row.member == member;
+            results.rows.iter().find(is).map(|row| row.figure.median)
+        };
+        assert_eq!(published("krtpsendfile"), Some(0.73));
+        assert_eq!(published("sendfile"), Some(1.0 / 1.21));
+        assert!(Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A script of kernel/ or guest/ at work: read line by line, within a time, and never left behind.
+//!
+//! A build takes minutes, a guest may hang or die midway, and the user may have had enough. So both
+//! its outputs are read by threads that keep a bounded part, whoever waits for a line looks at the
+//! clock and at the user five times a second, and a program that is dropped before its end is ended
+//! with all it started. What it says on standard error is its progress, and its reason when it
+//! fails: the scripts name what is missing and the line that installs it.
+//!
+//! Sources: kernel/uml/build.sh and its like, for what they print.
+//! Does not do: know what lines mean (`said`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::load::Family;
+use crate::error::Error;
+
+/// Who is told what a program says while it is waited for, and knows whether to go on.
+pub(super) trait Watch {
+    /// Whether the user has had enough.
+    fn stopped(&self) -> bool;
+    /// The last line of its standard error.
+    fn said(&self, line: &str);
+}
+
+/// A program that has been started.
+pub(super) struct Program {
+    what: String,
+    child: Child,
+    lines: Receiver<String>,
+    /// The last lines of both outputs.
+    output: VecDeque<String>,
+    errors: Arc<Mutex<VecDeque<String>>>,
+    began: Instant,
+    limit: Duration,
+    ended: bool,
+}
+
+impl Program {
+    /// Starts it; `what` is it in errors. It is ended when it takes longer than `limit`.
+    pub(super) fn start(
+        what: &str,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<Program, Error> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(Error::host(what))?;
+        let (sender, lines) = sync_channel(LINES_AHEAD);
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let errors = Arc::new(Mutex::new(VecDeque::new()));
+        let kept = errors.clone();
+        std::thread::spawn(move || each_line(stdout, |line| pass(&sender, line)));
+        std::thread::spawn(move || {
+            each_line(stderr, |line| {
+                keep(&mut kept.lock().unwrap_or_else(|error| error.into_inner()), line);
+                true
+            });
+        });
+        Ok(Program {
+            what: what.to_owned(),
+            child,
+            lines,
+            output: VecDeque::new(),
+            errors,
+            began: Instant::now(),
+            limit,
+            ended: false,
+        })
+    }
+
+    /// The process that was started.
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// The next line of its output; none when it has said all.
+    ///
+    /// # Errors
+    /// [`Error::Host`] when the time is up or the user has had enough; the program is ended then.
+    pub(super) fn line(&mut self, watch: &dyn Watch) -> Result<Option<String>, Error> {
+        loop {
+            if watch.stopped() {
+                self.end();
+                return Err(self.failed("stopped".to_owned()));
+            }
+            if self.began.elapsed() >= self.limit {
+                self.end();
+                let limit = self.limit.as_secs_f64();
+                return Err(self.failed(format!("no end after {limit} s; ended{}", self.last())));
+            }
+            match self.lines.recv_timeout(LOOK) {
+                Ok(line) => {
+                    keep(&mut self.output, line.clone());
+                    return Ok(Some(line));
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(line) = self.errors().back() {
+                        watch.said(line);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            }
+        }
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// [`Error::Host`] with its last words when it did not end well, and as [`Program::line`].
+    pub(super) fn finish(mut self, watch: &dyn Watch) -> Result<(), Error> {
+        while self.line(watch)?.is_some() {}
+        loop {
+            let status = self.child.try_wait();
+            match status.map_err(Error::host(self.what.as_str()))? {
+                Some(status) if status.success() => {
+                    self.ended = true;
+                    return Ok(());
+                }
+                Some(status) => {
+                    self.ended = true;
+                    return Err(self.failed(format!("{status}{}", self.last())));
+                }
+                // It closed its output and goes on.
+                None if watch.stopped() || self.began.elapsed() >= self.limit => {
+                    self.end();
+                    return Err(self.failed("ended".to_owned()));
+                }
+                None => std::thread::sleep(LOOK),
+            }
+        }
+    }
+
+    fn failed(&self, found: String) -> Error {
+        Error::Host { what: self.what.clone(), found }
+    }
+
+    fn errors(&self) -> VecDeque<String> {
+        self.errors.lock().unwrap_or_else(|error| error.into_inner()).clone()
+    }
+
+    /// Its last words, for an error: those of its standard error, or else of its output.
+    fn last(&self) -> String {
+        let errors = self.errors();
+        let said = if errors.is_empty() { &self.output } else { &errors };
+        let last: Vec<&str> = said.iter().rev().take(LINES_SAID).map(String::as_str).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        if last.is_empty() {
+            "; it said nothing".to_owned()
+        } else {
+            format!("; {}", last.join("; "))
+        }
+    }
+
+    fn end(&mut self) {
+        if !self.ended {
+            Family::end(self.pid(), GRACE);
+            // It is gone, or is about to be.
+            let _ = self.child.wait();
+            self.ended = true;
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Runs a script to its end and gives the `name=PATH` lines that it prints.
+///
+/// # Errors
+/// As [`Program::line`] and [`Program::finish`]; one more where a wanted name is missing.
+pub(super) fn paths_of(
+    script: &Path,
+    arguments: &[&str],
+    wanted: &[&str],
+    limit: Duration,
+    watch: &dyn Watch,
+) -> Result<BTreeMap<String, PathBuf>, Error> {
+    let what = named(script);
+    let mut command = Command::new(script);
+    let mut program = Program::start(&what, command.args(arguments), limit)?;
+    let mut found = BTreeMap::new();
+    while let Some(line) = program.line(watch)? {
+        if let Some((name, path)) = line.split_once('=') {
+            found.insert(name.to_owned(), PathBuf::from(path));
+        }
+    }
+    program.finish(watch)?;
+    match wanted.iter().find(|name| !found.contains_key(**name)) {
+        None => Ok(found),
+        Some(name) => {
+            let found = format!("it ended well and printed no line {name}=PATH");
+            Err(Error::Host { what, found })
+        }
+    }
+}
+
+/// A script by its last two names, as people call it.
+pub(super) fn named(script: &Path) -> String {
+    let names: Vec<_> = script.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
+    names.into_iter().rev().collect::<Vec<_>>().join("/")
+}
+
+/// False when nobody reads any more.
+fn pass(lines: &SyncSender<String>, line: String) -> bool {
+    lines.send(line).is_ok()
+}
+
+fn keep(lines: &mut VecDeque<String>, line: String) {
+    if line.trim().is_empty() {
+        return;
+    }
+    if lines.len() == LINES_KEPT {
+        lines.pop_front();
+    }
+    lines.push_back(line);
+}
+
+/// Calls `take` for each line of at most [`LINE_BYTES_MAX`], until it says no.
+fn each_line(source: Option<impl Read>, mut take: impl FnMut(String) -> bool) {
+    let Some(source) = source else { return };
+    let mut source = BufReader::new(source);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        let read = source.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut bytes);
+        if !read.is_ok_and(|count| count > 0) {
+            return;
+        }
+        let line = String::from_utf8_lossy(&bytes);
+        if !take(line.trim_end_matches(['\r', '\n']).to_owned()) {
+            return;
+        }
+    }
+}
+
+/// How often the clock and the user are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// What a script has to remove what it made.
+const GRACE: Duration = Duration::from_secs(3);
+const LINE_BYTES_MAX: u64 = 16 << 10;
+const LINES_AHEAD: usize = 1024;
+const LINES_KEPT: usize = 20;
+const LINES_SAID: usize = 3;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Notes what was said, and stops when told.
+    #[derive(Default)]
+    pub(in super::super) struct Heard {
+        pub(in super::super) stop: AtomicBool,
+        lines: Mutex<Vec<String>>,
+    }
+
+    impl Watch for Heard {
+        fn stopped(&self) -> bool {
+            self.stop.load(Ordering::Relaxed)
+        }
+
+        fn said(&self, line: &str) {
+            self.lines.lock().unwrap().push(line.to_owned());
+        }
+    }
+
+    /// A script of this text.
+    pub(in super::super) fn script(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        // Written by another process: one that this test starts may still hold a file open that is
+        // being written here, and then it cannot be run.
+        let mut command = Command::new("/bin/sh");
+        let status = command.args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"]).arg(path);
+        let mut writer = status.stdin(Stdio::piped()).spawn().unwrap();
+        let text = format!("#!/bin/sh\n{text}");
+        std::io::Write::write_all(&mut writer.stdin.take().unwrap(), text.as_bytes()).unwrap();
+        assert!(writer.wait().unwrap().success());
+        assert_eq!(fs::metadata(path).unwrap().permissions().mode() & 0o111, 0o111);
+    }
+
+    fn paths(text: &str, limit: Duration) -> Result<BTreeMap<String, PathBuf>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let build = folder.path().join("uml/build.sh");
+        script(&build, text);
+        paths_of(&build, &["plain"], &["linux"], limit, &Heard::default())
+            .map_err(|error| error.to_string())
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn paths_are_those_that_a_script_prints() {
+        let found = paths("echo building >&2; echo linux=/a b/$1; echo build=/c", LONG).unwrap();
+        assert_eq!(found["linux"], Path::new("/a b/plain"));
+        assert_eq!(found["build"], Path::new("/c"));
+        let error = paths("echo build=/c", LONG).unwrap_err();
+        assert_eq!(error, "uml/build.sh: it ended well and printed no line linux=PATH");
+    }
+
+    #[test]
+    fn what_a_script_misses_is_what_it_says_last() {
+        let error = paths("echo 'flex: not found; apt-get install flex' >&2; exit 3", LONG);
+        let expected = "uml/build.sh: exit status: 3; flex: not found; apt-get install flex";
+        assert_eq!(error.unwrap_err(), expected);
+        assert_eq!(
+            paths("exit 1", LONG).unwrap_err(),
+            "uml/build.sh: exit status: 1; it said nothing"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let missing = folder.path().join("qemu/fetch.sh");
+        let error = paths_of(&missing, &[], &[], LONG, &Heard::default()).unwrap_err().to_string();
+        assert!(error.starts_with("qemu/fetch.sh: No such file"), "{error}");
+    }
+
+    #[test]
+    fn one_that_hangs_is_ended_with_all_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let (boot, pids) = (folder.path().join("uml/boot.sh"), folder.path().join("pids"));
+        script(&boot, "echo booting; sleep 600 & echo $! > $1; echo $$ >> $1; sleep 600");
+        let mut command = Command::new(&boot);
+        let limit = Duration::from_millis(700);
+        let mut program = Program::start("booting", command.arg(&pids), limit).unwrap();
+        let heard = Heard::default();
+        assert_eq!(program.line(&heard).unwrap().as_deref(), Some("booting"));
+        let error = program.line(&heard).unwrap_err().to_string();
+        assert_eq!(error, "booting: no end after 0.7 s; ended; booting");
+        drop(program);
+        for pid in fs::read_to_string(&pids).unwrap().lines() {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(stat.is_empty() || stat.contains(") Z "), "{pid} is left: {stat}");
+        }
+    }
+
+    #[test]
+    fn the_user_is_heard_and_progress_is_said_while_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let boot = folder.path().join("uml/boot.sh");
+        script(&boot, "echo 'unpacking' >&2; sleep 600");
+        let heard = Heard::default();
+        let mut program = Program::start("boot", &mut Command::new(&boot), LONG).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let said = || heard.lines.lock().unwrap().contains(&"unpacking".to_owned());
+                while !said() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                heard.stop.store(true, Ordering::Relaxed);
+            });
+            assert_eq!(program.line(&heard).unwrap_err().to_string(), "boot: stopped");
+        });
+    }
+
+    #[test]
+    fn lines_without_end_are_cut() {
+        let mut lines = Vec::new();
+        let long = vec![b'x'; LINE_BYTES_MAX as usize * 2 + 1];
+        each_line(Some(long.as_slice()), |line| {
+            lines.push(line.len());
+            true
+        });
+        assert_eq!(lines, [LINE_BYTES_MAX as usize, LINE_BYTES_MAX as usize, 1]);
+        let mut kept = VecDeque::new();
+        (0..100).for_each(|number| keep(&mut kept, number.to_string()));
+        assert_eq!((kept.len(), kept.back().unwrap().as_str()), (LINES_KEPT, "99"));
+    }
+}

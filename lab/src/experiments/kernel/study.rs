@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the two studies say in figures, beside what is measured here.
+//!
+//! Of the copies: the study's tables 2 to 4, of UnixBench in User Mode Linux with gprof. Its share
+//! before is of another sum than its times (12.96 s of 155.11 s are 8.36 %); both are given as they
+//! stand. Its processor was of 2011, its kernel a 2.6.39. Of the paths: the ratios that its text
+//! gives, of processor time by a real card; counted here are instructions, which know no cache.
+//!
+//! Sources: Saito and Oikawa, tables 2 to 4; Halvorsen, Dalseng and Griwodz, section 4
+//! ([`crate::published`]).
+//! Does not do: read values off drawings.
+
+use super::memcpy::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
+use crate::published;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+
+/// Adds tables 2 to 4.
+pub(super) fn memcpy(results: &mut Results) {
+    let add = |member: &str, metric: &str, unit: &str, value: f64, table: &str| {
+        let row = Row::new("kernel", member, metric, unit, Figure::published(value));
+        let source = format!("Saito and Oikawa, {table} (UnixBench, User Mode Linux 2.6.39)");
+        let row = Row { published: Some(source), ..row };
+        row.with("workloads", "UnixBench")
+    };
+    let mut rows = Vec::new();
+    for (variant, whole, own, share) in [(STOCK, 155.11, 12.96, 8.72), (SSE, 148.55, 8.75, 5.68)] {
+        rows.push(add(variant, WHOLE, "s", whole, "table 4"));
+        rows.push(add(variant, OWN, "s", own, "table 4"));
+        rows.push(add(variant, SHARE, "%", share, "table 4"));
+    }
+    rows.push(add(SSE, OWN_RATIO, "", 8.75 / 12.96, "table 4: about 33 % faster"));
+    for (variant, table, functions) in [(STOCK, "table 2", BEFORE), (SSE, "table 3", AFTER)] {
+        for (function, share) in functions {
+            rows.push(add(function, FUNCTIONS, "%", *share, table).with("variant", variant));
+        }
+    }
+    results.rows.extend(rows);
+}
+
+/// Adds what the study of paths gives as ratios to `reference`, for one model of processor.
+pub(super) fn paths(metric: &str, parameters: &[(&str, &str)], results: &mut Results) {
+    for (member, transport, value, source) in published::ratios(metric) {
+        let row = Row::new("kernel", member, metric, "", Figure::published(value));
+        let row = row.with("transport", transport);
+        let row = parameters.iter().fold(row, |row, (name, value)| row.with(name, value));
+        results.rows.push(Row { published: Some(source.to_owned()), ..row });
+    }
+}
+
+const STOCK: &str = "stock";
+const SSE: &str = "sse_published";
+/// Shares in percent.
+const BEFORE: &[(&str, f64)] = &[
+    ("memcpy", 8.72),
+    ("os_arch_prctl", 6.23),
+    ("hard_handler", 6.19),
+    ("userspace", 3.57),
+    ("strncpy", 2.97),
+];
+const AFTER: &[(&str, f64)] = &[
+    ("os_arch_prctl", 5.68),
+    ("memcpy", 5.64),
+    ("hard_handler", 5.62),
+    ("userspace", 3.40),
+    ("strncpy", 3.33),
+];

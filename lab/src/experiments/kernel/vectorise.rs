@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Part vectorise: the loops of a kernel that the compiler makes vector code of by itself.
+//!
+//! Building a kernel for the table takes minutes and its result changes with the compiler alone, so
+//! it is made by hand (`make vectorise`) and committed; here it is read. The study's table is in
+//! it, file by file.
+//!
+//! Sources: Saito and Oikawa, section 5.2 and table 1; kernel/vectorise/result.md.
+//! Does not do: build.
+
+use std::fs;
+
+use super::Course;
+use crate::error::Error;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+
+/// A line of the table.
+#[derive(Debug, PartialEq)]
+struct File<'a> {
+    name: &'a str,
+    published: Option<u32>,
+    loops: u32,
+    blocks: u32,
+}
+
+pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
+    let path = course.checkout.file(RESULT)?;
+    let text = fs::read_to_string(&path).map_err(Error::host(RESULT))?;
+    let files = files(&text);
+    if files.is_empty() {
+        let found = "no table of files, loops and blocks in it; make it anew: make vectorise";
+        return Err(Error::Host { what: RESULT.to_owned(), found: found.to_owned() });
+    }
+    add(&text, &files, results);
+    Ok(())
+}
+
+fn add(text: &str, files: &[File<'_>], results: &mut Results) {
+    let sum = |of: fn(&File<'_>) -> u32| files.iter().map(of).sum::<u32>();
+    let blocks_alone = others(text).map_or(String::new(), |(files, blocks)| {
+        format!(", and {blocks} in {files} files that have no such loop")
+    });
+    results.notes.push(format!(
+        "vectorise: {} of these files have a vectorised loop, {} loops; published: {} loops; basic \
+         blocks, which the study's compiler did not report: {} in these files{blocks_alone}",
+        files.iter().filter(|file| file.loops > 0).count(),
+        sum(|file| file.loops),
+        sum(|file| file.published.unwrap_or(0)),
+        sum(|file| file.blocks),
+    ));
+    results.notes.extend(built_with(text).map(|with| format!("vectorise: {with}")));
+    let row = |member: &str, metric: &str, unit: &str, count: u32| {
+        Row::new("kernel", member, metric, unit, Figure::of(vec![f64::from(count)]))
+    };
+    let published = |member: &str, count: u32| {
+        let figure = Figure::published(f64::from(count));
+        let row = Row::new("kernel", member, LOOPS, UNIT, figure);
+        Row { published: Some(SOURCE.to_owned()), ..row }
+    };
+    results.rows.push(row(ALL, LOOPS, UNIT, sum(|file| file.loops)));
+    results.rows.push(published(ALL, sum(|file| file.published.unwrap_or(0))));
+    for file in files {
+        results.rows.push(row(file.name, LOOPS, UNIT, file.loops));
+        results.rows.extend(file.published.map(|count| published(file.name, count)));
+    }
+    for file in files.iter().filter(|file| file.blocks > 0) {
+        results
+            .rows
+            .push(row(file.name, "vectorised basic blocks", "blocks", file.blocks).as_detail());
+    }
+}
+
+/// The lines with a file's name in code marks: file, published, loops, blocks.
+fn files(text: &str) -> Vec<File<'_>> {
+    let file = |line| {
+        let [name, published, loops, blocks] = cells(line)?;
+        let name = name.strip_prefix('`')?.strip_suffix('`')?;
+        let published = match published {
+            "" => None,
+            count => Some(count.parse().ok()?),
+        };
+        Some(File { name, published, loops: loops.parse().ok()?, blocks: blocks.parse().ok()? })
+    };
+    text.lines().filter_map(file).collect()
+}
+
+/// Files with basic blocks alone, and how many.
+fn others(text: &str) -> Option<(u32, u32)> {
+    text.lines().find_map(|line| {
+        let [name, _, _, blocks] = cells(line)?;
+        let files = name.strip_suffix(" other files, basic blocks only")?;
+        Some((files.parse().ok()?, blocks.parse().ok()?))
+    })
+}
+
+fn cells(line: &str) -> Option<[&str; 4]> {
+    let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
+    let cells: Vec<&str> = inner.split('|').map(str::trim).collect();
+    cells.try_into().ok()
+}
+
+/// The sentence that names kernel, compiler and flags.
+fn built_with(text: &str) -> Option<String> {
+    let begin = text.find("\nLinux ")? + 1;
+    let rest = &text[begin..];
+    let sentence = rest.split_once(';').map_or(rest, |(sentence, _)| sentence);
+    (sentence.len() < SENTENCE_BYTES_MAX)
+        .then(|| sentence.split_whitespace().collect::<Vec<_>>().join(" ").replace('`', ""))
+}
+
+const RESULT: &str = "kernel/vectorise/result.md";
+const LOOPS: &str = "vectorised loops";
+const UNIT: &str = "loops";
+const ALL: &str = "all files";
+const SOURCE: &str = "Saito and Oikawa, table 1 (Linux 2.6.39.3, GCC 4.6.1)";
+const SENTENCE_BYTES_MAX: usize = 400;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# What\n\nLinux 6.12.57 for User Mode Linux, gcc 12.2.0,\n`-O2 -msse2`; \
+        configuration: x.\n\n\
+        | file | loops published (2.6.39, GCC 4.6) | loops | basic blocks |\n|---|---|---|---|\n\
+        | `lib/bitmap.c` | 5 | 6 | 3 |\n| `fs/ext2/inode.c` | 2 | 0 | 0 |\n\
+        | `lib/sort.c` |  | 3 | 0 |\n| 407 other files, basic blocks only | | | 2100 |\n\
+        | all | 23 in 16 files | 9 in 2 files | 2103 |\n";
+
+    #[test]
+    fn the_table_is_read_with_what_was_published() {
+        let found = files(TEXT);
+        let bitmap = File { name: "lib/bitmap.c", published: Some(5), loops: 6, blocks: 3 };
+        assert_eq!((found.len(), &found[0]), (3, &bitmap));
+        assert_eq!(others(TEXT), Some((407, 2100)));
+        let with = built_with(TEXT).unwrap();
+        assert_eq!(with, "Linux 6.12.57 for User Mode Linux, gcc 12.2.0, -O2 -msse2");
+        assert!(files("| a | b |\n| `x` | 1 | y | 2 |\n").is_empty());
+        let mut results = Results::new("kernel", []);
+        add(TEXT, &found, &mut results);
+        let all = results.figure(ALL, LOOPS, &[]).unwrap();
+        assert_eq!(all.median, 9.0);
+        let published: Vec<_> = results.rows.iter().filter(|row| row.published.is_some()).collect();
+        assert_eq!(published.len(), 3);
+        assert_eq!(published[0].figure.median, 7.0, "of this table");
+        assert!(results.notes[0].contains("2 of these files have"), "{}", results.notes[0]);
+        assert!(crate::Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
+    }
+}
