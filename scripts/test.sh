@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs every check of this repository and says at the end what failed and what was skipped.
 #
-#   scripts/test.sh          format, clippy, tests, fuzz smoke, licences and advisories
+#   scripts/test.sh          format, clippy, tests, fuzz smoke, kernel laboratory, licences and
+#                            advisories
 #   scripts/test.sh lint     only what runs no code of ours: format, clippy, licences
 #
 # All steps run even when one fails, so one run shows all there is to mend. A skip is a line that
@@ -73,6 +74,7 @@ if [[ $level == all ]]; then
     # shows nothing a passing test prints, and a skipped test passes.
     step "tests" cargo test "${locked[@]}" --workspace --no-fail-fast -- --show-output
     step "fuzz smoke, $FUZZ_SECONDS s a target" fuzz/run.sh "$FUZZ_SECONDS"
+    step "kernel laboratory" kernel/check.sh
 fi
 step "licences, sources and advisories of dependencies" licences
 
