@@ -63,10 +63,12 @@ answer() {
     exit 0
 }
 [[ ! -f $folder/done ]] || answer
-exec 9>"$cache/lock"
-flock --nonblock 9 || { say "another build is running; waiting for it"; flock 9; }
+exec 9>"$folder.lock"
+flock --nonblock 9 || { say "the same build is running; waiting for it"; flock 9; }
 [[ ! -f $folder/done ]] || answer
 
+exec 8>"$pristine.lock"
+flock 8
 if [[ ! -f $pristine/done ]]; then
     say "unpacking $tarball"
     rm -rf "$pristine"
@@ -74,6 +76,7 @@ if [[ ! -f $pristine/done ]]; then
     tar -xf "$tarball" -C "$pristine/tree" --strip-components=1
     touch "$pristine/done"
 fi
+exec 8>&-
 
 # The newest finished build with the same objects_hash, if there is one.
 earlier() {

@@ -67,8 +67,11 @@ seconds_of_gprof() { # FOLDER
         grep -vwE '_*mcount(_private|_internal)?|__fentry__' || true
 }
 seconds_of_perf() { # FOLDER
-    perf report --input "$1/perf.data" --stdio --comms linux --sort symbol --fields sample,symbol 2>/dev/null |
-        awk -v hz=$SAMPLES_PER_SECOND '$1 ~ /^[0-9]+$/ { print $1 / hz, $NF }'
+    # Lines: samples, [.] or [k] (the host's kernel, one row), name.
+    perf report --input "$1/perf.data" --stdio --comms linux --sort symbol \
+        --fields sample,symbol 2>/dev/null |
+        awk -v hz=$SAMPLES_PER_SECOND '
+            $1 ~ /^[0-9]+$/ { print $1 / hz, ($2 == "[k]" ? "(host)" : $3) }'
 }
 
 for ((round = 1; round <= rounds; round++)); do
