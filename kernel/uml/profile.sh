@@ -99,9 +99,12 @@ for variant in "${variants[@]}"; do
     echo '| function | seconds | share |'
     echo '|---|---|---|'
     awk '{ spent[$2] += $1; all += $1 }
-        END { for (name in spent) printf "%.2f %s %.2f\n", spent[name], name, 100 * spent[name] / all }
-        ' "$work/$variant.seconds" | sort -rn | head -n $ROWS |
-        awk '{ printf "| `%s` | %s | %s % |\n", $2, $1, $3 }' | sed 's/ % |$/ % |/'
+        END {
+            for (name in spent)
+                printf "%.2f %s %.2f\n", spent[name], name, 100 * spent[name] / all
+        }' "$work/$variant.seconds" |
+        sort -rn |
+        awk -v rows=$ROWS 'NR <= rows { printf "| `%s` | %s | %s %% |\n", $2, $1, $3 }'
     echo
 done
 echo '| variant | all, seconds | memcpy, seconds | memcpy, share | memcpy against the first |'
