@@ -18,9 +18,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 TIMEOUT_SECONDS=300
 KILL_AFTER_SECONDS=5
-# What no good run has in its log. Lockdep, kmemleak and the like say INFO or BUG.
+# What no good run has in its log. Lockdep, kmemleak and the like say INFO or BUG; the last is the
+# self-test of memcpy.
 BAD='BUG: |WARNING: |Oops|Kernel panic|kernel BUG at|general protection|INFO: possible|'
-BAD+='INFO: task .* blocked|new suspected memory leaks|refcount_t: |soft lockup'
+BAD+='INFO: task .* blocked|new suspected memory leaks|refcount_t: |soft lockup|'
+BAD+='pagewire_memcpy: .* bad=[1-9]'
 
 say() { echo "boot: $*" >&2; }
 usage() {
