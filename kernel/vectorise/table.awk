@@ -62,7 +62,7 @@ END {
         }
     printf "| %d other files, basic blocks only | | | %d |\n", rest_files, rest_blocks
     loop_files = 0
-    for (file in loops) loop_files++
+    for (file in loops) loop_files += loops[file] > 0
     printf "| all | %d in %d files | %d in %d files | %d |\n",
         published_loops, files, loops_all, loop_files, blocks_all
 }
