@@ -7,8 +7,8 @@
  * descriptors: read a file it has open for reading, send on a socket it has connected. What it
  * gives beyond is paced sending by the kernel, which has limits (session.c).
  *
- * Cost of PAGEWIRE_RTP_SEND for each call: 88 bytes in and 16 to 22 out, a reference to the file and the
- * socket; everything else is for each packet (send.c).
+ * Cost of PAGEWIRE_RTP_SEND for each call: 88 bytes in and 16 to 22 out, a reference to the file
+ * and the socket; everything else is for each packet (send.c).
  *
  * Sources: the study of data paths for download and streaming, table 1-C (krtpsendfile, krtpmsend
  * and their like); RFC 3550. A device and not system calls: a module cannot add those.

@@ -59,7 +59,7 @@ struct pwr_place {
  * @status: counters, the rest of it is not kept up
  */
 struct pwr_session {
-	struct mutex lock;
+	struct mutex lock;	/* of all but the list, which has its own */
 	struct hrtimer timer;
 	struct work_struct work;
 	wait_queue_head_t over;

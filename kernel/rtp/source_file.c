@@ -16,12 +16,13 @@
 #include <linux/kernel.h>
 #include <linux/pipe_fs_i.h>
 #include <linux/sched/signal.h>
+#include <linux/sizes.h>
 #include <linux/splice.h>
 
 #include "engine.h"
 
 /* Bytes in one splice: keeps lengths within what 32-bit size_t and ssize_t hold. */
-#define PWR_SPLICE_BYTES_MAX	(1UL << 30)
+#define PWR_SPLICE_BYTES_MAX	SZ_1G
 
 /* Feeds all that is in the pipe; on an error splice_direct_to_actor() releases what is left. */
 static int pwr_file_actor(struct pipe_inode_info *pipe, struct splice_desc *desc)

@@ -32,7 +32,7 @@ static uint64_t below(uint64_t limit)
 	return any() % limit;
 }
 
-/* A number of any size: small ones, ends of ranges, powers of two and their neighbours, all bits. */
+/* A number of any size: small, at the end of a range, near a power of two, or of all bits. */
 static uint64_t odd_number(void)
 {
 	switch (below(4)) {

@@ -19,7 +19,7 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Where payload comes from: a file (offset in it), or the caller's memory (offset is an address). */
+/* Where payload comes from: a file (offset in it), or the caller's memory (offset an address). */
 #define PAGEWIRE_RTP_FROM_FILE		0
 #define PAGEWIRE_RTP_FROM_MEMORY	1
 
@@ -74,10 +74,11 @@ struct pagewire_rtp_packet {
  *
  * The call returns 0 when it sent anything, also if less than was asked (the file ended, a signal
  * came, the socket refused a later packet): compare @sent_bytes with @length and call again for the
- * rest, which then reports what was wrong if it still is, as with sendmmsg(2). It returns an error when it
- * sent nothing; 0 with @sent_packets 0 when the file ends at or before @offset. @timestamp and
- * @sequence move on only with PAGEWIRE_RTP_HEADER_ENGINE, @timestamp only without a plan. A packet
- * is sent whole or not at all; only where the file ends, and without a plan, the last is shorter.
+ * rest, which then reports what was wrong if it still is, as with sendmmsg(2). It returns an error
+ * when it sent nothing; 0 with @sent_packets 0 when the file ends at or before @offset. @timestamp
+ * and @sequence move on only with PAGEWIRE_RTP_HEADER_ENGINE, @timestamp only without a plan. A
+ * packet is sent whole or not at all; only where the file ends, and without a plan, the last is
+ * shorter.
  *
  * Errors, besides those of reading the file and of sending on the socket (EAGAIN only when the
  * socket is non-blocking, ENOBUFS only with IP_RECVERR, ECONNREFUSED, EMSGSIZE, ...):
