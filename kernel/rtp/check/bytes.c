@@ -157,11 +157,11 @@ static void check_modes(void)
 	size_t mode, index;
 
 	world_drain(world.receiver);
-	for (mode = 0; mode < sizeof(modes) / sizeof(modes[0]); mode++) {
+	for (mode = 0; mode < ARRAY_SIZE(modes); mode++) {
 		compare(&modes[mode], 0, PACKETS, 1316, 1);
 		for (index = 0; index < 4; index++)
 			compare(&modes[mode], offsets[index], 100, 1316, 1);
-		for (index = 0; index < sizeof(sizes) / sizeof(sizes[0]); index++)
+		for (index = 0; index < ARRAY_SIZE(sizes); index++)
 			compare(&modes[mode], 3, 50, sizes[index], 0);
 		for (index = 0; index < 2 && !modes[mode].one_packet; index++) {
 			if (!segments) {

@@ -16,6 +16,8 @@
 #define PACKETS		4000	/* of a byte compare */
 #define RTP_BYTES	12
 
+#define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
+
 /* tap.c: every claim is a line `ok N - what` or `not ok N - what` */
 #define ok(passed, ...)		tap_result(passed, __FILE__, __LINE__, __VA_ARGS__)
 bool tap_result(bool passed, const char *file, int line, const char *what, ...)

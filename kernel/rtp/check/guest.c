@@ -38,7 +38,7 @@ static void up(const char *name, const char *address)
 	struct sockaddr_in *at = (struct sockaddr_in *)&ask.ifr_addr;
 	int socket4 = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 
-	strncpy(ask.ifr_name, name, IFNAMSIZ - 1);
+	snprintf(ask.ifr_name, IFNAMSIZ, "%s", name);
 	at->sin_family = AF_INET;
 	inet_pton(AF_INET, address, &at->sin_addr);
 	ioctl(socket4, SIOCSIFADDR, &ask);

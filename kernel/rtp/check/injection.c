@@ -31,7 +31,7 @@ static void settle(const char *folder)
 	char path[96];
 	size_t index;
 
-	for (index = 0; index < sizeof(set) / sizeof(set[0]); index++) {
+	for (index = 0; index < ARRAY_SIZE(set); index++) {
 		snprintf(path, sizeof(path), "%s/%s", folder, set[index][0]);
 		write_file(path, set[index][1]);
 	}

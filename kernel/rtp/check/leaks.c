@@ -73,8 +73,9 @@ static void check_pages(uint8_t source, uint8_t segments)
 	}
 	write_file("/proc/sys/vm/drop_caches", "3");
 	after = number_in("/proc/meminfo", "MemFree:");
-	if (!ok(before - after < SLACK_KIB, "pages of %d files are free again, from %s, segments %u",
-		ROUNDS, source ? "memory" : "files", segments))
+	if (!ok(before - after < SLACK_KIB,
+		"pages of %d files are free again, from %s, segments %u", ROUNDS,
+		source ? "memory" : "files", segments))
 		tap_note("MemFree %ld KiB before, %ld after", before, after);
 }
 
