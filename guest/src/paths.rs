@@ -10,7 +10,8 @@
 //! Each member sends all of the file once before it is measured: pages are mapped and buffers
 //! grown then. What a member cannot do here is said in a line `guest: skip`.
 //!
-//! Settings: `members=rtp/mmap_gso,udp/sendfile` (all), `packets=` (20,480), `rounds=` (1).
+//! Settings: `members=rtp/mmap_gso,udp/sendfile` (all), `packets=` (20,480), `rounds=` (1), and
+//! `segments=` (as many as the path and 64 KiB allow; 1: no segmentation by the kernel).
 //!
 //! Sources: the study's tables 1-A to 1-C.
 //!
@@ -22,7 +23,8 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use paths::{
-    Destination, DownloadPath, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally,
+    Destination, DownloadPath, Feed, Host, Open, PATHS, SEGMENTS_MAX, SendError, Spec, StreamPath,
+    Tally,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -63,11 +65,12 @@ fn run(settings: &Settings) -> Result<(), Error> {
         start_bytes: 0,
         first_sequence: 0,
     })?;
+    let segments = settings.number("segments").map_or(SEGMENTS_MAX, |most| most as u32);
     sleep(SETTLED_AFTER);
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in wanted(settings)? {
             let measured = match spec.open {
-                Open::Stream { .. } => stream(spec, &material, packets),
+                Open::Stream { .. } => stream(spec, &material, segments, packets),
                 Open::Download(_) => download(spec, &material, packets),
             };
             settle(spec, measured)?;
@@ -136,8 +139,14 @@ pub(crate) fn failed(spec: &Spec, error: impl std::error::Error + Send + Sync + 
     Error::host("send by", spec.to_string())(std::io::Error::other(error))
 }
 
-fn stream(spec: &'static Spec, material: &Material, packets: u64) -> Result<(), Failure> {
+fn stream(
+    spec: &'static Spec,
+    material: &Material,
+    segments: u32,
+    packets: u64,
+) -> Result<(), Failure> {
     let mut sender = Sender::open(spec, material, OWN, SocketAddr::from(NEIGHBOUR))?;
+    sender.to.limit_segments(segments);
     sender.send(u64::from(material.shape.packets))?;
     let mut sent = Ok(());
     meter::measure(&spec.to_string(), || {

@@ -68,9 +68,11 @@ static KEYS: &[Key] = &[
     Key { name: "calls", kind: Kind::Number(1, 1 << 32) },
     // Of what each does without it: the same part of all, where bytes and calls suit some only.
     Key { name: "percent", kind: Kind::Number(1, 10_000) },
-    // Of the list of paths: members by transport and name, and packets that each sends.
+    // Of the list of paths: members by transport and name, packets that each sends, and how many
+    // a call carries for the kernel to cut apart.
     Key { name: "members", kind: Kind::Text },
     Key { name: "packets", kind: Kind::Number(1, 1 << 32) },
+    Key { name: "segments", kind: Kind::Number(1, 64) },
     // Modules to load, of those in the root folder, in this order; without it all of them.
     Key { name: "modules", kind: Kind::Text },
     // The folder of a UnixBench that was built, and how long each of its programs runs.

@@ -10,6 +10,7 @@
 #   --tolerance PERCENT   of the comparison (1)
 #   --packets COUNT       measured by each member, after as many to warm up (20480)
 #   --members A,B         only those, as in: rtp/krtpsendfile,rtp/mmap_writev
+#   --segments COUNT      at most, of paths that hand over runs which the kernel cuts (64)
 #   --linux SERIES        Debian's kernel (6.12)
 #   --keep DIR            the two consoles: max.log and max,-erms,-fsrm.log
 #
@@ -24,7 +25,7 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 top=$(realpath "$here/../..")
 models=(max "max,-erms,-fsrm")
-series=6.12 packets=20480 members='' tolerance_percent=1 compare=no keep=''
+series=6.12 packets=20480 members='' segments='' tolerance_percent=1 compare=no keep=''
 baseline=$here/baseline.txt
 limit_s=1200
 
@@ -36,12 +37,13 @@ die() {
 while (($# > 0)); do
 	case $1 in
 	--compare) compare=yes ;;
-	--tolerance | --packets | --members | --linux | --keep)
+	--tolerance | --packets | --members | --segments | --linux | --keep)
 		(($# > 1)) || die "$1: without a value"
 		case $1 in
 		--tolerance) tolerance_percent=$2 ;;
 		--packets) packets=$2 ;;
 		--members) members=$2 ;;
+		--segments) segments=$2 ;;
 		--linux) series=$2 ;;
 		--keep) keep=$2 ;;
 		esac
@@ -83,7 +85,8 @@ GUEST=$guest "$top/guest/root.sh" --no-shell "$scratch/root" \
 for model in "${models[@]}"; do
 	"$here/boot.sh" --root "$scratch/root" --linux "$series" --cpu "$model" --icount \
 		--timeout "$limit_s" --log "$scratch/$model.log" -- \
-		paths "packets=$packets" ${members:+"members=$members"} >"$scratch/$model.out" &
+		paths "packets=$packets" ${members:+"members=$members"} \
+		${segments:+"segments=$segments"} >"$scratch/$model.out" &
 	pids+=($!)
 done
 failed=no
@@ -112,7 +115,7 @@ figures() {
 	printf '# module: %s\n' "$(strings -n 8 "$module" | sed -n '/^GCC: /{p;q}')"
 	printf '# guest: %s\n' "$(rustc --version)"
 	printf '# emulator: %s\n' "$(qemu-system-x86_64 --version | head -n 1)"
-	printf '# packets: %s\n' "$packets"
+	printf '# packets: %s%s\n' "$packets" "${segments:+, $segments at most in a run}"
 	printf '# %-24s %12s %18s\n' member "${models[@]}"
 	join <(figures "$scratch/${models[0]}.log" | LC_ALL=C sort) \
 		<(figures "$scratch/${models[1]}.log" | LC_ALL=C sort) |
