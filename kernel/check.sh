@@ -19,7 +19,6 @@ UML_NEEDS=(gcc:gcc make:make flex:flex bison:bison bc:bc xz:xz-utils)
 QEMU_NEEDS=(qemu-system-x86_64:qemu-system-x86 cpio:cpio apt-get:apt dpkg-deb:dpkg)
 SOURCE=${LINUX_SOURCE:-/usr/src/linux-source-6.12.tar.xz}
 LOG_LINES_SHOWN=20
-COLUMNS_MAX=100
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -45,13 +44,7 @@ check() { # TITLE COMMAND...: what it says is shown when it fails
 }
 
 style() {
-	local tree
-	tree=$(kernel/uml/build.sh plain | sed -n 's/^source=//p')
-	# Not the programs beside them, which are ordinary C, nor memcpy, most of it assembly.
-	# One source is for several kernels, so it asks which it is compiled for.
-	perl "$tree/scripts/checkpatch.pl" --no-tree --terse --quiet --no-summary \
-		--max-line-length="$COLUMNS_MAX" --ignore LINUX_VERSION_CODE,CONSTANT_COMPARISON \
-		-f kernel/rtp/*.[ch] kernel/rtp/include/uapi/linux/*.h kernel/fpu/pagewire_fpu.c
+	kernel/rtp/lint.sh "$(kernel/uml/build.sh plain | sed -n 's/^source=//p')"
 }
 
 if [[ $(uname -m) != x86_64 ]]; then
@@ -68,7 +61,7 @@ fi
 parts=(--part memcpy --part vectorise)
 check "User Mode Linux is built" kernel/uml/build.sh plain
 check "module for User Mode Linux, no warning" kernel/rtp/build.sh uml
-check "style of the modules" style
+check "style of the module" style
 
 lacking=$(missing "${QEMU_NEEDS[@]}")
 if [[ -n $lacking ]]; then

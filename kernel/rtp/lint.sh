@@ -5,7 +5,7 @@
 #   kernel/rtp/lint.sh SOURCE     (a kernel tree; kernel/uml/build.sh prints source=...)
 #
 # W=1 and sparse are build.sh's, for each kernel. What is not asked for here, and why:
-#   LINUX_VERSION_CODE, CONSTANT_COMPARISON   one source for 6.1 and newer; hrtimer_setup() is 6.13's
+#   LINUX_VERSION_CODE, CONSTANT_COMPARISON   one source for 6.1 and newer; 6.13 changed hrtimers
 #   PREFER_KERNEL_TYPES, attribute macros     in check/, which is a program
 #   MACRO_ARG_REUSE, COMPLEX_MACRO            BAD() there takes the statements that spoil a request
 set -euo pipefail
@@ -25,4 +25,5 @@ checkpatch() {
 }
 source=$1
 checkpatch LINUX_VERSION_CODE,CONSTANT_COMPARISON ./*.[ch] include/uapi/linux/*.h
-checkpatch PREFER_KERNEL_TYPES,PREFER_DEFINED_ATTRIBUTE_MACRO,COMPLEX_MACRO,MACRO_ARG_REUSE check/*.[ch]
+checkpatch PREFER_KERNEL_TYPES,PREFER_DEFINED_ATTRIBUTE_MACRO,COMPLEX_MACRO,MACRO_ARG_REUSE \
+	check/*.[ch]
