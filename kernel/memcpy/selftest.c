@@ -7,7 +7,7 @@
  * at every byte, the neighbours' too. Sources and targets also begin at the first and end at the
  * last byte of a vmalloc area, where a read or write too far faults. One line each:
  *
- *	pagewire_memcpy: avx2 cases=92455 bad=0
+ *	pagewire_memcpy: avx2 cases=62712 bad=0
  *
  * `constant` is the copies of constant.h: every size that they resolve. A variant with bad copies
  * that is in use is replaced by stock, with an error line.

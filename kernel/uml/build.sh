@@ -18,6 +18,8 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
+# Builds of a profile that are kept, 110 MB each: those of a few branches.
+BUILDS_KEPT=4
 PACKAGES='linux-source-6.12 gcc libc6-dev make flex bison bc xz-utils'
 LOG_LINES_SHOWN=20
 # What the study's compiler was told (-ftree-vectorize, and to report), in today's spelling.
@@ -49,9 +51,12 @@ hash_of() { sha256sum | cut -c1-12; }
 # Name, size and time of the tar file stand for its contents: reading 150 MB takes longer than
 # a call that finds everything built may.
 source_hash=$(stat -c '%n %s %Y' "$tarball" | sed 's,.*/,,' | hash_of)
+# The vectoriser's kernel is stock.
+overlay=()
+[[ $profile == vectorise ]] || overlay=(../memcpy/*.[chS] ../memcpy/apply.sh)
 # Builds that are alike in this may take each other's objects.
 objects_hash=$({ cat base.config "$profile.config"; gcc --version; echo "$source_hash"; } | hash_of)
-hash=$({ echo "$objects_hash"; cat build.sh ../memcpy/*.[chS] ../memcpy/apply.sh; } | hash_of)
+hash=$({ echo "$objects_hash"; cat build.sh "${overlay[@]}"; } | hash_of)
 pristine=$cache/source-$source_hash
 folder=$cache/uml-$profile-$hash
 source=$folder/source
@@ -124,5 +129,8 @@ say "building the kernel, profile $profile: about 5 minutes on 2 cores; log: $fo
 run_make -j"$(nproc)" "${flags[@]}" linux modules
 echo "$objects_hash" >"$folder/objects"
 touch "$folder/done"
+# The oldest go; a kernel that runs from one runs on.
+find "$cache" -maxdepth 2 -path "*/uml-$profile-*/done" -printf '%T@ %h\n' | sort -rn |
+    sed "1,${BUILDS_KEPT}d; s/^[^ ]* //" | xargs -r rm -rf
 say "built in $SECONDS s"
 answer

@@ -57,7 +57,7 @@ if [[ -z $root ]]; then
     root=$work/root
     "$here/../../guest/root.sh" "$root" >&2
 fi
-[[ $# -gt 0 ]] || set -- large-buffers
+[[ $# -gt 0 ]] || set -- large_buffers
 
 # Samples of each function, in seconds, from one run: lines "SECONDS FUNCTION".
 seconds_of_gprof() { # FOLDER
