@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Fault injection: every allocation of a call fails once, one after the other (fail-nth), until a
- * call goes through with none left to fail. Each such call has an error or a short count, and
- * what it says it sent did arrive.
+ * Fault injection: every allocation of a call, and every copy from or to the caller, fails once,
+ * one after the other (fail-nth), until a call goes through with none left to fail. Each such call
+ * has an error or a short count, and what it says it sent did arrive.
  *
  * Needs a kernel with FAILSLAB or FAIL_PAGE_ALLOC; skipped on others.
  *
@@ -37,12 +37,15 @@ static void settle(const char *folder)
 	}
 }
 
-/* The call with its n-th allocation failing; false when it had fewer. */
+/*
+ * The call with its n-th allocation, or copy from or to user memory, failing; false when it had
+ * fewer. Asking how many are left may itself be what fails then.
+ */
 static bool with_fault(long attempt, int device, unsigned long command, void *argument, int *number)
 {
 	char text[24];
+	bool failed;
 	int file;
-	long left;
 
 	snprintf(text, sizeof(text), "%ld", attempt);
 	file = open(FAIL_NTH, O_RDWR | O_CLOEXEC);
@@ -50,13 +53,11 @@ static bool with_fault(long attempt, int device, unsigned long command, void *ar
 		fatal(FAIL_NTH);
 	*number = ioctl(device, command, argument) ? errno : 0;
 	memset(text, 0, sizeof(text));
-	if (pread(file, text, sizeof(text) - 1, 0) < 0)
-		fatal(FAIL_NTH);
-	left = strtol(text, NULL, 10);
-	if (write(file, "0", 1) < 0)
-		fatal(FAIL_NTH);
+	failed = pread(file, text, sizeof(text) - 1, 0) > 0 && strtol(text, NULL, 10) == 0;
+	while (write(file, "0", 1) < 0)
+		;
 	close(file);
-	return left == 0;
+	return failed;
 }
 
 static uint64_t arrived(void)
@@ -87,8 +88,11 @@ static void inject_send(const char *name, struct pagewire_rtp_send good)
 		failed = with_fault(attempt, world.device, PAGEWIRE_RTP_SEND, &send, &number);
 		packets = arrived();
 		refused += number != 0;
-		/* The receiver may have lost one, for want of memory of its own. */
-		if (number ? !is_shortage(number) || packets :
+		/*
+		 * The receiver may have lost one, for want of memory of its own; and a call that
+		 * sent but could not write down what is EFAULT.
+		 */
+		if (number ? !is_shortage(number) || (packets && number != EFAULT) :
 			     packets > send.sent_packets || packets + 1 < send.sent_packets)
 			wrong++;
 		if (!failed)
@@ -138,6 +142,7 @@ void check_injection(void)
 	}
 	settle("/sys/kernel/debug/failslab");
 	settle("/sys/kernel/debug/fail_page_alloc");
+	settle("/sys/kernel/debug/fail_usercopy");
 	arrived();
 	inject_send("krtpsendfile", send);
 	send.segments = 7;

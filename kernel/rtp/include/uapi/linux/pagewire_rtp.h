@@ -88,7 +88,8 @@ struct pagewire_rtp_packet {
  *	ENOTSOCK	@socket_fd is no socket
  *	EPROTOTYPE	@socket_fd is not UDP over IPv4 or IPv6
  *	EDESTADDRREQ	@socket_fd is not connected
- *	EFAULT		memory at @plan, @headers or @offset is not readable
+ *	EFAULT		memory at @plan, @headers or @offset is not readable; or the request is not
+ *			writable, and then packets may have been sent
  *	ENOMEM		no memory for plan or headers
  *	EINTR		a signal came before the first packet
  *	EMSGSIZE	a packet does not fit the path, or lies in more than 24 pieces of memory
