@@ -20,10 +20,10 @@
 //!
 //! A datagram that is sent alone and crosses a page border at an odd byte is read and sent instead,
 //! at two calls and two copies: where the device computes no checksums, or the datagram takes two
-//! steps, the kernel (6.5 to 6.18 at least) adds the pages' sums as if each began at an even byte,
-//! and the peer drops the packet. `skb_splice_from_iter` counts a page in `skb->len` only when all
-//! are added. Segmented runs are not concerned, nor is MPEG transport stream, whose packets are
-//! even. A datagram that is taken in pieces is read and sent as well.
+//! steps, the kernel (from 6.5 on; 6.18.44 still, 6.12.117 no longer) adds the pages' sums as if
+//! each began at an even byte, and the peer drops the packet. `skb_splice_from_iter` counts a page
+//! in `skb->len` only when all are added. Segmented runs are not concerned, nor is MPEG transport
+//! stream, whose packets are even. A datagram that is taken in pieces is read and sent as well.
 //!
 //! Sources: `sendfile(2)`; Linux 6.18 `fs/splice.c` (`splice_direct_to_actor`,
 //! `splice_to_socket`), `net/ipv4/udp.c` (`udp_splice_eof`), commits 2bfc66850952 and 7ac7c987850c
