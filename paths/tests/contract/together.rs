@@ -32,12 +32,13 @@ const UNSEGMENTED: usize = 90;
 /// The packet that the cut goes through.
 const CUT_PACKET: u32 = 20;
 
-/// A network with neighbours that do not answer, and are asked for as long as a slow guest takes:
-/// when the kernel gives one up, it drops what waits for it and a full socket has room again.
+/// A network with neighbours that do not answer, and are asked for longer than a slow guest takes
+/// for a path: when the kernel gives one up, it drops what waits for it and a full socket has room
+/// again. What waits keeps rings and their locked memory from going, so it is dropped at the end.
 const NETWORK: &str = "ip link set lo up \
                        && ip link add left type veth peer name right && ip link set right up \
                        && ip addr add 10.99.0.1/16 dev left && ip link set left up \
-                       && ip ntable change name arp_cache dev left mcast_probes 600";
+                       && ip ntable change name arp_cache dev left mcast_probes 30";
 
 /// The first time hardly any memory may be locked: zero-copy sends hold some for the kernel, and
 /// what exceeds it is copied.
@@ -221,6 +222,7 @@ fn inside_a_network_with_silent_peers() {
                 assert_received(&received[1][number], &expected, &what);
             }
         }
+        namespace::sh("ip neigh flush dev left");
     }
 }
 
