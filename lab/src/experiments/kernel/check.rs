@@ -11,15 +11,18 @@
 //! Does not do: the module on this machine's own kernel; the check runs there as well, by whoever
 //! may open the device.
 
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::Course;
 use super::boot::{Guest, Unobserved, boot};
 use super::program::Program;
-use super::qemu::{Machine, Qemu, module};
+use super::qemu::{Machine, Qemu, engine, into_modules};
 use super::said::{Checked, Outcome};
-use super::uml::Uml;
+use super::uml::{self, Uml};
 use crate::error::Error;
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
@@ -27,50 +30,70 @@ use crate::warning::Warning;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
     let program = program(course)?;
-    let engine = |kernel| {
-        let script = ("kernel/rtp/build.sh", &[kernel][..]);
-        module(course, script, "pagewire_rtp.ko")
-    };
     let seconds = if course.options.quick { QUICK_SECONDS } else { SECONDS };
-    let (paced, fuzz) = (format!("paced={seconds}"), format!("fuzz={}", rounds(course)));
-    let words = [RUN, &paced, &fuzz];
+    let fuzz = if course.options.quick { QUICK_FUZZ } else { FUZZ };
+    let words = [format!("paced={seconds}"), format!("fuzz={fuzz}")];
+    let words = words.each_ref().map(String::as_str);
     results.notes.push(format!(
         "check: a paced session of {seconds} s at 5 Mb/s; lateness is from a packet's time to its \
-         arrival at a receiver in the guest"
+         arrival at a receiver in the guest; {fuzz} random calls"
     ));
 
-    let uml = Uml::ready(course, ("plain", "uml-check", &[engine("uml")?, program.clone()]))?;
+    let uml = Uml::ready(course)?;
+    let root = root(course, "check-uml", &program, &[("pagewire_rtp", &engine(course, "uml")?)])?;
     course.step("check: in User Mode Linux");
-    let command = uml.command(&[], &words, LIMIT);
-    judged(course, ("User Mode Linux", command), results);
+    judged(course, ("User Mode Linux", uml.command(&root, (&[], &words), LIMIT)), results);
 
-    let qemu = Qemu::ready(course, ("qemu-check", &[engine("debian")?, program]))?;
+    let qemu = Qemu::ready(course)?;
+    let engine = engine(course, "debian")?;
+    let modules = [("pagewire_rtp", engine.as_path()), ("dummy", qemu.dummy.as_path())];
+    let root = self::root(course, "check-debian", &program, &modules)?;
     let name = format!("Debian's {}", qemu.version);
     course.step("check: in Debian's kernel under QEMU");
-    let machine = Machine { processor: "max", counts: true };
-    judged(course, (&name, qemu.command(machine, &words, LIMIT)), results);
-    if !course.options.stopped() {
-        course.step("check: bytes of every path in Debian's kernel");
-        let machine = Machine { processor: "max", counts: false };
-        let name = format!("{name}, every path");
-        judged(course, (&name, qemu.command(machine, &["verify"], LIMIT)), results);
+    let counting = Machine { processor: "max", counts: true };
+    judged(course, (&name, qemu.command(&root, (counting, &words), LIMIT)), results);
+    if course.options.stopped() {
+        return Ok(());
     }
+    let modules = [into_modules(&engine, "pagewire_rtp"), into_modules(&qemu.dummy, "dummy")];
+    let root = uml::root(course, ("verify", false), &modules)?;
+    course.step("check: bytes of every path in Debian's kernel");
+    let name = format!("{name}, every path");
+    let timed = Machine { counts: false, ..counting };
+    judged(course, (&name, qemu.command(&root, (timed, &["verify"]), LIMIT)), results);
     Ok(())
 }
 
-fn rounds(course: &Course<'_>) -> u32 {
-    if course.options.quick { QUICK_FUZZ } else { FUZZ }
+/// A folder whose first process is the check, which loads the modules.
+fn root(
+    course: &Course<'_>,
+    name: &str,
+    program: &Path,
+    modules: &[(&str, &Path)],
+) -> Result<PathBuf, Error> {
+    let root = course.folder(name);
+    let make = || -> io::Result<()> {
+        for folder in ["dev", "lib/modules", "proc", "sys", "tmp"] {
+            fs::create_dir_all(root.join(folder))?;
+        }
+        fs::copy(program, root.join("init"))?;
+        for (name, module) in modules {
+            fs::copy(module, root.join(format!("lib/modules/{name}.ko")))?;
+        }
+        Ok(())
+    };
+    make().map_err(Error::host(format!("making {name}, a guest's root")))?;
+    Ok(root)
 }
 
-/// The check, a static program, as a file of a guest.
-fn program(course: &Course<'_>) -> Result<String, Error> {
+/// The check, a static program.
+fn program(course: &Course<'_>) -> Result<PathBuf, Error> {
     let makefile = course.checkout.file("kernel/rtp/Makefile")?;
     course.step("the program that checks the module");
     let mut make = Command::new("make");
     make.arg("-s").arg("-C").arg(makefile.parent().expect("it has a folder")).arg("check");
     Program::start("make -C kernel/rtp check", &mut make, LIMIT)?.finish(course)?;
-    let program = course.checkout.file("kernel/rtp/check/pagewire_rtp_check")?;
-    Ok(format!("{}={PROGRAM}", program.display()))
+    course.checkout.file("kernel/rtp/check/pagewire_rtp_check")
 }
 
 /// Boots a guest that checks, and counts what it says; what fails is a warning.
@@ -145,9 +168,6 @@ fn paced(note: &str) -> Option<[(&'static str, &'static str, f64); 4]> {
     ])
 }
 
-/// In the guest.
-const PROGRAM: &str = "/bin/pagewire_rtp_check";
-const RUN: &str = "run=/bin/pagewire_rtp_check";
 const SECONDS: u32 = 60;
 const QUICK_SECONDS: u32 = 5;
 /// Random calls.

@@ -14,21 +14,23 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::Course;
 use super::boot::{Guest, Unobserved, boot};
 use super::program::Program;
-use super::qemu::{Machine, Qemu, module};
+use super::qemu::{Machine, Qemu, into_modules, module};
 use super::said::{Done, vector};
+use super::{Course, uml};
 use crate::error::Error;
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let module = module(course, ("kernel/fpu/build.sh", &[]), "pagewire_fpu.ko")?;
-    let qemu = Qemu::ready(course, ("qemu-fpu", &[module]))?;
+    let qemu = Qemu::ready(course)?;
+    let mut build = Command::new(course.checkout.file("kernel/fpu/build.sh")?);
+    let module = into_modules(&module(course, &mut build)?, "pagewire_fpu");
+    let root = uml::root(course, ("fpu", false), &[module])?;
     course.step("fpu: sections and copies by instructions");
     let machine = Machine { processor: "max", counts: true };
-    let mut command = qemu.command(machine, &["fpu"], LIMIT);
+    let mut command = qemu.command(&root, (machine, &["fpu"]), LIMIT);
     let mut guest = Guest::default();
     let what = "vector registers under QEMU";
     boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;

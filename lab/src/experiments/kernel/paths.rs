@@ -14,16 +14,18 @@
 use std::time::Duration;
 
 use super::boot::{Guest, Ran, Unobserved, boot};
-use super::qemu::{Machine, Qemu, module};
+use super::qemu::{Machine, Qemu, engine, into_modules};
 use super::said::Outcome;
-use super::{Course, study};
+use super::{Course, study, uml};
 use crate::error::Error;
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
-    let engine = module(course, ("kernel/rtp/build.sh", &["debian"]), "pagewire_rtp.ko")?;
-    let qemu = Qemu::ready(course, ("qemu-paths", &[engine]))?;
+    let qemu = Qemu::ready(course)?;
+    let engine = engine(course, "debian")?;
+    let modules = [into_modules(&engine, "pagewire_rtp"), into_modules(&qemu.dummy, "dummy")];
+    let root = uml::root(course, ("paths", false), &modules)?;
     results.notes.push(format!(
         "paths: Debian's {} under QEMU, one instruction a nanosecond; datagrams of 1328 bytes to a \
          dummy device, downloads over loopback with both ends",
@@ -36,7 +38,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
         }
         course.step(&format!("paths: {name}"));
         let machine = Machine { processor, counts: true };
-        let mut command = qemu.command(machine, words, LIMIT);
+        let mut command = qemu.command(&root, (machine, words), LIMIT);
         let mut guest = Guest::default();
         let what = format!("paths under QEMU, {name}");
         boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;

@@ -178,15 +178,13 @@ impl Drop for Program {
 /// # Errors
 /// As [`Program::line`] and [`Program::finish`]; one more where a wanted name is missing.
 pub(super) fn paths_of(
-    script: &Path,
-    arguments: &[&str],
+    script: &mut Command,
     wanted: &[&str],
     limit: Duration,
     watch: &dyn Watch,
 ) -> Result<BTreeMap<String, PathBuf>, Error> {
-    let what = named(script);
-    let mut command = Command::new(script);
-    let mut program = Program::start(&what, command.args(arguments), limit)?;
+    let what = named(Path::new(script.get_program()));
+    let mut program = Program::start(&what, script, limit)?;
     let mut found = BTreeMap::new();
     while let Some(line) = program.line(watch)? {
         if let Some((name, path)) = line.split_once('=') {
@@ -204,7 +202,7 @@ pub(super) fn paths_of(
 }
 
 /// A script by its last two names, as people call it.
-pub(super) fn named(script: &Path) -> String {
+fn named(script: &Path) -> String {
     let names: Vec<_> = script.iter().rev().take(2).map(|name| name.to_string_lossy()).collect();
     names.into_iter().rev().collect::<Vec<_>>().join("/")
 }
@@ -294,7 +292,7 @@ pub(super) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let build = folder.path().join("uml/build.sh");
         script(&build, text);
-        paths_of(&build, &["plain"], &["linux"], limit, &Heard::default())
+        paths_of(Command::new(&build).arg("plain"), &["linux"], limit, &Heard::default())
             .map_err(|error| error.to_string())
     }
 
@@ -320,7 +318,8 @@ pub(super) mod tests {
         );
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("qemu/fetch.sh");
-        let error = paths_of(&missing, &[], &[], LONG, &Heard::default()).unwrap_err().to_string();
+        let error = paths_of(&mut Command::new(&missing), &[], LONG, &Heard::default());
+        let error = error.unwrap_err().to_string();
         assert!(error.starts_with("qemu/fetch.sh: No such file"), "{error}");
     }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Debian's kernel under QEMU, ready to be booted: fetched or found in the cache, with a guest's
-//! root folder that has modules for it.
+//! Debian's kernel under QEMU, fetched or found in the cache, and modules for it.
 //!
-//! Sources: kernel/qemu/fetch.sh, kernel/qemu/boot.sh, kernel/rtp/build.sh.
+//! Sources: kernel/qemu/fetch.sh, kernel/qemu/boot.sh.
 //! Does not do: install anything; packages are unpacked in the cache.
 
 use std::path::{Path, PathBuf};
@@ -11,13 +10,13 @@ use std::time::Duration;
 
 use super::Course;
 use super::program::paths_of;
-use super::uml;
 use crate::error::Error;
 
-/// A stock kernel and a guest for it.
+/// A stock kernel.
 pub(super) struct Qemu {
     boot: PathBuf,
-    root: PathBuf,
+    /// The kernel's dummy network device, a module.
+    pub(super) dummy: PathBuf,
     /// As uname -r has it there.
     pub(super) version: String,
 }
@@ -32,28 +31,25 @@ pub(super) struct Machine<'a> {
 }
 
 impl Qemu {
-    /// Fetches and builds what is missing: the kernel and the guest, with the kernel's dummy device
-    /// and `files` in its root, each `FROM=TO`.
-    pub(super) fn ready(
-        course: &Course<'_>,
-        (name, files): (&str, &[String]),
-    ) -> Result<Qemu, Error> {
+    /// Fetches what is missing.
+    pub(super) fn ready(course: &Course<'_>) -> Result<Qemu, Error> {
         let boot = course.checkout.file("kernel/qemu/boot.sh")?;
-        let fetch = course.checkout.file("kernel/qemu/fetch.sh")?;
+        let mut fetch = Command::new(course.checkout.file("kernel/qemu/fetch.sh")?);
         course.step("Debian's kernel (130 MB, the first time)");
-        let wanted = ["version", "dummy"];
-        let fetched = paths_of(&fetch, &[], &wanted, FETCH_LIMIT, course)?;
-        let mut files = files.to_vec();
-        files.push(into_modules(&fetched["dummy"], "dummy.ko"));
-        let root = uml::root(course, (name, false), &files)?;
-        let version = fetched["version"].to_string_lossy().into_owned();
-        Ok(Qemu { boot, root, version })
+        let found = paths_of(&mut fetch, &["version", "dummy"], FETCH_LIMIT, course)?;
+        let version = found["version"].to_string_lossy().into_owned();
+        Ok(Qemu { boot, dummy: found["dummy"].clone(), version })
     }
 
-    /// What boots it with words for the guest; it is given `limit`.
-    pub(super) fn command(&self, machine: Machine<'_>, words: &[&str], limit: Duration) -> Command {
+    /// What boots it from a root folder with words for the guest; it is given `limit`.
+    pub(super) fn command(
+        &self,
+        root: &Path,
+        (machine, words): (Machine<'_>, &[&str]),
+        limit: Duration,
+    ) -> Command {
         let mut command = Command::new(&self.boot);
-        command.arg("--root").arg(&self.root).args(["--cpu", machine.processor]);
+        command.arg("--root").arg(root).args(["--cpu", machine.processor]);
         if machine.counts {
             command.arg("--icount");
         }
@@ -62,21 +58,23 @@ impl Qemu {
     }
 }
 
-/// A module built by a script of the checkout, as a file of the guest.
-pub(super) fn module(
-    course: &Course<'_>,
-    (script, arguments): (&str, &[&str]),
-    name: &str,
-) -> Result<String, Error> {
-    let script = course.checkout.file(script)?;
-    course.step(&format!("the module {name}"));
-    let built = paths_of(&script, arguments, &["module"], FETCH_LIMIT, course)?;
-    Ok(into_modules(&built["module"], name))
+/// The engine's module for a kernel, `uml` or `debian`, with its self-test at load.
+pub(super) fn engine(course: &Course<'_>, kernel: &str) -> Result<PathBuf, Error> {
+    let mut build = Command::new(course.checkout.file("kernel/rtp/build.sh")?);
+    build.arg(kernel).env("DEBUG", "1");
+    module(course, &mut build)
 }
 
-/// A module of the host as a file of the guest.
-fn into_modules(module: &Path, name: &str) -> String {
-    format!("{}=/lib/modules/{name}", module.display())
+/// The module that a script of the checkout builds.
+pub(super) fn module(course: &Course<'_>, build: &mut Command) -> Result<PathBuf, Error> {
+    course.step("a module");
+    let mut built = paths_of(build, &["module"], FETCH_LIMIT, course)?;
+    Ok(built.remove("module").expect("as wanted"))
+}
+
+/// A module of the host as a file of a guest, for guest/root.sh.
+pub(super) fn into_modules(module: &Path, name: &str) -> String {
+    format!("{}=/lib/modules/{name}.ko", module.display())
 }
 
 /// By a slow line.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! User Mode Linux, ready to be booted: built or found in the cache, with a guest's root folder.
+//! User Mode Linux, built or found in the cache, and the root folders of guests.
 //!
 //! Sources: kernel/uml/build.sh, kernel/uml/boot.sh, guest/build.sh, guest/root.sh.
 //! Does not do: build anything itself.
@@ -12,38 +12,37 @@ use super::Course;
 use super::program::paths_of;
 use crate::error::Error;
 
-/// A kernel and a guest for it.
+/// A kernel that is a program.
 pub(super) struct Uml {
     boot: PathBuf,
-    /// The kernel, a program.
     pub(super) linux: PathBuf,
-    root: PathBuf,
 }
 
 impl Uml {
-    /// Builds what is missing. `files` are put into the root of that name, each as `FROM=TO`.
-    pub(super) fn ready(
-        course: &Course<'_>,
-        (profile, name, files): (&str, &str, &[String]),
-    ) -> Result<Uml, Error> {
+    /// Builds what is missing.
+    pub(super) fn ready(course: &Course<'_>) -> Result<Uml, Error> {
         let boot = course.checkout.file("kernel/uml/boot.sh")?;
         let build = course.checkout.file("kernel/uml/build.sh")?;
         course.step("the kernel for User Mode Linux (minutes, the first time)");
-        let linux = paths_of(&build, &[profile], &["linux"], BUILD_LIMIT, course)?;
-        let root = root(course, (name, true), files)?;
-        Ok(Uml { boot, linux: linux["linux"].clone(), root })
+        let mut build = Command::new(build);
+        let found = paths_of(build.arg("plain"), &["linux"], BUILD_LIMIT, course)?;
+        Ok(Uml { boot, linux: found["linux"].clone() })
     }
 
-    /// What boots it, with words for the kernel and for the guest; it is given `limit`.
-    pub(super) fn command(&self, kernel: &[&str], words: &[&str], limit: Duration) -> Command {
+    /// What boots it from a root folder, with words for the kernel and for the guest; it is given
+    /// `limit`.
+    pub(super) fn command(
+        &self,
+        root: &Path,
+        (kernel, words): (&[&str], &[&str]),
+        limit: Duration,
+    ) -> Command {
         let mut command = Command::new(&self.boot);
-        command.arg("--root").arg(&self.root).arg("--linux").arg(&self.linux);
+        command.arg("--root").arg(root).arg("--linux").arg(&self.linux);
         command.args(["--memory", MEMORY, "--timeout", &limit.as_secs().to_string()]);
         if !kernel.is_empty() {
             command.args(["--kernel-args", &kernel.join(" ")]);
         }
-        // What a kernel leaves behind, gmon.out for one, goes with the run.
-        command.current_dir(self.root.parent().unwrap_or(Path::new("/")));
         command.arg("--").args(words);
         command
     }
@@ -59,13 +58,14 @@ pub(super) fn root(
     let build = course.checkout.file("guest/build.sh")?;
     let make = course.checkout.file("guest/root.sh")?;
     course.step("the guest's program");
-    paths_of(&build, &[], &["guest"], BUILD_LIMIT, course)?;
+    let built = paths_of(&mut Command::new(build), &["guest"], BUILD_LIMIT, course)?;
     let root = course.folder(name);
-    let folder = root.to_string_lossy().into_owned();
-    let without: &[&str] = if shell { &[] } else { &["--no-shell"] };
-    let mut arguments = [without, &[&folder]].concat();
-    arguments.extend(files.iter().map(String::as_str));
-    paths_of(&make, &arguments, &[], BUILD_LIMIT, course)?;
+    let mut make = Command::new(make);
+    make.env("GUEST", &built["guest"]);
+    if !shell {
+        make.arg("--no-shell");
+    }
+    paths_of(make.arg(&root).args(files), &[], BUILD_LIMIT, course)?;
     Ok(root)
 }
 

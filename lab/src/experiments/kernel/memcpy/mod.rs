@@ -12,11 +12,12 @@
 //! has a price of its own (part fpu).
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::boot::{Guest, Observer, Unobserved, boot};
 use super::profile::{Profile, Profiler};
-use super::uml::Uml;
+use super::uml::{self, Uml};
 use super::{Course, study};
 use crate::error::Error;
 use crate::results::{Results, Row};
@@ -44,8 +45,8 @@ pub(super) fn variants(asked: &[String]) -> Result<Vec<&'static str>, Error> {
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
     let options = course.options;
-    let uml = Uml::ready(course, ("plain", "memcpy", &[]))?;
-    let tested = self_test(course, &uml, results)?;
+    let lab = Lab { uml: Uml::ready(course)?, root: uml::root(course, ("memcpy", true), &[])? };
+    let tested = self_test(course, &lab, results)?;
     let mut members = match (options.members.is_empty(), options.quick) {
         (true, true) => QUICK_VARIANTS.to_vec(),
         _ => variants(&options.members)?,
@@ -82,7 +83,7 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
             }
             let variant = members[if round % 2 == 0 { turn } else { count - 1 - turn }];
             course.step(&format!("memcpy: {variant}, round {} of {rounds}", round + 1));
-            let run = Run { uml: &uml, variant, words, profiled };
+            let run = Run { lab: &lab, variant, words, profiled };
             match run.boot(course) {
                 Ok((guest, profile)) => times.add(variant, &guest, profile),
                 Err(_) if options.stopped() => break,
@@ -99,14 +100,35 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     times.report(results);
     study::memcpy(results);
     if !options.stopped() {
-        sizes::measure(course, &uml, results)?;
+        sizes::measure(course, &lab, results)?;
     }
     Ok(())
 }
 
+/// A kernel with all variants, and a guest.
+struct Lab {
+    uml: Uml,
+    root: PathBuf,
+}
+
+impl Lab {
+    fn boot(
+        &self,
+        course: &Course<'_>,
+        what: &str,
+        words: (&[&str], &[&str]),
+        observer: &mut dyn Observer,
+    ) -> Result<Guest, Error> {
+        let mut command = self.uml.command(&self.root, words, LIMIT);
+        let mut guest = Guest::default();
+        boot(what, &mut command, LIMIT + GRACE, (course, observer), &mut guest)?;
+        Ok(guest)
+    }
+}
+
 /// A boot of one variant.
 struct Run<'a> {
-    uml: &'a Uml,
+    lab: &'a Lab,
     variant: &'static str,
     words: &'a [&'a str],
     profiled: bool,
@@ -116,15 +138,13 @@ impl Run<'_> {
     fn boot(&self, course: &Course<'_>) -> Result<(Guest, Option<Profile>), Error> {
         let what = format!("User Mode Linux with {}", self.variant);
         let select = format!("{SELECT}{}", self.variant);
-        let mut command = self.uml.command(&[&select], self.words, LIMIT);
-        let mut guest = Guest::default();
-        let mut profiler = self.profiled.then(|| Profiler::new(&self.uml.linux));
+        let mut profiler = self.profiled.then(|| Profiler::new(&self.lab.uml.linux));
         let mut nobody = Unobserved;
         let observer: &mut dyn Observer = match &mut profiler {
             Some(profiler) => profiler,
             None => &mut nobody,
         };
-        boot(&what, &mut command, LIMIT + GRACE, (course, observer), &mut guest)?;
+        let guest = self.lab.boot(course, &what, (&[&select], self.words), observer)?;
         Ok((guest, profiler.map(Profiler::profile)))
     }
 }
@@ -132,14 +152,12 @@ impl Run<'_> {
 /// Tests all variants in a boot; gives those that this processor has and that are right.
 fn self_test(
     course: &Course<'_>,
-    uml: &Uml,
+    lab: &Lab,
     results: &mut Results,
 ) -> Result<BTreeSet<String>, Error> {
     course.step("memcpy: self-test of all variants");
-    let mut guest = Guest::default();
-    let mut command = uml.command(&[SELF_TEST, SPEED], &[], LIMIT);
     let what = "the self-test of memcpy in User Mode Linux";
-    boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    let guest = lab.boot(course, what, (&[SELF_TEST, SPEED], &[]), &mut Unobserved)?;
     if guest.self_tests.is_empty() {
         let found = "the kernel tested none; is it of this checkout's kernel/memcpy?".to_owned();
         return Err(Error::Host { what: what.to_owned(), found });

@@ -11,23 +11,20 @@
 
 use std::collections::BTreeMap;
 
-use super::{GRACE, LIMIT};
+use super::Lab;
 use crate::error::Error;
 use crate::experiments::kernel::Course;
-use crate::experiments::kernel::boot::{Guest, Unobserved, boot};
+use crate::experiments::kernel::boot::Unobserved;
 use crate::experiments::kernel::said::Copies;
-use crate::experiments::kernel::uml::Uml;
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
 
 /// Adds the histogram.
-pub(super) fn measure(course: &Course<'_>, uml: &Uml, results: &mut Results) -> Result<(), Error> {
+pub(super) fn measure(course: &Course<'_>, lab: &Lab, results: &mut Results) -> Result<(), Error> {
     course.step("memcpy: who copies how many bytes");
     let words: &[&str] = if course.options.quick { &QUICK_WORDS } else { &WORDS };
-    let mut command = uml.command(&[COUNT], words, LIMIT);
-    let mut guest = Guest::default();
     let what = "counting copies in User Mode Linux";
-    boot(what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    let guest = lab.boot(course, what, (&[], words), &mut Unobserved)?;
     results.notes.extend(locality(&guest.copies));
     results.rows.extend(rows(&guest.copies));
     Ok(())
@@ -79,9 +76,10 @@ fn locality(copies: &[Copies]) -> Option<String> {
     })
 }
 
-const COUNT: &str = "pagewire_memcpy_sizes";
-const WORDS: [&str; 4] = ["copies", "network", "mix", "memcpy-sizes"];
-const QUICK_WORDS: [&str; 3] = ["mix", "calls=200", "memcpy-sizes"];
+const WORDS: [&str; 5] = ["memcpy-sizes-on", "copies", "network", "mix", "memcpy-sizes"];
+/// Little of each: sizes do not depend on how often.
+const QUICK_WORDS: [&str; 7] =
+    ["memcpy-sizes-on", "copies", "network", "mix", "calls=200", "bytes=16M", "memcpy-sizes"];
 const CALLERS_SHOWN: usize = 12;
 
 #[cfg(test)]

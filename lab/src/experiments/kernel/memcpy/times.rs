@@ -249,24 +249,30 @@ fn is_large(name: &str) -> bool {
     workload.starts_with("tmpfs_") && bytes.is_some_and(|bytes| bytes >= LARGE_BYTES_MIN)
 }
 
+/// The group of that name in guest/src/workloads.
+fn is_of_large_buffers(name: &str) -> bool {
+    is_large(name) || name == "pipe_64k"
+}
+
 fn is_mix(name: &str) -> bool {
     MIX.iter().any(|start| name.starts_with(start))
 }
 
 /// What profiles are taken over.
-const PROFILES: [(&str, IsIn); 2] = [("large buffers", is_large), ("mix", is_mix)];
+const PROFILES: [(&str, IsIn); 2] = [("large buffers", is_of_large_buffers), ("mix", is_mix)];
 /// Whether a workload is one of them, by its name.
 type IsIn = fn(&str) -> bool;
 /// All of tmpfs from [`LARGE_BYTES_MIN`].
 const LARGE: &str = "tmpfs, 256 KiB to 1 MiB, reads and writes";
 const LARGE_BYTES_MIN: u64 = 256 << 10;
 /// After UnixBench: guest/src/workloads.
-const MIX: [&str; 7] = [
+const MIX: [&str; 8] = [
     "execl",
     "file_copy_",
     "pipe_throughput",
     "context_switch",
     "process_creation",
+    "processes",
     "system_call",
     "shell_scripts",
 ];
