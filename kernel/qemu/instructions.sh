@@ -7,7 +7,7 @@
 #
 #   --compare             with the table in baseline.txt: says which member changed, and exits
 #                         with status 1 if one did, is gone or new
-#   --tolerance PERCENT   of the comparison (1)
+#   --tolerance PERCENT   of the comparison (1); eight times that for downloads, see below
 #   --packets COUNT       measured by each member, after as many to warm up (20480)
 #   --members A,B         only those, as in: rtp/krtpsendfile,rtp/mmap_writev
 #   --segments COUNT      at most, of paths that hand over runs which the kernel cuts (64)
@@ -18,9 +18,13 @@
 # the program, the kernel and its clock's interrupts. It does not know of caches, of what one
 # instruction costs more than another, nor of the device: `rep movsb` counts about one a byte, and
 # the dummy device takes a run of segments whole, as hardware does that cuts it. Two runs give the
-# same figures to the last digit, whatever else the host does, so the two are made at once.
+# same figures to the last digit, whatever else the host does, so the two are made at once. Another
+# build of the same program shifts the ticks of the clock: datagrams differ by 0.1 % then, downloads
+# by up to 5 %, whose two ends take turns at other moments.
 
 set -euo pipefail
+# The order of join and sort, and the point in figures.
+export LC_ALL=C
 
 here=$(dirname "$(readlink -f "$0")")
 top=$(realpath "$here/../..")
@@ -117,8 +121,8 @@ figures() {
 	printf '# emulator: %s\n' "$(qemu-system-x86_64 --version | head -n 1)"
 	printf '# packets: %s%s\n' "$packets" "${segments:+, $segments at most in a run}"
 	printf '# %-24s %12s %18s\n' member "${models[@]}"
-	join <(figures "$scratch/${models[0]}.log" | LC_ALL=C sort) \
-		<(figures "$scratch/${models[1]}.log" | LC_ALL=C sort) |
+	join <(figures "$scratch/${models[0]}.log" | sort) \
+		<(figures "$scratch/${models[1]}.log" | sort) |
 		awk '{ printf "%-26s %12s %18s\n", $1, $2, $3 }'
 	sed -n 's/^guest: skip /# skip: /p' "$scratch/${models[0]}.log"
 } >"$scratch/table"
@@ -138,7 +142,8 @@ awk -v tolerance="$tolerance_percent" -v some="$members" '
 		split(was[$1], old, " ")
 		for (model = 1; model <= 2; model++) {
 			percent = ($(model + 1) / old[model] - 1) * 100
-			if (percent > tolerance || percent < -tolerance) {
+			limit = $1 ~ /^tcp\// ? 8 * tolerance : tolerance
+			if (percent > limit || percent < -limit) {
 				printf "%s: %s, was %s (%+.1f %%) %s\n", $1, $(model + 1), old[model], \
 					percent, model == 1 ? "with fast strings" : "without fast strings"
 				changed = 1
@@ -150,5 +155,5 @@ awk -v tolerance="$tolerance_percent" -v some="$members" '
 			if (!(member in now) && some == "") { print member ": gone"; changed = 1 }
 		exit changed
 	}' "$baseline" "$scratch/table" >&2 ||
-	die "changed by more than $tolerance_percent % (above);" \
+	die "changed by more than is tolerated (above);" \
 		"if that is meant, make baseline.txt anew with instructions.sh"
