@@ -249,7 +249,8 @@ static void show_contexts(struct seq_file *table)
 	preemptible_inside = preemptible();
 	kernel_fpu_end();
 	seq_printf(table, "usable in=section answer=%d\n", nested);
-	seq_printf(table, "usable in=hardirq_over_section answer=%d\n", usable_in_interrupted(true));
+	seq_printf(table, "usable in=hardirq_over_section answer=%d\n",
+		   usable_in_interrupted(true));
 	seq_printf(table, "usable in=hardirq_over_bh_disabled answer=%d\n",
 		   usable_in_interrupted(false));
 	seq_printf(table, "preemptible in=section answer=%d\n", preemptible_inside);
