@@ -59,14 +59,17 @@ static int pwr_handover_once(struct pwr_run *run, unsigned int flags)
  */
 int pwr_handover(struct pwr_run *run)
 {
+	bool appends = READ_ONCE(udp_sk(run->socket->sk)->pending);
 	int error = pwr_handover_once(run, MSG_SPLICE_PAGES);
 
 	/*
 	 * More pieces than an sk_buff takes (net.core.max_skb_frags may be set lower than what
 	 * was built in) are EMSGSIZE, as is a datagram too large for the path: the second try
-	 * copies, and tells which it was.
+	 * copies, and tells which it was. Not so in a cork with something in it, which was thrown
+	 * away with the first try (udp_flush_pending_frames()): another would be a datagram that
+	 * lacks its beginning.
 	 */
-	if (unlikely(error == -EMSGSIZE))
+	if (unlikely(error == -EMSGSIZE && !appends))
 		error = pwr_handover_once(run, 0);
 	return error;
 }
