@@ -19,7 +19,7 @@
 # instruction costs more than another, nor of the device: `rep movsb` counts about one a byte, and
 # the dummy device takes a run of segments whole, as hardware does that cuts it. Two runs give the
 # same figures to the last digit, whatever else the host does, so the two are made at once. Another
-# build of the same program shifts the ticks of the clock: datagrams differ by 0.1 % then, downloads
+# build of the same program shifts the ticks of the clock: datagrams differ by 0.3 % then, downloads
 # by up to 5 %, whose two ends take turns at other moments.
 
 set -euo pipefail
