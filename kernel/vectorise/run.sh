@@ -4,8 +4,7 @@
 # loops of the kernel the compiler turns into vector code by itself, beside the study's 23.
 #
 # About 8 minutes on 2 cores, so it is run by hand (make vectorise) and the result is committed;
-# from the second time on the build is found in the cache and only the table is made. The kernel
-# is then booted to its banner, to show that it is one.
+# from the second time on the build is found in the cache and only the table is made.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -22,10 +21,14 @@ flags=$(sed -n "s/^VECTORISE_FLAGS='\(.*\)'/\1/p" ../uml/build.sh)
 <!-- Made by kernel/vectorise/run.sh (make vectorise); do not edit. -->
 # What the compiler vectorises in the kernel by itself
 
-Linux $version for User Mode Linux, $compiler, \`$flags\`; configuration:
-kernel/uml/base.config and vectorise.config. A loop is counted once by its place in the source,
-however often a header of it was compiled. Basic blocks (straight-line code, SLP) are counted
-apart: the study's compiler did not report them.
+- kernel: Linux $version, User Mode Linux; kernel/uml/base.config and vectorise.config
+- compiler: $compiler
+- flags: \`$flags\`
+
+A loop is counted once by its place in the source, however often a header that it is in was
+compiled, and however many widths it got. Basic blocks (straight-line code, SLP) are counted apart:
+the study's compiler did not report them. Of the study's files, ext3 is no longer in the kernel
+(ext4 took its place), and others have other code under the old name.
 
 END
     awk -f table.awk published.tsv "$log"
