@@ -6,7 +6,8 @@
  * is limited: sessions_per_user and sessions_total (parameters of the module, also writable in
  * /sys/module/pagewire_rtp/parameters; sessions there says how many there are), and its memory,
  * about 500 bytes and eight for each packet of a plan, is charged to the memory control group of
- * who started it. How packets are sent in time is in pacing.c.
+ * who started it. The time of processors that sending takes is the workers' and charged to nobody.
+ * How packets are sent in time is in pacing.c.
  */
 #include <linux/cred.h>
 #include <linux/err.h>

@@ -15,6 +15,7 @@
 #include "check.h"
 
 #define DATAGRAM_BYTES	65536
+#define FRAGMENTS	"/proc/sys/net/core/max_skb_frags"
 #define FIRST_SEQUENCE	65530u
 #define FIRST_TIMESTAMP	0xffffff00u
 
@@ -236,6 +237,23 @@ static void check_ipv6(void)
 	world_drain(receiver);
 }
 
+/* Where the machine allows an sk_buff one fragment, packets of more pieces go by copy. */
+static void check_one_fragment(void)
+{
+	char former[16];
+
+	snprintf(former, sizeof(former), "%ld", number_in(FRAGMENTS, ""));
+	if (getpid() != 1 || !write_file(FRAGMENTS, "1")) {
+		tap_skip("needs a machine of its own", "one fragment for each sk_buff");
+		return;
+	}
+	tap_note("one fragment for each sk_buff:");
+	compare(&modes[6], 12345, 200, 1316, 1);
+	compare(&modes[6], 4095, 20, 40000, 1);
+	compare(&modes[7], 12345, 200, 1316, has_segments() ? 7 : 1);
+	write_file(FRAGMENTS, former);
+}
+
 /* What ends early: a last packet that is shorter, and nothing at or after the end. */
 static void check_end_of_file(void)
 {
@@ -272,5 +290,6 @@ void check_bytes(void)
 	}
 	world_drain(world.receiver);
 	check_ipv6();
+	check_one_fragment();
 	check_end_of_file();
 }

@@ -224,6 +224,23 @@ static void check_disconnected(void)
 	close(sender);
 }
 
+/* A datagram begun by the caller that the payload makes too large: nothing of it is sent. */
+static void check_too_large(void)
+{
+	struct pagewire_rtp_send send = request_file(0, PAGEWIRE_RTP_PAYLOAD_BYTES_MAX,
+						     PAGEWIRE_RTP_PAYLOAD_BYTES_MAX);
+	char header[100] = { };
+
+	send.header = PAGEWIRE_RTP_HEADER_NONE;
+	if (sendto(world.sender, header, sizeof(header), MSG_MORE, NULL, 0) < 0)
+		fatal("sending a header");
+	ok(send_errno(&send) == EMSGSIZE &&
+	   recv(world.receiver, datagram, 1, MSG_DONTWAIT) < 0,
+	   "payload too large for a datagram begun: EMSGSIZE, and nothing is sent");
+	ok(!send_errno(&send) && recv(world.receiver, datagram, sizeof(datagram), MSG_DONTWAIT) ==
+	   PAGEWIRE_RTP_PAYLOAD_BYTES_MAX, "and it is sent where nothing was begun");
+}
+
 /* Killed in the middle of a call that would take long. */
 static void check_killed(void)
 {
@@ -393,6 +410,7 @@ void check_faults(void)
 	check_cut(true);
 	check_unlinked();
 	check_disconnected();
+	check_too_large();
 	check_killed();
 	check_concurrent();
 	check_full();
