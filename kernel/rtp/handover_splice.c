@@ -5,7 +5,8 @@
  * One sendmsg for each batch, with the pages as fragments of the sk_buff: the stack takes a
  * reference of its own to each (skb_append_pagefrags()), so the run's and its source's may go as
  * soon as the call returns. A device without scatter and gather, or a cork with something else
- * in it, makes the stack copy; that is its business and needs nothing here.
+ * in it, makes the stack copy; that is its business and needs nothing here. Lone datagrams whose
+ * pieces meet at an odd byte are copied on purpose (pwr_meets_oddly()).
  *
  * Security modules are asked at the first send of a run, then not again, as sendmmsg(2) does with
  * one destination: the socket is connected and cannot be another one within the call. MSG_MORE is
@@ -51,6 +52,21 @@ static int pwr_handover_once(struct pwr_run *run, unsigned int flags)
 	return sent < 0 ? sent : 0;
 }
 
+/*
+ * Whether a lone datagram's pieces meet at an odd byte. From 6.5 to at least 6.18 (mended in some
+ * stable series) the stack sums such a datagram wrongly where the device does not sum
+ * (skb_splice_from_iter() adds each piece at the wrong parity); a batch is summed when it is cut.
+ */
+static bool pwr_meets_oddly(const struct pwr_run *run)
+{
+	unsigned int index;
+
+	for (index = 0; index + 1 < run->pieces; index++)
+		if (run->piece[index].bv_len & 1)
+			return run->batch_packets == 1;
+	return false;
+}
+
 /**
  * pwr_handover() - hand the batch to the socket
  * @run: with at least one whole packet and none begun
@@ -60,7 +76,7 @@ static int pwr_handover_once(struct pwr_run *run, unsigned int flags)
 int pwr_handover(struct pwr_run *run)
 {
 	bool appends = READ_ONCE(udp_sk(run->socket->sk)->pending);
-	int error = pwr_handover_once(run, MSG_SPLICE_PAGES);
+	int error = pwr_handover_once(run, pwr_meets_oddly(run) ? 0 : MSG_SPLICE_PAGES);
 
 	/*
 	 * More pieces than an sk_buff takes (net.core.max_skb_frags may be set lower than what
