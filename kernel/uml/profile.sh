@@ -2,14 +2,16 @@
 # SPDX-License-Identifier: GPL-2.0
 # Where the kernel's time goes, before and after: the study's tables 2 to 4, by its own tool.
 #
-#   kernel/uml/profile.sh [gprof|perf] [--root FOLDER] [--rounds 3] [VARIANT...] [-- WORDS...]
+#   kernel/uml/profile.sh [gprof|perf] [--root FOLDER] [--linux PATH] [--rounds 3] [VARIANT...]
+#                         [-- WORDS...]
 #
 # Boots the guest once a round with each variant of memcpy (stock and sized, if none is named),
 # interleaved, with WORDS as its workloads, and prints a table for each: function, seconds, share;
 # then memcpy's time of each beside stock's. gprof needs the kernel of profile gprof (built here if
 # it is missing, 5 minutes) and counts the kernel's process only; perf samples the processor's
 # clock (cpu-clock, no hardware counters needed) on the stock build. Seconds are sums of all
-# rounds. FOLDER is the guest's root, made by guest/root.sh if none is given.
+# rounds. FOLDER is the guest's root, made by guest/root.sh if none is given; --linux is a kernel
+# that was built already.
 #
 # What gprof's instrumentation itself costs (mcount) is left out of the shares, as it is no part
 # of the kernel.
@@ -22,18 +24,19 @@ SAMPLES_PER_SECOND=999
 say() { echo "profile: $*" >&2; }
 die() { say "$*"; exit 1; }
 usage() {
-    echo 'usage: kernel/uml/profile.sh [gprof|perf] [--root FOLDER] [--rounds N] [VARIANT...]' \
-        '[-- WORDS...]' >&2
+    echo 'usage: kernel/uml/profile.sh [gprof|perf] [--root FOLDER] [--linux PATH] [--rounds N]' \
+        '[VARIANT...] [-- WORDS...]' >&2
     exit 2
 }
 
-tool=gprof root='' rounds=3 variants=()
+tool=gprof root='' linux='' rounds=3 variants=()
 case ${1:-} in
 gprof | perf) tool=$1 && shift ;;
 esac
 while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
     --root) root=${2:-} && shift ;;
+    --linux) linux=${2:-} && shift ;;
     --rounds) rounds=${2:-} && shift ;;
     -*) usage ;;
     *) variants+=("$1") ;;
@@ -52,11 +55,13 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 profile=plain
 [[ $tool == perf ]] || profile=gprof
-linux=$("$here/build.sh" "$profile" | sed -n 's/^linux=//p')
+[[ -n $linux ]] || linux=$("$here/build.sh" "$profile" | sed -n 's/^linux=//p')
+linux=$(realpath "$linux")
 if [[ -z $root ]]; then
     root=$work/root
     "$here/../../guest/root.sh" "$root" >&2
 fi
+root=$(realpath "$root")
 [[ $# -gt 0 ]] || set -- large_buffers
 
 # Samples of each function, in seconds, from one run: lines "SECONDS FUNCTION".
