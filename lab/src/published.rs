@@ -64,11 +64,14 @@ const PUBLISHED: &[Published] = &[
     },
 ];
 
-/// The published ratios of a metric `relative to ...`: member, transport, value, source.
+/// The published ratios to a path: member, transport, value, source.
 pub(crate) fn ratios(
-    metric: &str,
+    reference: &str,
 ) -> impl Iterator<Item = (&'static str, &'static str, f64, &'static str)> {
-    let of = PUBLISHED.iter().filter(move |published| published.metric == metric);
+    let is_to = move |published: &&Published| {
+        published.metric.strip_prefix("relative to ").is_some_and(|name| name == reference)
+    };
+    let of = PUBLISHED.iter().filter(is_to);
     of.map(|published| (published.member, published.transport, published.value, published.source))
 }
 

@@ -3,7 +3,8 @@
 //! measurement files say.
 //!
 //! Between markers, docs/measuring.md has the warnings; docs/measurements.md has the tables of
-//! docs/measurements/*.json, and README.md the picture of paths.json.
+//! docs/measurements/*.json, docs/kernel.md those of kernel.json, and README.md the picture of
+//! paths.json.
 //! `UPDATE=1 cargo test -p lab --test documents` writes them anew. A measurement file that is not
 //! there has no table, and the test says so.
 //!
@@ -13,6 +14,7 @@
 mod claims;
 mod document;
 mod grid;
+mod kernel;
 mod measurements;
 mod picture;
 mod study;
@@ -34,6 +36,12 @@ fn the_list_of_warnings_is_current() {
 #[test]
 fn the_tables_of_measurements_are_current() {
     document::check("docs/measurements.md", "measurements", &measurements::all());
+}
+
+#[test]
+fn the_tables_of_the_kernel_are_current() {
+    let tables = document::measured("kernel").map(|results| kernel::tables(&results));
+    document::check("docs/kernel.md", "kernel", &tables.unwrap_or_default());
 }
 
 #[test]

@@ -8,14 +8,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use lab::report::{markdown, number};
-use lab::{EXPERIMENTS, Results, Row, Warning};
+use lab::{EXPERIMENTS, Experiment, Results, Row, Warning};
 
 use crate::grid::{Marks, concerns, grid};
 use crate::{claims, document, study};
 
 /// All sections.
 pub(crate) fn all() -> String {
-    let measured = EXPERIMENTS.iter().filter_map(|experiment| document::measured(experiment.name));
+    // Its tables stand in docs/kernel.md.
+    let own = |experiment: &&Experiment| experiment.name != "kernel";
+    let experiments = EXPERIMENTS.iter().filter(own);
+    let measured = experiments.filter_map(|experiment| document::measured(experiment.name));
     let sections = measured.map(|results| match results.experiment.as_str() {
         "paths" => paths(&results),
         "batch" => over(&results, "segments", "packets a call"),

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod kernel;
 mod receive;
 mod seal;
 mod stalls;

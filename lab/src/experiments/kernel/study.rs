@@ -39,8 +39,12 @@ pub(super) fn memcpy(results: &mut Results) {
 }
 
 /// Adds what the study of paths gives as ratios to `reference`, for one model of processor.
-pub(super) fn paths(metric: &str, parameters: &[(&str, &str)], results: &mut Results) {
-    for (member, transport, value, source) in published::ratios(metric) {
+pub(super) fn paths(
+    (metric, reference): (&str, &str),
+    parameters: &[(&str, &str)],
+    results: &mut Results,
+) {
+    for (member, transport, value, source) in published::ratios(reference) {
         let row = Row::new("kernel", member, metric, "", Figure::published(value));
         let row = row.with("transport", transport);
         let row = parameters.iter().fold(row, |row, (name, value)| row.with(name, value));

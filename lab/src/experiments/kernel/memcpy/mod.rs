@@ -162,12 +162,6 @@ fn self_test(
         let found = "the kernel tested none; is it of this checkout's kernel/memcpy?".to_owned();
         return Err(Error::Host { what: what.to_owned(), found });
     }
-    for speed in &guest.speeds {
-        // The best of the kernel's tries.
-        let figure = Figure::derived(speed.number("mb_per_s") as f64 / 1e3);
-        let row = Row::new("kernel", &speed.name, "copies in the kernel", "GB/s", figure);
-        results.rows.push(row.with("bytes", speed.number("bytes")));
-    }
     let mut right = BTreeSet::new();
     for test in &guest.self_tests {
         let row = |metric: &str, count: u64| {
@@ -184,6 +178,14 @@ fn self_test(
             results.warn(Warning::MemberFailed { member: test.variant.clone(), found });
         }
     }
+    // Beside the bills they are details, and below them.
+    let speeds = guest.speeds.iter().map(|speed| {
+        // The best of the kernel's tries.
+        let figure = Figure::derived(speed.number("mb_per_s") as f64 / 1e3);
+        let row = Row::new("kernel", &speed.name, SPEEDS, "GB/s", figure);
+        row.with("bytes", speed.number("bytes")).as_detail()
+    });
+    results.rows.extend(speeds);
     Ok(right)
 }
 
@@ -197,6 +199,7 @@ const QUICK_ROUNDS: usize = 3;
 /// Groups of guest/src/workloads.
 const WORDS: [&str; 3] = ["copies", "network", "mix"];
 const QUICK_WORDS: [&str; 1] = ["large_buffers"];
+const SPEEDS: &str = "speed in the kernel, one buffer to another";
 /// Parameters of the kernel, kernel/memcpy.
 const SELECT: &str = "pagewire_memcpy=";
 const SELF_TEST: &str = "pagewire_memcpy_test";

@@ -30,26 +30,35 @@ pub(super) fn measure(course: &Course<'_>, lab: &Lab, results: &mut Results) -> 
     Ok(())
 }
 
-/// The callers with the most copies, each with its sizes; the others are details.
+/// The callers with the most copies, and of what share of them the size is the caller's commonest;
+/// each count is a detail.
 fn rows(copies: &[Copies]) -> Vec<Row> {
-    let mut callers: BTreeMap<&str, (u64, Vec<&Copies>)> = BTreeMap::new();
+    let mut callers: BTreeMap<&str, Vec<&Copies>> = BTreeMap::new();
     for of in copies {
-        let (count, sizes) = callers.entry(site(&of.caller)).or_default();
-        *count = count.saturating_add(of.count);
-        sizes.push(of);
+        callers.entry(site(&of.caller)).or_default().push(of);
     }
+    let sum = |sizes: &[&Copies]| sizes.iter().map(|of| of.count as f64).sum::<f64>();
     let mut callers: Vec<_> = callers.into_iter().collect();
-    callers.sort_by_key(|(_, (count, _))| std::cmp::Reverse(*count));
-    let mut rows = Vec::new();
-    for (rank, (caller, (_, sizes))) in callers.into_iter().enumerate() {
+    callers.sort_by(|(_, a), (_, b)| sum(b).total_cmp(&sum(a)));
+    let row = |caller: &str, metric: &str, unit: &str, value: f64| {
+        Row::new("kernel", caller, metric, unit, Figure::of(vec![value]))
+    };
+    let (mut counts, mut shares, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    for (caller, sizes) in &callers {
+        let Some(most) = sizes.iter().max_by_key(|of| of.count) else { continue };
+        let all = sum(sizes);
+        if counts.len() < CALLERS_SHOWN {
+            counts.push(row(caller, "copies by caller", "copies", all));
+            let share = Figure::derived(most.count as f64 * 100.0 / all.max(1.0));
+            let share = Row::new("kernel", caller, "of the caller's commonest size", "%", share);
+            shares.push(share.with("bytes from", &most.bucket));
+        }
         for of in sizes {
-            let figure = Figure::of(vec![of.count as f64]);
-            let row = Row::new("kernel", caller, "copies", "copies", figure);
-            let row = row.with("bytes from", &of.bucket);
-            rows.push(if rank < CALLERS_SHOWN { row } else { row.as_detail() });
+            let cell = row(caller, COPIES, "copies", of.count as f64);
+            cells.push(cell.with("bytes from", &of.bucket).as_detail());
         }
     }
-    rows
+    [counts, shares, cells].concat()
 }
 
 /// The place of a call without the size of its function: `function+0x2a/0x40`.
@@ -81,6 +90,7 @@ const WORDS: [&str; 5] = ["memcpy-sizes-on", "copies", "network", "mix", "memcpy
 const QUICK_WORDS: [&str; 7] =
     ["memcpy-sizes-on", "copies", "network", "mix", "calls=200", "bytes=16M", "memcpy-sizes"];
 const CALLERS_SHOWN: usize = 12;
+const COPIES: &str = "copies by caller and size";
 
 #[cfg(test)]
 mod tests {
@@ -100,16 +110,18 @@ mod tests {
             of("a+0x2a/0x40", "16", 10),
         ];
         let found = rows(&copies);
-        let shown: Vec<_> = found
-            .iter()
-            .map(|row| (row.member.as_str(), row.parameters["bytes from"].as_str()))
-            .collect();
-        assert_eq!(shown, [("b", "4096"), ("b", "64"), ("a+0x2a", "8"), ("a+0x2a", "16")]);
-        assert_eq!(found[0].figure.median, 80.0);
+        let figures = |metric: &str| -> Vec<(&str, f64)> {
+            let those = found.iter().filter(|row| row.metric == metric);
+            those.map(|row| (row.member.as_str(), row.figure.median)).collect()
+        };
+        assert_eq!(figures("copies by caller"), [("b", 100.0), ("a+0x2a", 20.0)]);
+        assert_eq!(figures("of the caller's commonest size"), [("b", 80.0), ("a+0x2a", 50.0)]);
+        assert_eq!(found.iter().filter(|row| row.metric == COPIES && row.detail).count(), 4);
         let note = locality(&copies).unwrap();
         assert!(note.contains("2 callers; 75 % of 120 copies"), "{note}");
         assert_eq!(locality(&[]), None);
         let many: Vec<Copies> = (0..20).map(|n| of(&n.to_string(), "8", n)).collect();
-        assert_eq!(rows(&many).iter().filter(|row| row.detail).count(), 20 - CALLERS_SHOWN);
+        let shown = rows(&many).iter().filter(|row| !row.detail).count();
+        assert_eq!(shown, 2 * CALLERS_SHOWN);
     }
 }

@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! docs/kernel.md: the tables of both studies with ours beside, from the measurement file of
+//! `pagewire lab kernel`.
+//!
+//! Does not do: tables of what was not measured; a part that is missing from the file has none.
+
+use std::fmt::Write;
+
+use lab::report::number;
+use lab::{Results, Row, Warning};
+
+use crate::grid::{Marks, grid};
+use crate::measurements::{named, parameter};
+
+/// All of them, in the order of the parts.
+pub(crate) fn tables(results: &Results) -> String {
+    let marks = Marks::of(&results.warnings);
+    let mut text = String::new();
+    let mut add = |title: &str, table: String| {
+        if !table.is_empty() {
+            let _ = write!(text, "\n### {title}\n\n{table}");
+        }
+    };
+    add("memcpy's own time, and the whole run", times(results));
+    add("Functions with most time, percent", functions(results));
+    let bills = of(results, |row| row.metric == "bill" && row.published.is_none());
+    let (sized, whole): (Vec<&Row>, Vec<&Row>) =
+        bills.into_iter().partition(|row| row.parameters.contains_key("bytes"));
+    let all = |row: &Row| format!("{}: {}", parameter(row, "workload"), named(&row.member, ""));
+    add(
+        "Processor seconds a gigabyte, by bytes of a call",
+        grid(&sized, ("bytes", 1), all, &marks),
+    );
+    add("The same, large buffers of tmpfs together", grid(&whole, ("workload", 1), member, &marks));
+    let ratios = of(results, |row| row.metric == "relative to stock");
+    let ratios: Vec<&Row> =
+        ratios.into_iter().filter(|row| !row.parameters.contains_key("bytes")).collect();
+    add("Relative to stock", grid(&ratios, ("workload", 1), member, &marks));
+    let speeds = of(results, |row| row.metric.starts_with("speed in the kernel"));
+    add("Speed in the kernel, GB/s, by bytes", grid(&speeds, ("bytes", 1), member, &marks));
+    let sizes = of(results, |row| row.metric == "copies by caller and size");
+    let callers = most(results, &sizes);
+    add("Copies by caller, and bytes from", grid(&callers, ("bytes from", 1), member, &marks));
+    add("Vectorised loops", beside(results, "vectorised loops", ""));
+    for (processor, place) in
+        [("with fast strings", "max"), ("without fast strings", "max,-erms,-fsrm")]
+    {
+        let counted = of(results, |row| {
+            row.metric == "instructions" && parameter(row, "processor") == processor
+        });
+        let title = format!("Instructions a packet, {processor} (`{place}`)");
+        let path = |row: &Row| match parameter(row, "step") {
+            "" => named(&row.member, ""),
+            step => format!("{}, steps of {step}", named(&row.member, "")),
+        };
+        add(&title, grid(&counted, ("transport", 1), path, &marks));
+        for reference in ["rtp_sendfile", "mmap_writev", "read_writev", "read_send_rtp"] {
+            let metric = format!("instructions, relative to {reference}");
+            let title = format!("Instructions relative to `{reference}`, {processor}");
+            add(&title, beside(results, &metric, processor));
+        }
+    }
+    let copies = of(results, |row| row.metric == "a copy in the kernel");
+    let by = |row: &Row| format!("{}, {}", named(&row.member, ""), row.unit);
+    add("A copy with vector registers in a native kernel", grid(&copies, ("bytes", 1), by, &marks));
+    let sections = of(results, |row| row.metric == "what using vector registers costs");
+    add("What using them costs", grid(&sections, ("by", 1), |row| row.member.clone(), &marks));
+    let claims =
+        of(results, |row| row.metric.starts_with("claims ") || row.metric.starts_with("paced "));
+    let claim = |row: &Row| format!("{}, {}", row.metric, row.unit);
+    add("The check of the module", across_members(&claims, claim));
+    text.push('\n');
+    text
+}
+
+fn of(results: &Results, is_in: impl Fn(&Row) -> bool) -> Vec<&Row> {
+    results.rows.iter().filter(|row| is_in(row)).collect()
+}
+
+fn member(row: &Row) -> String {
+    named(&row.member, "")
+}
+
+/// Of the callers that have a row of their own, the counts.
+fn most<'a>(results: &'a Results, sizes: &[&'a Row]) -> Vec<&'a Row> {
+    let shown = of(results, |row| row.metric == "copies by caller");
+    let is_shown = |row: &&&Row| shown.iter().any(|caller| caller.member == row.member);
+    sizes.iter().filter(is_shown).copied().collect()
+}
+
+/// Tables 3 and 4 of the study: before and after, published and here.
+fn times(results: &Results) -> String {
+    let metrics = [
+        "profile: whole run",
+        "profile: memcpy's own time",
+        "profile: memcpy's share",
+        "memcpy's own time, relative to stock",
+    ];
+    let rows = of(results, |row| metrics.contains(&row.metric.as_str()));
+    let mut lines: Vec<(String, [String; 4])> = Vec::new();
+    for row in rows {
+        let place = parameter(row, "workloads");
+        let published = if row.published.is_some() { " (published)" } else { "" };
+        let name = format!("{place}{published}: {}", named(&row.member, ""));
+        let index = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            lines.push((name, Default::default()));
+            lines.len() - 1
+        });
+        let column = metrics.iter().position(|metric| *metric == row.metric).expect("one of them");
+        lines[index].1[column] = number(row.figure.median);
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        "| workloads | whole run, s | memcpy, s | memcpy, % | memcpy, relative to stock \
+                    |\n|---|--:|--:|--:|--:|\n"
+            .to_owned();
+    for (name, cells) in lines {
+        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// Tables 2 and 3 of the study, each function's share beside those of ours.
+fn functions(results: &Results) -> String {
+    let rows = of(results, |row| row.metric == "profile: functions with most time");
+    let label = |row: &Row| {
+        let published = if row.published.is_some() { " (published)" } else { "" };
+        format!("{}{published}: {}", parameter(row, "workloads"), parameter(row, "variant"))
+    };
+    let mut columns: Vec<(String, Vec<String>)> = Vec::new();
+    for row in rows {
+        let name = label(row);
+        let cell = format!("`{}` {}", row.member, number(row.figure.median));
+        match columns.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, cells)) => cells.push(cell),
+            None => columns.push((name, vec![cell])),
+        }
+    }
+    let mut text = String::new();
+    for (name, cells) in columns {
+        let _ = writeln!(text, "- {name}: {}", cells.join(", "));
+    }
+    text
+}
+
+/// A line for each member: published, and here.
+fn beside(results: &Results, metric: &str, processor: &str) -> String {
+    let rows = of(results, |row| row.metric == metric && parameter(row, "processor") == processor);
+    let mut lines: Vec<(String, [String; 2])> = Vec::new();
+    for row in rows {
+        let name = match parameter(row, "transport") {
+            "" => named(&row.member, ""),
+            transport => format!("{}, {transport}", named(&row.member, "")),
+        };
+        let index = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+            lines.push((name, Default::default()));
+            lines.len() - 1
+        });
+        lines[index].1[usize::from(row.published.is_none())] = number(row.figure.median);
+    }
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut text = "| | published | here |\n|---|--:|--:|\n".to_owned();
+    for (name, [published, here]) in lines {
+        let _ = writeln!(text, "| {name} | {published} | {here} |");
+    }
+    text
+}
+
+/// A line for each label, a column for each member.
+fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String) -> String {
+    let mut members: Vec<&str> = Vec::new();
+    let mut lines: Vec<String> = Vec::new();
+    for row in rows {
+        if !members.contains(&row.member.as_str()) {
+            members.push(&row.member);
+        }
+        let line = label(row);
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    if members.is_empty() {
+        return String::new();
+    }
+    let mut text = format!("| | {} |\n|---|", members.join(" | "));
+    text.push_str(&"--:|".repeat(members.len()));
+    text.push('\n');
+    for line in lines {
+        let _ = write!(text, "| {line} |");
+        for member in &members {
+            let row = rows.iter().find(|row| row.member == *member && label(row) == line);
+            let _ =
+                write!(text, " {} |", row.map(|row| number(row.figure.median)).unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[test]
+fn published_and_measured_stand_in_one_line() {
+    let row = |member: &str, metric: &str, value: f64, published: bool| {
+        let figure = lab::Figure::of(vec![value; 5]);
+        let row = Row::new("kernel", member, metric, "", figure);
+        Row { published: published.then(|| "the study".to_owned()), ..row }
+    };
+    let ratio = "instructions, relative to rtp_sendfile";
+    let engine = |value, published| {
+        let row = row("krtpsendfile", ratio, value, published).with("transport", "rtp");
+        row.with("processor", "with fast strings")
+    };
+    let whole = |variant: &str, value, published, place: &str| {
+        row(variant, "profile: whole run", value, published).with("workloads", place)
+    };
+    let mut results = Results::new("kernel", []);
+    results.rows = vec![
+        engine(0.4, false),
+        engine(0.73, true),
+        whole("stock", 1.5, false, "mix"),
+        whole("stock", 155.11, true, "UnixBench"),
+        row("User Mode Linux", "claims that hold", 40.0, false),
+        row("Debian's", "claims that hold", 41.0, false),
+    ];
+    results.warnings = Warning::of_rows(&results.rows);
+    let text = tables(&results);
+    for line in [
+        "| `krtpsendfile`, rtp | 0.730 | 0.400 |",
+        "| mix: `stock` | 1.50 |  |  |  |",
+        "| UnixBench (published): `stock` | 155 |  |  |  |",
+        "| | User Mode Linux | Debian's |",
+        "| claims that hold,  | 40.0 | 41.0 |",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    assert!(!text.contains("Vectorised loops"), "there are none");
+}
