@@ -20,13 +20,9 @@ void *pagewire_fixed_256(void *to, const void *from, size_t len);
 void *pagewire_fixed_512(void *to, const void *from, size_t len);
 void *pagewire_fixed_4096(void *to, const void *from, size_t len);
 
-/* Whether there is a routine for just this size. */
-static __always_inline bool pagewire_is_fixed(size_t len)
-{
-	return len <= 512 || len == 4096;
-}
+#define PAGEWIRE_IS_FIXED(len) ((len) <= 512 || (len) == 4096)
 
-/* len: constant, and pagewire_is_fixed(). */
+/* len: constant, and PAGEWIRE_IS_FIXED. */
 static __always_inline void *pagewire_memcpy_fixed(void *to, const void *from, size_t len)
 {
 	if (len <= PAGEWIRE_INLINE_BYTES_MAX)
@@ -54,7 +50,7 @@ sized:
 
 static __always_inline void *pagewire_memcpy(void *to, const void *from, size_t len)
 {
-	if (__builtin_constant_p(len) && pagewire_is_fixed(len) && pagewire_memcpy_is_sized())
+	if (__builtin_constant_p(len) && PAGEWIRE_IS_FIXED(len) && pagewire_memcpy_is_sized())
 		return pagewire_memcpy_fixed(to, from, len);
 	return memcpy(to, from, len);
 }
