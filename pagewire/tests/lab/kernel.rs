@@ -18,7 +18,8 @@ use crate::{PROGRAM, folder, pagewire, read, said};
 /// A checkout whose User Mode Linux is this script; `$1` is all of the kernel's words.
 fn checkout(root: &Path, boot: &str) {
     let boot = format!(
-        "kernel=; while [ \"$1\" != -- ]; do [ \"$1\" != --kernel-args ] || kernel=$2; shift; done\n\
+        "kernel=\n\
+         while [ \"$1\" != -- ]; do [ \"$1\" != --kernel-args ] || kernel=$2; shift; done\n\
          set -- \"$kernel\"\n{boot}"
     );
     for (name, text) in [

@@ -41,17 +41,24 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
 
     let uml = Uml::ready(course)?;
     let root = root(course, "check-uml", &program, &[("pagewire_rtp", &engine(course, "uml")?)])?;
-    course.step("check: in User Mode Linux");
-    judged(course, ("User Mode Linux", uml.command(&root, (&[], &words), LIMIT)), results);
+    let in_uml = uml.command(&root, (&[], &words), LIMIT);
 
     let qemu = Qemu::ready(course)?;
     let engine = engine(course, "debian")?;
     let modules = [("pagewire_rtp", engine.as_path()), ("dummy", qemu.dummy.as_path())];
     let root = self::root(course, "check-debian", &program, &modules)?;
-    results.notes.push(format!("check: Debian's kernel is {}", qemu.version));
-    course.step("check: in Debian's kernel under QEMU");
     let counting = Machine { processor: "max", counts: true };
-    judged(course, ("Debian's kernel", qemu.command(&root, (counting, &words), LIMIT)), results);
+    let in_debian = qemu.command(&root, (counting, &words), LIMIT);
+    results.notes.push(format!("check: Debian's kernel is {}", qemu.version));
+    course.step("check: in User Mode Linux and in Debian's kernel");
+    // Both at once, each on a core: what one of them waits for is not for the processor.
+    let (uml, debian) = std::thread::scope(|scope| {
+        let uml = scope.spawn(|| tried(course, "User Mode Linux", in_uml));
+        let debian = tried(course, "Debian's kernel", in_debian);
+        (uml.join().expect("it does not panic"), debian)
+    });
+    judged(course, uml, results);
+    judged(course, debian, results);
     // The check has compared bytes of every mode of the module already.
     if course.options.stopped() || course.options.quick {
         return Ok(());
@@ -60,11 +67,8 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     let root = uml::root(course, ("verify", false), &modules)?;
     course.step("check: bytes of every path in Debian's kernel");
     let timed = Machine { counts: false, ..counting };
-    judged(
-        course,
-        ("Debian's, every path", qemu.command(&root, (timed, &["verify"]), LIMIT)),
-        results,
-    );
+    let command = qemu.command(&root, (timed, &["verify"]), LIMIT);
+    judged(course, tried(course, "Debian's, every path", command), results);
     Ok(())
 }
 
@@ -100,11 +104,24 @@ fn program(course: &Course<'_>) -> Result<PathBuf, Error> {
     course.checkout.file("kernel/rtp/check/pagewire_rtp_check")
 }
 
-/// Boots a guest that checks, and counts what it says; what fails is a warning.
-fn judged(course: &Course<'_>, (name, mut command): (&str, Command), results: &mut Results) {
+/// What a guest said that checks, and how it ended.
+struct Tried {
+    name: &'static str,
+    guest: Guest,
+    ended: Result<(), Error>,
+}
+
+/// Boots a guest that checks.
+fn tried(course: &Course<'_>, name: &'static str, mut command: Command) -> Tried {
     let mut guest = Guest::default();
     let what = format!("the check in {name}");
     let ended = boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest);
+    Tried { name, guest, ended }
+}
+
+/// Counts what it said; what fails is a warning.
+fn judged(course: &Course<'_>, tried: Tried, results: &mut Results) {
+    let Tried { name, guest, ended } = tried;
     count(name, &guest, results);
     if course.options.stopped() {
         return;

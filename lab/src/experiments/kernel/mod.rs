@@ -32,8 +32,9 @@ mod study;
 mod uml;
 mod vectorise;
 
-use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 use tempfile::TempDir;
@@ -81,6 +82,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         let before = results.rows.len();
         if let Err(error) = (part.run)(&course, &mut results) {
             results.complete = false;
+            if options.stopped() {
+                break;
+            }
             let member = format!("{} ({})", part.name, part.what);
             results.warn(Warning::MemberFailed { member, found: error.to_string() });
             first.get_or_insert(error);
@@ -95,7 +99,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     match first {
         // Nothing was measured: what stood in the way is all there is to say.
-        Some(error) if results.rows.is_empty() && !options.stopped() => Err(error),
+        Some(error) if results.rows.is_empty() => Err(error),
         _ => Ok(results),
     }
 }
@@ -120,9 +124,9 @@ struct Course<'a> {
     /// Files of this run: roots of guests.
     scratch: TempDir,
     parts: usize,
-    part: Cell<usize>,
+    part: AtomicUsize,
     /// Of the part, for the progress bar.
-    what: RefCell<String>,
+    what: Mutex<String>,
 }
 
 impl<'a> Course<'a> {
@@ -133,22 +137,30 @@ impl<'a> Course<'a> {
             checkout,
             scratch,
             parts,
-            part: Cell::new(0),
-            what: RefCell::new(String::new()),
+            part: AtomicUsize::new(0),
+            what: Mutex::new(String::new()),
         })
     }
 
     /// The next part begins.
     fn part(&self, what: &str) {
         self.step(what);
-        self.part.set(self.part.get() + 1);
+        self.part.fetch_add(1, Ordering::Relaxed);
     }
 
     /// What is done now, within the part.
     fn step(&self, what: &str) {
-        what.clone_into(&mut self.what.borrow_mut());
-        let done = self.part.get().saturating_sub(1);
-        self.options.progress(done, self.parts, what);
+        what.clone_into(&mut self.what());
+        self.options.progress(self.done(), self.parts, what);
+    }
+
+    /// Parts that are done.
+    fn done(&self) -> usize {
+        self.part.load(Ordering::Relaxed).saturating_sub(1)
+    }
+
+    fn what(&self) -> MutexGuard<'_, String> {
+        self.what.lock().unwrap_or_else(|error| error.into_inner())
     }
 
     /// A folder of this run's own.
@@ -163,8 +175,7 @@ impl Watch for Course<'_> {
     }
 
     fn said(&self, line: &str) {
-        let done = self.part.get().saturating_sub(1);
-        let what = format!("{}: {line}", self.what.borrow());
-        self.options.progress(done, self.parts, &what);
+        let what = format!("{}: {line}", self.what());
+        self.options.progress(self.done(), self.parts, &what);
     }
 }

@@ -11,6 +11,9 @@
 //! Sources: Halvorsen, Dalseng and Griwodz, tables 1-A to 1-C and section 4; guest/src/paths.rs.
 //! Does not do: seconds; `pagewire lab paths` has those, on the machine's own kernel.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use super::boot::{Guest, Ran, Unobserved, boot};
@@ -34,23 +37,73 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
     let members = format!("members={}", QUICK_MEMBERS.join(","));
     let words: &[&str] =
         if course.options.quick { &["paths", QUICK_PACKETS, &members] } else { &["paths"] };
-    for (index, (processor, name)) in PROCESSORS.iter().enumerate() {
-        if course.options.stopped() {
-            break;
-        }
-        course.step(&format!("paths: {name}"));
-        let machine = Machine { processor, counts: true };
-        let mut command = qemu.command(&root, (machine, words), LIMIT);
-        let mut guest = Guest::default();
-        let what = format!("paths under QEMU, {name}");
-        boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    course.step("paths: instructions, on two models of processor");
+    // Both at once: what is counted does not depend on who else runs.
+    let counted = std::thread::scope(|scope| {
+        let each = PROCESSORS.map(|(processor, name)| {
+            let command = qemu.command(&root, (Machine { processor, counts: true }, words), LIMIT);
+            scope.spawn(move || (name, counted(course, name, command)))
+        });
+        each.map(|guest| guest.join().expect("it does not panic"))
+    });
+    for (index, (name, guest)) in counted.into_iter().enumerate() {
+        let guest = guest?;
         if index == 0 {
             let skipped = guest.checks.iter().filter(|c| c.outcome == Outcome::Skipped);
             results.notes.extend(skipped.map(|skip| format!("paths: not there: {}", skip.what)));
         }
         add(name, &guest.ran, results);
+        if let Ok(baseline) = course.checkout.file(BASELINE) {
+            let text = fs::read_to_string(baseline).map_err(Error::host(BASELINE))?;
+            results.notes.extend(
+                changed(&text, index, &guest.ran)
+                    .map(|changed| format!("paths: {name}: beside {BASELINE}: {changed}")),
+            );
+        }
     }
     Ok(())
+}
+
+fn counted(course: &Course<'_>, name: &str, mut command: Command) -> Result<Guest, Error> {
+    let mut guest = Guest::default();
+    let what = format!("paths under QEMU, {name}");
+    boot(&what, &mut command, LIMIT + GRACE, (course, &mut Unobserved), &mut guest)?;
+    Ok(guest)
+}
+
+/// Which members differ from the baseline, in its column of that number; none without a member in
+/// both.
+fn changed(baseline: &str, column: usize, ran: &[Ran]) -> Option<String> {
+    let mut known: BTreeMap<&str, f64> = BTreeMap::new();
+    for line in baseline.lines().filter(|line| !line.starts_with('#')) {
+        let mut words = line.split_whitespace();
+        let (name, figure) = (words.next(), words.nth(column));
+        if let (Some(name), Some(Ok(figure))) = (name, figure.map(str::parse)) {
+            known.insert(name, figure);
+        }
+    }
+    let shares = ran.iter().filter_map(|ran| {
+        let was = known.get(ran.done.name.as_str()).filter(|was| **was > 0.0)?;
+        Some((&ran.done.name, each(ran)? / was - 1.0))
+    });
+    let shares: Vec<(&String, f64)> = shares.collect();
+    let is_other = |(_, share): &&(&String, f64)| share.abs() > TOLERANCE;
+    let others: Vec<String> = shares
+        .iter()
+        .filter(is_other)
+        .map(|(name, share)| format!("{name} {:+.1} %", share * 100.0))
+        .collect();
+    let all = shares.len();
+    (all > 0).then(|| match &others[..] {
+        [] => format!("all {all} members within {:.0} %", TOLERANCE * 100.0),
+        others => format!("{} of {all} members: {}", others.len(), others.join(", ")),
+    })
+}
+
+/// Instructions a packet; none of what sent no packet.
+fn each(ran: &Ran) -> Option<f64> {
+    let packets = ran.done.number("packets");
+    (packets > 0).then(|| ran.done.number("wall_ns") as f64 / packets as f64)
 }
 
 /// The counts of one model of processor, and their ratios to the references.
@@ -62,14 +115,8 @@ fn add(processor: &str, ran: &[Ran], results: &mut Results) {
             None => row,
         }
     };
-    let counted: Vec<(Path<'_>, f64)> = ran
-        .iter()
-        .filter_map(|ran| {
-            let packets = ran.done.number("packets");
-            let each = ran.done.number("wall_ns") as f64 / packets.max(1) as f64;
-            (packets > 0).then_some((Path::of(&ran.done.name), each))
-        })
-        .collect();
+    let counted: Vec<(Path<'_>, f64)> =
+        ran.iter().filter_map(|ran| Some((Path::of(&ran.done.name), each(ran)?))).collect();
     for (path, each) in &counted {
         let figure = Figure::of(vec![*each]);
         results.rows.push(place(Row::new("kernel", path.name, METRIC, UNIT, figure), path));
@@ -106,6 +153,10 @@ impl<'a> Path<'a> {
     }
 }
 
+/// Made and compared by kernel/qemu/instructions.sh: member, and a column for each processor.
+const BASELINE: &str = "kernel/qemu/baseline.txt";
+/// Of a baseline with more packets than a quick run's, and of other compilers.
+const TOLERANCE: f64 = 0.01;
 const METRIC: &str = "instructions";
 const UNIT: &str = "per packet";
 const PROCESSOR: &str = "processor";
@@ -147,6 +198,17 @@ mod tests {
         let line = format!("guest: end-of {name} bytes=1 packets={packets} wall_ns={wall_ns}");
         let Ok(said::Line::Done(done)) = said::read(&line) else { panic!("{line}") };
         Ran { done, processor: Duration::ZERO, cost: Default::default() }
+    }
+
+    #[test]
+    fn members_that_changed_are_named_beside_the_baseline() {
+        let baseline = "# member max max,-erms,-fsrm\nrtp/a 100.0 200.0\nrtp/b 50 60\nrtp/c x y\n";
+        let all = [ran("rtp/a", 10, 1010), ran("rtp/b", 10, 510), ran("rtp/new", 10, 10)];
+        let of = |column, all: &[Ran]| changed(baseline, column, all);
+        assert_eq!(of(0, &all).unwrap(), "1 of 2 members: rtp/b +2.0 %");
+        assert_eq!(of(0, &all[..1]).unwrap(), "all 1 members within 1 %");
+        assert_eq!(of(1, &all[..1]).unwrap(), "1 of 1 members: rtp/a -49.5 %");
+        assert_eq!(of(0, &all[2..]), None);
     }
 
     #[test]
