@@ -11,30 +11,39 @@
 #undef pr_fmt
 #define pr_fmt(text) "pagewire_memcpy: " text
 
-#define PAGEWIRE_FEATURE_NONE	(-1)
+#define PAGEWIRE_NEEDS_MAX	2
 
 typedef void *(*pagewire_memcpy_t)(void *to, const void *from, size_t len);
+
+/**
+ * struct pagewire_memcpy_need - something a processor may lack
+ * @feature: X86_FEATURE_*
+ * @name: as /proc/cpuinfo calls it; none: no need
+ */
+struct pagewire_memcpy_need {
+	int feature;
+	const char *name;
+};
 
 /**
  * struct pagewire_memcpy_variant - one way to copy
  * @name: as in the parameter pagewire_memcpy=
  * @copy: the routine
- * @feature: X86_FEATURE_* that it needs, or PAGEWIRE_FEATURE_NONE
- * @feature_name: that feature, for who lacks it
+ * @needs: what it runs on
  * @resolves_constants: whether constant.h's copies go with it
  */
 struct pagewire_memcpy_variant {
 	const char *name;
 	pagewire_memcpy_t copy;
-	int feature;
-	const char *feature_name;
+	struct pagewire_memcpy_need needs[PAGEWIRE_NEEDS_MAX];
 	bool resolves_constants;
 };
 
 /* Ends with a variant without a name; the first is stock. */
 extern const struct pagewire_memcpy_variant pagewire_memcpy_variants[];
 
-bool pagewire_memcpy_has(const struct pagewire_memcpy_variant *variant);
+/* What the processor lacks of what the variant needs; NULL: nothing. */
+const char *pagewire_memcpy_lacks(const struct pagewire_memcpy_variant *variant);
 
 /* Where memcpy jumps to; and where it does or would without the histogram. Used in entry.S. */
 extern pagewire_memcpy_t pagewire_memcpy_target;

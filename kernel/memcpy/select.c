@@ -10,6 +10,7 @@
  * Does not: switch while running. What two variants cost is compared between boots.
  */
 #include <linux/init.h>
+#include <linux/kernel.h>
 #include <linux/string.h>
 #include <asm/cpufeature.h>
 #include "memcpy.h"
@@ -24,13 +25,15 @@ void *pagewire_memcpy_avx512(void *to, const void *from, size_t len);
 void *pagewire_memcpy_sized(void *to, const void *from, size_t len);
 
 const struct pagewire_memcpy_variant pagewire_memcpy_variants[] = {
-	{ "stock", pagewire_memcpy_stock, PAGEWIRE_FEATURE_NONE },
-	{ "movsb", pagewire_memcpy_movsb, PAGEWIRE_FEATURE_NONE },
-	{ "movsq", pagewire_memcpy_movsq, PAGEWIRE_FEATURE_NONE },
-	{ "sse_published", pagewire_memcpy_sse_published, X86_FEATURE_XMM2, "sse2" },
-	{ "avx2", pagewire_memcpy_avx2, X86_FEATURE_AVX2, "avx2" },
-	{ "avx512", pagewire_memcpy_avx512, X86_FEATURE_AVX512VL, "avx512vl" },
-	{ "sized", pagewire_memcpy_sized, X86_FEATURE_AVX2, "avx2", .resolves_constants = true },
+	{ "stock", pagewire_memcpy_stock },
+	{ "movsb", pagewire_memcpy_movsb },
+	{ "movsq", pagewire_memcpy_movsq },
+	{ "sse_published", pagewire_memcpy_sse_published, { { X86_FEATURE_XMM2, "sse2" } } },
+	{ "avx2", pagewire_memcpy_avx2, { { X86_FEATURE_AVX2, "avx2" } } },
+	{ "avx512", pagewire_memcpy_avx512, { { X86_FEATURE_AVX512VL, "avx512vl" } } },
+	{ "sized", pagewire_memcpy_sized,
+	  { { X86_FEATURE_AVX2, "avx2" }, { X86_FEATURE_ERMS, "erms" } },
+	  .resolves_constants = true },
 	{ }
 };
 
@@ -38,14 +41,20 @@ pagewire_memcpy_t pagewire_memcpy_target = pagewire_memcpy_stock;
 pagewire_memcpy_t pagewire_memcpy_chosen = pagewire_memcpy_stock;
 bool pagewire_memcpy_constants;
 
-bool pagewire_memcpy_has(const struct pagewire_memcpy_variant *variant)
+const char *pagewire_memcpy_lacks(const struct pagewire_memcpy_variant *variant)
 {
-	return variant->feature == PAGEWIRE_FEATURE_NONE || boot_cpu_has(variant->feature);
+	unsigned int i;
+
+	for (i = 0; i < ARRAY_SIZE(variant->needs) && variant->needs[i].name; i++)
+		if (!boot_cpu_has(variant->needs[i].feature))
+			return variant->needs[i].name;
+	return NULL;
 }
 
 static int __init pagewire_memcpy_choose(char *name)
 {
 	const struct pagewire_memcpy_variant *variant;
+	const char *lack;
 
 	for (variant = pagewire_memcpy_variants; variant->name; variant++)
 		if (name && !strcmp(name, variant->name))
@@ -54,8 +63,9 @@ static int __init pagewire_memcpy_choose(char *name)
 		pr_err("%s: no such variant; using stock\n", name ?: "");
 		return 0;
 	}
-	if (!pagewire_memcpy_has(variant)) {
-		pr_err("%s: this processor lacks %s; using stock\n", name, variant->feature_name);
+	lack = pagewire_memcpy_lacks(variant);
+	if (lack) {
+		pr_err("%s: this processor lacks %s; using stock\n", name, lack);
 		return 0;
 	}
 	if (pagewire_memcpy_target == pagewire_memcpy_chosen)

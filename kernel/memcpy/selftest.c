@@ -170,9 +170,10 @@ static int __init run_test(void)
 	for (i = 0; i < AREA_BYTES; i++)
 		source_area[i] = pattern(i);
 	for (variant = pagewire_memcpy_variants; variant->name; variant++) {
-		if (!pagewire_memcpy_has(variant)) {
-			pr_info("%s skipped: this processor lacks %s\n", variant->name,
-				variant->feature_name);
+		const char *lack = pagewire_memcpy_lacks(variant);
+
+		if (lack) {
+			pr_info("%s skipped: this processor lacks %s\n", variant->name, lack);
 			continue;
 		}
 		tally = test_variant(variant->copy);
@@ -233,7 +234,7 @@ static int __init run_speed(void)
 		for (variant = pagewire_memcpy_variants; variant->name; variant++) {
 			u64 ns;
 
-			if (!pagewire_memcpy_has(variant))
+			if (pagewire_memcpy_lacks(variant))
 				continue;
 			ns = best_ns(variant->copy, to, from, len, copies);
 			pr_info("speed %s bytes=%zu mb_per_s=%llu ps_per_copy=%llu\n",

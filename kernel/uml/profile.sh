@@ -73,7 +73,8 @@ seconds_of_gprof() { # FOLDER
 }
 seconds_of_perf() { # FOLDER
     # Lines: samples, [.] or [k] (the host's kernel, one row), name.
-    perf report --input "$1/perf.data" --stdio --comms linux --sort symbol \
+    local name=${linux##*/} # of which the host keeps 15 characters
+    perf report --input "$1/perf.data" --stdio --comms "${name:0:15}" --sort symbol \
         --fields sample,symbol 2>/dev/null |
         awk -v hz=$SAMPLES_PER_SECOND '
             $1 ~ /^[0-9]+$/ { print $1 / hz, ($2 == "[k]" ? "(host)" : $3) }'
