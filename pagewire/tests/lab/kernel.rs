@@ -5,7 +5,7 @@
 //! Real kernels take minutes to build; scripts/test.sh and CI boot those.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,11 +28,22 @@ fn checkout(root: &Path, boot: &str) {
         ("guest/build.sh", "echo guest=/bin/sh"),
         ("guest/root.sh", "mkdir \"$1\"; echo root=$1"),
     ] {
-        let path = root.join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        script(&root.join(name), text);
     }
+}
+
+/// Written by a process of its own: one that another test starts meanwhile could hold the file
+/// open that is being written here, and then it cannot be run (ETXTBSY).
+fn script(path: &Path, text: &str) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let mut writer = Command::new("/bin/sh")
+        .args(["-c", "cat > \"$1\" && chmod 755 \"$1\"", "sh"])
+        .arg(path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    writer.stdin.take().unwrap().write_all(format!("#!/bin/sh\n{text}\n").as_bytes()).unwrap();
+    assert!(writer.wait().unwrap().success(), "{}", path.display());
 }
 
 /// Tests two variants at boot; then each run of a workload costs the more the longer its name is.

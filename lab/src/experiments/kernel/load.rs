@@ -169,8 +169,11 @@ mod tests {
         std::io::BufRead::read_line(&mut output, &mut line).unwrap();
         let root = child.id() as i32;
         let mut family = Family::of(root);
-        for _ in 0..100 {
-            if family.pids.len() >= 3 {
+        let shell = executable(root).unwrap();
+        // A child is the shell's program, too, until it has become its own.
+        let has_become = |pid: &i32| executable(*pid).is_some_and(|program| program != shell);
+        for _ in 0..500 {
+            if family.pids.len() >= 3 && family.pids[1..].iter().all(has_become) {
                 break;
             }
             std::thread::sleep(LOOK);

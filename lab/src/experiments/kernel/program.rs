@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::load::Family;
@@ -37,6 +38,8 @@ pub(super) struct Program {
     /// The last lines of both outputs.
     output: VecDeque<String>,
     errors: Arc<Mutex<VecDeque<String>>>,
+    /// Reads its standard error.
+    reader: JoinHandle<()>,
     began: Instant,
     limit: Duration,
     ended: bool,
@@ -56,7 +59,7 @@ impl Program {
         let errors = Arc::new(Mutex::new(VecDeque::new()));
         let kept = errors.clone();
         std::thread::spawn(move || each_line(stdout, |line| pass(&sender, line)));
-        std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             each_line(stderr, |line| {
                 keep(&mut kept.lock().unwrap_or_else(|error| error.into_inner()), line);
                 true
@@ -68,6 +71,7 @@ impl Program {
             lines,
             output: VecDeque::new(),
             errors,
+            reader,
             began: Instant::now(),
             limit,
             ended: false,
@@ -144,8 +148,13 @@ impl Program {
         self.errors.lock().unwrap_or_else(|error| error.into_inner()).clone()
     }
 
-    /// Its last words, for an error: those of its standard error, or else of its output.
+    /// Its last words, for an error: those of its standard error, or else of its output. What it
+    /// started may hold its standard error open: that is not waited for long.
     fn last(&self) -> String {
+        let began = Instant::now();
+        while !self.reader.is_finished() && began.elapsed() < LAST_WORDS {
+            std::thread::sleep(LAST_WORDS / 100);
+        }
         let errors = self.errors();
         let said = if errors.is_empty() { &self.output } else { &errors };
         let last: Vec<&str> = said.iter().rev().take(LINES_SAID).map(String::as_str).collect();
@@ -244,6 +253,8 @@ fn each_line(source: Option<impl Read>, mut take: impl FnMut(String) -> bool) {
 const LOOK: Duration = Duration::from_millis(200);
 /// What a script has to remove what it made.
 const GRACE: Duration = Duration::from_secs(3);
+/// For what a program said that has ended to arrive.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 const LINE_BYTES_MAX: u64 = 16 << 10;
 const LINES_AHEAD: usize = 1024;
 const LINES_KEPT: usize = 20;
