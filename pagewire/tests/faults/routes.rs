@@ -54,7 +54,26 @@ fn names() -> Vec<String> {
     names.dedup();
     // Whole frames need an Ethernet device; the contract tests of the paths have one.
     names.retain(|name| !["packet_ring", "xdp"].contains(&&name[..]));
+    names.retain(|name| match lacking(name) {
+        None => true,
+        Some(reason) => {
+            eprintln!("skip: {name}: {reason}");
+            false
+        }
+    });
     names
+}
+
+/// What a path needs that this host lacks, as its refusal says it; which comes before that of a
+/// folder that is not there.
+fn lacking(name: &str) -> Option<String> {
+    let place = Place::new();
+    let mut command = Command::new(PROGRAM);
+    command.args(["serve", "--path", name]).arg(place.folder().join("missing"));
+    let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
+    let (_, reason) = outcome.stderr.split_once(&format!("--path: {name}; "))?;
+    assert!(reason.starts_with("needs "), "{reason}");
+    reason.lines().next().map(str::to_owned)
 }
 
 fn assert_streams(server: &Server, path: &str, clip: &[u8]) {
