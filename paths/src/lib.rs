@@ -28,6 +28,10 @@ mod host;
 mod image;
 mod intake;
 mod media;
+#[cfg(test)]
+#[path = "../tests/harness/network.rs"]
+#[allow(dead_code, reason = "these tests have pairs of their own")]
+mod network;
 mod receive;
 mod relay;
 mod rtp;

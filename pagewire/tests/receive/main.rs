@@ -11,8 +11,9 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
-#[path = "../../../paths/tests/contract/namespace.rs"]
-mod namespace;
+#[path = "../../../paths/tests/harness/network.rs"]
+#[allow(dead_code, reason = "these tests have networks of their own")]
+mod network;
 
 mod disks;
 mod networks;

@@ -11,7 +11,7 @@ use crate::assert_file;
 use crate::harness::clip::Clip;
 use crate::harness::recorder::{Recorder, Sender};
 use crate::harness::{PROGRAM, Place};
-use crate::namespace::{self, sh};
+use crate::network::{self, Owner, sh};
 
 /// A loopback that takes groups, with two addresses.
 const LOOPBACK: &str = "ip link set lo up multicast on
@@ -36,7 +36,7 @@ fn host(text: &str) -> IpAddr {
 
 #[test]
 fn groups() {
-    namespace::run(LOOPBACK, "networks::groups_are_joined_for_the_sources_named");
+    network::run(Owner::User, LOOPBACK, "networks::groups_are_joined_for_the_sources_named");
 }
 
 #[test]
@@ -70,7 +70,11 @@ fn groups_are_joined_for_the_sources_named() {
 
 #[test]
 fn interfaces() {
-    namespace::run(CABLE, "networks::an_interface_that_goes_and_comes_back_is_joined_again");
+    network::run(
+        Owner::User,
+        CABLE,
+        "networks::an_interface_that_goes_and_comes_back_is_joined_again",
+    );
 }
 
 #[test]
@@ -108,7 +112,8 @@ fn an_interface_that_goes_and_comes_back_is_joined_again() {
 
 #[test]
 fn rights() {
-    namespace::run(
+    network::run(
+        Owner::User,
         "ip link set lo up",
         "networks::a_way_that_is_refused_is_named_and_the_next_taken",
     );

@@ -287,13 +287,9 @@ impl Drop for XdpRing {
 }
 
 #[cfg(test)]
-#[path = "../../tests/contract/namespace.rs"]
-mod namespace;
-
-#[cfg(test)]
 mod tests {
-    use super::namespace::{run, sh};
     use super::*;
+    use crate::network::{Owner, run, sh};
 
     const PAIR: &str = "\
         ip link add left type veth peer name right
@@ -324,7 +320,7 @@ mod tests {
 
     #[test]
     fn what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed() {
-        run(PAIR, "sys::xdp::tests::inside_a_pair");
+        run(Owner::User, PAIR, "sys::xdp::tests::inside_a_pair");
     }
 
     #[test]

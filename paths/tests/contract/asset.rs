@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use paths::{Batch, Feed, Media, Piece};
 
+use crate::harness::noise;
+
 pub(crate) const HEAD_BYTES: usize = 12;
 /// 12 bytes of RTP and 7 packets of transport stream.
 pub(crate) const SEGMENT_BYTES: usize = 1328;
@@ -75,17 +77,6 @@ pub(crate) struct Asset {
     pub(crate) datagrams: Vec<Vec<u8>>,
     /// Each packet's ranges of the file.
     ranges: Vec<Vec<Piece>>,
-}
-
-/// Bytes without a pattern a mistake could repeat, the same in every run.
-fn noise(bytes: usize, mut state: u64) -> Vec<u8> {
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
 }
 
 fn file_of(bytes: &[u8], name: &str) -> Media {

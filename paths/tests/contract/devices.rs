@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use paths::{Feed, SendError, Spec, Tally, Unframed};
 
 use crate::asset::{Asset, Shape};
-use crate::frames::{PAIR, device_paths, far, leading_to, run_alone, send_all, wrong_checksums};
-use crate::namespace::sh;
+use crate::frames::{device_paths, far, leading_to, run_alone, send_all, wrong_checksums};
+use crate::harness::network::{PAIR, sh};
 use crate::peer::assert_received;
 
 /// The far end's address.

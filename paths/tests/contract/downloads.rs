@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use paths::{Crossings, DownloadPath, Host, Media, Open, PATHS, SendError, Spec, Tally};
 
+use crate::harness::skip;
 use crate::opened;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,7 +21,7 @@ fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
         let Open::Download(open) = spec.open else { continue };
         match (spec.probe)(&Host::here()) {
             Ok(()) => usable.extend(opened(spec, open()).map(|path| (*spec, path))),
-            Err(reason) => eprintln!("skip: {}: {reason}", spec),
+            Err(reason) => skip(format!("{spec}: {reason}")),
         }
     }
     usable

@@ -15,8 +15,9 @@ use paths::{
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
+use crate::harness::network::{self, Owner, sh};
 use crate::peer::{Peer, assert_received};
-use crate::{namespace, send_from, stream_paths};
+use crate::{send_from, stream_paths};
 
 const PAGE_BYTES: u64 = 4096;
 
@@ -210,7 +211,7 @@ fn a_report_from_before_the_peer_was_there_loses_no_packet() {
 /// in fragments.
 #[test]
 fn a_packet_larger_than_the_mtu_makes_segments_fall_once() {
-    namespace::run("ip link set lo up mtu 1000", "faults::inside_a_small_mtu");
+    network::run(Owner::User, "ip link set lo up mtu 1000", "faults::inside_a_small_mtu");
 }
 
 #[test]
@@ -248,7 +249,7 @@ fn segments_fall_once(asset: &Asset) {
 fn a_full_socket_blocks_and_goes_on_when_it_has_room() {
     let setup = "ip link add left type veth peer name right && ip link set right up \
                  && ip addr add 10.99.0.1/24 dev left && ip link set left up";
-    namespace::run(setup, "faults::inside_a_silent_network");
+    network::run(Owner::User, setup, "faults::inside_a_silent_network");
 }
 
 #[test]
@@ -275,9 +276,7 @@ fn inside_a_silent_network() {
         assert_eq!(blocked, Err(SendError::Blocked), "{spec}");
         assert_eq!((tally.packets, tally.refused), (counted.0, 2), "{spec}");
 
-        namespace::sh(&format!(
-            "ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"
-        ));
+        sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"));
         let mut next = taken;
         let mut arrived = Vec::new();
         while next < 300 {
@@ -305,7 +304,7 @@ fn inside_a_silent_network() {
 /// With no descriptor left a path either needs none, or says what it could not open.
 #[test]
 fn a_path_without_descriptors_says_so_or_works() {
-    namespace::run("ip link set lo up", "faults::inside_a_limit_of_files");
+    network::run(Owner::User, "ip link set lo up", "faults::inside_a_limit_of_files");
 }
 
 #[test]
@@ -367,8 +366,8 @@ impl Wire {
 /// run in steps. A refusal at the last of them must not leave the first corked, nor send it twice.
 #[test]
 fn a_short_pipe_and_a_refusal_lose_nothing_and_double_nothing() {
-    namespace::run("ip link set lo up mtu 1000", "faults::inside_a_short_pipe");
-    namespace::run("ip link set lo up", "faults::inside_a_short_pipe");
+    network::run(Owner::User, "ip link set lo up mtu 1000", "faults::inside_a_short_pipe");
+    network::run(Owner::User, "ip link set lo up", "faults::inside_a_short_pipe");
 }
 
 #[test]

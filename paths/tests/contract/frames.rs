@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths by device: whole frames through a veth pair to a socket, whose kernel checks them.
 //!
-//! Both ends are in one namespace. Rules make the far end's address one of the network for what is
-//! sent, and of this host for what arrives at the far end, so frames go out by one device and come
-//! in by the other. IP drops a frame with a wrong checksum or length, UDP counts one
-//! (`InCsumErrors`), and the bytes are compared here.
+//! What is sent leaves by one device and comes in by the other ([`PAIR`]). IP drops a frame with a
+//! wrong checksum or length, UDP counts one (`InCsumErrors`), and the bytes are compared here.
 //!
-//! Sources: `veth(4)`, `ip-rule(8)`, `packet(7)`.
+//! Source: `packet(7)`.
 //!
 //! What it does not do: other devices. A card's driver is the laboratory's, with `--interface`.
 
@@ -19,36 +17,20 @@ use paths::{
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
-use crate::counted::{BEGIN, END, mark, pairs, traced};
-use crate::namespace::{run, sh};
+use crate::harness::network::{self, Owner, PAIR, sh};
+use crate::harness::tracer::{self, trace_of};
 use crate::peer::{Peer, assert_received};
 use crate::{send_from, stream_paths_via};
 
 const NEAR: &str = "10.99.0.1";
 const FAR: &str = "10.99.0.2";
 
-/// A pair `left` and `right`, with a second queue where the test is of two threads.
-pub(crate) const PAIR: &str = "\
-    ip link add left address 02:00:00:00:00:01 type veth peer name right address 02:00:00:00:00:02
-    ip addr add 10.99.0.1/24 dev left
-    ip addr add 10.99.0.2/32 dev right
-    ip link set left up
-    ip link set right up
-    ip link set lo up
-    ip rule add pref 10 iif right lookup local
-    ip rule add pref 11 to 10.99.0.2 lookup 200
-    ip rule add pref 20 lookup local
-    ip rule del pref 0
-    ip route add 10.99.0.2 dev left table 200
-    echo 1 > /proc/sys/net/ipv4/conf/right/accept_local
-    ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent";
-
 /// One network at a time: locked memory is counted per user, and 8 MiB are all that many hosts
 /// grant.
 pub(crate) fn run_alone(setup: &str, name: &str) {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock();
-    run(setup, name);
+    network::run(Owner::User, setup, name);
     drop(alone);
 }
 
@@ -232,15 +214,15 @@ fn a_tracer_counts_the_calls_that_frames_take() {
 #[test]
 #[ignore = "run by a_tracer_counts_the_calls_that_frames_take"]
 fn inside_a_pair_with_a_tracer() {
-    let Some(trace) = traced("frames::inside_a_traced_pair") else { return };
-    let pairs = pairs(&trace);
-    assert_eq!(pairs.len(), device_paths().len(), "{pairs:?}");
-    for (name, counts) in &pairs {
+    let Some(trace) = trace_of("frames::inside_a_traced_pair") else { return };
+    let counts = tracer::counts(&trace);
+    assert_eq!(counts.len(), 2 * device_paths().len(), "{counts:?}");
+    for of_path in counts.chunks(2) {
+        let [first, second] = of_path else { panic!("{of_path:?}") };
         // The first opens the ring and asks for the route, between calls of the allocator and of
         // closing the socket it asked with.
-        let [(first_seen, first_counted), (seen, counted)] = counts[..] else { panic!("{name}") };
-        assert!(first_seen >= first_counted && first_counted > counted, "{name}: {counts:?}");
-        assert_eq!(seen, counted, "{name}: calls traced, calls in the tally");
+        assert!(first.seen >= first.counted && first.counted > second.counted, "{of_path:?}");
+        assert_eq!(second.seen, second.counted, "{second:?}: calls traced, calls in the tally");
     }
 }
 
@@ -255,11 +237,10 @@ fn inside_a_traced_pair() {
         let batch = asset.batch(feed, 0..100, &pieces);
         for _ in 0..2 {
             let mut tally = Tally::default();
-            let begin = format!("{BEGIN} {spec}\n");
-            mark(&begin);
+            tracer::begin();
             let taken = path.send(&batch, &mut to, &mut tally);
-            mark(END);
-            mark(&format!(" {spec} {}\n", tally.calls));
+            tracer::end();
+            tracer::counted(spec, tally.calls);
             assert_eq!(taken, Ok(100));
         }
     }

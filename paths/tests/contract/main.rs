@@ -11,6 +11,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../harness/mod.rs"]
+mod harness;
+
 mod asset;
 mod claims;
 mod counted;
@@ -19,7 +22,6 @@ mod downloads;
 mod faults;
 mod frames;
 mod many;
-mod namespace;
 mod peer;
 mod shapes;
 mod together;
@@ -28,6 +30,7 @@ mod zerocopy;
 use paths::{Destination, Error, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
 
 use asset::Asset;
+use harness::skip;
 use peer::Peer;
 
 /// Every stream path by socket that this host can use, opened; the rest is named as skipped.
@@ -44,7 +47,7 @@ fn stream_paths_via(wanted: Via) -> Vec<(&'static Spec, Feed, Box<dyn StreamPath
         }
         match (spec.probe)(&Host::here()) {
             Ok(()) => usable.extend(opened(spec, open()).map(|path| (*spec, feed, path))),
-            Err(reason) => eprintln!("skip: {spec}: {reason}"),
+            Err(reason) => skip(format!("{spec}: {reason}")),
         }
     }
     usable
@@ -60,7 +63,7 @@ fn is_asked_for(spec: &Spec) -> bool {
 fn opened<P>(spec: &Spec, path: Result<P, Error>) -> Option<P> {
     match path {
         Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {
-            eprintln!("skip: {spec}: {call} on {object}: {errno}");
+            skip(format!("{spec}: {call} on {object}: {errno}"));
             None
         }
         path => Some(path.unwrap()),

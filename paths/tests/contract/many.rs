@@ -6,8 +6,9 @@ use std::net::UdpSocket;
 use paths::{Destination, Due, SendError, Tally};
 
 use crate::asset::{Asset, Shape};
+use crate::harness::network::{self, Owner};
 use crate::peer::{Peer, assert_received};
-use crate::{namespace, stream_paths};
+use crate::stream_paths;
 
 #[test]
 fn every_destination_gets_its_own_batch() {
@@ -82,7 +83,7 @@ fn a_full_destination_holds_up_no_other() {
     let setup = "ip link set lo up && ip link add left type veth peer name right \
                  && ip link set right up && ip addr add 10.99.0.1/24 dev left \
                  && ip link set left up";
-    namespace::run(setup, "many::beside_a_silent_network");
+    network::run(Owner::User, setup, "many::beside_a_silent_network");
 }
 
 #[test]

@@ -11,8 +11,9 @@ use std::ops::Range;
 use paths::{Batch, Destination, Due, Feed, Piece, SendError, StreamPath, Tally};
 
 use crate::asset::{Asset, Shape};
+use crate::harness::network::{self, Owner, sh};
 use crate::peer::{Peer, assert_received};
-use crate::{namespace, stream_paths};
+use crate::stream_paths;
 
 const SESSIONS: usize = 100;
 
@@ -46,7 +47,7 @@ const NETWORK: &str = "ip link set lo up \
 fn many_at_once_are_sent_as_each_alone() {
     for limit in [" && ulimit -l 2048", ""] {
         let setup = format!("{NETWORK}{limit}");
-        namespace::run(&setup, "together::inside_a_network_with_silent_peers");
+        network::run(Owner::User, &setup, "together::inside_a_network_with_silent_peers");
     }
 }
 
@@ -222,7 +223,7 @@ fn inside_a_network_with_silent_peers() {
                 assert_received(&received[1][number], &expected, &what);
             }
         }
-        namespace::sh("ip neigh flush dev left");
+        sh("ip neigh flush dev left");
     }
 }
 

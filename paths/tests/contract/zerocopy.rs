@@ -11,7 +11,8 @@ use paths::{Host, Transport, find};
 use rustix::process::Resource;
 
 use crate::asset::{Asset, Shape};
-use crate::namespace;
+use crate::harness::network::{self, Owner};
+use crate::harness::skip;
 use crate::peer::{Peer, assert_received};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -21,7 +22,7 @@ fn usable(transport: Transport) -> Option<&'static Spec> {
     match (spec.probe)(&Host::here()) {
         Ok(()) => Some(spec),
         Err(reason) => {
-            eprintln!("skip: {spec}: {reason}");
+            skip(format!("{spec}: {reason}"));
             None
         }
     }
@@ -73,7 +74,7 @@ fn loopback_copies_every_datagram_and_says_so() {
 /// after them.
 #[test]
 fn a_fall_does_not_confuse_the_count() {
-    namespace::run("ip link set lo up mtu 1000", "zerocopy::inside_a_small_mtu");
+    network::run(Owner::User, "ip link set lo up mtu 1000", "zerocopy::inside_a_small_mtu");
 }
 
 #[test]
@@ -96,9 +97,9 @@ fn a_device_copies_nothing() {
     let setup = "ip link add sink type ifb && ip addr add 10.98.0.1/24 dev sink \
                  && ip link set sink up \
                  && ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev sink nud permanent";
-    namespace::run(setup, "zerocopy::inside_a_sink");
+    network::run(Owner::User, setup, "zerocopy::inside_a_sink");
     let setup = format!("{setup} && ethtool -K sink tx-udp-segmentation off");
-    namespace::run(&setup, "zerocopy::inside_a_sink");
+    network::run(Owner::User, &setup, "zerocopy::inside_a_sink");
 }
 
 #[test]
@@ -119,7 +120,7 @@ fn inside_a_sink() {
 /// and counted.
 #[test]
 fn without_memory_to_lock_bytes_are_copied_and_counted() {
-    namespace::run("ip link set lo up", "zerocopy::inside_locked_memory_limit");
+    network::run(Owner::User, "ip link set lo up", "zerocopy::inside_locked_memory_limit");
 }
 
 #[test]
@@ -244,9 +245,9 @@ fn a_device_copies_nothing_that_rings_send() {
     let setup = "ip link add sink type ifb && ip addr add 10.98.0.1/24 dev sink \
                  && ip link set sink up \
                  && ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev sink nud permanent";
-    namespace::run(setup, "zerocopy::rings_inside_a_sink");
+    network::run(Owner::User, setup, "zerocopy::rings_inside_a_sink");
     let setup = format!("{setup} && ethtool -K sink tx-udp-segmentation off");
-    namespace::run(&setup, "zerocopy::rings_inside_a_sink");
+    network::run(Owner::User, &setup, "zerocopy::rings_inside_a_sink");
 }
 
 #[test]

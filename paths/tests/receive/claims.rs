@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a member claims to cost is what was counted, and what was counted is what was done.
 
-use std::io::Write;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::Command;
 use std::time::Duration;
 
 use paths::{Crossings, Port, Relay, Taken, Target, Via, Way};
 
+use crate::harness::tracer;
 use crate::sender::Sender;
 use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
 
@@ -84,15 +83,6 @@ fn what_joins_runs_hands_them_over_joined() {
     }
 }
 
-const BEGIN: &str = "taking-begins";
-const END: &str = "taking-ends";
-
-/// One call that stands out in the trace; straight to the descriptor, for a test's output is held
-/// back.
-fn mark(text: &str) {
-    std::io::stderr().write_all(text.as_bytes()).unwrap();
-}
-
 #[test]
 #[ignore = "run by a_tracer_counts_the_calls_that_were_counted"]
 fn inside_a_tracer() {
@@ -109,7 +99,7 @@ fn inside_a_tracer() {
             sent[..20].iter().for_each(|datagram| sender.one(datagram));
             lengths.clear();
             let before = receiver.taken();
-            mark(&format!("{BEGIN}\n"));
+            tracer::begin();
             while lengths.len() < PACKETS + 20 {
                 let mut each = |burst: &[paths::Arrival<'_>]| {
                     for arrival in burst {
@@ -120,9 +110,9 @@ fn inside_a_tracer() {
             }
             // And once in vain.
             receiver.path.receive(Duration::from_millis(1), &mut |_| {}).unwrap();
-            mark(END);
+            tracer::end();
             let taken = since(receiver.taken(), before);
-            mark(&format!(" {} {}\n", place.spec, taken.calls + taken.waits));
+            tracer::counted(place.spec, taken.calls + taken.waits);
         }
     }
 }
@@ -145,82 +135,29 @@ fn relaying_inside_a_tracer() {
             let calls =
                 |relay: &Relay| relay.taken().calls + relay.taken().waits + relay.tally().calls;
             let before = calls(&relay);
-            mark(&format!("{BEGIN}\n"));
+            tracer::begin();
             let mut came = 0;
             while came < PACKETS + 21 {
                 came += relay.forward(Duration::from_secs(10), &mut |_| {}).unwrap();
             }
             relay.forward(Duration::from_millis(1), &mut |_| {}).unwrap();
-            mark(END);
+            tracer::end();
             let way = if *relay.way() == Way::Splice { "splice" } else { "copy" };
-            mark(&format!(" receive/relay_{way} {}\n", calls(&relay) - before));
+            tracer::counted(format_args!("receive/relay_{way}"), calls(&relay) - before);
         }
     }
-}
-
-/// Of a trace: the member, calls seen, calls counted.
-fn counts(trace: &str) -> Vec<(String, u64, u64)> {
-    let mut counts = Vec::new();
-    let mut begun: Option<(&str, u64)> = None;
-    let mut ended = None;
-    for line in trace.lines() {
-        let (thread, call) = line.split_once(' ').unwrap();
-        if call.contains(BEGIN) {
-            begun = Some((thread, 0));
-        } else if begun.is_some_and(|(tracked, _)| tracked != thread) {
-            // Another thread's.
-        } else if call.contains(END) {
-            ended = begun.take().map(|(_, calls)| calls);
-        } else if let Some(seen) = ended.take() {
-            // The line that names the member and what it has counted.
-            let words: Vec<_> = call.split(['"', ' ', '\\']).filter(|w| !w.is_empty()).collect();
-            let at = words.iter().position(|word| word.starts_with("receive/")).unwrap();
-            counts.push((words[at].to_string(), seen, words[at + 1].parse().unwrap()));
-        } else if let Some((_, calls)) = &mut begun
-            && !call.contains("resumed>")
-            // The kernel goes on with it by itself, and the tracer sees that as another.
-            && !call.contains("ERESTART")
-            && !call.trim_start().starts_with("---")
-        {
-            *calls += 1;
-        }
-    }
-    counts
-}
-
-/// The trace of the ignored test `name`; skips where the host has no tracer or does not let it.
-fn traced(name: &str) -> Option<String> {
-    let trace = tempfile::NamedTempFile::new().unwrap();
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-o"]).arg(trace.path()).arg(std::env::current_exe().unwrap());
-    strace.args(["--exact", name, "--ignored", "--test-threads=1"]);
-    let output = match strace.output() {
-        Ok(output) => output,
-        Err(error) => {
-            eprintln!("skip: strace: {error}");
-            return None;
-        }
-    };
-    let said = String::from_utf8_lossy(&output.stdout);
-    let complained = String::from_utf8_lossy(&output.stderr);
-    if complained.contains("ptrace") {
-        eprintln!("skip: strace may not trace here: {}", complained.trim());
-        return None;
-    }
-    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{complained}");
-    Some(std::fs::read_to_string(trace.path()).unwrap())
 }
 
 #[test]
 fn a_tracer_counts_the_calls_that_were_counted() {
     let members = 3 * places().len();
     for (name, count) in [("inside_a_tracer", members), ("relaying_inside_a_tracer", 6)] {
-        let Some(trace) = traced(&format!("claims::{name}")) else { return };
-        let counts = counts(&trace);
+        let Some(trace) = tracer::trace_of(&format!("claims::{name}")) else { return };
+        let counts = tracer::counts(&trace);
         assert!((1..=count).contains(&counts.len()), "{counts:?}");
-        for (name, seen, counted) in counts {
-            assert!(counted > 0, "{name}");
-            assert_eq!(seen, counted, "{name}: calls traced, calls counted");
+        for count in counts {
+            assert!(count.counted > 0, "{count:?}");
+            assert_eq!(count.seen, count.counted, "{count:?}: calls traced, calls counted");
         }
     }
 }

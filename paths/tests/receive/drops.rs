@@ -3,8 +3,9 @@
 
 use paths::Via;
 
+use crate::harness::noise;
 use crate::sender::Sender;
-use crate::{Place, Receiver, datagrams, noise, places};
+use crate::{Place, Receiver, datagrams, places};
 
 fn by_socket() -> impl Iterator<Item = Place> {
     // A device's ring is shared by all its ports, and has its own tests.

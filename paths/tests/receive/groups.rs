@@ -12,7 +12,8 @@ use paths::{Port, RECEIVE_PATHS, Via};
 use rustix::net::netdevice::name_to_index;
 use rustix::net::sockopt::{set_ip_multicast_if, set_ipv6_multicast_if};
 
-use crate::pair::{ALSO_NEAR, ALSO_NEAR_6, NEAR, is_inside, sh};
+use crate::harness::network::sh;
+use crate::pair::{ALSO_NEAR, ALSO_NEAR_6, NEAR, is_inside};
 use crate::sender::{Sender, shared};
 use crate::{Place, Receiver, datagrams, places};
 

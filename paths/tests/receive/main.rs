@@ -11,6 +11,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../harness/mod.rs"]
+mod harness;
+
 mod claims;
 mod devices;
 mod drops;
@@ -28,6 +31,7 @@ use std::time::{Duration, Instant};
 
 use paths::{Arrival, Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, Via};
 
+use harness::{noise, skip};
 use sender::Sender;
 
 /// How long to wait for a datagram that was sent.
@@ -66,7 +70,7 @@ fn loopback() -> Vec<Place> {
     let mut places = Vec::new();
     for address in addresses {
         if let Err(error) = std::net::UdpSocket::bind((address, 0)) {
-            eprintln!("skip: {address}: {error}");
+            skip(format!("{address}: {error}"));
             continue;
         }
         let by_socket = usable().into_iter().filter(|spec| spec.via == Via::Socket);
@@ -92,7 +96,7 @@ fn usable() -> Vec<&'static ReceiveSpec> {
     for spec in RECEIVE_PATHS {
         match (spec.probe)(&host) {
             Ok(()) => usable.push(*spec),
-            Err(reason) => eprintln!("skip: {spec}: {reason}"),
+            Err(reason) => skip(format!("{spec}: {reason}")),
         }
     }
     usable
@@ -121,7 +125,7 @@ impl Receiver {
     fn new(place: Place) -> Option<Self> {
         match (place.spec.open)() {
             Err(Error::Host { call, errno, object }) if errno.code() == NO_MEMORY => {
-                eprintln!("skip: {place}: {call} on {object}: {errno}");
+                skip(format!("{place}: {call} on {object}: {errno}"));
                 None
             }
             path => {
@@ -170,8 +174,13 @@ impl Receiver {
 
     /// Takes in until there are `count`, or patience ends.
     fn wait_for(&mut self, count: usize) {
+        self.wait_until(|got| got.len() >= count);
+    }
+
+    /// Takes in until what has come is `enough`, or patience ends.
+    fn wait_until(&mut self, enough: impl Fn(&[Got]) -> bool) {
         let start = Instant::now();
-        while self.got.len() < count && start.elapsed() < PATIENCE {
+        while !enough(&self.got) && start.elapsed() < PATIENCE {
             self.receive(Duration::from_millis(100)).unwrap();
         }
     }
@@ -180,20 +189,13 @@ impl Receiver {
     /// a last one of its own, behind which nothing else can be.
     fn all(&mut self, key: u32, address: SocketAddr, count: usize) -> Vec<Got> {
         // Of its own: others' do not say that these are here, and the last one could overtake them.
-        let start = Instant::now();
-        let of_key = |got: &&Got| got.key == key;
-        while self.got.iter().filter(of_key).count() < count && start.elapsed() < PATIENCE {
-            self.receive(Duration::from_millis(100)).unwrap();
-        }
+        let is_its = |got: &&Got| got.key == key;
+        self.wait_until(|got| got.iter().filter(is_its).count() >= count);
         let sender = Sender::new(self.place.near, address);
         sender.one(END);
-        let is_end = |got: &Got| got.bytes == END && got.key == key;
-        let start = Instant::now();
-        while !self.got.iter().any(is_end) && start.elapsed() < PATIENCE {
-            self.receive(Duration::from_millis(100)).unwrap();
-        }
+        self.wait_until(|got| got.iter().filter(is_its).any(|got| got.bytes == END));
         let (of_key, others) =
-            std::mem::take(&mut self.got).into_iter().partition(|got: &Got| got.key == key);
+            std::mem::take(&mut self.got).into_iter().partition(|got| is_its(&got));
         self.got = others;
         let mut of_key: Vec<Got> = of_key;
         let last = of_key.pop().unwrap_or_else(|| panic!("{}: nothing came", self.place));
@@ -225,18 +227,6 @@ impl Receiver {
 }
 
 const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
-
-/// Bytes without a pattern a mistake could repeat, the same in every run.
-fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
 
 /// `count` datagrams of `bytes` bytes, the last of `last_bytes`.
 fn datagrams(count: usize, bytes: usize, last_bytes: usize) -> Vec<Vec<u8>> {

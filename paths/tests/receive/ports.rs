@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use paths::{Port, Via};
 
+use crate::harness::noise;
 use crate::sender::Sender;
-use crate::{ROOM_BYTES, Receiver, datagrams, joins, noise, places};
+use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
 
 #[test]
 fn each_port_has_what_was_sent_to_it() {

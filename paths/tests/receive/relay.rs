@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use paths::{Error, HEAD_BYTES_MAX, Port, Relay, Relayed, Target, Via, Way};
 
-use crate::pair::{is_inside, sh};
+use crate::harness::network::sh;
+use crate::harness::noise;
+use crate::pair::is_inside;
 use crate::sender::Sender;
-use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, noise, places};
+use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, datagrams, places};
 
 /// The places, each with a member that takes datagrams one by one at the target.
 fn ends() -> Vec<Place> {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whatever its shape, what was sent comes as it was sent: whole, in order, once.
 
+use crate::harness::noise;
 use crate::sender::Sender;
 use crate::{Place, ROOM_BYTES, Receiver, datagrams, places};
 
@@ -24,7 +25,7 @@ fn datagrams_of_every_length_come_whole_and_in_order() {
         let most = longest(&place);
         let lengths = (0..70).chain(1300..1340).chain([most - 1, most, 0, 188, most]);
         let sent: Vec<Vec<u8>> =
-            lengths.enumerate().map(|(n, bytes)| crate::noise(bytes, n as u64)).collect();
+            lengths.enumerate().map(|(n, bytes)| noise(bytes, n as u64)).collect();
         for datagram in &sent {
             sender.one(datagram);
         }
@@ -82,7 +83,7 @@ fn runs_and_single_datagrams_stay_apart() {
             sent.extend(run);
             // As long as those of the run, longer, shorter, none.
             for bytes in [500, 501, 20, 0] {
-                let one = crate::noise(bytes, round as u64);
+                let one = noise(bytes, round as u64);
                 sender.one(&one);
                 sent.push(one);
             }

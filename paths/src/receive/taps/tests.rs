@@ -5,15 +5,13 @@
 //! runs itself in a network of its own: real root's where there is one, for only there the kernel
 //! takes programs of XDP.
 
-use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::frame::Device;
 use crate::frame::ring::Ring;
 use crate::host::Host;
+use crate::network::{self, Owner};
 use crate::receive::frames::tests::{packet_to, seal};
 use crate::receive::{Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec};
 use crate::spec::Via;
@@ -31,34 +29,9 @@ const PAIR: &str = "\
 const FOUR: &str = "10.99.0.2:5006";
 const SIX: &str = "[fd00:99::2]:5006";
 
-fn inside(how: &str, script: &str, program: &Path) -> std::io::Result<Output> {
-    let script = format!("{PAIR}\n{script}");
-    Command::new("unshare").args([how, "sh", "-ec", &script]).arg(program).output()
-}
-
 /// Runs the ignored test `name` in a network with the pair.
 fn run(name: &str) {
-    let program = std::env::current_exe().unwrap();
-    let mut refusals = String::new();
-    for how in ["-n", "-Urn"] {
-        match inside(how, "exit 0", &program) {
-            Ok(output) if output.status.success() => {}
-            Ok(output) => {
-                let _ = write!(refusals, "{} ", String::from_utf8_lossy(&output.stderr).trim());
-                continue;
-            }
-            Err(error) => return eprintln!("skip: no network namespace: unshare: {error}"),
-        }
-        let script = format!("exec \"$0\" --exact {name} --ignored --nocapture");
-        let output = inside(how, &script, &program).unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}:\n{said}\n{complained}");
-        assert!(said.contains("1 passed"), "{name} was not found:\n{said}");
-        let skips = complained.lines().filter(|line| line.starts_with("skip:"));
-        return skips.for_each(|line| eprintln!("{line}"));
-    }
-    eprintln!("skip: no network namespace: {refusals}");
+    network::run(Owner::RootIfAny, PAIR, name);
 }
 
 fn members() -> Vec<(&'static ReceiveSpec, Box<dyn ReceivePath>)> {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the contracts of sending and of taking in share: skips, bytes, a pair of devices, a tracer.
+//!
+//! Does not do: open members or compare what arrived; each contract has its own way.
+
+#![allow(dead_code, reason = "every test program uses its part of it")]
+
+pub(crate) mod network;
+pub(crate) mod tracer;
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+/// Names what is left out, once: every test walks the list, and what a host lacks it lacks for all.
+pub(crate) fn skip(what: String) {
+    static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut named = NAMED.lock().unwrap();
+    if !named.contains(&what) {
+        eprintln!("skip: {what}");
+        named.insert(what);
+    }
+}
+
+/// Bytes without a pattern a mistake could repeat, the same in every run.
+pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A network of the test's own: a namespace, and two devices in it that are wired to each other.
+//!
+//! Both ends are in one namespace. Rules make the far end's address one of the network for what is
+//! sent, and of this host for what arrives at the far end, so frames go out by one device and come
+//! in by the other.
+//!
+//! Sources: `unshare(1)`, `veth(4)`, `ip-rule(8)`.
+
+use std::process::Command;
+
+/// Puts up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2.
+pub(crate) const PAIR: &str = "\
+    ip link add left address 02:00:00:00:00:01 type veth peer name right address 02:00:00:00:00:02
+    ip addr add 10.99.0.1/24 dev left
+    ip addr add 10.99.0.2/32 dev right
+    ip link set left up
+    ip link set right up
+    ip link set lo up
+    ip rule add pref 10 iif right lookup local
+    ip rule add pref 11 to 10.99.0.2 lookup 200
+    ip rule add pref 20 lookup local
+    ip rule del pref 0
+    ip route add 10.99.0.2 dev left table 200
+    echo 1 > /proc/sys/net/ipv4/conf/right/accept_local
+    ip neigh replace 10.99.0.2 lladdr 02:00:00:00:00:02 dev left nud permanent";
+
+/// Whose the namespace is, as options of `unshare(1)`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Owner {
+    /// A user of its own, made without rights.
+    User,
+    /// Real root where there is one, for only there the kernel takes programs for XDP.
+    RootIfAny,
+}
+
+impl Owner {
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::User => &["-Urn"],
+            Self::RootIfAny => &["-n", "-Urn"],
+        }
+    }
+}
+
+/// What this program says when it is run again with `words` in a network that `setup` has put up.
+/// `None`, with the reason printed as a skip, where the host does not allow a namespace or lacks
+/// what `setup` needs. What is skipped in there is skipped out here.
+pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
+    let program = std::env::current_exe().unwrap();
+    let run = |options: &str, script: &str| {
+        Command::new("unshare").args([options, "sh", "-ec", script]).arg(&program).output()
+    };
+    let mut refusals = Vec::new();
+    for options in owner.options() {
+        match run(options, setup) {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => {
+                refusals.push(String::from_utf8_lossy(&output.stderr).trim().to_string());
+                continue;
+            }
+            Err(error) => {
+                refusals.push(format!("unshare: {error}"));
+                break;
+            }
+        }
+        let output = run(options, &format!("{setup}\nexec \"$0\" {words}")).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}:\n{said}\n{complained}");
+        let mut skips: Vec<_> =
+            complained.lines().filter(|line| line.starts_with("skip:")).collect();
+        skips.sort_unstable();
+        skips.dedup();
+        skips.iter().for_each(|line| eprintln!("{line}"));
+        return Some(said);
+    }
+    eprintln!("skip: no network namespace: {}", refusals.join("; "));
+    None
+}
+
+/// Runs the ignored test `name` in a network that `setup` has put up.
+pub(crate) fn run(owner: Owner, setup: &str, name: &str) {
+    if let Some(said) = inside(owner, setup, &format!("--exact {name} --ignored --nocapture")) {
+        assert!(said.contains("1 passed"), "{name} was not found:\n{said}");
+    }
+}
+
+/// Runs a command of the shell that has to succeed.
+pub(crate) fn sh(script: &str) {
+    let output = Command::new("sh").args(["-ec", script]).output().unwrap();
+    let complained = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{script}: {complained}");
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The system calls between two marks as `strace(1)` sees them, beside those that were counted.
+//!
+//! An ignored test is run inside the tracer. It calls [`begin`] and [`end`] around what it measures
+//! and nothing else between, then says by [`counted`] what it has counted itself; the trace holds
+//! all three as calls of `write(2)`.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::Command;
+
+const BEGIN: &str = "calls-begin";
+const END: &str = "calls-end";
+const COUNTED: &str = "calls-counted";
+
+/// Of one measurement: whose it is, the calls the tracer saw, and those that were counted.
+#[derive(Debug)]
+pub(crate) struct Count {
+    pub(crate) member: String,
+    pub(crate) seen: u64,
+    pub(crate) counted: u64,
+}
+
+/// One call that stands out in the trace; straight to the descriptor, for a test's output is held
+/// back.
+fn mark(text: &str) {
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
+}
+
+pub(crate) fn begin() {
+    mark(BEGIN);
+}
+
+pub(crate) fn end() {
+    mark(END);
+}
+
+/// Says what was counted between the last two marks. A member's name has no space.
+pub(crate) fn counted(member: impl Display, calls: u64) {
+    mark(&format!("{COUNTED} {member} {calls} "));
+}
+
+/// The trace of the ignored test `name`; skips where the host has no tracer or does not let it.
+pub(crate) fn trace_of(name: &str) -> Option<String> {
+    let trace = tempfile::NamedTempFile::new().unwrap();
+    let mut strace = Command::new("strace");
+    // What is said has to be there whole.
+    strace.args(["-f", "--string-limit=200", "-o"]).arg(trace.path());
+    strace.arg(std::env::current_exe().unwrap());
+    strace.args(["--exact", name, "--ignored", "--test-threads=1"]);
+    let output = match strace.output() {
+        Ok(output) => output,
+        Err(error) => {
+            eprintln!("skip: strace: {error}");
+            return None;
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let complained = String::from_utf8_lossy(&output.stderr);
+    if complained.contains("ptrace") {
+        eprintln!("skip: strace may not trace here: {}", complained.trim());
+        return None;
+    }
+    assert!(output.status.success() && said.contains("1 passed"), "{said}\n{complained}");
+    Some(std::fs::read_to_string(trace.path()).unwrap())
+}
+
+/// The calls between each pair of marks, as the tracer writes them: those of the thread that made
+/// the marks.
+pub(crate) fn calls(trace: &str) -> Vec<Vec<&str>> {
+    measured(trace).into_iter().map(|(calls, _)| calls).collect()
+}
+
+/// Each measurement's number of calls beside what the test said it had counted.
+pub(crate) fn counts(trace: &str) -> Vec<Count> {
+    let count = |(calls, said): (Vec<&str>, Option<&str>)| {
+        let (_, said) = said?.split_once(COUNTED)?;
+        let mut words = said.split_whitespace();
+        let member = words.next()?.to_string();
+        Some(Count { member, seen: calls.len() as u64, counted: words.next()?.parse().ok()? })
+    };
+    let counts = measured(trace).into_iter().map(count);
+    counts.map(|count| count.expect("what was measured is followed by what was counted")).collect()
+}
+
+/// The calls between each pair of marks, and the call after them that says what was counted.
+fn measured(trace: &str) -> Vec<(Vec<&str>, Option<&str>)> {
+    let mut measured = Vec::new();
+    let mut begun: Option<(&str, Vec<&str>)> = None;
+    for line in trace.lines() {
+        let (thread, call) = line.split_once(' ').unwrap();
+        if call.contains(BEGIN) {
+            begun = Some((thread, Vec::new()));
+        } else if call.contains(COUNTED) {
+            if let Some((_, said)) = measured.last_mut() {
+                *said = Some(call);
+            }
+        } else if begun.as_ref().is_some_and(|(tracked, _)| *tracked != thread) {
+            // Another thread's.
+        } else if call.contains(END) {
+            measured.extend(begun.take().map(|(_, calls)| (calls, None)));
+        } else if let Some((_, calls)) = &mut begun
+            && !call.contains("resumed>")
+            // The kernel goes on with it by itself, and the tracer sees that as another.
+            && !call.contains("ERESTART")
+            && !call.trim_start().starts_with("---")
+        {
+            calls.push(call);
+        }
+    }
+    measured
+}
