@@ -8,7 +8,8 @@
 #
 # All steps run even when one fails, so one run shows all there is to mend. A skip is a line that
 # begins with `skip:` and gives the reason; a test prints it and returns. The whole output is kept
-# in out/test.log. With CI set the lock files must be current.
+# in out/test.log; where the output is no terminal, what passed is left out of it. With CI set the
+# lock files must be current.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,17 +34,30 @@ failed=()
 
 free_gib() { df --output=avail --block-size=1G . | tail -n 1 | tr -d ' '; }
 
+# A terminal shows all there is. What keeps output shows what is worth keeping: not what was
+# compiled, which tests passed and what those said. The log has that too.
+digest() {
+    if [[ -t 1 ]]; then
+        exec cat
+    fi
+    exec sed --unbuffered --regexp-extended '
+        /^successes:$/, /^(failures:|test result: .*)$/ { /^(failures:|test result: .*)$/p; d }
+        /^test .* \.\.\. (ok|ignored.*)$/d
+        /^ +(Compiling|Checking|Downloading|Downloaded|Updating|Locking|Adding) /d
+        /^$/d'
+}
+
 step() { # TITLE COMMAND...
-    local title=$1 began=$SECONDS status=0 output tee tries=50
+    local title=$1 began=$SECONDS status=0 output writer tries=50
     shift
     printf '\n== %s\n' "$title" | tee -a "$log"
-    exec {output}> >(exec tee -a "$log")
-    tee=$!
+    exec {output}> >(tee -a "$log" | digest)
+    writer=$!
     "$@" >&"$output" 2>&1 </dev/null || status=$?
     exec {output}>&-
-    # Until tee has written the last of it; not for ever, should a process that was left behind
-    # hold the output open.
-    while ((tries-- > 0)) && kill -0 "$tee" 2>/dev/null; do sleep 0.1; done
+    # Until the last of it is written; not for ever, should a process that was left behind hold the
+    # output open.
+    while ((tries-- > 0)) && kill -0 "$writer" 2>/dev/null; do sleep 0.1; done
     if ((status != 0)); then
         failed+=("$title (exit status $status)")
         printf '== %s: FAILED\n' "$title" | tee -a "$log"
@@ -104,6 +118,7 @@ fi
 if ((${#failed[@]} > 0)); then
     printf '\nfailed:\n'
     printf '  %s\n' "${failed[@]}"
+    sed -nE 's/^test (.*) \.\.\. FAILED$/    \1/p' "$log"
     # A full disk shows itself as anything: a linker that was killed, an exit status of 101.
     if (($(free_gib) < DISK_FREE_GIB_MIN)); then
         printf '  the disk is nearly full, %d GiB free: make room, run again\n' "$(free_gib)"
