@@ -12,7 +12,7 @@ lines=$("$here/../qemu/fetch.sh" "${1:-6.12}")
 headers=$(sed -n 's/^headers=//p' <<<"$lines")
 version=$(sed -n 's/^version=//p' <<<"$lines")
 
-hash=$(cat "$here"/{pagewire_fpu.c,Kbuild,build.sh} | sha256sum | cut -c 1-12)
+hash=$(cat "$here"/{pagewire_fpu.c,vector.h,Kbuild,build.sh} | sha256sum | cut -c 1-12)
 place=$cache/modules-fpu-$version-$hash
 exec {lock}>"$cache/modules-fpu.lock"
 flock "$lock"
@@ -23,7 +23,7 @@ if [[ ! -f $place/pagewire_fpu.ko ]]; then
 	}
 	rm -rf "$place" "$place.new"
 	mkdir -p "$place.new"
-	cp "$here"/{pagewire_fpu.c,Kbuild} "$place.new"
+	cp "$here"/{pagewire_fpu.c,vector.h,Kbuild} "$place.new"
 	make -C "$headers" M="$place.new" W=1 modules >&2
 	strip -g "$place.new/pagewire_fpu.ko"
 	mv "$place.new" "$place"

@@ -24,6 +24,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "vector.h"
+
 #define BYTES_MIN	64
 #define BYTES_MAX	65536
 #define AREA_BYTES	16384	/* of XSAVE, all states of today's processors */
@@ -135,41 +137,6 @@ static void copy_movq(void *to, const void *from, size_t bytes)
 static void copy_movsb(void *to, const void *from, size_t bytes)
 {
 	asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
-}
-
-static void copy_sse(void *to, const void *from, size_t bytes)
-{
-	asm volatile("1:	movups	(%1), %%xmm0\n"
-		     "	movups	16(%1), %%xmm1\n"
-		     "	movups	32(%1), %%xmm2\n"
-		     "	movups	48(%1), %%xmm3\n"
-		     "	movups	%%xmm0, (%0)\n"
-		     "	movups	%%xmm1, 16(%0)\n"
-		     "	movups	%%xmm2, 32(%0)\n"
-		     "	movups	%%xmm3, 48(%0)\n"
-		     "	add	$64, %1\n"
-		     "	add	$64, %0\n"
-		     "	sub	$64, %2\n"
-		     "	jnz	1b\n"
-		     : "+r"(to), "+r"(from), "+r"(bytes)
-		     :
-		     : "xmm0", "xmm1", "xmm2", "xmm3", "memory", "cc");
-}
-
-static void copy_avx(void *to, const void *from, size_t bytes)
-{
-	asm volatile("1:	vmovdqu	(%1), %%ymm0\n"
-		     "	vmovdqu	32(%1), %%ymm1\n"
-		     "	vmovdqu	%%ymm0, (%0)\n"
-		     "	vmovdqu	%%ymm1, 32(%0)\n"
-		     "	add	$64, %1\n"
-		     "	add	$64, %0\n"
-		     "	sub	$64, %2\n"
-		     "	jnz	1b\n"
-		     "	vzeroupper\n"
-		     : "+r"(to), "+r"(from), "+r"(bytes)
-		     :
-		     : "xmm0", "xmm1", "memory", "cc");
 }
 
 static const struct way {

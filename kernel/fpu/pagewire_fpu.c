@@ -37,6 +37,8 @@
 
 #include <asm/fpu/api.h>
 
+#include "vector.h"
+
 #define BYTES_MIN	64
 #define BYTES_MAX	65536
 #define SECTION_BYTES	1048576	/* copied between two readings of the clock */
@@ -50,42 +52,6 @@ typedef void (*copy_fn)(void *to, const void *from, size_t bytes);
 static noinline void copy_memcpy(void *to, const void *from, size_t bytes)
 {
 	memcpy(to, from, bytes);
-}
-
-/* No vector register is named as clobbered: the compiler uses none in the kernel. */
-static noinline void copy_sse(void *to, const void *from, size_t bytes)
-{
-	asm volatile("1:	movups	(%1), %%xmm0\n"
-		     "	movups	16(%1), %%xmm1\n"
-		     "	movups	32(%1), %%xmm2\n"
-		     "	movups	48(%1), %%xmm3\n"
-		     "	movups	%%xmm0, (%0)\n"
-		     "	movups	%%xmm1, 16(%0)\n"
-		     "	movups	%%xmm2, 32(%0)\n"
-		     "	movups	%%xmm3, 48(%0)\n"
-		     "	add	$64, %1\n"
-		     "	add	$64, %0\n"
-		     "	sub	$64, %2\n"
-		     "	jnz	1b\n"
-		     : "+r"(to), "+r"(from), "+r"(bytes)
-		     :
-		     : "memory", "cc");
-}
-
-static noinline void copy_avx(void *to, const void *from, size_t bytes)
-{
-	asm volatile("1:	vmovdqu	(%1), %%ymm0\n"
-		     "	vmovdqu	32(%1), %%ymm1\n"
-		     "	vmovdqu	%%ymm0, (%0)\n"
-		     "	vmovdqu	%%ymm1, 32(%0)\n"
-		     "	add	$64, %1\n"
-		     "	add	$64, %0\n"
-		     "	sub	$64, %2\n"
-		     "	jnz	1b\n"
-		     "	vzeroupper\n"
-		     : "+r"(to), "+r"(from), "+r"(bytes)
-		     :
-		     : "memory", "cc");
 }
 
 /**

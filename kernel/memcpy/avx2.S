@@ -10,7 +10,7 @@
  * VEX and legacy SSE: vzeroupper before the return).
  */
 #include <linux/linkage.h>
-#include "small.h"
+#include "rungs.h"
 
 	.text
 	.p2align 6
@@ -79,42 +79,17 @@ SYM_FUNC_START(pagewire_memcpy_avx2)
 	RETURN_16_TO_32
 	.p2align 4
 .Lup_to_64:
-	vmovdqu	(%rsi), %ymm0
-	vmovdqu	-0x20(%rsi, %rdx), %ymm1
-	vmovdqu	%ymm0, (%rdi)
-	vmovdqu	%ymm1, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0", "%ymm1"
 	vzeroupper
 	RET
 	.p2align 4
 .Lup_to_128:
-	vmovdqu	0x00(%rsi), %ymm0
-	vmovdqu	0x20(%rsi), %ymm1
-	vmovdqu	-0x40(%rsi, %rdx), %ymm2
-	vmovdqu	-0x20(%rsi, %rdx), %ymm3
-	vmovdqu	%ymm0, 0x00(%rdi)
-	vmovdqu	%ymm1, 0x20(%rdi)
-	vmovdqu	%ymm2, -0x40(%rdi, %rdx)
-	vmovdqu	%ymm3, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0, %ymm1", "%ymm2, %ymm3"
 	vzeroupper
 	RET
 	.p2align 4
 .Lup_to_256:
-	vmovdqu	0x00(%rsi), %ymm0
-	vmovdqu	0x20(%rsi), %ymm1
-	vmovdqu	0x40(%rsi), %ymm2
-	vmovdqu	0x60(%rsi), %ymm3
-	vmovdqu	-0x80(%rsi, %rdx), %ymm4
-	vmovdqu	-0x60(%rsi, %rdx), %ymm5
-	vmovdqu	-0x40(%rsi, %rdx), %ymm6
-	vmovdqu	-0x20(%rsi, %rdx), %ymm7
-	vmovdqu	%ymm0, 0x00(%rdi)
-	vmovdqu	%ymm1, 0x20(%rdi)
-	vmovdqu	%ymm2, 0x40(%rdi)
-	vmovdqu	%ymm3, 0x60(%rdi)
-	vmovdqu	%ymm4, -0x80(%rdi, %rdx)
-	vmovdqu	%ymm5, -0x60(%rdi, %rdx)
-	vmovdqu	%ymm6, -0x40(%rdi, %rdx)
-	vmovdqu	%ymm7, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0, %ymm1, %ymm2, %ymm3", "%ymm4, %ymm5, %ymm6, %ymm7"
 	vzeroupper
 	RET
 SYM_FUNC_END(pagewire_memcpy_avx2)

@@ -8,7 +8,7 @@
  * Source: Intel 64 and IA-32 Architectures Optimization Reference Manual, section 17 (AVX-512).
  */
 #include <linux/linkage.h>
-#include "small.h"
+#include "rungs.h"
 
 	.text
 	.p2align 6
@@ -78,46 +78,18 @@ SYM_FUNC_START(pagewire_memcpy_avx512)
 	RETURN_16_TO_32
 	.p2align 4
 .Lup_to_64:
-	vmovdqu64	(%rsi), %ymm16
-	vmovdqu64	-0x20(%rsi, %rdx), %ymm17
-	vmovdqu64	%ymm16, (%rdi)
-	vmovdqu64	%ymm17, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu64, 0x20, "%ymm16", "%ymm17"
 	RET
 	.p2align 4
 .Lup_to_128:
-	vmovdqu64	(%rsi), %zmm16
-	vmovdqu64	-0x40(%rsi, %rdx), %zmm17
-	vmovdqu64	%zmm16, (%rdi)
-	vmovdqu64	%zmm17, -0x40(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu64, 0x40, "%zmm16", "%zmm17"
 	RET
 	.p2align 4
 .Lup_to_256:
-	vmovdqu64	0x00(%rsi), %zmm16
-	vmovdqu64	0x40(%rsi), %zmm17
-	vmovdqu64	-0x80(%rsi, %rdx), %zmm18
-	vmovdqu64	-0x40(%rsi, %rdx), %zmm19
-	vmovdqu64	%zmm16, 0x00(%rdi)
-	vmovdqu64	%zmm17, 0x40(%rdi)
-	vmovdqu64	%zmm18, -0x80(%rdi, %rdx)
-	vmovdqu64	%zmm19, -0x40(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu64, 0x40, "%zmm16, %zmm17", "%zmm18, %zmm19"
 	RET
 	.p2align 4
 .Lup_to_512:
-	vmovdqu64	0x00(%rsi), %zmm16
-	vmovdqu64	0x40(%rsi), %zmm17
-	vmovdqu64	0x80(%rsi), %zmm18
-	vmovdqu64	0xc0(%rsi), %zmm19
-	vmovdqu64	-0x100(%rsi, %rdx), %zmm20
-	vmovdqu64	-0xc0(%rsi, %rdx), %zmm21
-	vmovdqu64	-0x80(%rsi, %rdx), %zmm22
-	vmovdqu64	-0x40(%rsi, %rdx), %zmm23
-	vmovdqu64	%zmm16, 0x00(%rdi)
-	vmovdqu64	%zmm17, 0x40(%rdi)
-	vmovdqu64	%zmm18, 0x80(%rdi)
-	vmovdqu64	%zmm19, 0xc0(%rdi)
-	vmovdqu64	%zmm20, -0x100(%rdi, %rdx)
-	vmovdqu64	%zmm21, -0xc0(%rdi, %rdx)
-	vmovdqu64	%zmm22, -0x80(%rdi, %rdx)
-	vmovdqu64	%zmm23, -0x40(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu64, 0x40, "%zmm16, %zmm17, %zmm18, %zmm19", "%zmm20, %zmm21, %zmm22, %zmm23"
 	RET
 SYM_FUNC_END(pagewire_memcpy_avx512)

@@ -23,7 +23,7 @@
  * (vzeroupper).
  */
 #include <linux/linkage.h>
-#include "small.h"
+#include "rungs.h"
 
 #define PAGE_BYTES	4096
 #define TURN_BYTES	128
@@ -92,10 +92,7 @@ SYM_FUNC_START(pagewire_memcpy_sized)
 	RETURN_16_TO_32
 	.p2align 4
 .Lup_to_64:
-	vmovdqu	(%rsi), %ymm0
-	vmovdqu	-0x20(%rsi, %rdx), %ymm1
-	vmovdqu	%ymm0, (%rdi)
-	vmovdqu	%ymm1, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0", "%ymm1"
 	vzeroupper
 	RET
 
@@ -103,14 +100,7 @@ SYM_FUNC_START(pagewire_memcpy_sized)
 SYM_INNER_LABEL(pagewire_fixed_128, SYM_L_GLOBAL)	/* 64 to 128 bytes */
 	movq	%rdi, %rax
 .Lup_to_128:
-	vmovdqu	0x00(%rsi), %ymm0
-	vmovdqu	0x20(%rsi), %ymm1
-	vmovdqu	-0x40(%rsi, %rdx), %ymm2
-	vmovdqu	-0x20(%rsi, %rdx), %ymm3
-	vmovdqu	%ymm0, 0x00(%rdi)
-	vmovdqu	%ymm1, 0x20(%rdi)
-	vmovdqu	%ymm2, -0x40(%rdi, %rdx)
-	vmovdqu	%ymm3, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0, %ymm1", "%ymm2, %ymm3"
 	vzeroupper
 	RET
 
@@ -118,22 +108,7 @@ SYM_INNER_LABEL(pagewire_fixed_128, SYM_L_GLOBAL)	/* 64 to 128 bytes */
 SYM_INNER_LABEL(pagewire_fixed_256, SYM_L_GLOBAL)	/* 128 to 256 bytes */
 	movq	%rdi, %rax
 .Lup_to_256:
-	vmovdqu	0x00(%rsi), %ymm0
-	vmovdqu	0x20(%rsi), %ymm1
-	vmovdqu	0x40(%rsi), %ymm2
-	vmovdqu	0x60(%rsi), %ymm3
-	vmovdqu	-0x80(%rsi, %rdx), %ymm4
-	vmovdqu	-0x60(%rsi, %rdx), %ymm5
-	vmovdqu	-0x40(%rsi, %rdx), %ymm6
-	vmovdqu	-0x20(%rsi, %rdx), %ymm7
-	vmovdqu	%ymm0, 0x00(%rdi)
-	vmovdqu	%ymm1, 0x20(%rdi)
-	vmovdqu	%ymm2, 0x40(%rdi)
-	vmovdqu	%ymm3, 0x60(%rdi)
-	vmovdqu	%ymm4, -0x80(%rdi, %rdx)
-	vmovdqu	%ymm5, -0x60(%rdi, %rdx)
-	vmovdqu	%ymm6, -0x40(%rdi, %rdx)
-	vmovdqu	%ymm7, -0x20(%rdi, %rdx)
+	COPY_BOTH_ENDS vmovdqu, 0x20, "%ymm0, %ymm1, %ymm2, %ymm3", "%ymm4, %ymm5, %ymm6, %ymm7"
 	vzeroupper
 	RET
 SYM_FUNC_END(pagewire_memcpy_sized)

@@ -26,6 +26,8 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "$0")")
+# shellcheck source-path=SCRIPTDIR source=../complaints.sh
+source "$here/../complaints.sh"
 series=6.12 cpu=max icount=no processors=1 memory_mib=1024 kernel_args='' limit_s=300 root='' log=''
 
 die() {
@@ -108,7 +110,6 @@ if ((status == 124 || status == 137)); then
 	exit 124
 fi
 ((status == 0)) || die "qemu-system-x86_64 ended with status $status"
-complaint=$(grep -m 1 -E 'BUG:|WARNING:|Oops|Kernel panic|general protection|kmemleak:.*leak' \
-	"$scratch/log") && die "the guest's kernel complained: $complaint"
+complained=$(complaint "$scratch/log") && die "the guest's kernel complained: $complained"
 refusal=$(grep -m 1 '^guest: not ok' "$scratch/log") && die "$refusal"
 grep -q '^guest: end$' "$scratch/log" || die "the guest ended without the line 'guest: end'"

@@ -15,14 +15,11 @@
 # gmon.out (profile gprof) is left in the folder this was started in. No root rights needed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source-path=SCRIPTDIR source=../complaints.sh
+source "$here/../complaints.sh"
 
 TIMEOUT_SECONDS=300
 KILL_AFTER_SECONDS=5
-# What no good run has in its log. Lockdep, kmemleak and the like say INFO or BUG; the last is the
-# self-test of memcpy.
-BAD='BUG: |WARNING: |Oops|Kernel panic|kernel BUG at|general protection|INFO: possible|'
-BAD+='INFO: task .* blocked|new suspected memory leaks|refcount_t: |soft lockup|'
-BAD+='pagewire_memcpy: .* bad=[1-9]'
 
 say() { echo "boot: $*" >&2; }
 usage() {
@@ -113,8 +110,8 @@ if [[ $status -eq 124 || $status -eq 137 ]]; then
     say "no end after $seconds s; --timeout gives more"
     exit 124
 fi
-if grep -Eq "$BAD" "$log"; then
-    say "the kernel complained: $(grep -Em1 "$BAD" "$log" | tr -d '\r')"
+if complained=$(complaint "$log"); then
+    say "the kernel complained: $complained"
     exit 1
 fi
 # The console ends lines with a carriage return too.

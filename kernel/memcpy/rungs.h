@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The lower rungs of the vector variants: 0 to 32 bytes in registers of 8 and 16 bytes.
+ * The rungs of the vector variants: sizes for which no loop is needed.
  *
  * Each rung loads all before it stores anything, from both ends towards the middle, so one rung
- * serves every size between its half and its whole without a loop; the two ends overlap.
+ * serves every size between its half and its whole; the two ends overlap.
  */
 
 /* Copies %rdx bytes, at most 16, from %rsi to %rdi and returns. Uses %rcx, %r8, %xmm0. */
@@ -47,4 +47,30 @@
 	movups	%xmm0, (%rdi)
 	movups	%xmm1, -16(%rdi, %rdx)
 	RET
+.endm
+
+/*
+ * Copies %rdx bytes, from those of the registers in \first to twice as many: \first takes them
+ * from the start, \last, which are as many, from the end. Each register holds \width bytes.
+ */
+.macro COPY_BOTH_ENDS move:req, width:req, first:req, last:req
+	.set	.Lat, 0
+	.irp	register, \first
+	\move	.Lat(%rsi), \register
+	.set	.Lat, .Lat + \width
+	.endr
+	.set	.Lat, -.Lat
+	.irp	register, \last
+	\move	.Lat(%rsi, %rdx), \register
+	.set	.Lat, .Lat + \width
+	.endr
+	.irp	register, \first
+	\move	\register, .Lat(%rdi)
+	.set	.Lat, .Lat + \width
+	.endr
+	.set	.Lat, -.Lat
+	.irp	register, \last
+	\move	\register, .Lat(%rdi, %rdx)
+	.set	.Lat, .Lat + \width
+	.endr
 .endm
