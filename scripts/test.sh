@@ -9,7 +9,7 @@
 # All steps run even when one fails, so one run shows all there is to mend. A skip is a line that
 # begins with `skip:` and gives the reason; a test prints it and returns. The whole output is kept
 # in out/test.log; where the output is no terminal, what passed is left out of it. With CI set the
-# lock files must be current.
+# lock files must be current, and nothing is kept for a next build.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -29,10 +29,19 @@ mkdir -p out
 log=out/test.log
 : >"$log"
 locked=()
-[[ -z ${CI:-} ]] || locked=(--locked)
+if [[ -n ${CI:-} ]]; then
+    locked=(--locked)
+    # What is built once and thrown away has no use for 2 GiB of what a next build could begin with.
+    export CARGO_INCREMENTAL=0
+fi
 failed=()
 
 free_gib() { df --output=avail --block-size=1G . | tail -n 1 | tr -d ' '; }
+
+machine() {
+    printf 'machine: %d cores, %d MiB of memory and %d GiB of disk free\n' "$(nproc)" \
+        "$(awk '/^MemAvailable:/ { print int($2 / 1024) }' /proc/meminfo)" "$(free_gib)"
+}
 
 # A terminal shows all there is. What keeps output shows what is worth keeping: not what was
 # compiled, which tests passed and what those said. The log has that too.
@@ -80,6 +89,7 @@ licences() {
     fi
 }
 
+machine
 step "format" cargo fmt --all --check
 step "format of fuzz/" cargo fmt --manifest-path fuzz/Cargo.toml --check
 step "clippy" cargo clippy "${locked[@]}" --workspace --all-targets -- -D warnings
@@ -125,6 +135,7 @@ if ((${#failed[@]} > 0)); then
     fi
 fi
 printf '\nall of the output: %s\n' "$log"
+machine
 if [[ $level == all ]]; then
     printf '%d passed, %d failed, %d skipped\n' "$(count passed)" "$(count failed)" "$skip_count"
 fi
