@@ -28,46 +28,8 @@ SYM_FUNC_START(pagewire_memcpy_avx512)
 	cmpq	$512, %rdx
 	jbe	.Lup_to_512
 
-	/* The end, kept in eight registers until all turns are done. */
-	vmovdqu64	-0x40(%rsi, %rdx), %zmm24
-	vmovdqu64	-0x80(%rsi, %rdx), %zmm25
-	vmovdqu64	-0xc0(%rsi, %rdx), %zmm26
-	vmovdqu64	-0x100(%rsi, %rdx), %zmm27
-	vmovdqu64	-0x140(%rsi, %rdx), %zmm28
-	vmovdqu64	-0x180(%rsi, %rdx), %zmm29
-	vmovdqu64	-0x1c0(%rsi, %rdx), %zmm30
-	vmovdqu64	-0x200(%rsi, %rdx), %zmm31
-	leaq	-0x200(%rdi, %rdx), %rcx
-	.p2align 5
-.Lturn:
-	vmovdqu64	0x000(%rsi), %zmm16
-	vmovdqu64	0x040(%rsi), %zmm17
-	vmovdqu64	0x080(%rsi), %zmm18
-	vmovdqu64	0x0c0(%rsi), %zmm19
-	vmovdqu64	0x100(%rsi), %zmm20
-	vmovdqu64	0x140(%rsi), %zmm21
-	vmovdqu64	0x180(%rsi), %zmm22
-	vmovdqu64	0x1c0(%rsi), %zmm23
-	addq	$0x200, %rsi
-	vmovdqu64	%zmm16, 0x000(%rdi)
-	vmovdqu64	%zmm17, 0x040(%rdi)
-	vmovdqu64	%zmm18, 0x080(%rdi)
-	vmovdqu64	%zmm19, 0x0c0(%rdi)
-	vmovdqu64	%zmm20, 0x100(%rdi)
-	vmovdqu64	%zmm21, 0x140(%rdi)
-	vmovdqu64	%zmm22, 0x180(%rdi)
-	vmovdqu64	%zmm23, 0x1c0(%rdi)
-	addq	$0x200, %rdi
-	cmpq	%rcx, %rdi
-	jb	.Lturn
-	vmovdqu64	%zmm24, 0x1c0(%rcx)
-	vmovdqu64	%zmm25, 0x180(%rcx)
-	vmovdqu64	%zmm26, 0x140(%rcx)
-	vmovdqu64	%zmm27, 0x100(%rcx)
-	vmovdqu64	%zmm28, 0x0c0(%rcx)
-	vmovdqu64	%zmm29, 0x080(%rcx)
-	vmovdqu64	%zmm30, 0x040(%rcx)
-	vmovdqu64	%zmm31, 0x000(%rcx)
+	COPY_BY_TURNS vmovdqu64, 0x40, \
+		"%zmm16, %zmm17, %zmm18, %zmm19, %zmm20, %zmm21, %zmm22, %zmm23"
 	RET
 
 	.p2align 4

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The rungs of the vector variants: sizes for which no loop is needed.
+ * The rungs of the vector variants, and the loop above them.
  *
- * Each rung loads all before it stores anything, from both ends towards the middle, so one rung
- * serves every size between its half and its whole; the two ends overlap.
+ * A rung is for sizes for which no loop is needed. It loads all before it stores anything, from
+ * both ends towards the middle, so it serves every size between its half and its whole; the two
+ * ends overlap.
  */
 
 /* Copies %rdx bytes, at most 16, from %rsi to %rdi and returns. Uses %rcx, %r8, %xmm0. */
@@ -71,6 +72,48 @@
 	.set	.Lat, -.Lat
 	.irp	register, \last
 	\move	\register, .Lat(%rdi, %rdx)
+	.set	.Lat, .Lat + \width
+	.endr
+.endm
+
+/*
+ * Copies %rdx bytes, at least as many as the registers hold, that many a turn; the last turn
+ * overlaps the one before. Uses %rcx, %r8. With \ahead, asks for the line that many bytes further,
+ * one a turn: from there the processor goes on by itself.
+ *
+ * Strictly upwards: where an end is loaded first, the processor does not see a stream begin. Pages
+ * from the last cache took 10 % longer then by 32-byte registers, up to half longer by 64-byte ones
+ * (AMD Zen 4).
+ */
+.macro COPY_BY_TURNS move:req, width:req, registers:req, ahead=0
+	.set	.Lturn, 0
+	.irp	register, \registers
+	.set	.Lturn, .Lturn + \width
+	.endr
+	leaq	-.Lturn(%rsi, %rdx), %r8
+	leaq	-.Lturn(%rdi, %rdx), %rcx
+	.p2align 5
+.Lagain_\@:
+	.if	\ahead
+	prefetcht1	\ahead(%rsi)
+	.endif
+	COPY_TURN \move, \width, %rsi, %rdi, "\registers"
+	addq	$.Lturn, %rsi
+	addq	$.Lturn, %rdi
+	cmpq	%rcx, %rdi
+	jb	.Lagain_\@
+	COPY_TURN \move, \width, %r8, %rcx, "\registers"
+.endm
+
+.macro COPY_TURN move:req, width:req, from:req, to:req, registers:req
+	.set	.Lat, 0
+	.irp	register, \registers
+	\move	.Lat(\from), \register
+	.set	.Lat, .Lat + \width
+	.endr
+	.set	.Lat, 0
+	.irp	register, \registers
+	\move	\register, .Lat(\to)
 	.set	.Lat, .Lat + \width
 	.endr
 .endm
