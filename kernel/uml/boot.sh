@@ -3,11 +3,12 @@
 # Runs a guest in User Mode Linux to its end; its console on stdout.
 #
 #   kernel/uml/boot.sh --root FOLDER [--memory 1024M] [--kernel-args "..."] [--timeout SECONDS]
-#                      [--profile plain|gprof|check | --linux PATH] -- WORDS...
+#                      [--core NUMBER] [--profile plain|gprof|check | --linux PATH] -- WORDS...
 #
 # FOLDER is the guest's root (hostfs: the guest works on these very files, and as root it really
 # writes them; give each run its own). FOLDER/init is started with WORDS as its arguments. Without
-# --linux, build.sh finds or builds the kernel.
+# --linux, build.sh finds or builds the kernel. The guest's kernel and its programs take turns; with
+# --core they do so on one core, which halves what a crossing costs and takes the chance out of it.
 #
 # Exit status 0 when the guest said `guest: end` and the kernel's log has no warning, bug or panic;
 # 1 when not; 124 when time ran out. UML's processes are children of this one. The guest's memory
@@ -28,7 +29,7 @@ usage() {
     exit 2
 }
 
-root='' memory=1024M kernel_args='' seconds=$TIMEOUT_SECONDS profile=plain linux=''
+root='' memory=1024M kernel_args='' seconds=$TIMEOUT_SECONDS core='' profile=plain linux=''
 while [[ $# -gt 0 && $1 != -- ]]; do
     [[ $# -gt 1 ]] || usage "$1: without a value"
     case $1 in
@@ -36,6 +37,7 @@ while [[ $# -gt 0 && $1 != -- ]]; do
     --memory) memory=$2 ;;
     --kernel-args) kernel_args=$2 ;;
     --timeout) seconds=$2 ;;
+    --core) core=$2 ;;
     --profile) profile=$2 ;;
     --linux) linux=$2 ;;
     *) usage "$1: no such option" ;;
@@ -48,6 +50,11 @@ done
 [[ $memory =~ ^([1-9][0-9]*)[Mm]?$ ]] || usage "--memory $memory: write megabytes, as 1024M"
 memory_mb=${BASH_REMATCH[1]}
 [[ $seconds =~ ^[1-9][0-9]*$ ]] || usage "--timeout $seconds: write seconds"
+on_core=()
+if [[ -n $core ]]; then
+    on_core=(taskset --cpu-list "$core")
+    "${on_core[@]}" true 2>/dev/null || usage "--core $core: not one this process may use (taskset)"
+fi
 root=$(cd "$root" && pwd)
 if [[ -z $linux ]]; then
     linux=$("$here/build.sh" "$profile" | sed -n 's/^linux=//p')
@@ -98,7 +105,7 @@ mkfifo "$scratch/console"
 tee "$log" <"$scratch/console" &
 reader=$!
 # shellcheck disable=SC2086 # kernel_args are words
-timeout --kill-after=$KILL_AFTER_SECONDS "$seconds" "$linux" \
+"${on_core[@]}" timeout --kill-after=$KILL_AFTER_SECONDS "$seconds" "$linux" \
     mem="${memory_mb}M" uml_dir="$scratch/" umid=guest \
     root=/dev/root rootfstype=hostfs rootflags="$root" rw init=/init \
     con=null con0=fd:0,fd:1 $kernel_args -- "$@" </dev/null >"$scratch/console" 2>&1 &

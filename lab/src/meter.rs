@@ -190,6 +190,11 @@ impl Cores {
         self.0.len()
     }
 
+    /// The last of them, where interrupts are fewest.
+    pub(crate) fn last(&self) -> usize {
+        self.0.last().copied().unwrap_or(0)
+    }
+
     /// The last `count` of them, and the others; all of them twice where none is left over.
     pub(crate) fn split(&self, count: usize) -> (Cores, Cores) {
         let (others, last) = self.0.split_at(self.count().saturating_sub(count));
