@@ -14,6 +14,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
@@ -111,6 +112,15 @@ impl Images {
 
     pub(crate) fn contains(&self, address: u64) -> bool {
         self.mapping(address).is_some()
+    }
+
+    /// Bytes at `address` as the file has them that is mapped there; gives how many.
+    pub(crate) fn bytes(&self, address: u64, bytes: &mut [u8]) -> usize {
+        let Some(mapping) = self.mapping(address) else { return 0 };
+        let length = bytes.len().min(usize::try_from(mapping.end - address).unwrap_or(usize::MAX));
+        let at = (address - mapping.start).wrapping_add(mapping.offset);
+        let read = |file: File| file.read_at(&mut bytes[..length], at);
+        File::open(&mapping.path).and_then(read).unwrap_or(0)
     }
 
     fn mapping(&self, address: u64) -> Option<&Mapping> {
@@ -262,6 +272,25 @@ mod tests {
         for broken in ["", "1000", "1000-2000 r-xp", "x-y r-xp 0 0 0", "10-20 r-xp zz 00:00 0"] {
             assert!(parsed(broken).is_none(), "{broken:?}");
         }
+    }
+
+    #[test]
+    fn a_mapping_has_the_bytes_of_its_file_up_to_its_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let content: Vec<u8> = (0..=255).cycle().take(5000).collect();
+        std::fs::write(file.path(), &content).unwrap();
+        let mut images = Images::default();
+        assert!(images.add(0x1000, 0x2000, 100, file.path()));
+        let read = |images: &Images, address| {
+            let mut bytes = [0; 15];
+            let length = images.bytes(address, &mut bytes);
+            bytes[..length].to_vec()
+        };
+        assert_eq!(read(&images, 0x1234), content[100 + 0x234..][..15]);
+        assert_eq!(read(&images, 0x1ffe), content[100 + 0xffe..][..2]);
+        assert!(read(&images, 0x2000).is_empty(), "of no file");
+        assert!(images.add(0x3000, 0x4000, 0, Path::new("/gone")));
+        assert!(read(&images, 0x3000).is_empty(), "of a file that is not there");
     }
 
     #[test]

@@ -236,7 +236,12 @@ impl<'a> Tracing<'a> {
         }
         let memory = &mut self.memory;
         let pid = self.pid;
-        let known = self.code.at(address, |bytes| read(memory, pid, address, bytes));
+        let images = &self.images;
+        // What is first met near the program's end comes when the program has ended already.
+        let known = self.code.at(address, |bytes| match read(memory, pid, address, bytes) {
+            0 => images.bytes(address, bytes),
+            length => length,
+        });
         self.at = At { flow: known.flow, reads: known.reads, writes: known.writes };
         if let Some(number) = self.entries.get(&address)
             && self.calls.enter()
