@@ -78,8 +78,8 @@
 
 /*
  * Copies %rdx bytes, at least as many as the registers hold, that many a turn; the last turn
- * overlaps the one before. Uses %rcx, %r8. With \ahead, asks for the line that many bytes further,
- * one a turn: from there the processor goes on by itself.
+ * overlaps the one before. Uses %rsi, %rdi, %rcx, %r8. With \ahead, asks for the line that many
+ * bytes further, one a turn: from there the processor goes on by itself.
  *
  * Strictly upwards: where an end is loaded first, the processor does not see a stream begin. Pages
  * from the last cache took 10 % longer then by 32-byte registers, up to half longer by 64-byte ones

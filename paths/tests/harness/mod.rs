@@ -8,18 +8,7 @@
 pub(crate) mod network;
 pub(crate) mod tracer;
 
-use std::collections::BTreeSet;
-use std::sync::Mutex;
-
-/// Names what is left out, once: every test walks the list, and what a host lacks it lacks for all.
-pub(crate) fn skip(what: String) {
-    static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
-    let mut named = NAMED.lock().unwrap();
-    if !named.contains(&what) {
-        eprintln!("skip: {what}");
-        named.insert(what);
-    }
-}
+pub(crate) use network::skip;
 
 /// Bytes without a pattern a mistake could repeat, the same in every run.
 pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {

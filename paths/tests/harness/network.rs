@@ -7,7 +7,9 @@
 //!
 //! Sources: `unshare(1)`, `veth(4)`, `ip-rule(8)`.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::sync::Mutex;
 
 /// Puts up the pair `left`, 10.99.0.1, and `right`, 10.99.0.2.
 pub(crate) const PAIR: &str = "\
@@ -68,14 +70,11 @@ pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let complained = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{words}:\n{said}\n{complained}");
-        let mut skips: Vec<_> =
-            complained.lines().filter(|line| line.starts_with("skip:")).collect();
-        skips.sort_unstable();
-        skips.dedup();
-        skips.iter().for_each(|line| eprintln!("{line}"));
+        let skips = complained.lines().filter_map(|line| line.strip_prefix("skip: "));
+        skips.for_each(|what| skip(what.to_string()));
         return Some(said);
     }
-    eprintln!("skip: no network namespace: {}", refusals.join("; "));
+    skip(format!("no network namespace: {}", refusals.join("; ")));
     None
 }
 
@@ -83,6 +82,16 @@ pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
 pub(crate) fn run(owner: Owner, setup: &str, name: &str) {
     if let Some(said) = inside(owner, setup, &format!("--exact {name} --ignored --nocapture")) {
         assert!(said.contains("1 passed"), "{name} was not found:\n{said}");
+    }
+}
+
+/// Names what is left out, once: every test walks the list, and what a host lacks it lacks for all.
+pub(crate) fn skip(what: String) {
+    static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut named = NAMED.lock().unwrap();
+    if !named.contains(&what) {
+        eprintln!("skip: {what}");
+        named.insert(what);
     }
 }
 
