@@ -19,6 +19,8 @@ UML_NEEDS=(gcc:gcc make:make flex:flex bison:bison bc:bc xz:xz-utils)
 QEMU_NEEDS=(qemu-system-x86_64:qemu-system-x86 cpio:cpio apt-get:apt dpkg-deb:dpkg)
 SOURCE=${LINUX_SOURCE:-/usr/src/linux-source-6.12.tar.xz}
 LOG_LINES_SHOWN=20
+# Random calls under KASAN: half a minute of them.
+KASAN_FUZZ_ROUNDS=20000
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -79,6 +81,15 @@ else
 	else
 		echo "skip: module for Debian's 6.1: $(tail -n 1 "$scratch/log")"
 	fi
+fi
+
+# Building that kernel takes longer than all the rest, so it is left to who fuzzes the module.
+if kernel/uml/build.sh --found kasan >/dev/null 2>&1; then
+	check "module's check under KASAN" kernel/rtp/check.sh uml kasan -- \
+		only=released,fields,users,hung,fuzz,unload paced=0 "fuzz=$KASAN_FUZZ_ROUNDS"
+else
+	echo "skip: module's check under KASAN: its kernel is not built (10 minutes);" \
+		"make engine-fuzz ENGINE_FUZZ_SECONDS=60"
 fi
 
 pagewire=("${1:-}")

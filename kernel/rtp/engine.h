@@ -152,6 +152,9 @@ __poll_t pwr_session_poll(struct pwr_session *session, struct file *device,
 int pwr_pacing_init(void);
 void pwr_pacing_exit(void);
 
+/* user.c */
+void pwr_users_exit(void);
+
 /* self_test.c */
 #ifdef DEBUG
 int pwr_self_test(void);

@@ -5,7 +5,7 @@
  * The character device /dev/pagewire_rtp is of mode 0660; a udev rule gives it to the group
  * pagewire. Whoever may open it may only do with it what the same process could do with its own
  * descriptors: read a file it has open for reading, send on a socket it has connected. What it
- * gives beyond is paced sending by the kernel, which has limits (session.c).
+ * gives beyond is paced sending by the kernel, which has limits (user.c).
  *
  * Cost of PAGEWIRE_RTP_SEND for each call: 88 bytes in and 16 to 22 out, a reference to the file
  * and the socket; everything else is for each packet (send.c).
@@ -176,6 +176,7 @@ static void __exit pwr_exit(void)
 {
 	misc_deregister(&pwr_device);
 	pwr_pacing_exit();
+	pwr_users_exit();
 }
 
 module_init(pwr_init);

@@ -7,15 +7,21 @@
  * where the session was started, resumed or moved, never from the last wake: nothing drifts.
  *
  * Cost for each wake: an interrupt of the timer, a switch to a worker and back, and a splice of
- * just the pages that are due. The workers belong to one unbound queue of high priority, so that a
- * thousand sessions do not need a thousand threads, and one that waits for its disk holds up no
- * other. A worker acts with the credentials of who started the session.
+ * just the pages that are due. The workers belong to unbound queues, so that hundreds of sessions
+ * do not need as many threads. One that waits for its disk holds up no other: a queue runs as many
+ * at a time as there may be sessions (pwr_pacing_sessions_max()). There are two queues, of high and
+ * of normal priority; which of them a session's turns go to, and whether they wait, is the account
+ * of its user's to say (user.c). A worker acts with the credentials of who started the session.
  *
  * Sources: Documentation/timers/hrtimers.rst, Documentation/core-api/workqueue.rst.
  */
 #include <linux/kernel.h>
 #include <linux/math64.h>
+#include <linux/memcontrol.h>
+#include <linux/module.h>
+#include <linux/nodemask.h>
 #include <linux/poll.h>
+#include <linux/sched/mm.h>
 #include <linux/socket.h>
 #include <linux/version.h>
 
@@ -26,7 +32,9 @@
 /* Overdue packets sent in one turn, before others have theirs. */
 #define PWR_TURN_PACKETS_MAX	PAGEWIRE_RTP_WAKE_PACKETS_MAX
 
-static struct workqueue_struct *pwr_workers;
+static struct workqueue_struct *pwr_workers_high;
+static struct workqueue_struct *pwr_workers_normal;
+static struct workqueue_struct *pwr_closers;
 
 static unsigned int pwr_place_bytes(const struct pwr_session *session,
 				    const struct pwr_place *place)
@@ -155,16 +163,19 @@ static int pwr_session_send(struct pwr_session *session, ktime_t now)
 	return error;
 }
 
-/* One turn of a session. Returns when the next is wanted, or 0 when none is. */
-static ktime_t pwr_session_turn(struct pwr_session *session)
+/* One turn of a session, at @now. Returns when the next is wanted, or 0 when none is. */
+static ktime_t pwr_session_turn(struct pwr_session *session, ktime_t now)
 {
-	ktime_t now = ktime_get();
+	ktime_t until = pwr_user_waits(session->user, now);
 	int error;
 
 	/* A timer that was cancelled too late, or set for another time since. */
 	if (ktime_compare(session->next.due, now) > 0)
 		return session->next.due;
-
+	if (until) {
+		session->status.retries++;
+		return until;
+	}
 	error = pwr_session_send(session, now);
 	switch (error) {
 	case 0:
@@ -182,30 +193,69 @@ static ktime_t pwr_session_turn(struct pwr_session *session)
 		pwr_session_over(session, PAGEWIRE_RTP_ENDED, 0);
 		return 0;
 	}
-	return session->next.due;
+	return max_t(ktime_t, session->next.due, ktime_add_ns(now, PAGEWIRE_RTP_WAKE_NS_MIN));
 }
 
-static void pwr_session_work(struct work_struct *work)
+/* The priority is settled here: the timer runs in an interrupt and asks no account. */
+static void pwr_session_wake(struct pwr_session *session, ktime_t at)
 {
-	struct pwr_session *session = container_of(work, struct pwr_session, work);
+	WRITE_ONCE(session->beyond, pwr_user_beyond(session->user));
+	hrtimer_start(&session->timer, at, HRTIMER_MODE_ABS);
+}
 
+/* A turn, with the rights of who started the session and at the cost of the same. */
+static void pwr_session_turn_charged(struct pwr_session *session)
+{
+	struct mem_cgroup *memory = set_active_memcg(session->memory);
+	const struct cred *own = override_creds(session->cred);
+	ktime_t now = ktime_get(), next;
+	struct pwr_turn turn;
+
+	pwr_turn_begin(&turn, now);
+	next = pwr_session_turn(session, now);
+	pwr_user_charge(session->user, &turn);
+	revert_creds(own);
+	set_active_memcg(memory);
+	if (next)
+		pwr_session_wake(session, next);
+}
+
+static void pwr_session_work(struct pwr_session *session)
+{
 	mutex_lock(&session->lock);
-	if (session->state == PAGEWIRE_RTP_RUNNING) {
-		const struct cred *own = override_creds(session->cred);
-		ktime_t next = pwr_session_turn(session);
-
-		revert_creds(own);
-		if (next)
-			hrtimer_start(&session->timer, next, HRTIMER_MODE_ABS);
-	}
+	if (session->state == PAGEWIRE_RTP_RUNNING && !READ_ONCE(session->closing))
+		pwr_session_turn_charged(session);
 	mutex_unlock(&session->lock);
+	/* Who closes the session waits for its works after it has the lock: it is still there. */
+	if (wq_has_sleeper(&session->idle))
+		wake_up(&session->idle);
+}
+
+static void pwr_session_work_high(struct work_struct *work)
+{
+	pwr_session_work(container_of(work, struct pwr_session, work_high));
+}
+
+static void pwr_session_work_normal(struct work_struct *work)
+{
+	pwr_session_work(container_of(work, struct pwr_session, work_normal));
+}
+
+/* The reference is of pwr_pacing_close_later(); unloading waits for the rest of this function. */
+static void pwr_session_work_close(struct work_struct *work)
+{
+	pwr_session_close_later(container_of(work, struct pwr_session, work_close));
+	module_put(THIS_MODULE);
 }
 
 static enum hrtimer_restart pwr_session_timer(struct hrtimer *timer)
 {
 	struct pwr_session *session = container_of(timer, struct pwr_session, timer);
 
-	queue_work(pwr_workers, &session->work);
+	if (READ_ONCE(session->beyond))
+		queue_work(pwr_workers_normal, &session->work_normal);
+	else
+		queue_work(pwr_workers_high, &session->work_high);
 	return HRTIMER_NORESTART;
 }
 
@@ -215,7 +265,9 @@ static enum hrtimer_restart pwr_session_timer(struct hrtimer *timer)
  */
 void pwr_pacing_open(struct pwr_session *session)
 {
-	INIT_WORK(&session->work, pwr_session_work);
+	INIT_WORK(&session->work_high, pwr_session_work_high);
+	INIT_WORK(&session->work_normal, pwr_session_work_normal);
+	INIT_WORK(&session->work_close, pwr_session_work_close);
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 13, 0)
 	hrtimer_setup(&session->timer, pwr_session_timer, CLOCK_MONOTONIC, HRTIMER_MODE_ABS);
 #else
@@ -236,7 +288,7 @@ void pwr_pacing_run(struct pwr_session *session, ktime_t at)
 	session->base_ticks = session->next.ticks_max;
 	session->error = 0;
 	WRITE_ONCE(session->state, PAGEWIRE_RTP_RUNNING);
-	hrtimer_start(&session->timer, at, HRTIMER_MODE_ABS);
+	pwr_session_wake(session, at);
 }
 
 /**
@@ -246,16 +298,51 @@ void pwr_pacing_run(struct pwr_session *session, ktime_t at)
 void pwr_pacing_close(struct pwr_session *session)
 {
 	hrtimer_cancel(&session->timer);
-	cancel_work_sync(&session->work);
+	cancel_work_sync(&session->work_high);
+	cancel_work_sync(&session->work_normal);
+}
+
+/**
+ * pwr_pacing_close_later() - have pwr_session_close_later() called where waiting harms nobody
+ * @session: nobody else's any more
+ */
+void pwr_pacing_close_later(struct pwr_session *session)
+{
+	__module_get(THIS_MODULE);
+	queue_work(pwr_closers, &session->work_close);
+}
+
+/**
+ * pwr_pacing_sessions_max() - sessions that may all wait at once and hold up no other
+ *
+ * Each queue runs WQ_MAX_ACTIVE works at a time, from 6.9 on divided among memory nodes; a session
+ * has one in each queue at most.
+ *
+ * Return: how many.
+ */
+unsigned int pwr_pacing_sessions_max(void)
+{
+	return WQ_MAX_ACTIVE / num_online_nodes();
 }
 
 int pwr_pacing_init(void)
 {
-	pwr_workers = alloc_workqueue("pagewire_rtp", WQ_UNBOUND | WQ_HIGHPRI, 0);
-	return pwr_workers ? 0 : -ENOMEM;
+	pwr_workers_high = alloc_workqueue("pagewire_rtp_high", WQ_UNBOUND | WQ_HIGHPRI,
+					   WQ_MAX_ACTIVE);
+	pwr_workers_normal = alloc_workqueue("pagewire_rtp", WQ_UNBOUND, WQ_MAX_ACTIVE);
+	pwr_closers = alloc_workqueue("pagewire_rtp_close", WQ_UNBOUND, WQ_MAX_ACTIVE);
+	if (pwr_workers_high && pwr_workers_normal && pwr_closers)
+		return 0;
+	pwr_pacing_exit();
+	return -ENOMEM;
 }
 
 void pwr_pacing_exit(void)
 {
-	destroy_workqueue(pwr_workers);
+	struct workqueue_struct *queues[] = { pwr_closers, pwr_workers_normal, pwr_workers_high };
+	int index;
+
+	for (index = 0; index < ARRAY_SIZE(queues); index++)
+		if (queues[index])
+			destroy_workqueue(queues[index]);
 }

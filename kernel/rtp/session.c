@@ -3,83 +3,42 @@
  * Sessions: the calls that start, pause, resume, move, stop and look at one.
  *
  * Each open file of the device can have one, and it ends with it. What a session costs the machine
- * is limited: sessions_per_user and sessions_total (parameters of the module, also writable in
- * /sys/module/pagewire_rtp/parameters; sessions there says how many there are), and its memory,
- * about 500 bytes and eight for each packet of a plan, is charged to the memory control group of
- * who started it. The time of processors that sending takes is the workers' and charged to nobody.
- * How packets are sent in time is in pacing.c.
+ * is charged and limited: its number and the work that is done for it to its user (user.c), its
+ * memory, some 700 bytes and eight for each packet of a plan, and page cache that sending fills
+ * to the memory control group of who started it. The limits are parameters of the module, also
+ * writable in /sys/module/pagewire_rtp/parameters; sessions there says how many there are. How
+ * packets are sent in time is in pacing.c.
  */
 #include <linux/cred.h>
 #include <linux/err.h>
 #include <linux/file.h>
 #include <linux/kernel.h>
+#include <linux/memcontrol.h>
 #include <linux/mm.h>
-#include <linux/module.h>
 #include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 
 #include "session.h"
 
+/* What close(2) waits for a turn of the worker; one from the page cache takes a thousandth. */
+#define PWR_CLOSE_WAIT	(HZ / 20)
+
 static_assert(sizeof(struct pagewire_rtp_start) == 112);
 static_assert(sizeof(struct pagewire_rtp_seek) == 16);
 static_assert(sizeof(struct pagewire_rtp_status) == 72);
 
-static unsigned int sessions_per_user = 64;
-module_param(sessions_per_user, uint, 0644);
-MODULE_PARM_DESC(sessions_per_user, "sessions that one user may have (default 64)");
-
-static unsigned int sessions_total = 1024;
-module_param(sessions_total, uint, 0644);
-MODULE_PARM_DESC(sessions_total, "sessions of all users (default 1024)");
-
-static unsigned int sessions;
-module_param(sessions, uint, 0444);
-MODULE_PARM_DESC(sessions, "sessions at present");
-
-static DEFINE_MUTEX(pwr_sessions_lock);
-static LIST_HEAD(pwr_sessions);
-
-/* Counts a session in, for its user and for the machine. */
-static int pwr_session_list(struct pwr_session *session)
-{
-	const struct pwr_session *other;
-	unsigned int same_user = 0;
-	int error = 0;
-
-	session->user = current_uid();
-	mutex_lock(&pwr_sessions_lock);
-	list_for_each_entry(other, &pwr_sessions, listed)
-		same_user += uid_eq(other->user, session->user);
-	if (sessions >= READ_ONCE(sessions_total)) {
-		error = -EUSERS;
-	} else if (same_user >= READ_ONCE(sessions_per_user)) {
-		error = -EDQUOT;
-	} else {
-		list_add(&session->listed, &pwr_sessions);
-		sessions++;
-	}
-	mutex_unlock(&pwr_sessions_lock);
-	return error;
-}
-
-static void pwr_session_unlist(struct pwr_session *session)
-{
-	mutex_lock(&pwr_sessions_lock);
-	list_del(&session->listed);
-	sessions--;
-	mutex_unlock(&pwr_sessions_lock);
-}
-
-/* Gives back all that a session has but timer and work, which find nothing to do then. */
+/* Gives back all that a session has but its work, which finds nothing to do then. */
 static void pwr_session_drop(struct pwr_session *session)
 {
 	WRITE_ONCE(session->state, PAGEWIRE_RTP_NO_SESSION);
-	pwr_session_unlist(session);
+	hrtimer_cancel(&session->timer);
 	kvfree(session->plan);
 	sockfd_put(session->socket);
 	fput(session->file);
 	put_cred(session->cred);
+	mem_cgroup_put(session->memory);
+	pwr_user_put(session->user);
 }
 
 /* What START has to check besides the request itself. */
@@ -125,12 +84,17 @@ static int pwr_session_take(struct pwr_session *session, const struct pagewire_r
 	error = 0;
 	if (session->plan)
 		error = pwr_plan_span_check(session->plan, start->send.packets, start->clock_rate);
-	if (!error)
-		error = pwr_session_list(session);
-	if (!error) {
-		session->cred = get_current_cred();
-		return 0;
+	if (error)
+		goto free_plan;
+	session->user = pwr_user_take();
+	if (IS_ERR(session->user)) {
+		error = PTR_ERR(session->user);
+		goto free_plan;
 	}
+	session->cred = get_current_cred();
+	session->memory = get_mem_cgroup_from_mm(current->mm);
+	return 0;
+free_plan:
 	kvfree(session->plan);
 put_socket:
 	sockfd_put(session->socket);
@@ -267,7 +231,6 @@ static int pwr_session_call(struct pwr_session *session, unsigned int command, c
 		return pwr_session_seek(session, argument);
 	default:
 		pwr_session_drop(session);
-		hrtimer_try_to_cancel(&session->timer);
 		return 0;
 	}
 }
@@ -353,21 +316,45 @@ struct pwr_session *pwr_session_open(void)
 		return NULL;
 	mutex_init(&session->lock);
 	init_waitqueue_head(&session->over);
+	init_waitqueue_head(&session->idle);
 	pwr_pacing_open(session);
 	return session;
 }
 
-/**
- * pwr_session_close() - the open file is gone, and so is its session
- * @session: of the open file
- */
-void pwr_session_close(struct pwr_session *session)
+/* The end, with the lock held and nobody else to take it but the session's work. */
+static void pwr_session_free(struct pwr_session *session)
 {
-	mutex_lock(&session->lock);
 	if (session->state != PAGEWIRE_RTP_NO_SESSION)
 		pwr_session_drop(session);
 	mutex_unlock(&session->lock);
 	pwr_pacing_close(session);
 	mutex_destroy(&session->lock);
 	kfree(session);
+}
+
+/**
+ * pwr_session_close_later() - close a session whose worker was busy when its file was closed
+ * @session: nobody else's any more
+ */
+void pwr_session_close_later(struct pwr_session *session)
+{
+	mutex_lock(&session->lock);
+	pwr_session_free(session);
+}
+
+/**
+ * pwr_session_close() - the open file is gone, and so is its session
+ * @session: of the open file
+ *
+ * A worker that reads from a file system that hangs has the lock for as long as that takes: then
+ * this leaves the session to a worker that waits for it, and returns. Until that has come to its
+ * end the session is counted for its user, and the module stays.
+ */
+void pwr_session_close(struct pwr_session *session)
+{
+	WRITE_ONCE(session->closing, true);
+	if (wait_event_timeout(session->idle, mutex_trylock(&session->lock), PWR_CLOSE_WAIT))
+		pwr_session_free(session);
+	else
+		pwr_pacing_close_later(session);
 }

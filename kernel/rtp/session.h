@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * A session: what session.c (calls, limits, lifetime) and pacing.c (timer and worker) share.
+ * A session: what session.c (calls, lifetime), pacing.c (timer and worker) and user.c (limits)
+ * share.
  */
 #ifndef PAGEWIRE_RTP_SESSION_H
 #define PAGEWIRE_RTP_SESSION_H
@@ -10,7 +11,6 @@
 #include <linux/ktime.h>
 #include <linux/list.h>
 #include <linux/mutex.h>
-#include <linux/uidgid.h>
 #include <linux/wait.h>
 #include <linux/workqueue.h>
 
@@ -34,17 +34,37 @@ struct pwr_place {
 	ktime_t due;
 };
 
+struct mem_cgroup;
+struct pwr_user;
+
+/**
+ * struct pwr_turn - what a worker had run when it began something for a session
+ * @began: when
+ * @ran_ns: time that it ran, as of its last switch
+ * @switches: to others and back
+ */
+struct pwr_turn {
+	ktime_t began;
+	u64 ran_ns;
+	unsigned long switches;
+};
+
 /**
  * struct pwr_session - what an open file of the device has
  * @lock: of all that follows; held while packets are sent
- * @timer: to the next packet
- * @work: sends what is due
+ * @timer: to the next packet; queues one of the two that follow
+ * @work_high: sends what is due, at high priority
+ * @work_normal: the same, at normal priority
+ * @work_close: ends what close(2) could not
  * @over: who polls for the end
+ * @idle: who waits for the end of a turn
+ * @beyond: the user has had its share of high priority
+ * @closing: the file is closed; nothing more is sent
  * @state: PAGEWIRE_RTP_...; all below is valid unless it is PAGEWIRE_RTP_NO_SESSION
  * @error: errno, when failed
- * @listed: among all sessions, under their lock
  * @user: who is charged
  * @cred: of who started it
+ * @memory: control group that what is allocated is charged to, of who started it; or NULL
  * @file: what is sent
  * @socket: where to
  * @plan: checked copy, or NULL
@@ -59,15 +79,20 @@ struct pwr_place {
  * @status: counters, the rest of it is not kept up
  */
 struct pwr_session {
-	struct mutex lock;	/* of all but the list, which has its own */
+	struct mutex lock;	/* of all that follows, see above */
 	struct hrtimer timer;
-	struct work_struct work;
+	struct work_struct work_high;
+	struct work_struct work_normal;
+	struct work_struct work_close;
 	wait_queue_head_t over;
+	wait_queue_head_t idle;
+	bool beyond;
+	bool closing;
 	u32 state;
 	int error;
-	struct list_head listed;
-	kuid_t user;
+	struct pwr_user *user;
 	const struct cred *cred;
+	struct mem_cgroup *memory;
 	struct file *file;
 	struct socket *socket;
 	struct pagewire_rtp_packet *plan;
@@ -84,8 +109,21 @@ struct pwr_session {
 /* pacing.c */
 void pwr_pacing_open(struct pwr_session *session);
 void pwr_pacing_close(struct pwr_session *session);
+void pwr_pacing_close_later(struct pwr_session *session);
+unsigned int pwr_pacing_sessions_max(void);
 void pwr_pacing_run(struct pwr_session *session, ktime_t at);
 int pwr_plan_span_check(const struct pagewire_rtp_packet *plan, u32 packets, u32 clock_rate);
 void pwr_place_advance(const struct pwr_session *session, struct pwr_place *place);
+
+/* session.c */
+void pwr_session_close_later(struct pwr_session *session);
+
+/* user.c */
+struct pwr_user *pwr_user_take(void);
+void pwr_user_put(struct pwr_user *user);
+ktime_t pwr_user_waits(struct pwr_user *user, ktime_t now);
+void pwr_turn_begin(struct pwr_turn *turn, ktime_t now);
+bool pwr_user_beyond(const struct pwr_user *user);
+void pwr_user_charge(struct pwr_user *user, const struct pwr_turn *turn);
 
 #endif

@@ -24,7 +24,11 @@
 /* Bytes in one splice: keeps lengths within what 32-bit size_t and ssize_t hold. */
 #define PWR_SPLICE_BYTES_MAX	SZ_1G
 
-/* Feeds all that is in the pipe; on an error splice_direct_to_actor() releases what is left. */
+/*
+ * Feeds all that is in the pipe. The pipe's references go when this returns: on an error
+ * splice_direct_to_actor() releases all of it, and pwr_run_end() still sends the whole packets of
+ * the batch. So the run takes references of its own before every return.
+ */
 static int pwr_file_actor(struct pipe_inode_info *pipe, struct splice_desc *desc)
 {
 	struct pwr_run *run = desc->u.data;
@@ -32,18 +36,18 @@ static int pwr_file_actor(struct pipe_inode_info *pipe, struct splice_desc *desc
 	typeof(pipe->tail) tail = pipe->tail;
 	size_t fed = 0;
 
-	for (; fed < desc->total_len && tail != pipe->head; tail++) {
+	for (; !run->error && fed < desc->total_len && tail != pipe->head; tail++) {
 		struct pipe_buffer *buffer = &pipe->bufs[tail & mask];
 		unsigned int bytes = min_t(size_t, buffer->len, desc->total_len - fed);
 
 		run->error = pipe_buf_confirm(pipe, buffer);
 		if (!run->error)
 			run->error = pwr_run_feed(run, buffer->page, buffer->offset, bytes);
-		if (unlikely(run->error))
-			return run->error;
 		fed += bytes;
 	}
 	pwr_run_hold(run);
+	if (unlikely(run->error))
+		return run->error;
 	while (pipe->tail != tail)
 		pipe_buf_release(pipe, &pipe->bufs[pipe->tail++ & mask]);
 

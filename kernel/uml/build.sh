@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: GPL-2.0
 # Builds User Mode Linux 6.12 for the kernel laboratory, or finds it built.
 #
-#   kernel/uml/build.sh [plain|gprof|check|vectorise]      (PROFILE.config says what each is for)
+#   kernel/uml/build.sh [--found] [plain|gprof|check|kasan|vectorise]
+#
+# PROFILE.config says what each is for. With --found nothing is built: status 3 when it is not
+# there.
 #
 # Prints linux=PATH (the kernel, a program), build=PATH (its O= folder, for modules:
 # make -C SOURCE ARCH=um O=BUILD M=FOLDER modules), source=PATH and log=PATH (of the build);
@@ -29,9 +32,14 @@ VECTORISE_FLAGS='-O2 -ftree-vectorize -fvect-cost-model=dynamic -msse2 -fopt-inf
 say() { echo "uml: $*" >&2; }
 die() { say "$*"; exit 1; }
 
+found=no
+if [[ ${1:-} == --found ]]; then
+    found=yes
+    shift
+fi
 profile=${1:-plain}
 if [[ $# -gt 1 || ! -f $profile.config || $profile == base ]]; then
-    echo 'usage: kernel/uml/build.sh [plain|gprof|check|vectorise]' >&2
+    echo 'usage: kernel/uml/build.sh [--found] [plain|gprof|check|kasan|vectorise]' >&2
     exit 2
 fi
 [[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); the laboratory is for x86_64"
@@ -51,9 +59,9 @@ hash_of() { sha256sum | cut -c1-12; }
 # Name, size and time of the tar file stand for its contents: reading 150 MB takes longer than
 # a call that finds everything built may.
 source_hash=$(stat -c '%n %s %Y' "$tarball" | sed 's,.*/,,' | hash_of)
-# The vectoriser's kernel is stock.
+# The vectoriser's kernel is stock, and KASAN has a memcpy of its own before the tree's.
 overlay=()
-[[ $profile == vectorise ]] || overlay=(../memcpy/*.[chS] ../memcpy/apply.sh)
+[[ $profile =~ ^(vectorise|kasan)$ ]] || overlay=(../memcpy/*.[chS] ../memcpy/apply.sh)
 # Builds that are alike in this may take each other's objects.
 objects_hash=$({ cat base.config "$profile.config"; gcc --version; echo "$source_hash"; } | hash_of)
 hash=$({ echo "$objects_hash"; cat build.sh "${overlay[@]}"; } | hash_of)
@@ -68,6 +76,7 @@ answer() {
     exit 0
 }
 [[ ! -f $folder/done ]] || answer
+[[ $found == no ]] || { say "profile $profile: not built"; exit 3; }
 exec 9>"$folder.lock"
 flock --nonblock 9 || { say "the same build is running; waiting for it"; flock 9; }
 [[ ! -f $folder/done ]] || answer
@@ -107,9 +116,8 @@ else
     mkdir "$build"
 fi
 flags=()
-if [[ $profile == vectorise ]]; then
-    flags=("KCFLAGS=$VECTORISE_FLAGS")
-else
+[[ $profile != vectorise ]] || flags=("KCFLAGS=$VECTORISE_FLAGS")
+if ((${#overlay[@]} > 0)); then
     ../memcpy/apply.sh "$pristine/tree" "$source"
 fi
 

@@ -15,6 +15,7 @@
 #define NAME_BYTES	64
 #define PACKETS		4000	/* of a byte compare */
 #define RTP_BYTES	12
+#define PARAMETERS	"/sys/module/pagewire_rtp/parameters/"
 
 #define ARRAY_SIZE(array)	(sizeof(array) / sizeof((array)[0]))
 
@@ -65,9 +66,12 @@ void kmsg_end(const char *when, bool faults_wanted);
 void check_bytes(void);
 void check_fields(void);
 void check_faults(void);
+void check_released(void);
 void check_sessions(void);
+void check_users(void);
+void check_hung(void);
 void check_injection(void);
-void check_fuzz(uint64_t seed, long rounds);
+void check_fuzz(uint64_t seed, long rounds, unsigned int seconds);
 void check_leaks_begin(void);
 void check_leaks_end(void);
 void check_paced(unsigned int seconds);

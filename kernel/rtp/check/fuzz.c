@@ -1,23 +1,37 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Random calls: every field of every call random, near its limits or good, in random order; a
- * bounded number of them from a seed that is printed. Nothing is expected but that the kernel
- * stays well and that what a call says it sent is no more than it was asked for.
+ * Random calls: every field of every call random, near its limits or good, in random order, from
+ * files of all kinds, one of which is cut and grown meanwhile; a bounded number of them, or as many
+ * as fit in a time, from a seed that is printed. Nothing is expected but that the kernel stays well
+ * and that what a call says it sent is no more than it was asked for.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include "check.h"
 
-#define DEVICES	4
+#define DEVICES		4
+#define CUT_BYTES	200000	/* of the file that is cut, at most */
+#define PAGE		4096
+#define NOTE_EVERY_NS	60000000000ull
+#define CALL_US_MAX	200000	/* then a signal: one call may be of millions of packets */
 
 static uint64_t state;
+
+/* The known file twice, as page cache and by O_DIRECT; files of the kernel's; one that is cut. */
+static int files[5], files_count, cut_file;
+static char cut_path[NAME_BYTES + 8];
+/* Memory that ends: addresses near its end make headers and plans unreadable midway. */
+static uint8_t *last_page;
 
 static uint64_t any(void)
 {
@@ -61,12 +75,15 @@ static int any_descriptor(const int *good, int count)
 
 static uint64_t any_address(void)
 {
-	switch (below(6)) {
+	switch (below(8)) {
 	case 0:
 		return 0;
 	case 1:
 		return odd_number();
 	case 2:
+	case 3:
+		return (uintptr_t)last_page + PAGE - below(600);
+	case 4:
 		return (uintptr_t)world.map + world.file_bytes - below(9000);
 	default:
 		return (uintptr_t)world.map + below(world.file_bytes);
@@ -76,7 +93,7 @@ static uint64_t any_address(void)
 static struct pagewire_rtp_send any_send(void)
 {
 	static struct pagewire_rtp_packet plan[64];
-	const int files[] = { world.file }, sockets[] = { world.sender };
+	const int sockets[] = { world.sender };
 	struct pagewire_rtp_send send = request_file(below(world.file_bytes), 1 + below(100000),
 						     1 + below(3000));
 	uint32_t index;
@@ -105,7 +122,9 @@ static struct pagewire_rtp_send any_send(void)
 		send.file_fd = -1;
 		send.offset = any_address();
 	} else {
-		send.file_fd = any_descriptor(files, 1);
+		send.file_fd = any_descriptor(files, files_count);
+		if (send.file_fd != world.file && below(4))
+			send.offset = below(3 * PAGE);
 	}
 	send.socket_fd = any_descriptor(sockets, 1);
 	/* Now and then bytes anywhere. */
@@ -154,7 +173,9 @@ static bool one_call(int device)
 	struct pagewire_rtp_status status;
 	struct pagewire_rtp_send send;
 
-	switch (below(12)) {
+	switch (below(13)) {
+	case 12:
+		return !ftruncate(cut_file, below(CUT_BYTES)) || errno == EINTR;
 	case 0:
 	case 1:
 		any_start(device);
@@ -173,8 +194,9 @@ static bool one_call(int device)
 		return true;
 	case 6:
 		memset(&status, 0xff, sizeof(status));
-		return !ioctl(device, PAGEWIRE_RTP_STATUS, &status) &&
-		       status.state <= PAGEWIRE_RTP_FAILED;
+		if (ioctl(device, PAGEWIRE_RTP_STATUS, &status))
+			return errno == EINTR;
+		return status.state <= PAGEWIRE_RTP_FAILED;
 	case 7:
 		ioctl(device, odd_number(), any_address());
 		return true;
@@ -188,16 +210,71 @@ static bool one_call(int device)
 	}
 }
 
-void check_fuzz(uint64_t seed, long rounds)
+/* Only to have been called: what it ends is the call. */
+static void on_signal(int number)
 {
+	(void)number;
+}
+
+static void signals(long every_us)
+{
+	struct itimerval timer = { { 0, every_us }, { 0, every_us } };
+	struct sigaction action = { .sa_handler = on_signal };
+
+	sigaction(SIGALRM, &action, NULL);
+	setitimer(ITIMER_REAL, &timer, NULL);
+}
+
+static void add_file(int file)
+{
+	if (file >= 0)
+		files[files_count++] = file;
+}
+
+static void sources_open(void)
+{
+	int direct = open(world.path, O_RDONLY | O_CLOEXEC);
+
+	snprintf(cut_path, sizeof(cut_path), "%s.fuzz", world.path);
+	cut_file = world_file(cut_path, CUT_BYTES);
+	files_count = 0;
+	add_file(world.file);
+	add_file(cut_file);
+	if (direct >= 0 && fcntl(direct, F_SETFL, O_DIRECT)) {
+		close(direct);
+		direct = -1;
+	}
+	add_file(direct);
+	add_file(open("/proc/filesystems", O_RDONLY | O_CLOEXEC));
+	add_file(open(PARAMETERS "sessions_total", O_RDONLY | O_CLOEXEC));
+	last_page = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
+	if (last_page == MAP_FAILED || mprotect(last_page + PAGE, PAGE, PROT_NONE))
+		fatal("a page that cannot be read");
+}
+
+static void sources_close(void)
+{
+	munmap(last_page, 2 * PAGE);
+	unlink(cut_path);
+	while (--files_count > 0)
+		close(files[files_count]);
+}
+
+/* @rounds calls, or with @seconds as many as fit in them. */
+void check_fuzz(uint64_t seed, long rounds, unsigned int seconds)
+{
+	uint64_t began = now_ns(), end = began + seconds * 1000000000ull, noted = began;
 	int device[DEVICES], index;
 	long round, wrong = 0;
 
 	state = seed * 2 + 1;
+	sources_open();
+	signals(CALL_US_MAX);
 	for (index = 0; index < DEVICES; index++)
 		device[index] = open("/dev/pagewire_rtp", O_RDWR | O_CLOEXEC);
 	/* A random descriptor may be one of ours; a receiver that blocks may not. */
-	for (round = 0; round < rounds; round++) {
+	for (round = 0; seconds ? now_ns() < end : round < rounds; round++) {
 		index = below(DEVICES);
 		if (device[index] < 0)
 			fatal("/dev/pagewire_rtp");
@@ -209,10 +286,17 @@ void check_fuzz(uint64_t seed, long rounds)
 		wrong += !one_call(device[index]);
 		if (!(round % 16))
 			world_drain(world.receiver);
+		if (now_ns() - noted > NOTE_EVERY_NS) {
+			noted += NOTE_EVERY_NS;
+			tap_note("%ld random calls in %llu s", round + 1,
+				 (unsigned long long)(noted - began) / 1000000000);
+		}
 	}
 	for (index = 0; index < DEVICES; index++)
 		close(device[index]);
+	signals(0);
+	sources_close();
 	world_drain(world.receiver);
-	ok(!wrong, "%ld random calls, seed %llu: %ld with impossible results", rounds,
+	ok(!wrong, "%ld random calls, seed %llu: %ld with impossible results", round,
 	   (unsigned long long)seed, wrong);
 }

@@ -2,7 +2,8 @@
 /*
  * Checks the module pagewire_rtp from outside, through /dev/pagewire_rtp; results as TAP.
  *
- *	pagewire_rtp_check [paced=SECONDS] [fuzz=ROUNDS] [seed=NUMBER] [only=NAME]
+ *	pagewire_rtp_check [paced=SECONDS] [fuzz=ROUNDS | fuzz_s=SECONDS] [seed=NUMBER]
+ *			   [only=NAME,NAME...]
  *
  * Runs as whoever may open the device; what needs root is skipped otherwise, with the reason. As
  * the first process of a virtual machine (init=) it sets the machine up, loads the module from
@@ -17,7 +18,7 @@ static const char *only;
 
 static bool wanted(const char *name)
 {
-	if (only && strcmp(only, name))
+	if (only && !strstr(only, name))
 		return false;
 	tap_note("%s", name);
 	return true;
@@ -25,7 +26,7 @@ static bool wanted(const char *name)
 
 int main(int count, char **words)
 {
-	unsigned int paced = 5;
+	unsigned int paced = 5, fuzz_s = 0;
 	long fuzz = 20000;
 	uint64_t seed = 1;
 	int index;
@@ -42,6 +43,8 @@ int main(int count, char **words)
 			paced = atoi(value);
 		else if (!strncmp(words[index], "fuzz=", 5))
 			fuzz = atol(value);
+		else if (!strncmp(words[index], "fuzz_s=", 7))
+			fuzz_s = atoi(value);
 		else if (!strncmp(words[index], "seed=", 5))
 			seed = strtoull(value, NULL, 0);
 		else if (!strncmp(words[index], "only=", 5))
@@ -56,12 +59,18 @@ int main(int count, char **words)
 		check_fields();
 	if (wanted("faults"))
 		check_faults();
+	if (wanted("released"))
+		check_released();
 	if (wanted("sessions"))
 		check_sessions();
+	if (wanted("users"))
+		check_users();
+	if (wanted("hung"))
+		check_hung();
 	if (paced && wanted("paced"))
 		check_paced(paced);
 	if (fuzz && wanted("fuzz"))
-		check_fuzz(seed, fuzz);
+		check_fuzz(seed, fuzz, fuzz_s);
 	kmsg_end("before faults are injected", false);
 	if (wanted("injection")) {
 		check_injection();

@@ -124,6 +124,7 @@ struct pagewire_rtp_send {
 #define PAGEWIRE_RTP_CLOCK_RATE_MIN	1000			/* Hz */
 #define PAGEWIRE_RTP_PLAN_SECONDS_MAX	2678400			/* 31 days */
 #define PAGEWIRE_RTP_WAKE_PACKETS_MAX	64
+#define PAGEWIRE_RTP_WAKE_NS_MIN	100000ULL
 #define PAGEWIRE_RTP_LATE_NS		2000000ULL		/* later than this counts as late */
 
 /**
@@ -143,6 +144,10 @@ struct pagewire_rtp_send {
  * short (ENOMEM), the packet is not given up but tried again a millisecond later; the others keep
  * their times. ENOBUFS is seen only with IP_RECVERR: without, the stack drops the packet and says
  * nothing, as for every sender. Any other error ends the session (PAGEWIRE_RTP_FAILED).
+ *
+ * A session is woken every PAGEWIRE_RTP_WAKE_NS_MIN at most: packets that become due in between
+ * are sent together at the next wake. When the sessions of a user have had their share of work
+ * (module parameter work_percent), packets are put off to the next tenth of a second.
  */
 struct pagewire_rtp_start {
 	struct pagewire_rtp_send send;
@@ -212,7 +217,8 @@ struct pagewire_rtp_status {
  * POLLERR when it failed.
  *	START	EBUSY: this descriptor has a session, STOP it first; EDQUOT: the user has as many as
  *		one may have (module parameter sessions_per_user); EUSERS: the machine has
- *		(sessions_total); else as PAGEWIRE_RTP_SEND
+ *		(sessions_total, or as many as workers can wait at a time); else as
+ *		PAGEWIRE_RTP_SEND
  *	PAUSE	EINVAL: ended or failed. A paused session stays paused
  *	RESUME	the next packet at once, the others after it; EINVAL: ended. From failed, too
  *	SEEK	EINVAL: not within the session
