@@ -142,7 +142,7 @@ pub(crate) use stalls::exercised;
 
 /// Exit status 1 or 2, by whose fault it is.
 fn failed(error: &lab::Error) -> ExitCode {
-    eprintln!("pagewire: lab: {error}");
+    eprintln!("pagewire: lab: {}", crate::Escaped(error));
     ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
 }
 

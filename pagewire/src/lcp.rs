@@ -3,14 +3,16 @@
 //!
 //! Does not do: get a certificate that reading systems trust; the licence authority gives those.
 
+use std::ffi::CString;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
-use seal::Error;
 use seal::lcp::{Algorithm, Names, TestProvider};
+use seal::tree::Root;
+use seal::{Error, Pending};
 
 use crate::seal::failures;
 
@@ -82,18 +84,17 @@ impl Keygen {
                 return Err(Error::Option { option: "FOLDER", found, cure });
             }
         }
+        let root = Arc::new(Root::open(&self.folder)?);
         for (name, bytes, mode) in files {
-            write_new(&self.folder.join(name), bytes, mode)?;
+            let name = CString::new(name).expect("a name has no NUL");
+            let pending = Pending::create_below(&root, name, mode)?;
+            let written = pending.file().write_all(bytes);
+            written.map_err(Error::host("write", &pending.target()))?;
+            pending.commit(false)?;
         }
         let folder = self.folder.display();
         println!("{folder}/provider.pem and provider.key: --certificate and --signing-key");
         println!("{folder}/root.pem: --root, for whoever verifies");
         Ok(())
     }
-}
-
-fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Error> {
-    let opened = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let mut file = opened.map_err(Error::host("open", path))?;
-    file.write_all(bytes).map_err(Error::host("write", path))
 }

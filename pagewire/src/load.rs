@@ -22,6 +22,8 @@ use serde_json::Value;
 use serve::Error;
 use serve::client::load::{Event, Load, Progress, Stage, load};
 
+use crate::escape::{Escaped, EscapedLines};
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// rtsp://HOST:PORT/PATH of a stream.
@@ -75,7 +77,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match lines.failure {
         None => status,
         Some((name, error)) => {
-            eprintln!("pagewire: --json {}: {error}", name.display());
+            eprintln!("pagewire: --json {}: {error}", Escaped(name.display()));
             ExitCode::FAILURE
         }
     }
@@ -110,7 +112,7 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     }));
     if !lines.is_standard_output() {
         // Whoever closed standard output does not want to know.
-        let _ = write!(io::stdout(), "{outcome}");
+        let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
     }
     // Ctrl-C is a way to end.
     Ok(if outcome.is_timely_so_far() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -165,7 +167,8 @@ impl Lines {
     fn write(&mut self, line: serde_json::Result<Value>) {
         let Some((path, target)) = &mut self.target else { return };
         let line = line.expect("plain data");
-        if let Err(error) = writeln!(target, "{line}").and_then(|()| target.flush()) {
+        if let Err(error) = writeln!(target, "{}", EscapedLines(line)).and_then(|()| target.flush())
+        {
             self.failure = Some((path.clone(), error));
             self.target = None;
         }

@@ -7,6 +7,7 @@
 
 mod calibration;
 mod demo;
+mod escape;
 mod interrupt;
 mod lab;
 mod lcp;
@@ -22,6 +23,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use escape::Escaped;
 use tracing_subscriber::EnvFilter;
 
 /// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the bill.
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .fmt_fields(escape::fields())
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
@@ -90,13 +93,13 @@ fn main() -> ExitCode {
 
 /// Exit status 2: the command line is at fault.
 fn wrong(message: &str) -> ExitCode {
-    eprintln!("pagewire: {message}");
+    eprintln!("pagewire: {}", Escaped(message));
     ExitCode::from(2)
 }
 
 /// Exit status 1 or 2, by whose fault it is.
 fn failed(error: &::serve::Error) -> ExitCode {
-    eprintln!("pagewire: {error}");
+    eprintln!("pagewire: {}", Escaped(error));
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 

@@ -13,6 +13,7 @@ use indicatif::ProgressBar;
 use lab::Rank;
 
 use crate::calibration::{Calibration, Subject};
+use crate::escape::Escaped;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -41,7 +42,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("pagewire: paths: {error}");
+            eprintln!("pagewire: paths: {}", Escaped(&error));
             ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
         }
     }

@@ -12,6 +12,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serve::Error;
 use serve::client::{Play, Scheme, Target, download, play};
 
+use crate::escape::{Escaped, EscapedLines};
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH of a download.
@@ -77,9 +79,10 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
     bar.finish_and_clear();
     let verdict = verdict?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&verdict).expect("plain data"));
+        let text = serde_json::to_string_pretty(&verdict).expect("plain data");
+        println!("{}", EscapedLines(text));
     } else {
-        print!("{verdict}");
+        print!("{}", EscapedLines(&verdict));
     }
     Ok(if verdict.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -109,9 +112,10 @@ async fn fetch(options: &Options) -> Result<ExitCode, Error> {
     bar.finish_and_clear();
     let done = done?;
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&done).expect("plain data"));
+        let text = serde_json::to_string_pretty(&done).expect("plain data");
+        println!("{}", EscapedLines(text));
     } else {
-        println!("{done}");
+        println!("{}", Escaped(done));
     }
     Ok(ExitCode::SUCCESS)
 }

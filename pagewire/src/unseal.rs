@@ -91,6 +91,7 @@ fn folder(options: &Folder) -> ExitCode {
         Ok(planned) => planned,
         Err(error) => return failures::list(&[error]),
     };
+    failures::note(plan.notes());
     let total = Total { bytes: plan.bytes(), files: plan.files() };
     options.running.run(|| total, |seen| plan.unseal(&settings, seen))
 }

@@ -171,7 +171,10 @@ fn killed_at_any_moment_and_run_again_it_gives_the_bytes_of_an_undisturbed_run()
                 }
                 half += usize::from((1..right.len()).contains(&seen.len()));
             } else {
-                half += usize::from(place.path(&format!(".pagewire-unfinished-{target}")).exists());
+                let hidden = format!(".pagewire-unfinished-seal-{target}.");
+                let names = fs::read_dir(place.folder.path()).unwrap();
+                let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+                half += usize::from(names.into_iter().any(|name| name.starts_with(&hidden)));
             }
         }
         place.sealed(&target, &options);

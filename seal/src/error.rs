@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::epub::BookFault;
 use crate::folder::open::Closed;
 use crate::manifest::Damage;
+use crate::planted::Planted;
 
 /// Why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,9 @@ pub enum Fault {
     /// A name that this program needs.
     #[error("a name of this program's own; rename it, or seal the folder that was sealed here")]
     Reserved,
+    /// A name of this program's that is not what this program made.
+    #[error(transparent)]
+    Planted(#[from] Planted),
     /// Its journal is damaged, or not for this run.
     #[error(transparent)]
     Manifest(#[from] Damage),

@@ -21,7 +21,13 @@ pub mod key;
 pub mod lcp;
 pub mod manifest;
 mod pending;
+mod planted;
+mod root;
+mod spot;
 pub mod tree;
+mod working;
 
 pub use error::{Error, Fault};
 pub use pending::Pending;
+pub use planted::Planted;
+pub use spot::Spot;

@@ -6,6 +6,9 @@
 //! ([`Pending::create_unseen`]), written under its name at once: the folder's rename is then that
 //! of all its files.
 //!
+//! It is made, renamed and removed by the descriptor of its folder, so a symlink that takes the
+//! place of a folder on the way leads nowhere; its name until then has random digits.
+//!
 //! Costs one `openat`, and beside its target one `renameat2` more than writing in place: 5 µs of
 //! 15 for a file of 4 KB on a RAM file system. A file without a name (`O_TMPFILE`) and `linkat`
 //! measured 5 % less of all, but many file systems have none, and it cannot replace.
@@ -15,16 +18,18 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
 use crate::error::{Error, Fault};
-use crate::tree::Root;
+use crate::key;
+use crate::root::{Root, split};
 
 /// What names of unfinished files begin with: hidden, and never served.
 pub(crate) const PREFIX: &str = ".pagewire-unfinished-";
@@ -33,30 +38,39 @@ pub(crate) const PREFIX: &str = ".pagewire-unfinished-";
 #[derive(Debug)]
 pub struct Pending {
     file: Option<File>,
-    /// By which `target` and `beside` are named; without one they are paths of their own.
+    /// Below which `target` is; without one it is a path of its own.
     root: Option<Arc<Root>>,
     target: CString,
-    /// Its name as yet, when that is not the target's.
-    beside: Option<CString>,
+    /// Its folder and its name there as yet, when that is not the target's.
+    beside: Option<(Arc<OwnedFd>, CString)>,
 }
 
 impl Pending {
-    /// A new file in the folder of `target`, with the permissions `mode`, empty.
+    /// A new file in the folder of `target`, with the permissions `mode`, empty. Symlinks on the
+    /// way to that folder are followed now and not again.
     ///
     /// # Errors
     /// [`Error::Host`]: the folder is not there, is full, or may not be written.
     pub fn create(target: &Path, mode: u32) -> Result<Self, Error> {
-        let path = CString::new(target.as_os_str().as_bytes())
-            .map_err(|_| Error::host("open", target)(Errno::INVAL.into()))?;
-        Self::create_beside(None, path, mode)
+        let host = |errno: Errno| Error::host("open", target)(errno.into());
+        let path = CString::new(target.as_os_str().as_bytes()).map_err(|_| host(Errno::INVAL))?;
+        let folder = match target.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = openat(CWD, folder, flags, Mode::empty()).map_err(host)?;
+        Self::create_beside(None, Arc::new(folder), path, mode)
     }
 
-    /// The same for a path below `root`.
+    /// The same for a path below `root`; no folder on the way may be a symlink.
     ///
     /// # Errors
     /// As [`Pending::create`].
     pub fn create_below(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
-        Self::create_beside(Some(root.clone()), target, mode)
+        let folder = root.parent(&target).map(|(folder, _)| folder);
+        let folder = folder.map_err(|errno| root.error("open", &target, errno))?;
+        Self::create_beside(Some(root.clone()), folder, target, mode)
     }
 
     /// The same for a `root` into which nobody looks before it is whole: under its name at once.
@@ -64,18 +78,26 @@ impl Pending {
     /// # Errors
     /// As [`Pending::create`]; [`Fault::Exists`].
     pub fn create_unseen(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
-        let file = match open(Some(root), &target, mode) {
+        let file = match root.open_below(&target, NEW, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
             Err(Errno::EXIST) => return Err(Error::file(&root.shown(&target), Fault::Exists)),
             Err(errno) => return Err(root.error("open", &target, errno)),
         };
-        Ok(Self { file: Some(file), root: Some(root.clone()), target, beside: None })
+        Ok(Self { file: Some(file.into()), root: Some(root.clone()), target, beside: None })
     }
 
-    fn create_beside(root: Option<Arc<Root>>, target: CString, mode: u32) -> Result<Self, Error> {
-        let beside = beside(&target);
-        match open(root.as_deref(), &beside, mode) {
-            Ok(file) => Ok(Self { file: Some(file), root, target, beside: Some(beside) }),
+    fn create_beside(
+        root: Option<Arc<Root>>,
+        folder: Arc<OwnedFd>,
+        target: CString,
+        mode: u32,
+    ) -> Result<Self, Error> {
+        let beside = fresh_name()?;
+        match openat(&folder, &beside, NEW, Mode::from_raw_mode(mode)) {
+            Ok(file) => {
+                let beside = Some((folder, beside));
+                Ok(Self { file: Some(file.into()), root, target, beside })
+            }
             Err(errno) => {
                 let target = shown(root.as_deref(), &target);
                 Err(Error::host("open", &target)(errno.into()))
@@ -98,18 +120,16 @@ impl Pending {
         &self.target
     }
 
-    /// Gives it its name. With `replace` a file of that name is replaced, else it is an error.
+    /// Gives it its name. With `replace` a file of that name is replaced, else it is an error. A
+    /// symlink of that name is never followed.
     ///
     /// # Errors
     /// [`Fault::Exists`], [`Error::Host`]; the target is as it was, and this file is removed.
     pub fn commit(mut self, replace: bool) -> Result<(), Error> {
-        if let Some(beside) = &self.beside {
+        if let Some((folder, beside)) = &self.beside {
             let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
-            let folder = self.root.as_deref().map_or(CWD, |root| {
-                use std::os::fd::AsFd;
-                root.fd().as_fd()
-            });
-            match renameat_with(folder, beside, folder, &self.target, flags) {
+            let folder = folder.as_fd();
+            match renameat_with(folder, beside, folder, split(&self.target).1, flags) {
                 Ok(()) => {}
                 Err(Errno::EXIST) => return Err(Error::file(&self.target(), Fault::Exists)),
                 Err(errno) => return Err(Error::host("rename", &self.target())(errno.into())),
@@ -123,26 +143,22 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if self.file.is_some() {
-            let name = self.beside.as_ref().unwrap_or(&self.target);
             // Nothing hangs on it: the next run removes what begins with the prefix, and in an
             // unseen folder what has no record.
-            let _ = match &self.root {
-                Some(root) => unlinkat(root.fd(), name, AtFlags::empty()),
-                None => unlinkat(CWD, name, AtFlags::empty()),
+            let _ = match (&self.beside, &self.root) {
+                (Some((folder, beside)), _) => unlinkat(folder, beside, AtFlags::empty()),
+                (None, Some(root)) => root.remove(&self.target, AtFlags::empty()),
+                (None, None) => unreachable!("what has no root is written beside its target"),
             };
         }
     }
 }
 
-fn open(root: Option<&Root>, path: &CStr, mode: u32) -> Result<File, Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let mode = Mode::from_raw_mode(mode);
-    let file = match root {
-        Some(root) => root.open_below(path, flags, mode),
-        None => openat(CWD, path, flags, mode),
-    };
-    file.map(File::from)
-}
+const NEW: OFlags = OFlags::WRONLY
+    .union(OFlags::CREATE)
+    .union(OFlags::EXCL)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 
 fn shown(root: Option<&Root>, path: &CStr) -> PathBuf {
     match root {
@@ -151,17 +167,20 @@ fn shown(root: Option<&Root>, path: &CStr) -> PathBuf {
     }
 }
 
-/// A name of its own in the folder of `target`.
-fn beside(target: &CStr) -> CString {
+/// A name of its own, which nobody who sees the process's number can make beforehand.
+fn fresh_name() -> Result<CString, Error> {
+    static RUN: OnceLock<u64> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
+    let run = match RUN.get() {
+        Some(run) => *run,
+        None => {
+            let mut random = [0; 8];
+            key::random(&mut random)?;
+            *RUN.get_or_init(|| u64::from_le_bytes(random))
+        }
+    };
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("{PREFIX}{:x}-{number:x}", std::process::id());
-    let target = target.to_bytes();
-    let folder = target.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let mut path = Vec::with_capacity(folder + name.len() + 1);
-    path.extend_from_slice(&target[..folder]);
-    path.extend_from_slice(name.as_bytes());
-    CString::new(path).expect("neither has a NUL")
+    Ok(CString::new(format!("{PREFIX}{run:016x}-{number:x}")).expect("digits have no NUL"))
 }
 
 #[cfg(test)]

@@ -228,9 +228,11 @@ fn a_rerun_does_nothing_and_a_stopped_run_is_gone_on_with_to_the_same_bytes() {
     assert_eq!(planned.segments.load(Ordering::Relaxed), 0);
 
     // As a run leaves it that is killed after some segments, one of them torn, with its line.
-    let unfinished = place.path("t/.pagewire-unfinished-film-film");
+    let hidden = ".pagewire-unfinished-film-film.0123456789abcdef";
+    let unfinished = place.path("t").join(hidden);
     assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
     fs::rename(place.path("t/film"), &unfinished).expect("renamed");
+    fs::write(unfinished.join(".pagewire-unfinished-folder"), hidden).expect("written");
     for gone in [MASTER, MEDIA, "00001.ts", "00003.ts"] {
         fs::remove_file(unfinished.join(gone)).expect("removed");
     }

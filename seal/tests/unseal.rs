@@ -57,6 +57,7 @@ impl Ground {
             stretch: None,
             sync: folder::Sync::None,
             force: false,
+            verify: true,
         };
         let outcome = folder::plan(options, 1).unwrap();
         let outcome = outcome.seal(&settings(), &Seen::default()).unwrap();

@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 use seal::Error;
 
+use crate::escape::Escaped;
+
 /// Lists every failure on standard error, in an order that does not depend on the threads. Exit
 /// status 0 when there is none, 2 when the command line is at fault, else 1.
 pub(crate) fn list(failed: &[Error]) -> ExitCode {
@@ -27,10 +29,18 @@ pub(crate) fn list(failed: &[Error]) -> ExitCode {
     ExitCode::from(status(failed))
 }
 
-/// Each as a line. A file name may hold a line feed or a terminal's orders; they are not obeyed.
+/// Names on standard error what was found and is no failure.
+pub(crate) fn note(found: &[Error]) {
+    let mut out = std::io::stderr().lock();
+    for line in lines(found) {
+        // As above.
+        let _ = writeln!(out, "pagewire: note: {line}");
+    }
+}
+
+/// Each as a line; the control characters of file names are escaped.
 pub(crate) fn lines(failed: &[Error]) -> Vec<String> {
-    let plain = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-    failed.iter().map(|error| error.to_string().chars().map(plain).collect()).collect()
+    failed.iter().map(|error| Escaped(error).to_string()).collect()
 }
 
 fn status(failed: &[Error]) -> u8 {
@@ -62,6 +72,6 @@ mod tests {
     #[test]
     fn a_name_gives_the_terminal_no_orders() {
         let shown = lines(&[Error::file(Path::new("a\n\u{1b}[2Jb"), Fault::Changed)]);
-        assert!(shown[0].starts_with("a\u{fffd}\u{fffd}[2Jb: changed"), "{shown:?}");
+        assert!(shown[0].starts_with("a\\n\\u001b[2Jb: changed"), "{shown:?}");
     }
 }

@@ -26,6 +26,9 @@ pub(crate) struct Options {
     /// them. Equal beginnings of files then show.
     #[arg(long, value_name = "HEX", value_parser = keys::iv)]
     iv: Option<[u8; 16]>,
+    /// Reads each source a second time, to notice changes through a mapping, which set no time.
+    #[arg(long)]
+    verify: bool,
     #[command(flatten)]
     writing: Writing,
     #[command(flatten)]
@@ -57,6 +60,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Ok(planned) => planned,
         Err(error) => return failures::list(&[error]),
     };
+    failures::note(plan.notes());
     let total = Total { bytes: plan.bytes(), files: plan.files() };
     options.running.run(|| total, |seen| plan.seal(&settings, seen))
 }
@@ -80,6 +84,7 @@ impl Options {
             stretch,
             sync: self.writing.sync(),
             force: self.writing.force,
+            verify: self.verify,
         })
     }
 }

@@ -19,6 +19,7 @@ use seal::key::Secret;
 
 use super::keys::{self, Ask};
 use super::{Running, Total, Writing, failures};
+use crate::escape::Escaped;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -75,6 +76,7 @@ pub(super) fn run(options: Options) -> ExitCode {
     let status = running.run(total, |seen| {
         hls::seal(&options.source, &options.target, &how, &settings, &planned, seen)
     });
+    failures::note(&planned.notes.into_inner().unwrap_or_default());
     say_what_is_left_out(&options.target);
     status
 }
@@ -83,7 +85,7 @@ pub(super) fn run(options: Options) -> ExitCode {
 fn say_what_is_left_out(sealed: &Path) {
     // Where there is no film, that has been said.
     for (film, bytes) in hls::cut_off(sealed).unwrap_or_default() {
-        let film = film.display();
+        let film = Escaped(film.display());
         eprintln!(
             "pagewire: {film}: the last {bytes} bytes of the source, no packet, are left out"
         );

@@ -16,8 +16,11 @@ use seal::folder::Form;
 use seal::key::file::{self, Exposed};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
+use seal::tree::Root;
 use seal::{Error, manifest};
 use zeroize::Zeroizing;
+
+use crate::escape::Escaped;
 
 /// Where the key comes from; with none of these a passphrase is asked for on the terminal.
 #[derive(Args)]
@@ -116,7 +119,7 @@ impl Keys {
     /// The key of a folder that is sealed. What makes a passphrase the key is in its manifest;
     /// without one, `form` says how long the key is.
     pub(crate) fn of_folder(&self, folder: &Path, form: Option<&Form>) -> Result<Secret, Error> {
-        let header = manifest::header(folder)?;
+        let header = manifest::header(&Root::open(folder)?)?;
         let form = header.as_ref().map_or(form, |header| Form::named(&header.form));
         // Of a form that is not known here, that will be said, and not that a key has no such form.
         let key_bytes = form.map_or(32, |form| form.key_bytes);
@@ -128,7 +131,7 @@ impl Keys {
 /// A warning, once, before the work.
 fn warn(exposed: Option<Exposed>) {
     if let Some(exposed) = exposed {
-        eprintln!("pagewire: warning: {exposed}");
+        eprintln!("pagewire: warning: {}", Escaped(exposed));
     }
 }
 

@@ -18,6 +18,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use seal::engine::Seen;
 use serde::Serialize;
 
+use crate::escape::EscapedLines;
+
 /// What is to be done in all, as far as it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Total {
@@ -118,8 +120,8 @@ struct Line<'a> {
 
 /// An object as a line on standard output.
 pub(crate) fn line(object: &impl Serialize) {
-    let mut text = serde_json::to_string(object).expect("plain data");
-    text.push('\n');
+    let text = serde_json::to_string(object).expect("plain data");
+    let text = format!("{}\n", EscapedLines(text));
     let mut out = std::io::stdout().lock();
     // Whoever closed standard output does not want to know.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

@@ -198,12 +198,12 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
     outcome
 }
 
-/// Streams that a worker may have open: as many as there are descriptors for, two each, and some
-/// left for the rest of the program.
+/// Streams that a worker may have open: as many as there are descriptors for, three each (source,
+/// target, the target's folder), and some left for the rest of the program.
 fn streams_max(threads: usize) -> usize {
     const OTHERS: u64 = 128;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let streams = limit.unwrap_or(u64::MAX).saturating_sub(OTHERS) / (2 * threads as u64);
+    let streams = limit.unwrap_or(u64::MAX).saturating_sub(OTHERS) / (3 * threads as u64);
     streams.clamp(1, STREAMS_MAX as u64) as usize
 }
 

@@ -18,10 +18,13 @@
 //! remove books whose source is gone.
 
 use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use rustix::fs::{AtFlags, FileType, Mode, Stat};
+use rustix::io::Errno;
 use simd::cbc::{Cbc, Key};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
@@ -38,9 +41,14 @@ use crate::key::{Origin, Purpose, Secret};
 use crate::lcp::{Roots, Terms, UserKey};
 use crate::manifest::{self, Header, Journal, Manifest, Time};
 use crate::pending::PREFIX;
+use crate::root::Root;
+use crate::spot::{self, Spot};
+use crate::tree;
 
 /// As the journal has it.
 pub const FORM: &str = "lcp-basic";
+
+const FOLDER_MODE: Mode = Mode::from_raw_mode(spot::FOLDER_MODE);
 
 /// From where to where.
 #[derive(Clone, Debug)]
@@ -107,9 +115,9 @@ struct Found {
 /// Something is not there, cannot be made, or is another run's: nothing was sealed.
 pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     let (books, mut failed) = find(places)?;
-    let work = |found: Found, replace, ledger| Book {
+    let work = |found: Found, target, replace, ledger| Book {
         source: found.source,
-        target: found.target,
+        target,
         bytes: found.bytes,
         mode: found.mode,
         replace,
@@ -120,21 +128,19 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         sync: places.sync == Sync::Each,
     };
     if !places.source.is_dir() {
-        let works = books.into_iter().map(|found| work(found, places.force, None)).collect();
-        return Ok(Plan {
-            works,
-            skipped: 0,
-            failed,
-            journal: None,
-            sync: places.sync,
-            folder: places.folder(),
-        });
+        let one = |found: Found| {
+            let target = Spot::Path(found.target.clone());
+            work(found, target, places.force, None)
+        };
+        let works = books.into_iter().map(one).collect();
+        let (sync, folder) = (places.sync, places.folder());
+        return Ok(Plan { works, skipped: 0, failed, journal: None, sync, folder });
     }
     let target = &places.target;
-    make_folder(target)?;
+    let root = Arc::new(spot::open_or_make(target)?);
     let (secret, each) = (journal_key(&how.user_key), places.sync == Sync::Each);
-    let mut journal = Journal::open(target, &secret)?;
-    let known = manifest::read(target, &secret)?;
+    let mut journal = Journal::open(&root, &secret)?;
+    let known = journal.known(&root, &secret)?;
     match &known {
         Some(known) if known.header.form != FORM => {
             return Err(Error::Option {
@@ -147,32 +153,27 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         None => journal.begin(&Header::new(FORM, None, None, &secret)?, each)?,
     }
     // Nobody else works here: the journal is locked.
-    failed.extend(remove_unfinished(target));
+    failed.extend(remove_unfinished(&root));
     let journal = Arc::new(Mutex::new(journal));
     let content_key = secret.derive(Purpose::Content);
     let (mut works, mut skipped) = (Vec::new(), 0);
     for found in books {
-        match standing(&found, known.as_ref(), places.force) {
+        let below = spot::c_string(Path::new(&found.name))?;
+        match standing(&found, root.stat(&below), known.as_ref(), places.force) {
             Standing::Done => skipped += 1,
             Standing::Taken(fault) => failed.push(Error::file(&found.target, fault)),
             Standing::Open { replace } => {
-                if let Err(error) = found.target.parent().map_or(Ok(()), make_folder) {
+                if let Err(error) = root.make_folders_of(&below, FOLDER_MODE) {
                     failed.push(error);
                     continue;
                 }
                 let ledger = Ledger::new(&journal, &found.name, &content_key);
-                works.push(work(found, replace, Some(ledger)));
+                works.push(work(found, Spot::Below(root.clone(), below), replace, Some(ledger)));
             }
         }
     }
-    Ok(Plan {
-        works,
-        skipped,
-        failed,
-        journal: Some(journal),
-        sync: places.sync,
-        folder: places.folder(),
-    })
+    let (journal, sync, folder) = (Some(journal), places.sync, places.folder());
+    Ok(Plan { works, skipped, failed, journal, sync, folder })
 }
 
 /// Looks at what is to be opened.
@@ -182,16 +183,25 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
 pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> {
     let (books, mut failed) = find(places)?;
     let mut works = Vec::new();
+    let root = match places.source.is_dir() {
+        true => Some(Arc::new(spot::open_or_make(&places.target)?)),
+        false => None,
+    };
     for found in books {
-        if places.source.is_dir()
-            && let Err(error) = found.target.parent().map_or(Ok(()), make_folder)
-        {
-            failed.push(error);
-            continue;
-        }
+        let target = match &root {
+            None => Spot::Path(found.target),
+            Some(root) => {
+                let below = spot::c_string(Path::new(&found.name))?;
+                if let Err(error) = root.make_folders_of(&below, FOLDER_MODE) {
+                    failed.push(error);
+                    continue;
+                }
+                Spot::Below(root.clone(), below)
+            }
+        };
         works.push(SealedBook {
             source: found.source,
-            target: found.target,
+            target,
             bytes: found.bytes,
             mode: found.mode,
             replace: places.force,
@@ -236,7 +246,10 @@ pub fn verify(
         }
     }
     let secret = journal_key(&how.user_key);
-    let known = if sealed.is_dir() { manifest::read(sealed, &secret)? } else { None };
+    let known = match sealed.is_dir() {
+        true => manifest::read(&Root::open(sealed)?, &secret)?,
+        false => None,
+    };
     let content_key = secret.derive(Purpose::Content);
     let work = |book: Found| {
         let record = known.as_ref().and_then(|known| known.records.get(&*book.name));
@@ -355,12 +368,18 @@ enum Standing {
     Open { replace: bool },
 }
 
-fn standing(found: &Found, known: Option<&Manifest>, force: bool) -> Standing {
-    let Ok(there) = found.target.symlink_metadata() else {
-        return Standing::Open { replace: false };
-    };
+fn standing(
+    found: &Found,
+    there: Result<Stat, Errno>,
+    known: Option<&Manifest>,
+    force: bool,
+) -> Standing {
+    let Ok(there) = there else { return Standing::Open { replace: false } };
+    // A symlink of the right length is nothing that was sealed.
+    let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
+    let there_bytes = if is_file { there.st_size.unsigned_abs() } else { u64::MAX };
     let done = known.and_then(|known| known.is_done(&found.name, found.bytes, found.modified));
-    if done.is_some_and(|record| record.sealed_bytes == there.len()) {
+    if done.is_some_and(|record| record.sealed_bytes == there_bytes) {
         return Standing::Done;
     }
     // A loss of power may have left it half; it was this program's.
@@ -369,7 +388,7 @@ fn standing(found: &Found, known: Option<&Manifest>, force: bool) -> Standing {
     if force || is_lost {
         return Standing::Open { replace: true };
     }
-    let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == there.len());
+    let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == there_bytes);
     Standing::Taken(if is_ours { Fault::Older } else { Fault::Exists })
 }
 
@@ -448,20 +467,18 @@ fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn make_folder(folder: &Path) -> Result<(), Error> {
-    std::fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))
-}
-
-/// What a run that was killed left behind.
-fn remove_unfinished(folder: &Path) -> Vec<Error> {
-    let entries = WalkDir::new(folder).into_iter().flatten();
-    entries
-        .filter(|entry| entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()))
-        .filter_map(|entry| {
-            let path = entry.path();
-            std::fs::remove_file(path).map_err(Error::host("unlink", path)).err()
-        })
-        .collect()
+/// Removes what a run that was killed left behind.
+fn remove_unfinished(root: &Root) -> Vec<Error> {
+    let mut failed = Vec::new();
+    for file in tree::walk(root, 1).files {
+        let name = Path::new(file.name()).file_name().unwrap_or_default();
+        if name.as_bytes().starts_with(PREFIX.as_bytes())
+            && let Err(errno) = root.remove(&file.path, AtFlags::empty())
+        {
+            failed.push(root.error("unlink", &file.path, errno));
+        }
+    }
+    failed
 }
 
 /// The journal of a folder is checked and keyed by what opens its licences.

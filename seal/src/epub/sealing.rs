@@ -12,7 +12,7 @@
 //! Source: Readium LCP 1.0.4 §2.
 //! Does not: run; [`crate::engine`] does.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crc32fast::Hasher;
@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::key::random;
 use crate::lcp::{Terms, UserKey};
 use crate::manifest::Record;
-use crate::pending::Pending;
+use crate::spot::Spot;
 
 /// A publication to be sealed.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Book {
     /// The EPUB.
     pub source: PathBuf,
     /// The sealed EPUB.
-    pub target: PathBuf,
+    pub target: Spot,
     /// Bytes of the source.
     pub bytes: u64,
     /// Permissions of the target.
@@ -79,9 +79,10 @@ impl Work for Book {
             archive.entries.iter().map(|entry| Fate::of(entry, &parts)).collect();
         let mut secret = Zeroizing::new([0; 32]);
         random(secret.as_mut())?;
-        let name = self.target.file_name().unwrap_or_default().to_string_lossy();
+        let path = self.target.shown();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let licence = self.terms.issue(&name, &secret, &self.user_key)?;
-        let target = Target::new(Pending::create(&self.target, self.mode)?);
+        let target = Target::new(self.target.create(self.mode)?);
         Ok(Sealing {
             taken: 0,
             key: Key::new(secret.as_slice()).expect("32 bytes"),
@@ -95,7 +96,7 @@ impl Work for Book {
             target,
             replace: self.replace,
             sync: self.sync,
-            licence_beside: self.licence_beside,
+            beside: self.licence_beside.then(|| self.target.with_extension(LICENCE_EXTENSION)),
             content: self.ledger.as_ref().map(Ledger::content),
             ledger: self.ledger,
         })
@@ -156,7 +157,8 @@ pub struct Sealing {
     taken: u64,
     replace: bool,
     sync: bool,
-    licence_beside: bool,
+    /// Where the licence goes as well.
+    beside: Option<Spot>,
     ledger: Option<Ledger>,
     content: Option<Content>,
 }
@@ -240,13 +242,12 @@ impl Stream for Sealing {
     }
 
     fn finish(self) -> Result<(), Error> {
-        let Self { archive, target, licence, replace, sync, licence_beside, .. } = self;
+        let Self { archive, target, licence, replace, sync, beside, .. } = self;
         archive.unchanged()?;
         enter(Stage::Commit);
-        let path = target.path().with_extension(LICENCE_EXTENSION);
         let (pending, sealed_bytes) = target.finish(sync)?;
-        if licence_beside {
-            write_beside(&path, &licence, replace)?;
+        if let Some(beside) = beside {
+            write_beside(&beside, &licence, replace)?;
         }
         let (Some(ledger), Some(content)) = (self.ledger, self.content) else {
             return pending.commit(replace);
@@ -484,10 +485,10 @@ fn refuse_protected(archive: &Archive) -> Result<(), Error> {
     }
 }
 
-fn write_beside(path: &Path, licence: &[u8], replace: bool) -> Result<(), Error> {
+fn write_beside(beside: &Spot, licence: &[u8], replace: bool) -> Result<(), Error> {
     use std::os::unix::fs::FileExt;
-    let pending = Pending::create(path, 0o666)?;
-    pending.file().write_all_at(licence, 0).map_err(Error::host("pwrite", path))?;
+    let pending = beside.create(0o666)?;
+    pending.file().write_all_at(licence, 0).map_err(Error::host("pwrite", &beside.shown()))?;
     pending.commit(replace)
 }
 

@@ -13,7 +13,6 @@
 
 use std::io::IoSlice;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 use super::archive::Method;
 use crate::error::Error;
@@ -63,11 +62,6 @@ struct Open {
 impl Target {
     pub(super) fn new(pending: Pending) -> Self {
         Self { pending, at: 0, entries: 0, central: Vec::new(), open: None }
-    }
-
-    /// Where it will be.
-    pub(super) fn path(&self) -> PathBuf {
-        self.pending.target()
     }
 
     /// Begins the next entry. Nothing is written before its first bytes come.

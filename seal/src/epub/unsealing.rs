@@ -27,7 +27,7 @@ use crate::engine::stage::{Stage, enter};
 use crate::engine::{Filled, Stream, Work};
 use crate::error::Error;
 use crate::lcp::{Licence, Roots, UserKey};
-use crate::pending::Pending;
+use crate::spot::Spot;
 
 /// A sealed publication to be opened.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct SealedBook {
     /// The sealed EPUB.
     pub source: PathBuf,
     /// The EPUB.
-    pub target: PathBuf,
+    pub target: Spot,
     /// Bytes of the source.
     pub bytes: u64,
     /// Permissions of the target.
@@ -85,7 +85,7 @@ impl Work for SealedBook {
             licence.open(&self.user_key, &self.cbc).map_err(|fault| archive.fault(fault))?;
         let inside: Vec<Option<Inside>> =
             archive.entries.iter().map(|entry| inside.get(&*entry.name).copied()).collect();
-        let target = Target::new(Pending::create(&self.target, self.mode)?);
+        let target = Target::new(self.target.create(self.mode)?);
         Ok(Unsealing {
             key: Key::new(secret.as_slice()).expect("32 bytes"),
             cbc: self.cbc,

@@ -5,18 +5,19 @@
 //! the source, and its time is not that of its last file. A run that was stopped leaves a new
 //! folder under its hidden name, for the next run.
 //!
-//! Sources: syncfs(2), renameat2(2).
+//! Sources: syncfs(2).
 
-use std::path::Path;
+use std::ffi::CStr;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with, syncfs};
+use rustix::fs::{fsync, syncfs};
 use rustix::io::Errno;
 
 use super::place::{Place, settle_folder};
 use super::transfer::Ground;
 use super::{Sync, tree};
-use crate::error::{Error, Fault};
+use crate::error::Error;
 use crate::tree::Root;
+use crate::working::Working;
 
 /// Ends the run; what of that fails is returned.
 pub(super) fn end(
@@ -34,13 +35,10 @@ pub(super) fn end(
     {
         failed.push(error);
     }
-    match place {
-        Place::Unseen { target, folder } if !is_stopped => {
-            if let Err(error) = show(folder, target, ground.sync) {
-                failed.push(error);
-            }
-        }
-        _ => {}
+    if let (Some((working, name)), false) = (place.unseen(), is_stopped)
+        && let Err(error) = show(working, name, ground.sync)
+    {
+        failed.push(error);
     }
     // Only now is the journal another run's to take.
     drop(ground);
@@ -72,21 +70,11 @@ fn sync(ground: &Ground) -> Result<(), Error> {
 }
 
 /// Gives a whole folder its name.
-fn show(folder: &Path, target: &Path, sync: Sync) -> Result<(), Error> {
-    match renameat_with(CWD, folder, CWD, target, RenameFlags::NOREPLACE) {
-        Ok(()) => {}
-        // Older file systems have no such flag; they refuse to replace a folder that is not empty.
-        Err(Errno::INVAL) => {
-            std::fs::rename(folder, target).map_err(Error::host("rename", target))?;
-        }
-        Err(Errno::EXIST) => return Err(Error::file(target, Fault::Exists)),
-        Err(errno) => return Err(Error::host("rename", target)(errno.into())),
-    }
+fn show(working: &Working, name: &CStr, sync: Sync) -> Result<(), Error> {
+    working.publish(name)?;
     if sync == Sync::None {
         return Ok(());
     }
-    let parent = target.parent().unwrap_or(Path::new("/"));
-    std::fs::File::open(parent)
-        .and_then(|parent| parent.sync_all())
-        .map_err(Error::host("fsync", parent))
+    let parent = working.parent();
+    fsync(parent.fd()).map_err(|errno| parent.error("fsync", c".", errno))
 }

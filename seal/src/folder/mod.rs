@@ -35,9 +35,12 @@ use crate::engine::{Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
 use crate::key::passphrase::Stretch;
 use crate::key::{Purpose, Secret};
-use crate::manifest::{self, Header, Journal, Manifest};
+use crate::manifest::{self, Header, Journal, Manifest, Writer};
 use crate::pending::PREFIX;
+use crate::spot;
 use crate::tree::{self, Root, Tree};
+use crate::working::Kind;
+pub(crate) use place::umask;
 use place::{Place, There};
 use transfer::{Ground, Job};
 
@@ -123,6 +126,8 @@ pub struct Options {
     pub sync: Sync,
     /// Files that are there are replaced.
     pub force: bool,
+    /// Each source is read a second time and compared with what was sealed of it.
+    pub verify: bool,
 }
 
 /// What a form is given.
@@ -155,17 +160,18 @@ pub struct Plan {
 pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let form = options.form;
     form.takes(options.iv, &options.secret)?;
-    let source = place::real(&options.source)?;
-    let place = Place::find(&options.target)?;
+    let source = spot::real(&options.source)?;
+    let mut place = Place::find(&options.target, Kind::Seal)?;
     place.is_apart_from(&source)?;
-    let source = Root::open(&source)?;
-    if let Some(header) = manifest::header(place.folder())? {
+    let source = Root::open_canonical(&source)?;
+    if let Some(folder) = place.folder()
+        && let Some(header) = manifest::header_by(folder, Writer::User)?
+    {
         fits(&header, &options)?;
     }
-    place.prepare()?;
-    let target = Arc::new(Root::open(place.folder())?);
-    let mut journal = Journal::open(place.folder(), &options.secret)?;
-    let known = manifest::read(place.folder(), &options.secret)?;
+    let target = place.take()?;
+    let mut journal = Journal::open(&target, &options.secret)?;
+    let known = journal.known(&target, &options.secret)?;
     match &known {
         Some(known) => journal.resume(known.good_bytes, options.sync == Sync::Each)?,
         None => {
@@ -189,7 +195,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         journal: Some(Mutex::new(journal)),
         content_key: options.secret.derive(Purpose::Content),
         sync: options.sync,
-        umask: place::umask(),
+        umask: umask(),
+        verify: options.verify,
         can_poll: AtomicBool::new(true),
     };
     failed.extend(place::make_folders(&ground.target, &tree));
@@ -203,7 +210,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
 /// # Errors
 /// The target cannot be looked at, or its journal is none.
 pub fn header(target: &Path) -> Result<Option<Header>, Error> {
-    manifest::header(Place::find(target)?.folder())
+    let place = Place::find(target, Kind::Seal)?;
+    place.folder().map_or(Ok(None), |folder| manifest::header_by(folder, Writer::User))
 }
 
 /// Whether an earlier run sealed the folder the way this one is to.
@@ -286,6 +294,11 @@ fn is_reserved(path: &[u8]) -> bool {
 }
 
 impl Plan {
+    /// What looks like an earlier run's folder and is not used, with the reason.
+    pub fn notes(&self) -> &[Error] {
+        &self.place.notes
+    }
+
     /// Files that are to be sealed.
     pub fn files(&self) -> u64 {
         self.tree.files.len() as u64

@@ -10,10 +10,11 @@ use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use super::open::Closed;
-use super::{Form, is_reserved, place};
+use super::{Form, is_reserved};
 use crate::error::{Error, Fault};
 use crate::key::Secret;
 use crate::manifest::{self, Header, Manifest, Record};
+use crate::spot;
 use crate::tree::{self, Root, Tree};
 
 /// How files are sealed.
@@ -56,9 +57,9 @@ impl Sealed {
         secret: &Secret,
         threads: usize,
     ) -> Result<Self, Error> {
-        let path = place::real(path)?;
-        let root = Root::open(&path)?;
-        let known = manifest::read(&path, secret)?;
+        let path = spot::real(path)?;
+        let root = Root::open_canonical(&path)?;
+        let known = manifest::read(&root, secret)?;
         let how = how(&path, named, known.as_ref().map(|known| &known.header))?;
         how.form.takes(how.iv, secret)?;
         let mut tree = tree::walk(&root, threads);

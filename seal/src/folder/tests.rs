@@ -56,6 +56,7 @@ impl Folders {
             stretch: None,
             sync: Sync::None,
             force: false,
+            verify: false,
         }
     }
 
@@ -63,6 +64,17 @@ impl Folders {
         let outcome = sealed(options).unwrap();
         assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
         outcome
+    }
+
+    /// The name of the working folder.
+    fn hidden(&self) -> String {
+        let mut entries = fs::read_dir(self.folder.path()).unwrap();
+        let is_hidden = |name: &str| name.starts_with(".pagewire-unfinished-seal-target.");
+        entries
+            .find_map(|entry| {
+                entry.unwrap().file_name().into_string().ok().filter(|n| is_hidden(n))
+            })
+            .expect("a working folder")
     }
 
     /// Names beside source and target, and of those unfinished below it.
@@ -252,6 +264,26 @@ fn a_source_that_changes_or_goes_fails_alone() {
 }
 
 #[test]
+fn a_change_in_place_whose_time_was_set_back_is_noticed() {
+    let folders = Folders::new();
+    let options = folders.options("aes-256-cbc", None);
+    let plan = plan(options.clone(), 1).unwrap();
+    let all = plan.files();
+    let path = options.source.join("4096");
+    let time = fs::metadata(&path).unwrap().modified().unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
+    file.set_modified(time).unwrap();
+    let outcome = plan.seal(&Settings::here(Some(1)), &Seen::default()).unwrap();
+    assert_eq!((outcome.done, outcome.failed.len()), (all - 1, 1), "{:?}", outcome.failed);
+    assert!(outcome.failed[0].to_string().contains("4096: changed while it was read"));
+    // A second look at what did not change finds the same.
+    fs::remove_dir_all(&options.target).unwrap();
+    folders.seal(Options { verify: true, ..options.clone() });
+    assert_sealed(&options);
+}
+
+#[test]
 fn symlinks_specials_and_names_of_its_own_are_reported_and_not_followed() {
     let folders = Folders::new();
     let source = folders.source();
@@ -283,7 +315,7 @@ fn a_run_that_ended_early_is_gone_on_with() {
     let seen = Seen::default();
     seen.stop.store(true, Ordering::Relaxed);
     assert!(plan.seal(&Settings::here(Some(1)), &seen).unwrap().is_stopped);
-    let hidden = folders.folder.path().join(".pagewire-unfinished-target");
+    let hidden = folders.folder.path().join(folders.hidden());
     assert!(hidden.is_dir() && !options.target.exists());
     fs::write(hidden.join("4096"), b"half of it").unwrap();
     fs::create_dir(hidden.join("gone from the source")).unwrap();

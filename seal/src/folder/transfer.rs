@@ -3,9 +3,12 @@
 //!
 //! The source is read at its offsets and hashed while the slice is hot, the target written in
 //! order. At its end the source is looked at once more: a size, a time or a file that is not what
-//! the walk saw means it was changed while it was read, and this file alone fails. (A writer that
-//! maps it and sets the time back is not noticed.) What ends in one round gets its journal lines in
-//! one write, then its names.
+//! the walk saw means it was changed while it was read, and this file alone fails. The time of the
+//! last change (ctime) is among them, which no program can set back. Not noticed that way is a
+//! store through a shared mapping of a page that was dirty before the walk, and any such store on
+//! tmpfs: the kernel gives those no time before it writes the page back. [`Ground::verify`] reads
+//! the source a second time and compares the hashes. What ends in one round gets its journal lines
+//! in one write, then its names.
 //!
 //! A file that is in the page cache is read without waiting (`RWF_NOWAIT`, the crossing it would
 //! take anyway). One that is not is asked for and others go first, so the disk is busy with many
@@ -14,7 +17,7 @@
 //! Costs a small file: open, preadv2, fstat, close of the source; open, write, utimensat, close of
 //! the target; and its rename where the folder can be seen.
 //!
-//! Sources: preadv2(2), posix_fadvise(2), utimensat(2).
+//! Sources: preadv2(2), posix_fadvise(2), utimensat(2), mmap(2) (`MAP_SHARED`: when times change).
 //! Does not do: ciphers.
 
 use std::io::{IoSliceMut, Write};
@@ -41,6 +44,9 @@ use crate::tree::{self, Root};
 /// How far ahead a file is asked for that is not in the page cache.
 pub(crate) const AHEAD_BYTES: u64 = 2 << 20;
 
+/// A read of the second look at a source.
+const SECOND_BYTES: usize = 256 * 1024;
+
 /// Permissions that a file takes with it: ciphertext runs as nobody.
 const MODE: u32 = 0o777;
 
@@ -61,6 +67,8 @@ pub(crate) struct Ground {
     pub(crate) sync: Sync,
     /// Permissions that the kernel takes away from a new file.
     pub(crate) umask: u32,
+    /// Each source is read a second time and compared.
+    pub(crate) verify: bool,
     /// The source's file system can say that it would have to wait.
     pub(crate) can_poll: AtomicBool,
 }
@@ -103,6 +111,7 @@ pub(crate) struct Transfer<'a> {
 struct Seen {
     bytes: u64,
     modified: Time,
+    changed: Time,
     mode: u32,
     inode: u64,
 }
@@ -147,12 +156,12 @@ impl<'a> Job<'a> {
             true => Pending::create_unseen(&ground.target, file.path, mode)?,
             false => Pending::create_below(&ground.target, file.path, mode)?,
         };
-        let tree::File { bytes, modified, inode, .. } = file;
+        let tree::File { bytes, modified, changed, inode, .. } = file;
         Ok(Transfer {
             ground,
             pending,
             source: Some(source),
-            seen: Seen { bytes, modified, mode, inode },
+            seen: Seen { bytes, modified, changed, mode, inode },
             replaces,
             offset: 0,
             written: 0,
@@ -182,6 +191,9 @@ impl<'a> Transfer<'a> {
         let read = self.take(buffer)?;
         if let Read::Bytes(bytes) = read {
             self.hash(&buffer[..bytes]);
+            if self.left_bytes() == 0 {
+                self.check_source()?;
+            }
         }
         Ok(read)
     }
@@ -190,7 +202,15 @@ impl<'a> Transfer<'a> {
     ///
     /// # Errors
     /// As [`Transfer::read`].
-    pub(crate) fn take(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
+    pub(crate) fn read_unhashed(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
+        let read = self.take(buffer)?;
+        if read != Read::NotReady && self.left_bytes() == 0 {
+            self.check_source()?;
+        }
+        Ok(read)
+    }
+
+    fn take(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
         let bytes = self.left_bytes().min(buffer.len() as u64) as usize;
         let buffer = &mut buffer[..bytes];
         if bytes > 0 && self.fetch(buffer)? == Read::NotReady {
@@ -198,9 +218,6 @@ impl<'a> Transfer<'a> {
         }
         self.offset += bytes as u64;
         self.ahead();
-        if self.left_bytes() == 0 {
-            self.check_source()?;
-        }
         Ok(Read::Bytes(bytes))
     }
 
@@ -285,12 +302,40 @@ impl<'a> Transfer<'a> {
     /// All is read: whether it is what the walk saw.
     fn check_source(&mut self) -> Result<(), Error> {
         let source = self.source.take().expect("open while there is something left");
+        if let (true, Hash::Whole(content)) = (self.ground.verify, &self.hash)
+            && self.second_hash(&source)? != *content
+        {
+            return Err(self.changed());
+        }
         let stat = fstat(&source).map_err(|errno| self.source_error("fstat", errno))?;
         let is_same = stat.st_size.unsigned_abs() == self.seen.bytes
             && tree::modified(&stat) == self.seen.modified
+            && tree::changed(&stat) == self.seen.changed
             && stat.st_ino == self.seen.inode
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if is_same { Ok(()) } else { Err(self.changed()) }
+    }
+
+    /// The hash of what is in the source now.
+    fn second_hash(&self, source: &OwnedFd) -> Result<blake3::Hash, Error> {
+        let mut hasher = blake3::Hasher::new_keyed(&self.ground.content_key);
+        let mut buffer = vec![0; SECOND_BYTES];
+        let mut offset = 0;
+        while offset < self.seen.bytes {
+            let wanted = (self.seen.bytes - offset).min(SECOND_BYTES as u64) as usize;
+            stage::enter(Stage::Read);
+            match pread(source, &mut buffer[..wanted], offset) {
+                Ok(0) => return Err(self.changed()),
+                Ok(read) => {
+                    stage::enter(Stage::Hash);
+                    hasher.update(&buffer[..read]);
+                    offset += read as u64;
+                }
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(self.source_error("read", errno)),
+            }
+        }
+        Ok(hasher.finalize())
     }
 
     /// Appends to the target.

@@ -18,8 +18,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use simd::cbc::Key;
 
 use super::open::{Closed, Opener, Opening};
@@ -32,8 +30,9 @@ use crate::engine::stage::{self, Stage};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
 use crate::key::{Purpose, Secret};
-use crate::manifest::{Damage, Record};
-use crate::tree::{Root, Tree};
+use crate::manifest::Record;
+use crate::tree::Tree;
+use crate::working::Kind;
 
 /// What to unseal, and how.
 #[derive(Clone, Debug)]
@@ -72,14 +71,9 @@ pub struct Plan {
 pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let mut sealed = Sealed::look(&options.source, options.how, &options.secret, threads)?;
     let Sorted { mut records, mut failed, .. } = sealed.sorted();
-    let place = Place::find(&options.target)?;
+    let mut place = Place::find(&options.target, Kind::Unseal)?;
     place.is_apart_from(&sealed.path)?;
-    place.prepare()?;
-    let target = Arc::new(Root::open(place.folder())?);
-    // Some network file systems have no locks; then there is none.
-    if let Err(Errno::WOULDBLOCK) = flock(target.fd(), FlockOperation::NonBlockingLockExclusive) {
-        return Err(Error::file(target.path(), Fault::Manifest(Damage::Busy)));
-    }
+    let target = place.take()?;
     let Sealed { root, how, mut tree, .. } = sealed;
     let there = place.look(&target, threads);
     if place.is_unseen() {
@@ -105,7 +99,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         journal: None,
         content_key: options.secret.derive(Purpose::Content),
         sync: options.sync,
-        umask: place::umask(),
+        umask: super::umask(),
+        verify: false,
         can_poll: AtomicBool::new(true),
     };
     failed.extend(place::make_folders(&ground.target, &tree));
@@ -113,6 +108,11 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
 }
 
 impl Plan {
+    /// What looks like an earlier run's folder and is not used, with the reason.
+    pub fn notes(&self) -> &[Error] {
+        &self.place.notes
+    }
+
     /// Files that are to be opened.
     pub fn files(&self) -> u64 {
         self.tree.files.len() as u64
@@ -202,7 +202,7 @@ impl Unsealing<'_> {
 impl Stream for Unsealing<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let piece = &mut buffer[..self.opening.next_bytes()];
-        let Read::Bytes(sealed_bytes) = self.transfer.take(piece)? else {
+        let Read::Bytes(sealed_bytes) = self.transfer.read_unhashed(piece)? else {
             return Ok(Filled::default());
         };
         let source = self.open(piece);

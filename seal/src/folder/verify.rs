@@ -21,7 +21,6 @@ use simd::cbc::Key;
 use zeroize::Zeroizing;
 
 use super::open::Closed;
-use super::place;
 use super::sealed::{How, Sealed, Sorted};
 use super::second::{Opener, Opening, SOURCE_BYTES};
 use crate::engine::stage::{self, Stage};
@@ -29,6 +28,7 @@ use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
 use crate::key::{Purpose, Secret};
 use crate::manifest;
+use crate::spot;
 use crate::tree::{self, Root, Tree};
 
 /// What to verify, and against what.
@@ -84,7 +84,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
             (None, tree.files.into_iter().zip(against).collect())
         }
         Some(path) => {
-            let source = Root::open(&place::real(path)?)?;
+            let source = Root::open_canonical(&spot::real(path)?)?;
             let mut sources = tree::walk(&source, threads);
             failed.append(&mut sources.refused);
             let files = compared(&root, tree.files, &rejected, sources, &mut failed);

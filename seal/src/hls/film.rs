@@ -5,7 +5,8 @@
 //!
 //! Does not do: encipher ([`super::segment`] does).
 
-use std::fs::{self, File};
+use std::ffi::CString;
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,23 +15,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use media::plan::Identity;
 use media::{Scanner, Segment, Segments};
-use rustix::fs::{Advice, CWD, RenameFlags, fadvise, renameat_with};
-use rustix::io::Errno;
+use rustix::fs::{Advice, FileType, Mode, fadvise, fchmod, fstat};
 use simd::cbc::Key;
 
 use super::journal::{Journal, boot_id};
 use super::keys::KEY_BYTES;
-use super::playlist::{self, Line, MASTER, MEDIA, Playlist};
+use super::playlist::{self, Line, MASTER, MEDIA, Playlist, segment_name};
 use super::segment::SegmentWork;
+use super::target::{Target, film_folder};
 use super::{Options, StreamFault, Sync};
 use crate::error::{Error, Fault};
-use crate::pending::{PREFIX, Pending};
+use crate::folder::umask;
+use crate::pending::Pending;
+use crate::root::Root;
+use crate::spot::{FOLDER_MODE, c_string};
+use crate::working::Working;
 
 /// What a source was when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct State {
     bytes: u64,
     modified: (i64, i64),
+    /// The time of the last change, which no program can set back.
+    changed: (i64, i64),
     inode: u64,
 }
 
@@ -38,7 +45,8 @@ impl State {
     fn of(file: &File, path: &Path) -> Result<Self, Error> {
         let metadata = file.metadata().map_err(Error::host("fstat", path))?;
         let modified = (metadata.mtime(), metadata.mtime_nsec());
-        Ok(Self { bytes: metadata.len(), modified, inode: metadata.ino() })
+        let changed = (metadata.ctime(), metadata.ctime_nsec());
+        Ok(Self { bytes: metadata.len(), modified, changed, inode: metadata.ino() })
     }
 }
 
@@ -52,9 +60,9 @@ pub(super) struct Film<'a> {
     state: State,
     edition: [u8; 32],
     codecs: Result<String, String>,
-    /// Where it will be, and where it is until then.
-    target: PathBuf,
-    pub(super) unfinished: PathBuf,
+    /// The name of its folder in the one above, and where it is until it has that.
+    folder: CString,
+    working: Working,
     journal: File,
     /// One for every rotation.
     keys: Vec<Key>,
@@ -75,7 +83,7 @@ impl<'a> Film<'a> {
     /// Scans `source`, which becomes the folder `name` below `target`, unless that was done.
     pub(super) fn look(
         source: &Path,
-        target: &Path,
+        target: &Target,
         name: &str,
         options: &'a Options,
         stop: &AtomicBool,
@@ -83,26 +91,20 @@ impl<'a> Film<'a> {
         let file = File::open(source).map_err(Error::host("open", source))?;
         let state = State::of(&file, source)?;
         let edition = edition(name, state, options);
-        let folder = target.join(name);
-        match Journal::read(&folder) {
-            Some(journal) if journal.is_of(&edition) && folder.join(MASTER).exists() => {
-                return Ok(Looked::Done);
+        let below = c_string(Path::new(name))?;
+        if let Some(folder) = target.film(&below)? {
+            match Journal::read(&folder)? {
+                Some(journal) if journal.is_of(&edition) && is_file(&folder, MASTER) => {
+                    return Ok(Looked::Done);
+                }
+                Some(journal) if options.force || journal.edition == edition => {}
+                Some(_) => return Err(Error::file(folder.path(), Fault::Exists)),
+                None => return Err(Error::file(folder.path(), StreamFault::NotOurs.into())),
             }
-            Some(journal) if options.force || journal.edition == edition => {}
-            Some(_) => return Err(Error::file(&folder, Fault::Exists)),
-            None if fs::symlink_metadata(&folder).is_ok() => {
-                return Err(Error::file(&folder, StreamFault::NotOurs.into()));
-            }
-            None => {}
         }
         let (segments, codecs) = scan(&file, source, state, options.target_s, stop)?;
-        let parent = folder.parent().expect("it is below the target");
-        fs::create_dir_all(parent).map_err(Error::host("mkdir", parent))?;
-        let last = Path::new(name).file_name().expect("a film has a name");
-        let mut hidden = std::ffi::OsString::from(format!("{PREFIX}film-"));
-        hidden.push(last);
-        let unfinished = parent.join(hidden);
-        let checks = begin(&unfinished, &edition, segments.list(), options)?;
+        let (working, folder) = target.working(&below)?;
+        let checks = begin(&working, &edition, segments.list(), options)?;
         let left: Vec<usize> = (0..checks.len()).filter(|&index| checks[index].is_none()).collect();
         let film = Arc::new(Self {
             source: source.to_owned(),
@@ -114,9 +116,9 @@ impl<'a> Film<'a> {
             state,
             edition,
             codecs,
-            target: folder,
-            journal: Journal::open(&unfinished)?,
-            unfinished,
+            folder,
+            journal: Journal::open(working.folder())?,
+            working,
             left: AtomicUsize::new(left.len()),
             checks: Mutex::new(checks),
             has_failed: AtomicBool::new(false),
@@ -133,9 +135,10 @@ impl<'a> Film<'a> {
         &self.segments.list()[index]
     }
 
-    /// Where the finished segment lies until all are.
-    pub(super) fn path(&self, index: usize) -> PathBuf {
-        self.unfinished.join(playlist::segment_name(index as u64))
+    /// Begins the file of a segment, which lies in the working folder until all are there.
+    pub(super) fn create(&self, index: usize) -> Result<Pending, Error> {
+        let name = c_string(segment_name(index as u64).as_ref())?;
+        Pending::create_below(self.working.folder(), name, 0o644)
     }
 
     /// The key and the IV of a segment; none if it stays clear.
@@ -167,7 +170,7 @@ impl<'a> Film<'a> {
     /// A segment is whole, with this hash, and about to take its name.
     pub(super) fn record(&self, index: usize, check: [u8; 16]) -> Result<(), Error> {
         Journal::add(&self.journal, index as u64, &check)
-            .map_err(Error::host("write", &self.unfinished.join(super::journal::NAME)))?;
+            .map_err(Error::host("write", &self.working.folder().shown(super::journal::NAME)))?;
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(check);
         Ok(())
     }
@@ -223,8 +226,9 @@ impl<'a> Film<'a> {
     }
 
     fn write(&self, name: &str, text: &str) -> Result<(), Error> {
-        let path = self.unfinished.join(name);
-        let pending = Pending::create(&path, 0o644)?;
+        let pending =
+            Pending::create_below(self.working.folder(), c_string(name.as_ref())?, 0o644)?;
+        let path = pending.target();
         pending.file().write_all(text.as_bytes()).map_err(Error::host("write", &path))?;
         if self.options.sync == Sync::Each {
             pending.file().sync_all().map_err(Error::host("fsync", &path))?;
@@ -234,27 +238,32 @@ impl<'a> Film<'a> {
 
     /// Whatever was at the name before is removed after the film has taken it.
     fn give_name(&self) -> Result<(), Error> {
-        let rename = |flags| renameat_with(CWD, &self.unfinished, CWD, &self.target, flags);
-        match rename(RenameFlags::NOREPLACE) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => match Journal::read(&self.target) {
-                Some(journal) if self.options.force || journal.edition == self.edition => {
-                    let exchanged = rename(RenameFlags::EXCHANGE);
-                    exchanged.map_err(|errno| Error::host("rename", &self.target)(errno.into()))?;
-                    let removed = fs::remove_dir_all(&self.unfinished);
-                    removed.map_err(Error::host("rmdir", &self.unfinished))
-                }
-                Some(_) => Err(Error::file(&self.target, Fault::Exists)),
-                None => Err(Error::file(&self.target, StreamFault::NotOurs.into())),
-            },
-            Err(errno) => Err(Error::host("rename", &self.target)(errno.into())),
+        let (folder, parent) = (self.working.folder(), self.working.parent());
+        let stat = fstat(folder.fd()).map_err(|errno| folder.error("fstat", c".", errno))?;
+        // Until now it was for this user alone; a set group bit stays.
+        let mode = FOLDER_MODE & !umask() | 0o700 | stat.st_mode & 0o2000;
+        let opened = fchmod(folder.fd(), Mode::from_raw_mode(mode));
+        opened.map_err(|errno| folder.error("fchmod", c".", errno))?;
+        let there = match self.working.publish(&self.folder) {
+            Err(Error::File { fault: Fault::Exists, path }) => path,
+            result => return result,
+        };
+        let Some(old) = film_folder(parent, &self.folder)? else {
+            return Err(Error::file(&there, Fault::Exists));
+        };
+        match Journal::read(&old)? {
+            Some(journal) if self.options.force || journal.edition == self.edition => {
+                self.working.exchange(&self.folder, &old)
+            }
+            Some(_) => Err(Error::file(&there, Fault::Exists)),
+            None => Err(Error::file(&there, StreamFault::NotOurs.into())),
         }
     }
 }
 
-/// Notes in the journals of these films that they were synced.
-pub(super) fn believe(folder: &Path) -> Result<(), Error> {
-    match Journal::read(folder) {
+/// Notes in the journal of a film that it was synced.
+pub(super) fn believe(folder: &Arc<Root>) -> Result<(), Error> {
+    match Journal::read(folder)? {
         Some(journal) if !journal.boot.is_empty() => {
             Journal { boot: String::new(), ..journal }.write(folder)
         }
@@ -301,35 +310,27 @@ fn keys(name: &str, segments: u64, options: &Options) -> Vec<Key> {
     (0..=last).map(key).collect()
 }
 
-/// Makes the hidden folder, or goes on with the one that is there; the hashes of what is done.
+/// Makes the working folder ready, with what an earlier run has done in it; the hashes of that.
 fn begin(
-    folder: &Path,
+    working: &Working,
     edition: &[u8; 32],
     segments: &[Segment],
     options: &Options,
 ) -> Result<Vec<Option<[u8; 16]>>, Error> {
+    let folder = working.folder();
     let mut checks = vec![None; segments.len()];
-    let kept = Journal::read(folder).filter(|journal| journal.is_of(edition));
+    let kept = Journal::read(folder)?.filter(|journal| journal.is_of(edition));
     match kept {
         Some(journal) => {
             for (index, check) in journal.done {
                 let place = usize::try_from(index).ok().and_then(|at| checks.get_mut(at));
-                let path = folder.join(playlist::segment_name(index));
-                if let (Some(place), true) = (place, path.is_file()) {
+                if let (Some(place), true) = (place, is_file(folder, &segment_name(index))) {
                     *place = Some(check);
                 }
             }
-            remove_unfinished(folder)?;
+            working.remove_unfinished()?;
         }
-        None => {
-            match fs::remove_dir_all(folder) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Error::host("rmdir", folder)(error));
-                }
-                _ => {}
-            }
-            fs::create_dir(folder).map_err(Error::host("mkdir", folder))?;
-        }
+        None => working.clear()?,
     }
     let boot = if options.sync == Sync::Each { String::new() } else { boot_id() };
     let done = checks.iter().enumerate();
@@ -338,15 +339,10 @@ fn begin(
     Ok(checks)
 }
 
-/// Removes what a run that was killed had not finished in a film's folder.
-fn remove_unfinished(folder: &Path) -> Result<(), Error> {
-    for entry in fs::read_dir(folder).map_err(Error::host("open", folder))? {
-        let entry = entry.map_err(Error::host("getdents", folder))?;
-        if entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
-            fs::remove_file(entry.path()).map_err(Error::host("unlink", &entry.path()))?;
-        }
-    }
-    Ok(())
+/// Whether a regular file has that name.
+fn is_file(folder: &Root, name: &str) -> bool {
+    let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
+    stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
 
 /// Reads a film once, to know where it can be cut and what is in it.

@@ -11,15 +11,23 @@
 //!
 //! Sources: proc(5) (`sys/kernel/random/boot_id`).
 
-use std::fs::{self, File, OpenOptions};
+use std::ffi::CStr;
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::pending::Pending;
+use crate::planted::{self, Writer};
+use crate::root::Root;
 
 /// Its name in a film's folder; hidden, so never served.
-pub(super) const NAME: &str = ".pagewire-film";
+pub(super) const NAME: &CStr = c".pagewire-film";
+/// Longest journal: five million segments.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// A film's journal.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -32,10 +40,17 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// The journal in `folder`; none if there is none that can be read.
-    pub(super) fn read(folder: &Path) -> Option<Self> {
-        let text = fs::read(folder.join(NAME)).ok()?;
-        let text = String::from_utf8_lossy(&text);
+    /// The journal in `folder`, which has to be this user's; none if there is none, or it is no
+    /// journal.
+    ///
+    /// # Errors
+    /// What is under its name is not taken, or cannot be read.
+    pub(super) fn read(folder: &Root) -> Result<Option<Self>, Error> {
+        let text = planted::read(folder, NAME, Writer::User, BYTES_MAX)?;
+        Ok(text.and_then(|text| Self::parse(&String::from_utf8_lossy(&text))))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
         let mut lines = text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
         let mut head = lines.next()?.strip_prefix(HEAD)?.split(' ');
         let edition = blake3::Hash::from_hex(head.next()?).ok()?;
@@ -57,15 +72,15 @@ impl Journal {
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub(super) fn write(&self, folder: &Path) -> Result<(), Error> {
-        let path = folder.join(NAME);
+    pub(super) fn write(&self, folder: &Arc<Root>) -> Result<(), Error> {
         let edition = blake3::Hash::from_bytes(self.edition);
         let mut text = format!("{HEAD}{edition} {}\n", self.boot);
         for (index, check) in &self.done {
             text.push_str(&line(*index, check));
         }
-        let pending = Pending::create(&path, 0o600)?;
-        pending.file().write_all(text.as_bytes()).map_err(Error::host("write", &path))?;
+        let pending = Pending::create_below(folder, NAME.to_owned(), 0o600)?;
+        let written = pending.file().write_all(text.as_bytes());
+        written.map_err(Error::host("write", &folder.shown(NAME)))?;
         pending.commit(true)
     }
 
@@ -73,9 +88,10 @@ impl Journal {
     ///
     /// # Errors
     /// It is not there.
-    pub(super) fn open(folder: &Path) -> Result<File, Error> {
-        let path = folder.join(NAME);
-        OpenOptions::new().append(true).open(&path).map_err(Error::host("open", &path))
+    pub(super) fn open(folder: &Root) -> Result<File, Error> {
+        let flags = OFlags::WRONLY | OFlags::APPEND;
+        planted::open(folder, NAME, flags, Writer::User, BYTES_MAX)?
+            .ok_or_else(|| folder.error("open", NAME, Errno::NOENT))
     }
 
     /// Adds a segment's line, in one write.
@@ -102,19 +118,20 @@ mod tests {
 
     #[test]
     fn journals_are_read_up_to_a_torn_line() {
-        let folder = tempfile::tempdir().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let folder = Arc::new(Root::open(place.path()).unwrap());
         let written = Journal { edition: [7; 32], boot: boot_id(), done: vec![(0, [1; 16])] };
-        written.write(folder.path()).unwrap();
-        let file = Journal::open(folder.path()).unwrap();
+        written.write(&folder).unwrap();
+        let file = Journal::open(&folder).unwrap();
         Journal::add(&file, 5, &[2; 16]).unwrap();
         (&file).write_all(b"6 00112233").unwrap();
-        let read = Journal::read(folder.path()).unwrap();
+        let read = Journal::read(&folder).unwrap().unwrap();
         assert_eq!(read.done, [(0, [1; 16]), (5, [2; 16])]);
         assert!(read.is_of(&[7; 32]) && !read.is_of(&[8; 32]));
         let other = Journal { boot: "another boot".to_owned(), ..read.clone() };
         assert!(!other.is_of(&[7; 32]));
         assert!(Journal { boot: String::new(), ..read }.is_of(&[7; 32]), "it was synced");
-        fs::write(folder.path().join(NAME), "pagewire film 2 x y\n").unwrap();
-        assert_eq!(Journal::read(folder.path()), None);
+        fs::write(folder.shown(NAME), "pagewire film 2 x y\n").unwrap();
+        assert_eq!(Journal::read(&folder).unwrap(), None);
     }
 }

@@ -13,16 +13,21 @@
 //! Costs one block of BLAKE3 a key. Sources: BLAKE3 paper §2.2 (`derive_key`, `keyed_hash`).
 //! Does not do: guard keys in memory beyond overwriting them.
 
-use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
+use std::ffi::CString;
+use std::fs::DirBuilder;
+use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Fault};
 use crate::key::Secret;
 use crate::pending::Pending;
+use crate::planted::{self, Writer};
+use crate::root::Root;
 
 /// Bytes of a key: HLS knows AES-128 alone (RFC 8216 §4.3.2.4).
 pub const KEY_BYTES: usize = 16;
@@ -126,17 +131,17 @@ impl KeyFolder {
         replace: bool,
     ) -> Result<(), Error> {
         let path = self.file(name, number);
-        match fs::read(&path) {
-            Ok(known) if known == key => return Ok(()),
-            Ok(_) if !replace => return Err(Error::file(&path, Fault::Exists)),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::host("read", &path)(error)),
-        }
         let folder = path.parent().expect("a name is in front of it");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(Error::host("mkdir", folder))?;
-        let pending = Pending::create(&path, 0o600)?;
+        let root = Arc::new(Root::open(folder)?);
+        let file = file_name(number);
+        match planted::read(&root, &file, Writer::Anybody, FILE_BYTES_MAX)? {
+            Some(known) if known == key => return Ok(()),
+            Some(_) if !replace => return Err(Error::file(&path, Fault::Exists)),
+            _ => {}
+        }
+        let pending = Pending::create_below(&root, file, 0o600)?;
         pending.file().write_all(key).map_err(Error::host("write", &path))?;
         pending.commit(replace)
     }
@@ -151,7 +156,15 @@ impl KeyFolder {
         number: u64,
     ) -> Result<Zeroizing<[u8; KEY_BYTES]>, Error> {
         let path = self.file(name, number);
-        let bytes = Zeroizing::new(fs::read(&path).map_err(Error::host("read", &path))?);
+        let folder = path.parent().expect("a name is in front of it");
+        let folder = Root::open(folder).map_err(|error| match error {
+            Error::Host { call, source, .. } => Error::host(call, &path)(source),
+            error => error,
+        })?;
+        let file = file_name(number);
+        let bytes = planted::read(&folder, &file, Writer::Anybody, FILE_BYTES_MAX)?;
+        let bytes = bytes.ok_or_else(|| folder.error("open", &file, Errno::NOENT))?;
+        let bytes = Zeroizing::new(bytes);
         match <[u8; KEY_BYTES]>::try_from(bytes.as_slice()) {
             Ok(key) => Ok(Zeroizing::new(key)),
             Err(_) => {
@@ -161,6 +174,13 @@ impl KeyFolder {
         }
     }
 }
+
+fn file_name(number: u64) -> CString {
+    CString::new(format!("{number}.key")).expect("digits have no NUL")
+}
+
+/// Longest key file that is read. Keys have 16 bytes; longer ones are named with their length.
+const FILE_BYTES_MAX: u64 = 4096;
 
 /// Where players find keys: a URI with `{name}` and `{number}` in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -287,6 +307,7 @@ mod tests {
 
     #[test]
     fn key_files_are_their_owners_and_never_replaced_by_another() {
+        use std::fs;
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let keys = KeyFolder::new(folder.path().join("keys"));

@@ -21,6 +21,7 @@ mod keys;
 mod playlist;
 mod run;
 mod segment;
+mod target;
 mod unseal;
 mod verify;
 

@@ -12,10 +12,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::film::{Film, Looked, believe};
+use super::film::{Film, Looked};
 use super::segment::SegmentWork;
+use super::target::Target;
 use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
@@ -31,6 +33,8 @@ pub struct Planned {
     pub films_done: AtomicU64,
     /// Files passed over because their names are not those of transport streams.
     pub passed_over: AtomicU64,
+    /// What looks like an earlier run's folder and is not used, with the reason; at the end.
+    pub notes: Mutex<Vec<Error>>,
 }
 
 /// A film found.
@@ -58,7 +62,7 @@ pub fn seal(
     check_key_folder(target, options)?;
     let (found, errors) = find(source, planned)?;
     let mut outcome = Outcome { failed: errors, ..Outcome::default() };
-    fs::create_dir_all(target).map_err(Error::host("mkdir", target))?;
+    let target = Target::take(target)?;
     seen.failed.fetch_add(outcome.failed.len() as u64, Ordering::Relaxed);
     let next = AtomicUsize::new(0);
     let scanners = settings.threads.clamp(1, found.len().max(1));
@@ -67,6 +71,7 @@ pub fn seal(
         let (sender, films) = sync_channel(0);
         for _ in 0..scanners {
             let (sender, next, found) = (sender.clone(), &next, &found);
+            let target = &target;
             scope.spawn(move || scan(found, next, target, options, planned, seen, &sender));
         }
         drop(sender);
@@ -75,8 +80,9 @@ pub fn seal(
         }
     });
     if options.sync == Sync::End && !seen.stop.load(Ordering::Relaxed) {
-        make_last(target, &found)?;
+        make_last(&target, &found)?;
     }
+    planned.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(target.into_notes());
     outcome.skipped = planned.films_done.load(Ordering::Relaxed);
     outcome.is_stopped = seen.stop.load(Ordering::Relaxed);
     outcome.wall = began.elapsed();
@@ -100,7 +106,7 @@ fn add_up(outcome: &mut Outcome, more: Outcome) {
 fn scan<'a>(
     found: &[Found],
     next: &AtomicUsize,
-    target: &Path,
+    target: &Target,
     options: &'a Options,
     planned: &Planned,
     seen: &Seen,
@@ -269,10 +275,10 @@ fn is_film(path: &Path) -> bool {
 }
 
 /// Syncs the target's file system and notes that in the journals of what is there.
-fn make_last(target: &Path, found: &[Found]) -> Result<(), Error> {
-    let file = fs::File::open(target).map_err(Error::host("open", target))?;
-    rustix::fs::syncfs(&file).map_err(|errno| Error::host("syncfs", target)(errno.into()))?;
-    found.iter().try_for_each(|film| believe(&target.join(&film.name)))
+fn make_last(target: &Target, found: &[Found]) -> Result<(), Error> {
+    let root = target.root();
+    rustix::fs::syncfs(root.fd()).map_err(|errno| root.error("syncfs", c".", errno))?;
+    found.iter().try_for_each(|film| target.believe(&film.name))
 }
 
 /// As `serve` has them.

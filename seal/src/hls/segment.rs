@@ -54,7 +54,7 @@ impl<'a> Work for SegmentWork<'a> {
         if film.has_failed() {
             return Err(Error::file(&film.source, StreamFault::GivenUp.into()));
         }
-        let pending = match Pending::create(&film.path(index), 0o644) {
+        let pending = match film.create(index) {
             Ok(pending) => Some(pending),
             Err(error) => return Err(first(&film, error)),
         };

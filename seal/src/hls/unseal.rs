@@ -16,7 +16,10 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use simd::cbc::{Cbc, Key};
 use zeroize::Zeroizing;
 
@@ -28,6 +31,9 @@ use super::verify::OpenSsl;
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
 use crate::pending::Pending;
+use crate::planted::{self, Writer};
+use crate::root::Root;
+use crate::spot::{self, FOLDER_MODE, Spot, c_string};
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 16;
@@ -71,16 +77,23 @@ pub fn unseal(
     seen: &Seen,
 ) -> Result<Outcome, Error> {
     let films = find(source)?;
-    let works = films.into_iter().map(|film| {
-        let target = match &film.below {
-            None => target.to_owned(),
-            Some(below) => target.join(with_extension(below)),
+    let mut root = None;
+    if films.iter().any(|film| film.below.is_some()) {
+        root = Some(Arc::new(spot::open_or_make(target)?));
+    }
+    let mut works = Vec::with_capacity(films.len());
+    for film in films {
+        let target = match (&film.below, &root) {
+            (Some(below), Some(root)) => {
+                Spot::Below(root.clone(), c_string(&with_extension(below))?)
+            }
+            _ => Spot::Path(target.to_owned()),
         };
         let sink = Sink::Into { target, force };
         let cipher = Cipher::Lanes(settings.cbc);
-        FilmWork { folder: film.folder, keys, sink, cipher, bytes: film.bytes }
-    });
-    Ok(engine::run(works.collect(), settings, seen))
+        works.push(FilmWork { folder: film.folder, keys, sink, cipher, bytes: film.bytes });
+    }
+    Ok(engine::run(works, settings, seen))
 }
 
 /// A film's folder, and where it is below the one that was named.
@@ -145,7 +158,7 @@ fn with_extension(below: &Path) -> PathBuf {
 /// What becomes of the stream.
 pub(super) enum Sink {
     /// A file.
-    Into { target: PathBuf, force: bool },
+    Into { target: Spot, force: bool },
     /// It has to be this file.
     Compare(PathBuf),
     /// Only its segments' hashes are looked at.
@@ -172,7 +185,7 @@ pub(super) struct FilmWork<'a> {
 
 /// A film being opened.
 pub(super) struct FilmStream<'a> {
-    folder: PathBuf,
+    folder: Root,
     playlist: Playlist,
     keys: &'a KeySource,
     cipher: Cipher,
@@ -218,20 +231,19 @@ impl<'a> Work for FilmWork<'a> {
 
     fn open(self) -> Result<FilmStream<'a>, Error> {
         let path = self.folder.join(MEDIA);
-        let playlist = read_playlist(&path)?;
+        let folder = Root::open(&self.folder)?;
+        let playlist = read_playlist(&folder)?;
         if playlist.rotation.is_some() && matches!(self.keys, KeySource::None) {
             return Err(Error::file(&path, StreamFault::KeyNeeded.into()));
         }
         let out = match self.sink {
             Sink::Into { target, force } => {
-                let folder = target.parent().unwrap_or(Path::new(""));
-                if !folder.as_os_str().is_empty() {
-                    fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))?;
+                make_folders_of(&target)?;
+                let shown = target.shown();
+                if !force && fs::symlink_metadata(&shown).is_ok() {
+                    return Err(Error::file(&shown, Fault::Exists));
                 }
-                if !force && fs::symlink_metadata(&target).is_ok() {
-                    return Err(Error::file(&target, Fault::Exists));
-                }
-                Out::Pending { pending: Pending::create(&target, 0o644)?, force }
+                Out::Pending { pending: target.create(0o644)?, force }
             }
             Sink::Compare(path) => {
                 let file = File::open(&path).map_err(Error::host("open", &path))?;
@@ -239,28 +251,42 @@ impl<'a> Work for FilmWork<'a> {
             }
             Sink::Nothing => Out::Nothing,
         };
-        let Self { folder, keys, cipher, .. } = self;
+        let Self { keys, cipher, .. } = self;
         Ok(FilmStream { folder, playlist, keys, cipher, out, open: None, next: 0, at: 0 })
     }
 }
 
-fn read_playlist(path: &Path) -> Result<Playlist, Error> {
-    let mut text = String::new();
-    let file = File::open(path).map_err(Error::host("open", path))?;
-    let refuse = |line| Error::file(path, StreamFault::Playlist { line }.into());
-    match file.take(PLAYLIST_BYTES_MAX).read_to_string(&mut text) {
-        Ok(_) => Playlist::read(&text).map_err(refuse),
-        Err(error) if error.kind() == ErrorKind::InvalidData => Err(refuse(1)),
-        Err(error) => Err(Error::host("read", path)(error)),
+/// The folders that a stream goes into.
+fn make_folders_of(target: &Spot) -> Result<(), Error> {
+    match target {
+        Spot::Below(root, below) => root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE)),
+        Spot::Path(path) => match path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => {
+                fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))
+            }
+            _ => Ok(()),
+        },
     }
+}
+
+fn read_playlist(folder: &Root) -> Result<Playlist, Error> {
+    let name = c_string(MEDIA.as_ref())?;
+    let path = folder.shown(&name);
+    let refuse = |line| Error::file(&path, StreamFault::Playlist { line }.into());
+    let text = planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
+        .ok_or_else(|| folder.error("open", &name, Errno::NOENT))?;
+    let text = String::from_utf8(text).map_err(|_| refuse(1))?;
+    Playlist::read(&text).map_err(refuse)
 }
 
 impl FilmStream<'_> {
     fn open_next(&mut self) -> Result<Segment, Error> {
         let index = self.next;
         self.next += 1;
-        let path = self.folder.join(playlist::segment_name(index));
-        let file = File::open(&path).map_err(Error::host("open", &path))?;
+        let name = c_string(playlist::segment_name(index).as_ref())?;
+        let path = self.folder.shown(&name);
+        let file = planted::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
+            .ok_or_else(|| self.folder.error("open", &name, Errno::NOENT))?;
         let left = file.metadata().map_err(Error::host("fstat", &path))?.len();
         let is_sealed = self.playlist.rotation.is_some();
         if left == 0 || is_sealed && !left.is_multiple_of(BLOCK_BYTES as u64) {
@@ -405,7 +431,7 @@ impl Stream for FilmStream<'_> {
         let whole = self.playlist.source_bytes.checked_sub(self.playlist.tail_bytes);
         if Some(self.at) != whole {
             let fault = StreamFault::Differs { offset: self.at };
-            return Err(Error::file(&self.folder.join(MEDIA), fault.into()));
+            return Err(Error::file(&self.folder.path().join(MEDIA), fault.into()));
         }
         match self.out {
             Out::Pending { pending, force } => pending.commit(force),
@@ -429,7 +455,7 @@ impl Stream for FilmStream<'_> {
 pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {
-        let playlist = read_playlist(&film.folder.join(MEDIA))?;
+        let playlist = read_playlist(&Root::open(&film.folder)?)?;
         if playlist.tail_bytes > 0 {
             all.push((film.folder, playlist.tail_bytes));
         }

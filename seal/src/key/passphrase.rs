@@ -21,10 +21,10 @@ use crate::error::Error;
 
 /// Bytes of a salt: what RFC 9106 §3.1 recommends.
 pub const SALT_BYTES: usize = 16;
-/// Most memory that a stored cost may ask for, in KiB.
-pub const MEMORY_KIB_MAX: u32 = 1024 * 1024;
-/// Most passes over it.
-pub const PASSES_MAX: u32 = 64;
+/// Most memory that a stored cost may ask for, in KiB: 256 MiB, four times what is asked for here.
+pub const MEMORY_KIB_MAX: u32 = 256 * 1024;
+/// Most memory times passes, in KiB: 1 GiB, about a second of one core; five times as much as here.
+pub const WORK_KIB_MAX: u64 = 1024 * 1024;
 /// Most lanes.
 pub const LANES_MAX: u32 = 64;
 
@@ -54,9 +54,10 @@ impl Stretch {
 
     /// Whether the cost is one that this program pays: what was read from a file may be anything.
     pub fn is_payable(&self) -> bool {
-        (1..=PASSES_MAX).contains(&self.passes)
-            && (1..=LANES_MAX).contains(&self.lanes)
+        let work_kib = u64::from(self.memory_kib) * u64::from(self.passes);
+        (1..=LANES_MAX).contains(&self.lanes)
             && (8 * self.lanes..=MEMORY_KIB_MAX).contains(&self.memory_kib)
+            && (1..=WORK_KIB_MAX).contains(&work_kib)
     }
 }
 
@@ -127,7 +128,11 @@ impl Passphrase {
         let unpayable = || {
             let Stretch { memory_kib, passes, lanes, .. } = stretch;
             let found = format!("Argon2 with {memory_kib} KiB, {passes} passes, {lanes} lanes");
-            self.origin.error(&found, "the stored cost is damaged, or not from this program")
+            let cure = format!(
+                "more than this program pays ({MEMORY_KIB_MAX} KiB, memory times passes \
+                 {WORK_KIB_MAX} KiB, {LANES_MAX} lanes), or damaged: no folder that it sealed"
+            );
+            self.origin.error(&found, cure)
         };
         if !stretch.is_payable() {
             return Err(unpayable());
@@ -202,6 +207,8 @@ mod tests {
     fn a_cost_that_a_stranger_wrote_is_refused_before_it_is_paid() {
         for stretch in [
             Stretch { memory_kib: u32::MAX, ..CHEAP },
+            Stretch { memory_kib: MEMORY_KIB_MAX + 1, ..CHEAP },
+            Stretch { memory_kib: MEMORY_KIB_MAX, passes: 5, ..CHEAP },
             Stretch { memory_kib: 7, ..CHEAP },
             Stretch { memory_kib: 0, ..CHEAP },
             Stretch { passes: 0, ..CHEAP },
@@ -210,8 +217,9 @@ mod tests {
             Stretch { lanes: u32::MAX, ..CHEAP },
         ] {
             let error = passphrase(b"a").stretched(&stretch, 32).unwrap_err().to_string();
-            assert!(error.contains("stored cost is damaged"), "{error}");
+            assert!(error.contains("more than this program pays"), "{error}");
         }
+        assert!(Stretch { memory_kib: MEMORY_KIB_MAX, passes: 4, ..CHEAP }.is_payable());
     }
 
     #[test]

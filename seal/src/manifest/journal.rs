@@ -7,19 +7,20 @@
 //! Costs one write a batch. Sources: flock(2); open(2) (`O_APPEND`).
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::path::PathBuf;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use super::line::{self, Line, Run};
-use super::{Damage, Header, NAME, Record, VERSION, boot_id};
+use super::{BYTES_MAX, Damage, FILE, Header, Manifest, Record, VERSION, boot_id, read_from};
 use crate::error::{Error, Fault};
 use crate::key::{Purpose, Secret};
+use crate::planted::{self, Writer};
+use crate::root::Root;
 
 /// The journal of a run. Dropped, it is closed as it is: what was written stays.
 #[derive(Debug)]
@@ -33,18 +34,14 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in `folder` and takes it for this run alone. Nothing is written.
+    /// Opens the journal in `folder` and takes it for this run alone. Nothing is written. One that
+    /// is there has to be this user's own regular file.
     ///
     /// # Errors
-    /// [`Damage::Busy`]; the folder cannot be written.
-    pub fn open(folder: &Path, secret: &Secret) -> Result<Self, Error> {
-        let path = folder.join(NAME);
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o644)
-            .open(&path)
-            .map_err(Error::host("open", &path))?;
+    /// [`Damage::Busy`]; what is under its name is not taken; the folder cannot be written.
+    pub fn open(folder: &Root, secret: &Secret) -> Result<Self, Error> {
+        let path = folder.shown(FILE);
+        let file = open(folder)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
@@ -54,6 +51,16 @@ impl Journal {
         }
         let line_key = secret.derive(Purpose::Line);
         Ok(Self { file, path, line_key, buffer: Vec::new(), bytes: 0 })
+    }
+
+    /// What earlier runs wrote; none when it is new.
+    ///
+    /// # Errors
+    /// As [`super::read`].
+    pub fn known(&self, folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+        let mut file = &self.file;
+        file.rewind().map_err(Error::host("lseek", &self.path))?;
+        read_from(file, folder, secret)
     }
 
     /// Begins a new journal: whatever was in it is gone.
@@ -133,8 +140,30 @@ impl Journal {
         line::push(&mut self.buffer, &self.line_key, line);
     }
 
+    /// Cuts it off; what is written goes to its end.
     fn cut(&mut self, bytes: u64) -> Result<(), Error> {
         self.bytes = bytes;
         self.file.set_len(bytes).map_err(Error::host("ftruncate", &self.path))
     }
 }
+
+/// Opens the journal of `folder`, or makes it.
+fn open(folder: &Root) -> Result<File, Error> {
+    let flags = OFlags::RDWR | OFlags::APPEND;
+    for _ in 0..ATTEMPTS {
+        if let Some(file) = planted::open(folder, FILE, flags, Writer::User, BYTES_MAX)? {
+            return Ok(file);
+        }
+        let new = flags | OFlags::CREATE | OFlags::EXCL;
+        match folder.open_below(FILE, new, Mode::from_raw_mode(0o644)) {
+            Ok(file) => return Ok(file.into()),
+            // Made since it was looked for.
+            Err(Errno::EXIST) => {}
+            Err(errno) => return Err(folder.error("open", FILE, errno)),
+        }
+    }
+    Err(folder.error("open", FILE, Errno::EXIST))
+}
+
+/// Another run may make the journal at the same moment; one that comes and goes is nobody's.
+const ATTEMPTS: usize = 4;

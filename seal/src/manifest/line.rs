@@ -166,6 +166,21 @@ pub(super) fn unchecked(line: &[u8]) -> Option<Line> {
     parse(split(line)?.1)
 }
 
+/// Whether `line` can be the beginning of a header whose writing was cut short, is empty, or holds
+/// the zeros that a loss of power leaves. What is anything else is somebody's file, and not to be
+/// written over.
+pub(super) fn is_torn_header(line: &[u8]) -> bool {
+    if line.iter().all(|&byte| byte == 0) {
+        return true;
+    }
+    let (digits, object) = line.split_at(line.len().min(CHECK_DIGITS));
+    let begins = b" {\"header\":{\"pagewire_seal\":";
+    let shared = begins.len().min(object.len());
+    digits.iter().all(u8::is_ascii_hexdigit)
+        && object[..shared] == begins[..shared]
+        && line.len() < LINE_BYTES_MAX
+}
+
 fn split(line: &[u8]) -> Option<(&[u8; CHECK_DIGITS], &[u8])> {
     if line.len() >= LINE_BYTES_MAX {
         return None;

@@ -20,22 +20,29 @@ mod journal;
 mod line;
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::io::{BufRead, BufReader, Read, Seek};
+
+use rustix::fs::OFlags;
 
 use crate::error::{Error, Fault};
 use crate::key::passphrase::Stretch;
 use crate::key::{self, Purpose, Secret};
+use crate::planted;
+pub(crate) use crate::planted::Writer;
+use crate::root::Root;
 
 pub use journal::Journal;
 pub use line::{Line, Run, checked_line};
 
 /// Name of the journal in the sealed folder. Hidden, so it is never served.
 pub const NAME: &str = ".pagewire-seal";
+const FILE: &CStr = c".pagewire-seal";
 /// The format that this program writes, and the only one it reads.
 pub const VERSION: u32 = 1;
+/// Longest journal: 20 million lines. Of a longer one a stranger decides how long it is read.
+pub const BYTES_MAX: u64 = 4 << 30;
 /// Longest line: a path of 4096 bytes, each escaped, and the rest.
 pub const LINE_BYTES_MAX: usize = 32 * 1024;
 
@@ -149,32 +156,57 @@ impl Manifest {
 }
 
 /// The header of a sealed folder, unchecked as yet: what must be known to have the key. `None`
-/// when the folder has none, or a run was killed before it was whole.
+/// when the folder has none, or a run was killed before it was whole. Whoever made the folder may
+/// have written it, so a journal is read that is a regular file and not too long, whoever's.
 ///
 /// # Errors
 /// The journal cannot be read, or is not one.
-pub fn header(folder: &Path) -> Result<Option<Header>, Error> {
-    let path = folder.join(NAME);
-    let Some(mut reader) = open(&path)? else { return Ok(None) };
-    let mut line = Vec::new();
-    if next_line(&mut reader, &mut line).map_err(Error::host("read", &path))? == Next::End {
-        return Ok(None);
+pub fn header(folder: &Root) -> Result<Option<Header>, Error> {
+    header_by(folder, Writer::Anybody)
+}
+
+/// The same; with [`Writer::User`] it has to be this user's.
+pub(crate) fn header_by(folder: &Root, writer: Writer) -> Result<Option<Header>, Error> {
+    match planted::open(folder, FILE, OFlags::RDONLY, writer, BYTES_MAX)? {
+        Some(file) => header_from(&file, folder),
+        None => Ok(None),
     }
-    parse_header(&line).map(Some).map_err(|damage| Error::file(&path, Fault::Manifest(damage)))
+}
+
+fn header_from(file: &File, folder: &Root) -> Result<Option<Header>, Error> {
+    let path = folder.shown(FILE);
+    let damaged = |damage| Error::file(&path, Fault::Manifest(damage));
+    let mut reader = BufReader::new(file.take(LINE_BYTES_MAX as u64));
+    let mut line = Vec::new();
+    match next_line(&mut reader, &mut line).map_err(Error::host("read", &path))? {
+        Next::Line(_) => parse_header(&line).map(Some).map_err(damaged),
+        Next::End if line::is_torn_header(&line) => Ok(None),
+        Next::End => Err(damaged(Damage::Header)),
+    }
 }
 
 /// All of a sealed folder's journal.
 ///
 /// # Errors
 /// As [`header`]; the key is another ([`Secret::mismatch`]).
-pub fn read(folder: &Path, secret: &Secret) -> Result<Option<Manifest>, Error> {
-    let path = folder.join(NAME);
-    let Some(header) = header(folder)? else { return Ok(None) };
-    if !header.is_sealed_with(secret) {
-        return Err(secret.mismatch(&folder.display().to_string()));
+pub fn read(folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+    match planted::open(folder, FILE, OFlags::RDONLY, Writer::Anybody, BYTES_MAX)? {
+        Some(file) => read_from(&file, folder, secret),
+        None => Ok(None),
     }
-    let Some(reader) = open(&path)? else { return Ok(None) };
+}
+
+/// The same of a journal that is open, from its beginning.
+fn read_from(mut file: &File, folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+    let path = folder.shown(FILE);
+    let Some(header) = header_from(file, folder)? else { return Ok(None) };
+    if !header.is_sealed_with(secret) {
+        return Err(secret.mismatch(&folder.path().display().to_string()));
+    }
+    file.rewind().map_err(Error::host("lseek", &path))?;
     let boot = boot_id();
+    // It may grow meanwhile.
+    let reader = BufReader::with_capacity(64 * 1024, file.take(BYTES_MAX));
     parse(reader, &secret.derive(Purpose::Line), &boot)
         .map_err(Error::host("read", &path))?
         .map(Some)
@@ -273,14 +305,6 @@ fn next_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<N
     }
 }
 
-fn open(path: &Path) -> Result<Option<BufReader<File>>, Error> {
-    match File::open(path) {
-        Ok(file) => Ok(Some(BufReader::with_capacity(64 * 1024, file))),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Error::host("open", path)(error)),
-    }
-}
-
 /// What the kernel calls this start of the machine; empty where it says nothing, which then counts
 /// as one start.
 pub(crate) fn boot_id() -> String {
@@ -293,10 +317,15 @@ mod tests {
     use super::*;
     use crate::key::Origin;
     use std::io::Write;
+    use std::path::Path;
 
     fn secret(byte: u8) -> Secret {
         let origin = Origin::new("--key-file", "book.key");
         Secret::new(zeroize::Zeroizing::new(vec![byte; 32]), origin).unwrap()
+    }
+
+    fn root(folder: &Path) -> Root {
+        Root::open(folder).unwrap()
     }
 
     fn record(bytes: u64) -> Record {
@@ -307,7 +336,7 @@ mod tests {
     /// A journal of one run that knows the files `a` and `b`.
     fn journal(folder: &Path, each: bool) -> Journal {
         let header = Header::new("aes-256-cbc", None, None, &secret(1)).unwrap();
-        let mut journal = Journal::open(folder, &secret(1)).unwrap();
+        let mut journal = Journal::open(&root(folder), &secret(1)).unwrap();
         journal.begin(&header, each).unwrap();
         for name in ["a", "b"] {
             journal.push_file(name.as_ref(), &record(100));
@@ -328,13 +357,13 @@ mod tests {
     #[test]
     fn what_was_written_is_read_and_a_torn_line_is_gone_on_after() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(read(folder.path(), &secret(1)).unwrap().is_none());
+        assert!(read(&root(folder.path()), &secret(1)).unwrap().is_none());
         drop(journal(folder.path(), false));
         let whole = std::fs::metadata(folder.path().join(NAME)).unwrap().len();
         let mut file = File::options().append(true).open(folder.path().join(NAME)).unwrap();
         file.write_all(b"0123456789abcdef {\"file\":{\"pa").unwrap();
 
-        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        let manifest = read(&root(folder.path()), &secret(1)).unwrap().unwrap();
         assert_eq!((manifest.records.len(), manifest.damaged), (2, 0));
         assert_eq!(manifest.good_bytes, whole);
         let modified = record(100).modified;
@@ -343,12 +372,12 @@ mod tests {
         assert_eq!(manifest.is_done("a".as_ref(), 100, Time::default()), None);
         assert_eq!(manifest.is_done("c".as_ref(), 100, modified), None);
 
-        let mut journal = Journal::open(folder.path(), &secret(1)).unwrap();
+        let mut journal = Journal::open(&root(folder.path()), &secret(1)).unwrap();
         journal.resume(manifest.good_bytes, false).unwrap();
         journal.push_file("c".as_ref(), &record(1));
         journal.push_file("a".as_ref(), &record(200));
         journal.write().unwrap();
-        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        let manifest = read(&root(folder.path()), &secret(1)).unwrap().unwrap();
         assert_eq!((manifest.records.len(), manifest.damaged), (3, 0));
         assert!(manifest.is_done("a".as_ref(), 200, modified).is_some());
     }
@@ -373,7 +402,7 @@ mod tests {
         let path = folder.path().join(NAME);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"path\":\"a\"", "\"path\":\"c\"")).unwrap();
-        let manifest = read(folder.path(), &secret(1)).unwrap().unwrap();
+        let manifest = read(&root(folder.path()), &secret(1)).unwrap().unwrap();
         assert_eq!((manifest.records.len(), manifest.damaged), (1, 1));
         assert_eq!(manifest.good_bytes, text.len() as u64);
     }
@@ -382,9 +411,9 @@ mod tests {
     fn a_wrong_key_another_version_and_a_foreign_file_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(NAME);
-        let said = || read(folder.path(), &secret(1)).unwrap_err().to_string();
+        let said = || read(&root(folder.path()), &secret(1)).unwrap_err().to_string();
         drop(journal(folder.path(), false));
-        let error = read(folder.path(), &secret(2)).unwrap_err();
+        let error = read(&root(folder.path()), &secret(2)).unwrap_err();
         assert!(error.is_caller() && error.to_string().contains("--key-file"), "{error}");
 
         let text = std::fs::read_to_string(&path).unwrap();
@@ -395,16 +424,16 @@ mod tests {
         std::fs::write(&path, "to do: feed the cat\n").unwrap();
         assert!(said().contains("no header of a sealed folder"), "{}", said());
         std::fs::write(&path, "0123456789abcdef {\"header").unwrap();
-        assert!(read(folder.path(), &secret(1)).unwrap().is_none());
+        assert!(read(&root(folder.path()), &secret(1)).unwrap().is_none());
     }
 
     #[test]
     fn a_journal_is_for_one_run_at_a_time() {
         let folder = tempfile::tempdir().unwrap();
         let first = journal(folder.path(), false);
-        let error = Journal::open(folder.path(), &secret(1)).unwrap_err();
+        let error = Journal::open(&root(folder.path()), &secret(1)).unwrap_err();
         assert!(error.to_string().contains("another run is at work"), "{error}");
         drop(first);
-        Journal::open(folder.path(), &secret(1)).unwrap();
+        Journal::open(&root(folder.path()), &secret(1)).unwrap();
     }
 }

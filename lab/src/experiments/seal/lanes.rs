@@ -40,6 +40,7 @@ fn run(source: &Path, target: &Path, threads: usize) -> Result<Account, Error> {
         stretch: None,
         sync: Sync::End,
         force: false,
+        verify: false,
     };
     let settings = Settings::here(Some(threads));
     let plan = folder::plan(options, threads).map_err(|error| failed(&error))?;

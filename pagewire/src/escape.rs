@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Text of others on a terminal and in the log: a character that moves the cursor, ends a line or
+//! turns the direction of writing is shown as its escape and not obeyed.
+//!
+//! File names, RTSP and HTTP answers, SDP and the headers of sealed files are written by strangers.
+//! A name such as `a\nERROR forged\u001b[2K` must not add a line to a log or hide one. The log is
+//! escaped field by field in [`fields`]; what the verbs print goes through [`Escaped`]. Costs one
+//! pass over the text of a line.
+//!
+//! Sources: ECMA-48 §5 (C0, C1, CSI), Unicode 16 §23.2 (bidirectional ordering controls, U+2028 and
+//! U+2029), UTR #36 §2.5 (bidirectional text spoofing), RFC 8259 §7 (escapes: `\u001b`).
+//! Does not do: tell an escape from the same letters in a name; a backslash stays one backslash.
+
+use std::fmt::{self, Display, Write};
+
+use tracing_subscriber::fmt::FormatFields;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
+
+/// One line of text: escapes of control characters are RFC 8259's.
+pub(crate) struct Escaped<T>(pub(crate) T);
+
+impl<T: Display> Display for Escaped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping { target: f, keeps_lines: false }, "{}", self.0)
+    }
+}
+
+/// Text of several lines that were laid out here; line feeds stay, so foreign text in it must have
+/// been escaped before. JSON stays the same JSON: it has other control characters in strings alone.
+pub(crate) struct EscapedLines<T>(pub(crate) T);
+
+impl<T: Display> Display for EscapedLines<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(Escaping { target: f, keeps_lines: true }, "{}", self.0)
+    }
+}
+
+/// How the log writes the fields of an event and of its spans, the message among them.
+pub(crate) fn fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
+    use tracing_subscriber::field::MakeExt;
+    let format =
+        |writer: &mut Writer<'_>, field: &tracing::field::Field, value: &dyn fmt::Debug| {
+            let mut escaping = Escaping { target: writer, keeps_lines: false };
+            match field.name() {
+                "message" => write!(escaping, "{value:?}"),
+                name => write!(escaping, "{name}={value:?}"),
+            }
+        };
+    debug_fn(format).delimited(" ")
+}
+
+struct Escaping<W> {
+    target: W,
+    keeps_lines: bool,
+}
+
+impl<W: Write> Write for Escaping<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        let is_foreign = |c: char| is_control(c) && !(c == '\n' && self.keeps_lines);
+        while let Some(at) = rest.find(is_foreign) {
+            let (before, from) = rest.split_at(at);
+            self.target.write_str(before)?;
+            let control = from.chars().next().expect("one was found");
+            match control {
+                '\n' => self.target.write_str("\\n")?,
+                '\r' => self.target.write_str("\\r")?,
+                '\t' => self.target.write_str("\\t")?,
+                control => write!(self.target, "\\u{:04x}", u32::from(control))?,
+            }
+            rest = &from[control.len_utf8()..];
+        }
+        self.target.write_str(rest)
+    }
+}
+
+/// C0, DEL and C1; separators of lines and paragraphs; marks, embeddings, overrides and isolates of
+/// direction. All are below U+10000.
+fn is_control(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}')
+        || matches!(letter, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str =
+        "a\n2026 ERROR b\r\u{1b}[2K\u{7f}\u{9b}1m\u{2028}\u{202e}st.b\u{2066}\t\0c";
+
+    #[test]
+    fn every_control_character_becomes_its_escape_and_letters_stay() {
+        let shown =
+            "a\\n2026 ERROR b\\r\\u001b[2K\\u007f\\u009b1m\\u2028\\u202est.b\\u2066\\t\\u0000c";
+        assert_eq!(Escaped(HOSTILE).to_string(), shown);
+        assert_eq!(Escaped("Füße \\n 空 😀").to_string(), "Füße \\n 空 😀");
+        assert_eq!(EscapedLines("a\n\u{1b}b\r\n").to_string(), "a\n\\u001bb\\r\n");
+    }
+
+    #[test]
+    fn json_means_the_same_after_it() {
+        let value = serde_json::json!({ "name": HOSTILE, "more": [HOSTILE, 1] });
+        let pretty = serde_json::to_string_pretty(&value).expect("plain data");
+        let shown = EscapedLines(&pretty).to_string();
+        assert!(!shown.chars().any(|c| is_control(c) && c != '\n'), "{shown}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).expect("JSON"), value);
+    }
+
+    #[test]
+    fn no_field_of_the_log_adds_a_line() {
+        use std::sync::{Arc, Mutex};
+        #[derive(Clone, Default)]
+        struct Log(Arc<Mutex<Vec<u8>>>);
+        impl std::io::Write for Log {
+            fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+                self.0.lock().expect("nobody panicked").write(bytes)
+            }
+            fn flush(&mut self) -> std::io::Result<()> {
+                Ok(())
+            }
+        }
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .fmt_fields(fields())
+            .with_ansi(false)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let span = tracing::error_span!("outer", name = %HOSTILE);
+            let _inside = span.enter();
+            tracing::error!(shown = %HOSTILE, quoted = ?HOSTILE, text = HOSTILE, "{HOSTILE}");
+            tracing::error!("second");
+        });
+        let log = String::from_utf8(log.0.lock().expect("nobody panicked").clone()).expect("UTF-8");
+        assert_eq!(log.lines().count(), 2, "{log}");
+        assert!(!log.chars().any(|c| is_control(c) && c != '\n'), "{log:?}");
+        assert!(log.matches("2026 ERROR b\\r\\u001b[2K").count() >= 4, "{log}");
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The folder in which films become folders, held open and locked for one run.
+//!
+//! Others may be able to write in it. So folders of films are reached by descriptors, one that is
+//! there counts as made here only when it is this user's, and a film is made in a working folder
+//! ([`crate::working`]) beside its name.
+//!
+//! Costs a listing of each folder in which films become folders, once a run.
+//! Does not do: look into a film's folder (`film`).
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+
+use super::StreamFault;
+use super::film::believe;
+use crate::error::{Error, Fault};
+use crate::planted;
+use crate::root::{Root, split};
+use crate::spot::{self, FOLDER_MODE};
+use crate::working::{self, Kind, Working};
+
+/// The target of a run.
+pub(super) struct Target {
+    root: Arc<Root>,
+    /// Unfinished names in the folders that were looked at.
+    names: Mutex<HashMap<CString, Arc<Vec<CString>>>>,
+    notes: Mutex<Vec<Error>>,
+}
+
+impl Target {
+    /// Opens it, makes it where it is not there, and takes it for this run alone.
+    pub(super) fn take(path: &Path) -> Result<Self, Error> {
+        let root = Arc::new(spot::open_or_make(path)?);
+        root.lock()?;
+        Ok(Self { root, names: Mutex::default(), notes: Mutex::default() })
+    }
+
+    pub(super) fn root(&self) -> &Root {
+        &self.root
+    }
+
+    /// The folder of a film that is there.
+    pub(super) fn film(&self, below: &CStr) -> Result<Option<Root>, Error> {
+        film_folder(&self.root, below)
+    }
+
+    /// The working folder of a film, for this run alone, and the name that it will get.
+    pub(super) fn working(&self, below: &CStr) -> Result<(Working, CString), Error> {
+        self.root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE))?;
+        let (above, name) = split(below);
+        let above = above.unwrap_or_else(|| c".".to_owned());
+        let name = name.to_owned();
+        let parent = self.root.folder(&above);
+        let parent = Arc::new(parent.map_err(|errno| self.root.error("open", &above, errno))?);
+        let left = working::left(&parent, &self.names(&parent, above)?, &name, Kind::Film);
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(left.notes);
+        let working = match left.working {
+            Some(working) => working,
+            None => Working::make(&parent, &name, Kind::Film)?,
+        };
+        working.take()?;
+        Ok((working, name))
+    }
+
+    fn names(&self, parent: &Root, above: CString) -> Result<Arc<Vec<CString>>, Error> {
+        let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(names) = known.get(&above) {
+            return Ok(names.clone());
+        }
+        let names = Arc::new(working::names(parent)?);
+        known.insert(above, names.clone());
+        Ok(names)
+    }
+
+    /// Notes in the journal of a film that is there that it was synced.
+    pub(super) fn believe(&self, name: &str) -> Result<(), Error> {
+        match self.film(&spot::c_string(name.as_ref())?)? {
+            Some(folder) => believe(&Arc::new(folder)),
+            None => Ok(()),
+        }
+    }
+
+    /// What looks like a working folder and is not used.
+    pub(super) fn into_notes(self) -> Vec<Error> {
+        self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The folder of a film below `root`, if anything has its name. What is not this user's, or no
+/// folder, was not made here.
+pub(super) fn film_folder(root: &Root, below: &CStr) -> Result<Option<Root>, Error> {
+    let path = root.shown(below);
+    let not_ours = || Error::file(&path, StreamFault::NotOurs.into());
+    let folder = match root.folder(below) {
+        Ok(folder) => folder,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(not_ours()),
+        Err(errno) => return Err(root.error("open", below, errno)),
+    };
+    match planted::folder(folder.fd()) {
+        // Whoever may write in it may do so by this user's will (umask).
+        Ok(Ok(_) | Err(planted::Planted::Writable { .. })) => Ok(Some(folder)),
+        Ok(Err(planted)) => Err(Error::file(&path, Fault::Planted(planted))),
+        Err(errno) => Err(root.error("fstat", below, errno)),
+    }
+}

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names that others may have put where this program looks for its own.
+//!
+//! Whoever can write in a folder can plant there, under a name of this program's, a symlink to
+//! somebody else's file, a pipe that nobody writes to, a device that never ends, or a second name
+//! of a file. So a file of this program's is opened without following and without waiting, and is
+//! taken only when it is a regular file of this user, with one name and of a bounded size.
+//!
+//! Costs a file: `openat` and `fstat`; they come once a run or a film, never once a file sealed.
+//!
+//! Sources: open(2) (`O_NOFOLLOW`, `O_NONBLOCK`), link(2), fifo(7).
+//! Does not do: protect against this user and root, who can change everything anyway.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
+use rustix::io::Errno;
+
+use crate::error::{Error, Fault};
+use crate::root::Root;
+
+/// Why a name is not taken for this program's own, and what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Planted {
+    /// A symlink.
+    #[error("a symlink under a name of this program's; it is not followed, remove it")]
+    Link,
+    /// A pipe, a socket, a device, a folder where a file is expected.
+    #[error("no regular file under a name of this program's; remove it")]
+    NoFile,
+    /// A file where a folder is expected.
+    #[error("no folder under a name of this program's; remove it")]
+    NoFolder,
+    /// Another user's.
+    #[error("belongs to user {found}, and this run to user {user}; run as that user or remove it")]
+    Owner {
+        /// Whose it is.
+        found: u32,
+        /// Who runs this.
+        user: u32,
+    },
+    /// Others can write to it.
+    #[error("others can write to it (mode {mode:04o}); look at what is in it and remove it")]
+    Writable {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It has other names.
+    #[error("has {names} names (hard links); remove this one")]
+    Names {
+        /// How many.
+        names: u64,
+    },
+    /// Longer than any that this program writes.
+    #[error("{bytes} bytes; this program reads {limit_bytes} at most")]
+    Large {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit_bytes: u64,
+    },
+    /// A folder with a name of a working folder, without the marker that names it.
+    #[error("not a working folder that this program made under this name; it is left as it is")]
+    Unmarked,
+    /// A folder under the name that versions up to 0.1 gave to working folders.
+    #[error("a working folder's name of an earlier version; it is not used, remove it")]
+    Earlier,
+    /// The working folder was exchanged.
+    #[error("another folder took this name during the run; see who else can write beside it")]
+    Exchanged,
+}
+
+/// Who may have written a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Writer {
+    /// This user: it is going to be written to, or decides what is.
+    User,
+    /// Anybody: what is in it is checked by a key.
+    Anybody,
+}
+
+/// Opens a file of this program's below `root`; none when there is none. `flags` add to those that
+/// make it safe.
+pub(crate) fn open(
+    root: &Root,
+    below: &CStr,
+    flags: OFlags,
+    writer: Writer,
+    limit_bytes: u64,
+) -> Result<Option<File>, Error> {
+    let planted = |planted| Error::file(&root.shown(below), Fault::Planted(planted));
+    // Looked at first: opening a device may already do something.
+    match root.stat(below) {
+        Ok(stat) => file(&stat, writer, limit_bytes).map_err(planted)?,
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(root.error("stat", below, errno)),
+    }
+    let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let fd = match root.open_below(below, flags, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::LOOP) => return Err(planted(Planted::Link)),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(errno) => return Err(root.error("open", below, errno)),
+    };
+    let stat = fstat(&fd).map_err(|errno| root.error("fstat", below, errno))?;
+    file(&stat, writer, limit_bytes).map_err(planted)?;
+    Ok(Some(File::from(fd)))
+}
+
+/// All of such a file.
+pub(crate) fn read(
+    root: &Root,
+    below: &CStr,
+    writer: Writer,
+    limit_bytes: u64,
+) -> Result<Option<Vec<u8>>, Error> {
+    let Some(file) = open(root, below, OFlags::RDONLY, writer, limit_bytes)? else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    let read = file.take(limit_bytes).read_to_end(&mut bytes);
+    read.map_err(Error::host("read", &root.shown(below)))?;
+    Ok(Some(bytes))
+}
+
+/// Whether a file can be this program's.
+fn file(stat: &Stat, writer: Writer, limit_bytes: u64) -> Result<(), Planted> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => {}
+        FileType::Symlink => return Err(Planted::Link),
+        _ => return Err(Planted::NoFile),
+    }
+    let bytes = stat.st_size.unsigned_abs();
+    if bytes > limit_bytes {
+        return Err(Planted::Large { bytes, limit_bytes });
+    }
+    if writer == Writer::User {
+        owner(stat)?;
+        if stat.st_nlink > 1 {
+            #[allow(clippy::useless_conversion, reason = "the field's type differs by system")]
+            return Err(Planted::Names { names: stat.st_nlink.into() });
+        }
+    }
+    Ok(())
+}
+
+/// Whether a folder is this user's, and no other can write in it.
+pub(crate) fn folder(fd: impl AsFd) -> Result<Result<Stat, Planted>, Errno> {
+    let stat = fstat(fd)?;
+    Ok(private(&stat).map(|()| stat))
+}
+
+fn private(stat: &Stat) -> Result<(), Planted> {
+    owner(stat)?;
+    let mode = stat.st_mode & 0o7777;
+    if mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(Planted::Writable { mode }) }
+}
+
+fn owner(stat: &Stat) -> Result<(), Planted> {
+    let user = rustix::process::geteuid().as_raw();
+    let found = stat.st_uid;
+    if found == user { Ok(()) } else { Err(Planted::Owner { found, user }) }
+}
+
+/// Whether a symlink may be followed: one of this user's or of root's.
+pub(crate) fn link(stat: &Stat) -> Result<(), Planted> {
+    if stat.st_uid == 0 { Ok(()) } else { owner(stat) }
+}
+
+/// Permission of the group and of all others to write.
+const OTHERS_WRITE: u32 = 0o022;
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, mknodat};
+
+    use super::*;
+
+    fn read_name(root: &Root, name: &str, writer: Writer) -> Result<Option<Vec<u8>>, String> {
+        let name = CString::new(name).unwrap();
+        read(root, &name, writer, 8).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn only_a_short_regular_file_with_one_name_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::write(at("good"), b"12345678").unwrap();
+        std::fs::write(at("long"), b"123456789").unwrap();
+        std::fs::write(at("one"), b"1").unwrap();
+        std::fs::hard_link(at("one"), at("two")).unwrap();
+        symlink("good", at("link")).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        std::fs::create_dir(at("folder")).unwrap();
+        mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        assert_eq!(read_name(&root, "none", Writer::User), Ok(None));
+        for writer in [Writer::User, Writer::Anybody] {
+            let read = |name| read_name(&root, name, writer);
+            assert_eq!(read("good"), Ok(Some(b"12345678".to_vec())));
+            for (name, found) in [
+                ("long", "9 bytes; this program reads 8"),
+                ("link", "a symlink"),
+                ("zero", "a symlink"),
+                ("pipe", "no regular file"),
+                ("folder", "no regular file"),
+            ] {
+                let error = read(name).unwrap_err();
+                assert!(error.contains(&format!("{name}: {found}")), "{error}");
+            }
+        }
+        assert!(read_name(&root, "one", Writer::User).unwrap_err().contains("has 2 names"));
+        assert_eq!(read_name(&root, "one", Writer::Anybody), Ok(Some(b"1".to_vec())));
+    }
+
+    #[test]
+    fn a_folder_of_another_user_or_open_to_others_is_not_taken() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        for (mode, is_taken) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false)] {
+            std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(super::folder(root.fd()).unwrap().is_ok(), is_taken, "{mode:o}");
+        }
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        if std::os::unix::fs::chown(folder.path(), Some(65_534), None).is_err() {
+            println!("skip: only root can give a folder to another user");
+            return;
+        }
+        let found = super::folder(root.fd()).unwrap().unwrap_err();
+        assert!(matches!(found, Planted::Owner { found: 65_534, .. }), "{found}");
+    }
+}

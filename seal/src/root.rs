@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A folder held open, by whose descriptor everything below it is named.
+//!
+//! Others may be able to write in a folder that is sealed from or into, and may swap a folder for
+//! a symlink at any moment. So a path below a [`Root`] is resolved by the kernel, which refuses
+//! every symlink in it (`RESOLVE_NO_SYMLINKS`), and a file is made, renamed and removed by the
+//! descriptor of the folder it is in. Where a sandbox lets `openat2` not through, each component is
+//! opened by itself with `O_NOFOLLOW`.
+//!
+//! Costs a path of several components one `openat2`; the descriptors of the last folders are kept,
+//! so files in one folder share one.
+//!
+//! Sources: openat2(2), path_resolution(7), flock(2), proc(5) (`fd`), symlink(7).
+//! Does not do: judge who owns what is found (`planted`).
+
+use std::ffi::{CStr, CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, Stat, chmodat, flock, openat,
+    openat2, statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::error::{Error, Fault};
+use crate::manifest::Damage;
+
+/// A folder by whose descriptor others are named.
+#[derive(Debug)]
+pub struct Root {
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+    /// Folders below it in which something was made last, the oldest first.
+    last: Mutex<Vec<(CString, Arc<OwnedFd>)>>,
+}
+
+impl Root {
+    /// Opens it. Symlinks in `path` are followed: the caller named them.
+    ///
+    /// # Errors
+    /// It is no folder, or cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = openat(CWD, path, flags, Mode::empty())
+            .map_err(|errno| Error::host("open", path)(errno.into()))?;
+        Ok(Self::of(fd, path.to_owned()))
+    }
+
+    /// Opens a path that [`Path::canonicalize`] gave: what has become a symlink since is refused.
+    ///
+    /// # Errors
+    /// It is no folder, or cannot be opened.
+    pub(crate) fn open_canonical(path: &Path) -> Result<Self, Error> {
+        let top = Self::open(Path::new("/"))?;
+        let below = path.strip_prefix("/").unwrap_or(path);
+        let below = if below.as_os_str().is_empty() { Path::new(".") } else { below };
+        let below = CString::new(below.as_os_str().as_bytes()).expect("the kernel gave it");
+        top.folder(&below).map_err(|errno| Error::host("open", path)(errno.into()))
+    }
+
+    /// A folder that is open already.
+    pub(crate) fn of(fd: OwnedFd, path: PathBuf) -> Self {
+        Self { fd: Arc::new(fd), path, last: Mutex::default() }
+    }
+
+    /// Opens a folder below it.
+    pub(crate) fn folder(&self, below: &CStr) -> Result<Self, Errno> {
+        let fd = self.open_below(below, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(Self::of(fd, self.shown(below)))
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Where it is, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where something below it is, for messages.
+    pub fn shown(&self, below: &CStr) -> PathBuf {
+        match below.to_bytes() {
+            b"." => self.path.clone(),
+            bytes => self.path.join(OsStr::from_bytes(bytes)),
+        }
+    }
+
+    /// A system call's failure on something below it.
+    pub(crate) fn error(&self, call: &'static str, below: &CStr, errno: Errno) -> Error {
+        Error::host(call, &self.shown(below))(errno.into())
+    }
+
+    /// Opens something below it; no component may be a symlink.
+    pub(crate) fn open_below(
+        &self,
+        below: &CStr,
+        flags: OFlags,
+        mode: Mode,
+    ) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // One component alone needs no more than NOFOLLOW, and openat is there in every sandbox.
+        if !below.to_bytes().contains(&b'/') {
+            return openat(&self.fd, below, flags, mode);
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        match openat2(&self.fd, below, flags, mode, resolve) {
+            // Older container runtimes do not let it through.
+            Err(Errno::NOSYS | Errno::PERM) => self.open_each(below, flags, mode),
+            result => result,
+        }
+    }
+
+    /// The same without `openat2`: component by component.
+    fn open_each(&self, below: &CStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let mut parts = below.to_bytes().split(|&byte| byte == b'/').peekable();
+        let mut folder: Option<OwnedFd> = None;
+        while let Some(part) = parts.next() {
+            if part == b".." {
+                return Err(Errno::XDEV);
+            }
+            let at = folder.as_ref().unwrap_or(&self.fd);
+            if parts.peek().is_none() {
+                return openat(at, part, flags, mode);
+            }
+            folder = Some(openat(at, part, FOLDER, Mode::empty())?);
+        }
+        Err(Errno::NOENT)
+    }
+
+    /// The folder that something below it is in, and its name there.
+    pub(crate) fn parent<'a>(&self, below: &'a CStr) -> Result<(Arc<OwnedFd>, &'a CStr), Errno> {
+        let (folder, name) = split(below);
+        let Some(folder) = folder else { return Ok((self.fd.clone(), name)) };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, fd)) = last.iter().find(|(path, _)| *path == folder) {
+            return Ok((fd.clone(), name));
+        }
+        let fd = Arc::new(self.open_below(&folder, FOLDER, Mode::empty())?);
+        if last.len() == FOLDERS_MAX {
+            last.remove(0);
+        }
+        last.push((folder, fd.clone()));
+        Ok((fd, name))
+    }
+
+    pub(crate) fn stat(&self, below: &CStr) -> Result<Stat, Errno> {
+        let (folder, name) = self.parent(below)?;
+        statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Removes a name below it: with [`AtFlags::REMOVEDIR`] a folder's.
+    pub(crate) fn remove(&self, below: &CStr, flags: AtFlags) -> Result<(), Errno> {
+        let (folder, name) = self.parent(below)?;
+        unlinkat(folder, name, flags)
+    }
+
+    /// Makes a folder below it; one that is there stays as it is.
+    pub(crate) fn make_folder(&self, below: &CStr, mode: Mode) -> Result<Made, Errno> {
+        let (folder, name) = self.parent(below)?;
+        match rustix::fs::mkdirat(folder, name, mode) {
+            Ok(()) => Ok(Made::Now),
+            Err(Errno::EXIST) => Ok(Made::Before),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Makes the folders that a file below it is in, as far as they are not there.
+    pub(crate) fn make_folders_of(&self, below: &CStr, mode: Mode) -> Result<(), Error> {
+        let bytes = below.to_bytes();
+        let slashes = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+        for (at, _) in slashes {
+            let folder = CString::new(&bytes[..at]).expect("a path has no NUL");
+            let made = self.make_folder(&folder, mode);
+            made.map_err(|errno| self.error("mkdir", &folder, errno))?;
+        }
+        Ok(())
+    }
+
+    /// Changes the permissions of a folder below it.
+    pub(crate) fn chmod_folder(&self, below: &CStr, mode: Mode) -> Result<(), Errno> {
+        let fd = self.open_below(below, FOLDER, Mode::empty())?;
+        // fchmod(2) takes no O_PATH, and what may not be read cannot be opened otherwise.
+        let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        chmodat(CWD, link, mode, AtFlags::empty())
+    }
+
+    /// Takes it for this run alone, until it is dropped. Some network file systems have no locks;
+    /// then there is none.
+    ///
+    /// # Errors
+    /// [`Damage::Busy`].
+    pub(crate) fn lock(&self) -> Result<(), Error> {
+        match flock(self.fd.as_fd(), FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => Err(Error::file(&self.path, Fault::Manifest(Damage::Busy))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Folders below a root whose descriptors are kept. Files come in the order of their inodes, which
+/// is that of a few folders at a time.
+const FOLDERS_MAX: usize = 16;
+
+/// Who made a folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// This call.
+    Now,
+    /// It, or something else of its name, was there.
+    Before,
+}
+
+/// A folder to name others by: it may be one that can be searched and not read.
+const FOLDER: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// The folder of a path, unless it is one name alone, and the name.
+pub(crate) fn split(below: &CStr) -> (Option<CString>, &CStr) {
+    let bytes = below.to_bytes_with_nul();
+    let slash = bytes.iter().rposition(|&byte| byte == b'/');
+    let name = CStr::from_bytes_with_nul(&bytes[slash.map_or(0, |slash| slash + 1)..]);
+    let folder = slash.map(|slash| CString::new(&bytes[..slash]).expect("a path has no NUL"));
+    (folder, name.expect("the end of a path has no other NUL"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    /// A folder `real` with a file, a link to it, and a file outside that a link leads to.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("top/real/deep")).unwrap();
+        std::fs::create_dir(folder.path().join("outside")).unwrap();
+        std::fs::write(folder.path().join("top/real/file"), b"x").unwrap();
+        std::fs::write(folder.path().join("outside/file"), b"x").unwrap();
+        symlink("real", folder.path().join("top/link")).unwrap();
+        symlink("../outside", folder.path().join("top/out")).unwrap();
+        folder
+    }
+
+    #[test]
+    fn no_component_of_a_path_is_followed_with_openat2_or_without() {
+        let folder = folder();
+        let root = Root::open(&folder.path().join("top")).unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let by_openat2 = |path| root.open_below(path, flags, Mode::empty()).map(drop);
+        let by_openat = |path| root.open_each(path, flags, Mode::empty()).map(drop);
+        assert_eq!(by_openat2(c"real/file"), Ok(()));
+        assert_eq!(by_openat(c"real/file"), Ok(()));
+        assert_eq!(by_openat(c"real/deep"), Ok(()));
+        for path in [c"link/file", c"link", c"out/file"] {
+            assert_eq!(by_openat2(path), Err(Errno::LOOP), "{path:?}");
+            assert!(matches!(by_openat(path), Err(Errno::LOOP | Errno::NOTDIR)), "{path:?}");
+        }
+        for path in [c"../outside/file", c"real/../../outside/file"] {
+            assert_eq!(by_openat2(path), Err(Errno::XDEV), "{path:?}");
+            assert_eq!(by_openat(path), Err(Errno::XDEV), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_removed_made_or_changed_through_a_symlink() {
+        let folder = folder();
+        let root = Root::open(&folder.path().join("top")).unwrap();
+        let refused =
+            |result: Result<(), Errno>| matches!(result, Err(Errno::LOOP | Errno::NOTDIR));
+        assert!(refused(root.remove(c"out/file", AtFlags::empty())));
+        assert!(refused(root.make_folder(c"out/new", Mode::RWXU).map(drop)));
+        assert!(root.chmod_folder(c"out", Mode::RWXU).is_err());
+        assert!(root.stat(c"out/file").is_err());
+        let outside = folder.path().join("outside");
+        assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"x");
+        assert!(!outside.join("new").exists());
+
+        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(Made::Now));
+        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(Made::Before));
+        root.chmod_folder(c"real/new", Mode::from_raw_mode(0o751)).unwrap();
+        let mode = std::fs::metadata(folder.path().join("top/real/new")).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o7777, 0o751);
+        root.remove(c"real/file", AtFlags::empty()).unwrap();
+        root.remove(c"real/new", AtFlags::REMOVEDIR).unwrap();
+        assert!(!folder.path().join("top/real/file").exists());
+    }
+
+    #[test]
+    fn a_canonical_path_that_became_a_symlink_is_refused() {
+        let folder = folder();
+        let path = folder.path().join("top/real").canonicalize().unwrap();
+        assert_eq!(Root::open_canonical(&path).unwrap().path(), path);
+        std::fs::rename(&path, folder.path().join("top/moved")).unwrap();
+        symlink(folder.path().join("outside"), &path).unwrap();
+        assert!(Root::open_canonical(&path).is_err());
+        assert!(Root::open_canonical(Path::new("/")).is_ok());
+    }
+
+    #[test]
+    fn one_run_at_a_time_holds_a_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = [(); 2].map(|()| Root::open(folder.path()).unwrap());
+        one.lock().unwrap();
+        assert!(other.lock().unwrap_err().to_string().contains("another run is at work"));
+        drop(one);
+        other.lock().unwrap();
+    }
+}

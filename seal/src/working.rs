@@ -1,0 +1,538 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Working folders: hidden, made fresh beside the name that they get when all is in them, and
+//! found again by the next run.
+//!
+//! The folder that a working folder lies in may be one where others can write (`/tmp`, a share).
+//! So its name ends in random digits that nobody can plant beforehand, `mkdir` takes no name that
+//! is there, and the folder is this user's alone (mode 0700). A marker in it holds its name. The
+//! next run uses a folder of such a name only when it is this user's, nobody else can write in it,
+//! and its marker holds that very name: a symlink, a stranger's folder, and another folder of this
+//! user's that a stranger moved there are left as they are, and are named on standard error.
+//!
+//! Everything in it is reached by its descriptor. It takes its name by a rename that replaces
+//! nothing, and is looked at once more under that name.
+//!
+//! Costs a folder: one listing of the folder above, and about ten system calls.
+//!
+//! Sources: mkdir(2), renameat2(2) (`RENAME_NOREPLACE`), mkdtemp(3) for the idea.
+//! Does not do: decide what in a folder of an earlier run is good; its journal says that.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RawDir, RenameFlags, fstat, mkdirat, openat, renameat, renameat_with,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::error::{Error, Fault};
+use crate::key;
+use crate::pending::PREFIX;
+use crate::planted::{self, Planted, Writer};
+use crate::root::Root;
+
+/// A working folder.
+#[derive(Debug)]
+pub(crate) struct Working {
+    parent: Arc<Root>,
+    name: CString,
+    folder: Arc<Root>,
+}
+
+/// What earlier runs left.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// A folder to go on in.
+    pub(crate) working: Option<Working>,
+    /// Names that look like one and are not taken, each with the reason.
+    pub(crate) notes: Vec<Error>,
+}
+
+/// What a working folder is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Seal,
+    Unseal,
+    Film,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Seal => "seal",
+            Kind::Unseal => "unseal",
+            Kind::Film => "film",
+        }
+    }
+
+    /// What version 0.1 put between the prefix and the name.
+    fn earlier(self) -> &'static str {
+        if self == Kind::Film { "film-" } else { "" }
+    }
+}
+
+/// Names in `parent` that begin as unfinished ones do.
+pub(crate) fn names(parent: &Root) -> Result<Vec<CString>, Error> {
+    let mut names = Vec::new();
+    entries(parent.fd(), |name| {
+        if name.to_bytes().starts_with(PREFIX.as_bytes()) {
+            names.push(name.to_owned());
+        }
+    })
+    .map_err(|errno| parent.error("list", c".", errno))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Looks among `names` for the working folder of an earlier run for `target`. The newest is taken.
+pub(crate) fn left(parent: &Arc<Root>, names: &[CString], target: &CStr, kind: Kind) -> Left {
+    let mut left = Left::default();
+    let mut newest = None;
+    let earlier = [PREFIX, kind.earlier()].concat().into_bytes();
+    let stem = stem(target, kind);
+    for name in names {
+        let bytes = name.to_bytes();
+        let is_earlier = bytes.strip_prefix(&earlier[..]) == Some(target.to_bytes());
+        let digits = bytes.strip_prefix(&stem[..]).filter(|digits| is_random(digits));
+        if !is_earlier && digits.is_none() {
+            continue;
+        }
+        let note = |planted| Error::file(&parent.shown(name), Fault::Planted(planted));
+        match trusted(parent, name) {
+            Ok(_) if is_earlier => left.notes.push(note(Planted::Earlier)),
+            Ok((folder, modified)) => {
+                let is_newer = newest.is_none_or(|known| known < modified);
+                if is_newer {
+                    newest = Some(modified);
+                    let (parent, name) = (parent.clone(), name.clone());
+                    left.working = Some(Working { parent, name, folder: Arc::new(folder) });
+                }
+            }
+            Err(Refused::Planted(planted)) => left.notes.push(note(planted)),
+            // Gone since it was listed.
+            Err(Refused::Errno(Errno::NOENT)) => {}
+            Err(Refused::Errno(errno)) => left.notes.push(parent.error("open", name, errno)),
+        }
+    }
+    left
+}
+
+enum Refused {
+    Planted(Planted),
+    Errno(Errno),
+}
+
+impl From<Errno> for Refused {
+    fn from(errno: Errno) -> Self {
+        Refused::Errno(errno)
+    }
+}
+
+/// Opens a folder of an earlier run, if it is one; and when it was changed.
+fn trusted(parent: &Root, name: &CStr) -> Result<(Root, (i64, u32)), Refused> {
+    let fd = match open_folder(parent, name) {
+        Ok(fd) => fd,
+        Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
+            let stat = parent.stat(name)?;
+            return Err(match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
+                rustix::fs::FileType::Symlink => Refused::Planted(Planted::Link),
+                rustix::fs::FileType::Directory => Refused::Errno(errno),
+                _ => Refused::Planted(Planted::NoFolder),
+            });
+        }
+        // A stranger's that cannot be read: whose it is says more.
+        Err(Errno::ACCESS) => {
+            let stat = parent.stat(name)?;
+            let user = rustix::process::geteuid().as_raw();
+            return Err(match stat.st_uid {
+                found if found != user => Refused::Planted(Planted::Owner { found, user }),
+                _ => Refused::Errno(Errno::ACCESS),
+            });
+        }
+        Err(errno) => return Err(errno.into()),
+    };
+    let stat = planted::folder(&fd)?.map_err(Refused::Planted)?;
+    let folder = Root::of(fd, parent.shown(name));
+    let marker = planted::read(&folder, MARKER, Writer::User, MARKER_BYTES_MAX).ok().flatten();
+    let marker = marker.unwrap_or_default();
+    // A run that was killed before its marker was whole had written nothing else.
+    let is_begun =
+        || Ok::<_, Errno>(name.to_bytes().starts_with(&marker) && is_empty(folder.fd())?);
+    if marker != name.to_bytes() && !is_begun()? {
+        return Err(Refused::Planted(Planted::Unmarked));
+    }
+    let modified = crate::tree::modified(&stat);
+    Ok((folder, (modified.s, modified.ns)))
+}
+
+impl Working {
+    /// Makes one for `target` in `parent`.
+    pub(crate) fn make(parent: &Arc<Root>, target: &CStr, kind: Kind) -> Result<Self, Error> {
+        for _ in 0..ATTEMPTS {
+            let name = fresh_name(target, kind)?;
+            match mkdirat(parent.fd(), &name, Mode::RWXU) {
+                Ok(()) => return Self::made(parent, name),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(parent.error("mkdir", &name, errno)),
+            }
+        }
+        Err(parent.error("mkdir", target, Errno::EXIST))
+    }
+
+    /// Opens the one that was just made, which must still be that one.
+    fn made(parent: &Arc<Root>, name: CString) -> Result<Self, Error> {
+        let exchanged = || Error::file(&parent.shown(&name), Fault::Planted(Planted::Exchanged));
+        let host = |errno| parent.error("open", &name, errno);
+        let fd = match open_folder(parent, &name) {
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(exchanged()),
+            result => result.map_err(host)?,
+        };
+        if let Err(planted) = planted::folder(&fd).map_err(host)? {
+            return Err(Error::file(&parent.shown(&name), Fault::Planted(planted)));
+        }
+        if !is_empty(&fd).map_err(host)? {
+            return Err(exchanged());
+        }
+        let folder = Arc::new(Root::of(fd, parent.shown(&name)));
+        Ok(Self { parent: parent.clone(), name, folder })
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Arc<Root> {
+        &self.folder
+    }
+
+    /// Takes it for this run alone and marks it, so that the next run finds it.
+    pub(crate) fn take(&self) -> Result<(), Error> {
+        self.folder.lock()?;
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let marker = self.folder.open_below(MARKER, flags, Mode::RUSR | Mode::WUSR);
+        let marker = marker.map_err(|errno| self.folder.error("open", MARKER, errno))?;
+        File::from(marker)
+            .write_all(self.name.to_bytes())
+            .map_err(Error::host("write", &self.folder.shown(MARKER)))
+    }
+
+    /// Removes what an earlier run left in it.
+    pub(crate) fn clear(&self) -> Result<(), Error> {
+        let emptied = empty(self.folder.fd(), Some(MARKER));
+        emptied.map_err(|errno| self.folder.error("unlink", c".", errno))
+    }
+
+    /// Removes files that an earlier run had not finished in it, and nothing below its folders.
+    pub(crate) fn remove_unfinished(&self) -> Result<(), Error> {
+        for name in names(&self.folder)?.iter().filter(|name| name.as_c_str() != MARKER) {
+            let removed = self.folder.remove(name, AtFlags::empty());
+            removed.map_err(|errno| self.folder.error("unlink", name, errno))?;
+        }
+        Ok(())
+    }
+
+    /// Whether another run has such a folder and holds it. Only then can two runs have begun at
+    /// the same moment; this one's is removed.
+    pub(crate) fn yields(self, target: &CStr, kind: Kind) -> Result<Self, Error> {
+        let stem = stem(target, kind);
+        for name in names(&self.parent)? {
+            let digits = name.to_bytes().strip_prefix(&stem[..]);
+            if name == self.name || !digits.is_some_and(is_random) {
+                continue;
+            }
+            let Ok((other, _)) = trusted(&self.parent, &name) else { continue };
+            if let Err(busy) = other.lock() {
+                // Empty but for its marker. What cannot be removed the next run finds.
+                let _ = self.folder.remove(MARKER, AtFlags::empty());
+                let _ = unlinkat(self.parent.fd(), &self.name, AtFlags::REMOVEDIR);
+                return Err(busy);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Gives it its name, if nothing has that name. The caller syncs the folder above.
+    pub(crate) fn publish(&self, target: &CStr) -> Result<(), Error> {
+        let parent = self.parent.fd();
+        match renameat_with(parent, &self.name, parent, target, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            // Older file systems have no such flag. A plain rename replaces an empty folder, never
+            // a file, a symlink or a folder with something in it.
+            Err(Errno::INVAL) => renameat(parent, &self.name, parent, target)
+                .map_err(|errno| self.parent.error("rename", target, errno))?,
+            Err(Errno::EXIST) => {
+                return Err(Error::file(&self.parent.shown(target), Fault::Exists));
+            }
+            Err(errno) => return Err(self.parent.error("rename", target, errno)),
+        }
+        self.published(target)
+    }
+
+    /// Gives it its name and what had that name its own, and removes that.
+    pub(crate) fn exchange(&self, target: &CStr, old: &Root) -> Result<(), Error> {
+        let parent = self.parent.fd();
+        renameat_with(parent, &self.name, parent, target, RenameFlags::EXCHANGE)
+            .map_err(|errno| self.parent.error("rename", target, errno))?;
+        self.published(target)?;
+        if !self.is_at(&self.name, old)? {
+            let path = self.parent.shown(&self.name);
+            return Err(Error::file(&path, Fault::Planted(Planted::Exchanged)));
+        }
+        empty(old.fd(), None)
+            .and_then(|()| unlinkat(parent, &self.name, AtFlags::REMOVEDIR))
+            .map_err(|errno| self.parent.error("rmdir", &self.name, errno))
+    }
+
+    /// Whether the name is now this folder's, and not another's that a stranger put there.
+    fn published(&self, target: &CStr) -> Result<(), Error> {
+        if !self.is_at(target, &self.folder)? {
+            let path = self.parent.shown(target);
+            return Err(Error::file(&path, Fault::Planted(Planted::Exchanged)));
+        }
+        match self.folder.remove(MARKER, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(self.folder.error("unlink", MARKER, errno)),
+        }
+    }
+
+    fn is_at(&self, name: &CStr, folder: &Root) -> Result<bool, Error> {
+        let host = |errno| self.parent.error("stat", name, errno);
+        let found = match statat(self.parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(false),
+            result => result.map_err(host)?,
+        };
+        let own = fstat(folder.fd()).map_err(host)?;
+        Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
+    }
+
+    /// The folder that it lies in.
+    pub(crate) fn parent(&self) -> &Root {
+        &self.parent
+    }
+}
+
+/// Removes all that is below a folder but the file `kept` in it, and follows nothing.
+fn empty(folder: &OwnedFd, kept: Option<&CStr>) -> Result<(), Errno> {
+    let mut found = Vec::new();
+    entries(folder, |name| found.push(name.to_owned()))?;
+    for name in found.into_iter().filter(|name| Some(name.as_c_str()) != kept) {
+        match unlinkat(folder, &name, AtFlags::empty()) {
+            Err(Errno::ISDIR | Errno::PERM) => {
+                let below = openat(folder, &name, FOLDER, Mode::empty())?;
+                empty(&below, None)?;
+                unlinkat(folder, &name, AtFlags::REMOVEDIR)?;
+            }
+            result => result?,
+        }
+    }
+    Ok(())
+}
+
+/// Calls `each` with every name in a folder.
+fn entries(folder: &OwnedFd, mut each: impl FnMut(&CStr)) -> Result<(), Errno> {
+    // A descriptor of its own: they share the place that was read up to.
+    let own = openat(folder, c".", FOLDER, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::uninit(); 32 * 1024];
+    let mut entries = RawDir::new(&own, &mut buffer);
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            each(entry.file_name());
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing but the marker is in a folder.
+fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
+    let mut is_empty = true;
+    entries(folder, |name| is_empty &= name == MARKER)?;
+    Ok(is_empty)
+}
+
+fn open_folder(parent: &Root, name: &CStr) -> Result<OwnedFd, Errno> {
+    openat(parent.fd(), name, FOLDER, Mode::empty())
+}
+
+/// The beginning of the names of working folders for `target`.
+fn stem(target: &CStr, kind: Kind) -> Vec<u8> {
+    let front = format!("{PREFIX}{}-", kind.name());
+    let target = target.to_bytes();
+    let fits = front.len() + target.len() + 1 + RANDOM_DIGITS <= NAME_BYTES_MAX;
+    // A name that leaves no room for the digits is told from others by its hash.
+    let target = match fits {
+        true => target.to_vec(),
+        false => blake3::hash(target).to_hex().as_bytes()[..32].to_vec(),
+    };
+    [front.as_bytes(), &target, b"."].concat()
+}
+
+fn fresh_name(target: &CStr, kind: Kind) -> Result<CString, Error> {
+    let mut random = [0; RANDOM_DIGITS / 2];
+    key::random(&mut random)?;
+    let mut name = stem(target, kind);
+    random.iter().for_each(|byte| write!(name, "{byte:02x}").expect("a vector takes all"));
+    Ok(CString::new(name).expect("neither has a NUL"))
+}
+
+fn is_random(digits: &[u8]) -> bool {
+    digits.len() == RANDOM_DIGITS && digits.iter().all(u8::is_ascii_hexdigit)
+}
+
+/// In a working folder, its name. The prefix hides it, and a run into the folder that it became
+/// removes it should this one be killed before it does.
+pub(crate) const MARKER: &CStr = c".pagewire-unfinished-folder";
+const MARKER_BYTES_MAX: u64 = 255;
+/// 64 bits: nobody makes that many names beforehand.
+const RANDOM_DIGITS: usize = 16;
+/// Names that are tried; a second one is needed once in 2⁶⁴ runs.
+const ATTEMPTS: usize = 8;
+/// NAME_MAX.
+const NAME_BYTES_MAX: usize = 255;
+const FOLDER: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use super::*;
+
+    fn parent(path: &Path) -> Arc<Root> {
+        Arc::new(Root::open(path).unwrap())
+    }
+
+    fn look(parent: &Arc<Root>) -> Left {
+        left(parent, &names(parent).unwrap(), c"out", Kind::Seal)
+    }
+
+    fn made(parent: &Arc<Root>) -> Working {
+        let working = Working::make(parent, c"out", Kind::Seal).unwrap();
+        working.take().unwrap();
+        working
+    }
+
+    #[test]
+    fn a_folder_is_fresh_private_found_again_and_named_once() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = parent(place.path());
+        assert!(look(&parent).working.is_none());
+        let first = made(&parent);
+        let mode = std::fs::metadata(first.folder().path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o700);
+        assert!(look(&parent).working.unwrap().take().is_err(), "another run holds it");
+        let path = first.folder().path().to_owned();
+        drop(first);
+        let again = look(&parent);
+        assert!(again.notes.is_empty(), "{:?}", again.notes);
+        let again = again.working.unwrap();
+        assert_eq!(again.folder().path(), path);
+        assert!(left(&parent, &names(&parent).unwrap(), c"ou", Kind::Seal).working.is_none());
+        assert!(left(&parent, &names(&parent).unwrap(), c"out", Kind::Film).working.is_none());
+        again.publish(c"out").unwrap();
+        assert_eq!(std::fs::read_dir(place.path().join("out")).unwrap().count(), 0, "no marker");
+        assert!(names(&parent).unwrap().is_empty() && place.path().join("out").is_dir());
+        let second = made(&parent);
+        assert!(second.publish(c"out").unwrap_err().to_string().contains("is there already"));
+    }
+
+    #[test]
+    fn what_was_planted_under_a_working_folder_s_name_is_named_and_left() {
+        let place = tempfile::tempdir().unwrap();
+        let victim = place.path().join("victim");
+        std::fs::create_dir(&victim).unwrap();
+        std::fs::write(victim.join("dear"), b"dear").unwrap();
+        let parent = parent(place.path());
+        let name = |digit: char| {
+            let digits = String::from(digit).repeat(RANDOM_DIGITS);
+            place.path().join(format!("{PREFIX}seal-out.{digits}"))
+        };
+        symlink(&victim, name('0')).unwrap();
+        std::fs::write(name('1'), b"a file").unwrap();
+        std::fs::create_dir(name('2')).unwrap();
+        std::fs::set_permissions(name('2'), PermissionsExt::from_mode(0o777)).unwrap();
+        symlink(&victim, place.path().join(format!("{PREFIX}out"))).unwrap();
+        // This user's own, moved there by somebody who can write beside it; one with the marker of
+        // another name.
+        std::fs::create_dir(name('3')).unwrap();
+        std::fs::write(name('3').join("dear"), b"dear").unwrap();
+        let other = made(&parent);
+        std::fs::rename(other.folder().path(), name('4')).unwrap();
+        std::fs::write(name('4').join("dear"), b"dear").unwrap();
+        let left = look(&parent);
+        assert!(left.working.is_none());
+        let notes: Vec<_> = left.notes.iter().map(ToString::to_string).collect();
+        assert_eq!(notes.len(), 6, "{notes:?}");
+        let told = |digit, found: &str| {
+            let path = name(digit).display().to_string();
+            assert!(notes.iter().any(|n| n.starts_with(&path) && n.contains(found)), "{notes:?}");
+        };
+        told('0', "a symlink");
+        told('1', "no folder");
+        told('2', "others can write to it (mode 0777)");
+        told('3', "left as it is");
+        told('4', "left as it is");
+        assert_eq!(std::fs::read(victim.join("dear")).unwrap(), b"dear");
+        assert_eq!(std::fs::read(name('3').join("dear")).unwrap(), b"dear");
+    }
+
+    #[test]
+    fn a_name_that_a_stranger_exchanged_is_noticed_when_it_is_given() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = parent(place.path());
+        let working = made(&parent);
+        std::fs::rename(working.folder().path(), place.path().join("taken")).unwrap();
+        std::fs::create_dir(working.folder().path()).unwrap();
+        let error = working.publish(c"out").unwrap_err().to_string();
+        assert!(error.contains("another folder took this name"), "{error}");
+        // And a symlink in the way of the name is not replaced.
+        let working = made(&parent);
+        symlink("taken", place.path().join("second")).unwrap();
+        let error = working.publish(c"second").unwrap_err().to_string();
+        assert!(error.contains("is there already"), "{error}");
+    }
+
+    #[test]
+    fn long_names_have_working_folders_too() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = parent(place.path());
+        let name = CString::new(vec![b'n'; NAME_BYTES_MAX]).unwrap();
+        let working = Working::make(&parent, &name, Kind::Seal).unwrap();
+        working.take().unwrap();
+        drop(working);
+        let found = left(&parent, &names(&parent).unwrap(), &name, Kind::Seal).working.unwrap();
+        found.publish(&name).unwrap();
+    }
+
+    #[test]
+    fn of_two_runs_that_began_at_once_one_goes_on_at_most() {
+        let place = tempfile::tempdir().unwrap();
+        let parent = parent(place.path());
+        let (first, second) = (made(&parent), made(&parent));
+        let error = second.yields(c"out", Kind::Seal).unwrap_err().to_string();
+        assert!(error.contains("another run is at work"), "{error}");
+        first.yields(c"out", Kind::Seal).unwrap();
+        assert_eq!(names(&parent).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_folder_is_emptied_and_its_links_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        std::fs::create_dir_all(path("old/deep/er")).unwrap();
+        std::fs::create_dir(path("victim")).unwrap();
+        std::fs::write(path("victim/dear"), b"dear").unwrap();
+        std::fs::write(path("old/deep/file"), b"x").unwrap();
+        std::fs::write(path("old/kept"), b"x").unwrap();
+        symlink(path("victim"), path("old/deep/link")).unwrap();
+        let old = Root::open(&path("old")).unwrap();
+        empty(old.fd(), Some(c"kept")).unwrap();
+        assert_eq!(std::fs::read_dir(path("old")).unwrap().count(), 1);
+        empty(old.fd(), None).unwrap();
+        assert_eq!(std::fs::read_dir(path("old")).unwrap().count(), 0);
+        assert_eq!(std::fs::read(path("victim/dear")).unwrap(), b"dear");
+    }
+}
