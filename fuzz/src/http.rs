@@ -95,7 +95,7 @@ fn check_file(request: &Request, bytes: u64, now: SystemTime) {
         .iter()
         .filter_map(|part| match part {
             Part::File { offset, bytes } => Some((*offset, *bytes)),
-            Part::Bytes(_) => None,
+            Part::Bytes(_) | Part::Held { .. } => None,
         })
         .collect();
     ranges.sort_unstable();

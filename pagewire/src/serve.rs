@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire serve`: options, the ready line, progress of planning, signals.
 
+mod limits;
+
 use std::io::{IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,10 +16,12 @@ use serve::{Bill, Config, Error, KeySource, MediaPorts, Server, Tokens};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::calibration::{Calibration, Subject};
+use crate::escape::Escaped;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The folder whose files are served. Hidden files are not; links that lead out are refused.
+    /// The folder whose files are served. Hidden files are not; links that lead out, or
+    /// through a hidden name, are refused.
     folder: PathBuf,
     /// Where RTSP listens; port 0 picks one.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8554")]
@@ -60,6 +64,8 @@ pub(crate) struct Options {
     /// Lets players in web pages of this origin in, such as https://example.org, or * for all.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Option<String>,
+    #[command(flatten)]
+    limits: limits::LimitOptions,
 }
 
 impl Options {
@@ -84,6 +90,7 @@ impl Options {
         let tokens = self.key_token_file.map(|path| Tokens::read("--key-token-file", &path));
         config.key_tokens = tokens.transpose()?;
         config.allow_origin = self.allow_origin;
+        config.limits = self.limits.limits();
         Ok(config)
     }
 }
@@ -230,7 +237,7 @@ async fn show_progress(server: &Server) {
                 Some((_, bar)) => bar.set_position(done),
                 None => {
                     let bar = all.add(ProgressBar::new(bytes).with_style(style.clone()));
-                    bar.set_message(format!("reading {name}"));
+                    bar.set_message(format!("reading {}", Escaped(&name)));
                     bars.push((name, bar));
                 }
             }

@@ -8,27 +8,31 @@
 //! reasons, and the send is made again at once; the caller takes the [`Fall`] and logs one line. At
 //! one segment `UDP_SEGMENT` is switched off and every packet has its own call.
 //!
-//! A peer without a socket is told by ICMP, and the kernel reports it on the *next* send, which
-//! then sends nothing. That send is made again at once, so no packet is lost to the report. The
-//! peer is taken for gone when the repetition is refused as well, or at the fourth such report
-//! unless 1,000 batches in a row went without one: on loopback every send is followed by a report,
-//! a remote Linux peer sends one a second, and a client that opens its socket late causes one or
-//! two.
+//! A peer without a socket is told by ICMP, which anybody can forge. The kernel reports it on the
+//! *next* send, which then sends nothing. That send is made again at once, so no packet is lost to
+//! a report, and no report ends or slows a stream by itself: the destination keeps what each report
+//! quotes ([`Destination::take_reports`]), and the caller, who knows what was sent, judges it. A
+//! socket of which no ICMP is heard makes no call for this. A flood that refuses
+//! [`REPEATS_MAX`] sends in a row leaves the batch for later.
+//!
+//! The MTU is the device's, not the path's, which a stranger can lower by one forged packet
+//! ([`crate::sys::ignore_path_mtu`]).
 //!
 //! Sources: `udp(7)`; Linux 6.18 `net/ipv4/udp.c` (`udp_send_skb`) and commit
-//! 10154dbded6d, `icmp_ratelimit` (ip-sysctl); quinn-udp for segments as a number that may fall.
+//! 10154dbded6d; RFC 5927 (ICMP attacks); quinn-udp for segments as a number that may fall.
 //!
 //! What it does not do: send. It costs a session one socket and about 100 bytes, and 200 more where
 //! frames are made for it.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use crate::batch::DATAGRAM_BYTES_MAX;
 use crate::error::{Errno, Error, SendError, Unframed};
 use crate::frame::Framing;
-use crate::sys;
+use crate::report::{PathFault, PathReport};
+use crate::sys::{self, Queued};
 use crate::tally::Tally;
 use crate::zerocopy::Unreported;
 
@@ -36,11 +40,15 @@ use crate::zerocopy::Unreported;
 /// full before at any usual packet size.
 pub const SEGMENTS_MAX: u32 = 64;
 
-/// Reports of a closed port after which the peer counts as gone.
-const REFUSALS_MAX: u32 = 4;
+/// Sends refused in a row, with or without a report, after which a batch is left for later. Each is
+/// one that ICMP has to hit within a microsecond or two, so a flood seldom gets far.
+const REPEATS_MAX: u32 = 8;
 
-/// Batches without a report after which the earlier ones are forgotten.
-const FORGIVEN_AFTER_BATCHES: u32 = 1000;
+/// Reports kept until they are taken. Those of one refused send are a dozen at most.
+const REPORTS_MAX: usize = 32;
+
+/// Datagrams that are dropped at a time to make room for reports.
+const DATAGRAMS_DROPPED_MAX: usize = 64;
 
 /// A destination's number of segments has fallen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +79,18 @@ pub struct Destination {
     /// What `UDP_SEGMENT` is set to on the socket; 0 is off.
     segment_bytes: u32,
     fall: Option<Fall>,
-    refusals: u32,
-    /// Whether the call before was refused by the peer and none has succeeded since.
-    refused_just_now: bool,
-    batches_unrefused: u32,
-    /// Zero-copy sends of this socket, once it has had one.
+    peer: IpAddr,
+    /// Sends refused since one succeeded.
+    refused_in_row: u32,
+    /// Whether the kernel queues reports of the path.
+    hears_reports: bool,
+    /// Reports of the path that nobody has taken yet.
+    reports: Vec<PathReport>,
+    /// Whether packets that exceed the device's MTU leave in fragments.
+    cuts_at_device: bool,
+    /// Whether it has had zero-copy sends, whose reports are in the same queue.
+    is_zerocopy: bool,
+    /// These sends, while no path holds them.
     unreported: Option<Box<Unreported>>,
     /// How frames to it begin, once a path that makes frames has asked.
     framing: Option<Box<Framing>>,
@@ -89,17 +104,26 @@ impl Destination {
             let object = name.clone();
             move |error: std::io::Error| Error::Host { call, object, errno: error.into() }
         };
-        socket.peer_addr().map_err(host("getpeername"))?;
+        let peer = socket.peer_addr().map_err(host("getpeername"))?.ip();
         socket.set_nonblocking(true).map_err(host("ioctl FIONBIO"))?;
+        let ignored = sys::ignore_path_mtu(socket.as_fd(), peer, &mut Tally::default());
+        ignored.map_err(|errno| Error::Host {
+            call: "setsockopt IP_MTU_DISCOVER",
+            object: name.clone(),
+            errno,
+        })?;
         Ok(Self {
             socket,
             name,
             segments: SEGMENTS_MAX,
             segment_bytes: 0,
             fall: None,
-            refusals: 0,
-            refused_just_now: false,
-            batches_unrefused: 0,
+            peer,
+            refused_in_row: 0,
+            hears_reports: false,
+            reports: Vec::new(),
+            cuts_at_device: sys::is_ipv4(peer),
+            is_zerocopy: false,
             unreported: None,
             framing: None,
         })
@@ -119,6 +143,17 @@ impl Destination {
     /// The fall since this was last asked, once: several in a row are one.
     pub fn take_fall(&mut self) -> Option<Fall> {
         self.fall.take()
+    }
+
+    /// What the path to the peer is said to have reported since this was last asked. Costs nothing
+    /// where nothing was.
+    pub fn take_reports(&mut self) -> Vec<PathReport> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Whether routers cut packets that do not fit: then the path's MTU is no concern of ours.
+    pub fn is_cut_on_the_way(&self) -> bool {
+        sys::is_ipv4(self.peer)
     }
 
     /// What log lines call it.
@@ -143,14 +178,6 @@ impl Destination {
 
     pub(crate) fn unframed(&self, reason: Unframed) -> SendError {
         SendError::Unframed { object: self.name.clone(), reason }
-    }
-
-    /// A batch begins.
-    pub(crate) fn begin(&mut self) {
-        self.batches_unrefused = self.batches_unrefused.saturating_add(1);
-        if self.batches_unrefused > FORGIVEN_AFTER_BATCHES {
-            self.refusals = 0;
-        }
     }
 
     /// How many packets of `segment_bytes` a run has at most.
@@ -192,10 +219,12 @@ impl Destination {
         }
         let set = sys::set_zerocopy(self.as_fd(), tally);
         set.map_err(|errno| self.host("setsockopt SO_ZEROCOPY=1", errno))?;
+        self.is_zerocopy = true;
         Ok(Box::default())
     }
 
-    pub(crate) fn end_zerocopy(&mut self, unreported: Box<Unreported>) {
+    pub(crate) fn end_zerocopy(&mut self, mut unreported: Box<Unreported>) {
+        unreported.take_path_reports().into_iter().for_each(|report| self.keep(report));
         self.unreported = Some(unreported);
     }
 
@@ -210,7 +239,7 @@ impl Destination {
 
     /// A call succeeded.
     pub(crate) fn accepted(&mut self) {
-        self.refused_just_now = false;
+        self.refused_in_row = 0;
     }
 
     /// A call with `packets` packets was refused.
@@ -227,26 +256,69 @@ impl Destination {
                 tally.refused += 1;
                 Verdict::Stop(SendError::Blocked)
             }
-            libc::EIO | libc::EINVAL | libc::EMSGSIZE if self.segment_bytes > 0 => {
+            libc::EIO | libc::EINVAL if self.segment_bytes > 0 => {
                 // A device that refuses by EIO refuses any number; the others may be a matter of
                 // length.
                 let to = if errno.code() == libc::EIO { 1 } else { packets / 2 };
                 self.lower(to, Some(errno));
                 Verdict::Repeat
             }
-            libc::ECONNREFUSED => self.refused_by_peer(errno),
+            libc::EMSGSIZE => self.judge_length(call, errno, packets, tally),
+            libc::ECONNREFUSED
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::EHOSTDOWN
+            | libc::ENETDOWN
+            | libc::ENONET => {
+                self.hear(errno, tally);
+                if self.refused_in_row < REPEATS_MAX {
+                    return Verdict::Repeat;
+                }
+                // A route that is gone may come back.
+                self.refused_in_row = 0;
+                tally.refused += 1;
+                Verdict::Stop(SendError::Blocked)
+            }
+            // ICMP's, or this host's own.
+            libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
+                self.hear(errno, tally);
+                match self.refused_in_row < REPEATS_MAX {
+                    true => Verdict::Repeat,
+                    false => Verdict::Stop(self.host(call, errno)),
+                }
+            }
             libc::EPIPE
             | libc::ECONNRESET
             | libc::ECONNABORTED
             | libc::ENOTCONN
             | libc::ESHUTDOWN
-            | libc::ETIMEDOUT
-            | libc::EHOSTDOWN
-            | libc::EHOSTUNREACH
-            | libc::ENETDOWN
-            | libc::ENETUNREACH => Verdict::Stop(SendError::Gone { errno }),
+            | libc::ETIMEDOUT => Verdict::Stop(SendError::Gone { errno }),
             _ => Verdict::Stop(self.host(call, errno)),
         }
+    }
+
+    /// `EMSGSIZE`: ICMP says so once, the kernel of a packet that exceeds the device's MTU always.
+    fn judge_length(
+        &mut self,
+        call: &'static str,
+        errno: Errno,
+        packets: u32,
+        tally: &mut Tally,
+    ) -> Verdict {
+        if self.hear(errno, tally) || self.refused_in_row == 1 {
+            return Verdict::Repeat;
+        }
+        if self.segment_bytes > 0 {
+            self.lower(packets / 2, Some(errno));
+            return Verdict::Repeat;
+        }
+        if !self.cuts_at_device {
+            self.cuts_at_device = true;
+            if sys::cut_at_device(self.as_fd(), tally).is_ok() {
+                return Verdict::Repeat;
+            }
+        }
+        Verdict::Stop(self.host(call, errno))
     }
 
     /// The kernel took a run of `packets` in pieces and what it took is thrown away: shorter runs
@@ -260,14 +332,43 @@ impl Destination {
         Verdict::Stop(SendError::Blocked)
     }
 
-    fn refused_by_peer(&mut self, errno: Errno) -> Verdict {
-        self.batches_unrefused = 0;
-        self.refusals += 1;
-        if self.refused_just_now || self.refusals >= REFUSALS_MAX {
-            return Verdict::Stop(SendError::Gone { errno });
+    /// A send was refused, perhaps by ICMP. Takes all reports that wait; true if there was one.
+    /// The first refusal of all switches them on, and has none.
+    fn hear(&mut self, errno: Errno, tally: &mut Tally) -> bool {
+        self.refused_in_row += 1;
+        let before = self.reports.len();
+        // A report of IPv4 about the length is none of a packet that routers cut.
+        if !self.hears_reports && (errno.code() != libc::EMSGSIZE || !self.is_cut_on_the_way()) {
+            self.hears_reports = true;
+            // Without them, reports cannot be verified and the send is repeated all the same.
+            let _ = sys::queue_reports(self.as_fd(), self.peer, tally);
+        } else if let Some(mut unreported) = self.unreported.take() {
+            unreported.reap_all(self.as_fd(), tally);
+            self.end_zerocopy(unreported);
+        } else if self.hears_reports && !self.is_zerocopy {
+            while let Ok(queued) = sys::next_error(self.as_fd(), tally) {
+                if let Queued::Path(report) = queued {
+                    self.keep(report);
+                }
+            }
         }
-        self.refused_just_now = true;
-        Verdict::Repeat
+        if self.reports.len() > before {
+            return true;
+        }
+        // One that was heard before reports were queued, or that found no room.
+        if errno.code() != libc::EMSGSIZE {
+            self.keep(PathReport::new(PathFault::Transient, &[]));
+        }
+        if self.hears_reports {
+            sys::drop_datagrams(self.as_fd(), DATAGRAMS_DROPPED_MAX, tally);
+        }
+        false
+    }
+
+    fn keep(&mut self, report: PathReport) {
+        if self.reports.len() < REPORTS_MAX {
+            self.reports.push(report);
+        }
     }
 
     fn lower(&mut self, to: u32, errno: Option<Errno>) {
@@ -334,6 +435,9 @@ mod tests {
     fn other_refusals_halve_what_was_tried_down_to_one() {
         let mut to = destination();
         let mut seen = Vec::new();
+        // The first may be ICMP's.
+        assert_eq!(judge(&mut to, libc::EMSGSIZE, 48), None);
+        assert_eq!(to.segments(), SEGMENTS_MAX);
         for errno in [libc::EINVAL, libc::EMSGSIZE, libc::EINVAL, libc::EINVAL, libc::EINVAL] {
             let packets = to.ready(1000, true, &mut Tally::default()).unwrap().min(48);
             assert_eq!(judge(&mut to, errno, packets), None);
@@ -356,26 +460,41 @@ mod tests {
     }
 
     #[test]
-    fn refusals_by_the_peer_are_forgiven_when_rare() {
-        let gone = Some(SendError::Gone { errno: Errno::new(libc::ECONNREFUSED) });
+    fn no_report_ends_a_stream_or_shortens_its_runs() {
         let mut to = destination();
-        assert_eq!(judge(&mut to, libc::ECONNREFUSED, 1), None);
-        assert_eq!(judge(&mut to, libc::ECONNREFUSED, 1), gone, "twice at once");
-
-        let mut to = destination();
-        for refusal in 1..=REFUSALS_MAX {
-            let verdict = judge(&mut to, libc::ECONNREFUSED, 1);
-            assert_eq!(verdict, if refusal < REFUSALS_MAX { None } else { gone.clone() });
-            to.accepted();
-            (0..50).for_each(|_| to.begin());
+        let reported = [
+            libc::ECONNREFUSED,
+            libc::EHOSTUNREACH,
+            libc::ENETUNREACH,
+            libc::EMSGSIZE,
+            libc::ENOPROTOOPT,
+            libc::EACCES,
+            libc::EPROTO,
+        ];
+        for _ in 0..1000 {
+            for errno in reported {
+                assert_eq!(judge(&mut to, errno, 48), None, "{}", Errno::new(errno));
+                to.accepted();
+            }
         }
+        assert_eq!((to.segments(), to.take_fall()), (SEGMENTS_MAX, None));
+        assert_eq!(to.take_reports().len(), REPORTS_MAX);
+    }
 
+    #[test]
+    fn a_flood_of_reports_leaves_the_batch_for_later() {
         let mut to = destination();
-        for _ in 0..3 * REFUSALS_MAX {
-            assert_eq!(judge(&mut to, libc::ECONNREFUSED, 1), None);
-            to.accepted();
-            (0..=FORGIVEN_AFTER_BATCHES).for_each(|_| to.begin());
+        for errno in [libc::ECONNREFUSED, libc::ENETUNREACH] {
+            for _ in 1..REPEATS_MAX {
+                assert_eq!(judge(&mut to, errno, 1), None);
+            }
+            assert_eq!(judge(&mut to, errno, 1), Some(SendError::Blocked));
         }
+        for _ in 1..REPEATS_MAX {
+            assert_eq!(judge(&mut to, libc::EACCES, 1), None);
+        }
+        let own = judge(&mut to, libc::EACCES, 1);
+        assert!(matches!(own, Some(SendError::Host { .. })), "no ICMP lasts: {own:?}");
     }
 
     #[test]
@@ -384,19 +503,7 @@ mod tests {
         assert_eq!(judge(&mut to, libc::EINTR, 1), None);
         assert_eq!(judge(&mut to, libc::EAGAIN, 1), Some(SendError::Blocked));
         assert_eq!(judge(&mut to, libc::ENOBUFS, 1), Some(SendError::Blocked));
-        assert!(matches!(judge(&mut to, libc::ENETUNREACH, 1), Some(SendError::Gone { .. })));
+        assert!(matches!(judge(&mut to, libc::EPIPE, 1), Some(SendError::Gone { .. })));
         assert!(matches!(judge(&mut to, libc::EPERM, 1), Some(SendError::Host { .. })));
-        assert_eq!(to.segments(), SEGMENTS_MAX);
-    }
-
-    #[test]
-    fn segments_are_limited_downwards_and_stay_above_none() {
-        let mut to = destination();
-        to.limit_segments(7);
-        to.limit_segments(48);
-        assert_eq!(to.segments(), 7);
-        to.limit_segments(0);
-        assert_eq!((to.segments(), to.take_fall()), (1, None));
-        assert_eq!(to.ready(60_000, true, &mut Tally::default()), Ok(1));
     }
 }

@@ -235,10 +235,11 @@ pub enum SendError {
     /// The socket takes nothing now (`EAGAIN`, `ENOBUFS`). Nothing was sent.
     #[error("the socket takes no more now")]
     Blocked,
-    /// The peer or the way to it is no longer there.
+    /// The connection, or the device of a path by frames, is no longer there. ICMP does not say so:
+    /// see [`crate::PathReport`].
     #[error("the peer is gone: {errno}")]
     Gone {
-        /// `ECONNREFUSED`, `EPIPE`, `ECONNRESET` and their like.
+        /// `EPIPE`, `ECONNRESET`, `ENETDOWN` and their like.
         errno: Errno,
     },
     /// The file ends before what was to be sent.

@@ -34,6 +34,7 @@ mod media;
 mod network;
 mod receive;
 mod relay;
+mod report;
 mod rtp;
 mod spec;
 mod stream;
@@ -51,11 +52,14 @@ pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
 pub use media::Media;
-pub use receive::{Arrival, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, find_receive};
+pub use receive::{
+    Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, find_receive,
+};
 pub use relay::{HEAD_BYTES_MAX, Relay, Relayed, Target, Way};
+pub use report::{PathFault, PathReport, QUOTE_BYTES};
 pub use rtp::dropped_kernels;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
-pub use sys::Usage;
+pub use sys::{Usage, unacknowledged};
 pub use tally::Tally;
 pub use tcp::DownloadPath;

@@ -140,7 +140,6 @@ pub(crate) fn send_loads(
     if batch.packets == 0 {
         return Ok(0);
     }
-    to.begin();
     let mut taken = 0;
     let mut cut: Option<Cut> = None;
     while taken < batch.packets {

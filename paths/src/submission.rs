@@ -207,9 +207,6 @@ impl<L: Layout> Submission<L> {
             due.batch.assert_sound();
             due.outcome = Ok(0);
             let over = due.batch.packets == 0;
-            if !over {
-                due.to.begin();
-            }
             self.states.push(State { over, ..State::default() });
         }
         while self.states.iter().any(|state| !state.over) {

@@ -14,13 +14,14 @@
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`.
 //!
-//! What it does not do: ask for reports ([`crate::sys::report`]).
+//! What it does not do: ask for reports ([`crate::sys::next_error`]).
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use crate::error::Errno;
-use crate::sys::{self, Report};
+use crate::report::PathReport;
+use crate::sys::{self, Queued, Report};
 use crate::tally::Tally;
 
 /// Sends without a report after which the next ones are plain. The kernel's own limit is not much
@@ -37,6 +38,8 @@ pub(crate) struct Unreported {
     first: u32,
     /// Bytes of each, or [`DONE`].
     bytes: VecDeque<u32>,
+    /// Reports of the path that were between those of sends.
+    path_reports: Vec<PathReport>,
 }
 
 impl Unreported {
@@ -52,9 +55,19 @@ impl Unreported {
 
     /// Takes one report, if there is one, with one call.
     pub(crate) fn reap(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-        let report = sys::report(socket, tally)?;
-        tally.zerocopy_copied_bytes += report.map_or(0, |report| self.settle(report));
+        match sys::next_error(socket, tally)? {
+            Queued::Zerocopy(report) => tally.zerocopy_copied_bytes += self.settle(report),
+            Queued::Path(report) if self.path_reports.len() < UNREPORTED_MAX => {
+                self.path_reports.push(report);
+            }
+            Queued::Path(_) | Queued::Local => {}
+        }
         Ok(())
+    }
+
+    /// What was heard of the path meanwhile.
+    pub(crate) fn take_path_reports(&mut self) -> Vec<PathReport> {
+        std::mem::take(&mut self.path_reports)
     }
 
     /// Takes all reports there are. After a refused send this has to be done before the next: its

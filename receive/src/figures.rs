@@ -12,6 +12,7 @@ use wire::rtp::Reception;
 
 use crate::receiver::lock;
 use crate::recording::Shared;
+use crate::refused::RefusedSender;
 use crate::stream::Stream;
 
 /// One stream so far.
@@ -52,6 +53,12 @@ pub struct Figures {
     pub sources_forgotten: u64,
     /// Datagrams of other senders, sources or payload types.
     pub foreign: u64,
+    /// Senders whose datagrams were refused, 16 at most, and why.
+    pub refused_senders: Vec<RefusedSender>,
+    /// Datagrams of refused senders beyond those.
+    pub refused_of_others: u64,
+    /// BYE for the stream that came from another address, or after which it went on.
+    pub byes_refused: u64,
     /// Datagrams that were neither RTP nor a transport stream.
     pub malformed: u64,
     /// RTP packets without whole transport stream packets in them.
@@ -146,7 +153,9 @@ impl Figures {
         let mut stream = lock(stream);
         let clock_jitter = stream.monitor.take_jitter_ticks();
         let (counts, seen) = (stream.counts, *stream.monitor.counts());
-        let source = stream.sources.followed().or(stream.sources.valid().last());
+        let sources = &stream.sources;
+        let source = sources.followed().or(sources.valid().last());
+        let source = source.filter(|source| source.ssrc.is_some());
         let reception = source.map(|source| &source.reception);
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
         let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
@@ -160,7 +169,7 @@ impl Figures {
                 (false, None) => "",
             },
             sender: stream.heard.map(|(_, sender)| sender.to_string()),
-            ssrc: source.map(|source| format!("{:08x}", source.ssrc)),
+            ssrc: source.and_then(|source| source.ssrc).map(|ssrc| format!("{ssrc:08x}")),
             packets: counts.packets,
             payload_bytes: counts.payload_bytes,
             lost: count(Reception::lost),
@@ -170,10 +179,13 @@ impl Figures {
             late: counts.late,
             restarts: count(Reception::restarts),
             jitter_ms: reception.map_or(0.0, |r| r.jitter_time().as_secs_f64() * 1e3),
-            sources: stream.sources.valid().count() as u64,
+            sources: stream.sources.valid().filter(|s| s.ssrc.is_some()).count() as u64,
             sources_followed: stream.sources.chosen(),
             sources_forgotten: stream.sources.forgotten(),
             foreign: counts.foreign,
+            refused_senders: stream.refused.senders().to_vec(),
+            refused_of_others: stream.refused.others(),
+            byes_refused: exchanged.byes_refused + stream.sources.refuted_byes(),
             malformed: counts.malformed,
             misshapen: counts.misshapen,
             ts_packets: seen.packets,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A receiving thread: takes what came for its streams and hands it to them.
 //!
-//! It does not wake for each packet. After a burst it sleeps for [`PACE`] while the kernel gathers
-//! (the sockets have room for seconds), so that each call brings many datagrams and whole
-//! super-packets; times of arrival are the kernel's, where the path knows them. A path that
+//! It does not wake for each packet. When it has emptied every port it sleeps for [`PACE`] while
+//! the kernel gathers, so that each call brings many datagrams and whole super-packets; where the
+//! host grants little room it sleeps for as long as that lasts ([`ReceivePath::pause_max`]). Times
+//! of arrival are the kernel's, where the path knows them. A path that
 //! complains (an interface is gone, say) is counted, told at most once a minute, and asked again;
 //! ports on an interface that went away are taken in again when it is back.
 //!
@@ -16,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use paths::{Port, ReceivePath, Taken, Via};
+use paths::{FULL_CALL_PACKETS, Port, ReceivePath, Taken, Via};
 
 use crate::relay::Copier;
 use crate::stream::Stream;
@@ -144,11 +145,12 @@ impl Clock {
 impl Thread {
     /// Receives until told to stop, takes what is still there, and ends the streams.
     pub(crate) fn run(mut self) {
+        raise_priority();
         let mut pace = Pace::new();
         let mut look_at = Instant::now();
         while self.obey() {
             let received = self.receive(WAIT);
-            pace.after(received, &self.told);
+            pace.after(received, self.path.pause_max(), &self.told);
             if pace.is_tick_due() {
                 self.tick();
             }
@@ -165,7 +167,10 @@ impl Thread {
             }
         }
         for held in &self.ports {
-            lock(&self.streams[held.key as usize]).end();
+            let stream = &self.streams[held.key as usize];
+            lock(stream).end();
+            // What was still kept is counted now.
+            tick(stream, held.port.address, self.clock.now());
         }
         self.look();
     }
@@ -215,13 +220,14 @@ impl Thread {
             for of_port in arrivals.chunk_by(|a, b| a.key == b.key) {
                 let Some(stream) = streams.get(of_port[0].key as usize) else { continue };
                 let mut stream = lock(stream);
+                let mut copier = copiers.get_mut(&of_port[0].key);
                 for arrival in of_port {
                     let came = clock.stamp(arrival.time, now);
-                    if let Some(copier) = copiers.get_mut(&arrival.key) {
-                        arrival.datagrams().for_each(|datagram| copier.send(datagram));
-                    }
                     for datagram in arrival.datagrams() {
-                        stream.take(datagram, arrival.source, came);
+                        let is_sent_on = stream.take(datagram, arrival.source, came);
+                        if let Some(copier) = copier.as_mut().filter(|_| is_sent_on) {
+                            copier.send(datagram);
+                        }
                     }
                 }
             }
@@ -231,7 +237,7 @@ impl Thread {
     fn tick(&self) {
         let now = self.clock.now();
         for held in &self.ports {
-            lock(&self.streams[held.key as usize]).tick(now);
+            tick(&self.streams[held.key as usize], held.port.address, now);
         }
     }
 
@@ -262,23 +268,53 @@ impl Thread {
     }
 }
 
+/// Time goes on for a stream; logs who was refused at its port.
+pub(crate) fn tick(stream: &Mutex<Stream>, address: SocketAddr, now: Duration) {
+    let news = {
+        let mut stream = lock(stream);
+        stream.tick(now);
+        stream.refused.news(now)
+    };
+    if let Some(news) = news {
+        tracing::warn!("{address}: {news}");
+    }
+}
+
 /// How a receiving thread spends its time: sleeps after bursts, goes on when there is plenty, and
 /// complains no more than once a minute.
 pub(crate) struct Pace {
     tick_at: Instant,
     complained: Option<Instant>,
+    /// Shorter than [`PACE`] for want of room, and logged.
+    is_short: bool,
 }
 
 impl Pace {
     pub(crate) fn new() -> Pace {
-        Pace { tick_at: Instant::now(), complained: None }
+        Pace { tick_at: Instant::now(), complained: None, is_short: false }
     }
 
-    /// What there is to do after a call that brought so much.
-    pub(crate) fn after(&mut self, received: Result<usize, paths::Error>, told: &Mutex<Told>) {
+    /// What there is to do after a call that brought so much: a pause, when it has emptied every
+    /// port, of `pause_max` at most.
+    pub(crate) fn after(
+        &mut self,
+        received: Result<usize, paths::Error>,
+        pause_max: Duration,
+        told: &Mutex<Told>,
+    ) {
         match received {
-            Ok(0) | Ok(PLENTY..) => {}
-            Ok(_) => std::thread::sleep(PACE),
+            Ok(0) | Ok(FULL_CALL_PACKETS..) => {}
+            Ok(_) => {
+                if pause_max < PACE && !std::mem::replace(&mut self.is_short, true) {
+                    tracing::info!(
+                        "receive buffers are small: ports are looked at every {} µs instead of \
+                         {} µs, which costs more; raise net.core.rmem_max",
+                        pause_max.max(PACE_MIN).as_micros(),
+                        PACE.as_micros()
+                    );
+                }
+                std::thread::sleep(pause_max.clamp(PACE_MIN, PACE));
+            }
             Err(error) => {
                 if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
                     tracing::warn!("{error}; still trying");
@@ -310,10 +346,22 @@ pub(crate) fn interface_number(name: &str) -> Option<u32> {
     netdevice::name_to_index(&any, name).ok()
 }
 
+/// The thread sleeps between bursts, and a port fills while it waits for a core: where the process
+/// may (root, CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core.
+pub(crate) fn raise_priority() {
+    // setpriority(2): on Linux the value is the thread's own.
+    let own = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(own), RECEIVER_NICE) {
+        tracing::debug!("setpriority {RECEIVER_NICE}: {error}; the receiver has no priority");
+    }
+}
+
+/// As a pacer's of `serve`.
+const RECEIVER_NICE: i32 = -15;
 /// Long enough for many packets of each stream, short against what sockets have room for.
 const PACE: Duration = Duration::from_millis(4);
-/// So many came at once that more may have come meanwhile.
-const PLENTY: usize = 4096;
+/// A shorter sleep costs more processor time than it saves.
+const PACE_MIN: Duration = Duration::from_micros(100);
 /// Orders are obeyed after so long at most when nothing comes.
 const WAIT: Duration = Duration::from_millis(20);
 const TICK_EVERY: Duration = Duration::from_millis(20);

@@ -281,9 +281,13 @@ impl Recording {
     fn start_relay(&mut self, relay: Box<Relay>) -> Result<(), Error> {
         let (orders, inbox) = channel();
         let told = Arc::new(Mutex::default());
-        let (streams, keys) = (self.streams.clone(), (0..self.rows.len() as u32).collect());
-        let thread =
-            Forwarder { relay, streams, keys, inbox, told: told.clone(), clock: self.clock };
+        let ports = (0..).zip(&self.rows).filter_map(|(key, row)| match &row.source {
+            Source::Udp(port) => Some((key, port.address)),
+            Source::Rtsp(_) => None,
+        });
+        let (ports, streams) = (ports.collect(), self.streams.clone());
+        let (told, clock) = (told.clone(), self.clock);
+        let thread = Forwarder { relay, streams, ports, inbox, told: told.clone(), clock };
         self.told.push(told);
         self.receivers.push((orders, spawn("relay", move || thread.run())?));
         Ok(())

@@ -5,7 +5,8 @@
 //! splices, and the figures are made of the heads. Of a run that the kernel has joined only the
 //! first head is seen; the others are taken to follow on it, and a loss within the run shows at the
 //! head of the next. What is recorded as well is sent by a call a datagram from where it lies
-//! ([`Copier`]).
+//! ([`Copier`]). Datagrams of another sender than the one that is followed are not sent on; the
+//! first of a new sender, before it is followed, are not kept for that.
 //!
 //! Sources: `paths::Relay`; RFC 3550 §5.1.
 //! Does not do: change headers, put in order, pace.
@@ -15,10 +16,10 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use paths::{Port, Relay, Target};
+use paths::{Port, Relay, Relayed, Target};
 
 use crate::error::Error;
-use crate::receiver::{Clock, Order, Pace, Streams, Told, lock};
+use crate::receiver::{Clock, Order, Pace, Streams, Told, lock, raise_priority, tick};
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
 fn target(text: &str) -> Result<Target, Error> {
@@ -105,7 +106,8 @@ impl Copier {
 pub(crate) struct Forwarder {
     pub(crate) relay: Box<Relay>,
     pub(crate) streams: Streams,
-    pub(crate) keys: Vec<u32>,
+    /// Of each stream, where it comes to.
+    pub(crate) ports: Vec<(u32, SocketAddr)>,
     pub(crate) inbox: Receiver<Order>,
     pub(crate) told: Arc<Mutex<Told>>,
     pub(crate) clock: Clock,
@@ -123,10 +125,11 @@ pub(crate) fn open(routes: &[(u32, &Port, &Target)]) -> Result<Relay, Error> {
 
 impl Forwarder {
     pub(crate) fn run(mut self) {
+        raise_priority();
         let mut pace = Pace::new();
         while let Err(TryRecvError::Empty) = self.inbox.try_recv() {
             let forwarded = self.forward(WAIT);
-            pace.after(forwarded, &self.told);
+            pace.after(forwarded, self.relay.pause_max(), &self.told);
             if pace.is_tick_due() {
                 self.tick();
             }
@@ -139,19 +142,20 @@ impl Forwarder {
 
     fn forward(&mut self, wait: Duration) -> Result<usize, paths::Error> {
         let (streams, clock) = (&self.streams, &self.clock);
-        self.relay.forward(wait, &mut |run| {
-            let Some(stream) = streams.get(run.key as usize) else { return };
+        let mut admit = |run: &Relayed<'_>| {
+            let Some(stream) = streams.get(run.key as usize) else { return false };
             let came = clock.stamp(run.time, clock.now());
-            lock(stream).glance(run.head, (run.packets, run.bytes), run.source, came);
-        })
+            lock(stream).glance(run.head, (run.packets, run.bytes), run.source, came)
+        };
+        self.relay.forward_if(wait, &mut admit, &mut |_| {})
     }
 
     fn tick(&mut self) {
         let now = self.clock.now();
         let mut told = lock(&self.told);
         told.taken = self.relay.taken();
-        for &key in &self.keys {
-            lock(&self.streams[key as usize]).tick(now);
+        for &(key, address) in &self.ports {
+            tick(&self.streams[key as usize], address, now);
             told.drop_of(key, self.relay.dropped(key));
             told.relay_of(key, self.relay.lost(key));
         }

@@ -8,6 +8,11 @@
 //! straight to the sender (RFC 5760 §7.2). Nothing is sent before RTP was received. Costs one
 //! datagram of 60 bytes in five seconds.
 //!
+//! Reports and BYE of the stream's SSRC count from the sender of the stream alone: from the address
+//! that SETUP has named, or from the host that RTP comes from, by the port of RTP or the one after
+//! it. A sender that uses another port there is heard after two reports a second apart, unless the
+//! usual one is. What others say of that SSRC is refused, counted and named.
+//!
 //! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760.
 //! Does not do: widen the interval for a large group (§6.3).
 
@@ -23,6 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtcp::{self, Seen, Sender};
 
 use crate::receiver::lock;
+use crate::refused::Why;
 use crate::stream::Stream;
 
 /// What has gone and come; shared with those who show it.
@@ -31,9 +37,46 @@ pub(crate) struct Exchanged {
     pub(crate) sent: u64,
     pub(crate) sender_reports: u64,
     pub(crate) byes: u64,
+    /// From another address, or after which the stream went on.
+    pub(crate) byes_refused: u64,
     last: Option<(Sender, std::time::Instant)>,
     /// Where the last report of the source came from, or SETUP said that it is.
     pub(crate) to: Option<SocketAddr>,
+    /// Where SETUP said that reports come from.
+    pub(crate) named: Option<SocketAddr>,
+    /// A port of the sender's host that reports come from, though it is not the usual one.
+    unusual: Option<SocketAddr>,
+    /// One that may become that: since when, and the packets that it reported.
+    candidate: Option<(SocketAddr, std::time::Instant, u32)>,
+}
+
+impl Exchanged {
+    /// Whether RTCP that comes from there is of the sender of RTP at `peer`.
+    fn is_of(&self, peer: SocketAddr, from: SocketAddr) -> bool {
+        let is_usual = from == peer || from == after(peer);
+        self.named == Some(from) || is_usual || self.unusual == Some(from)
+    }
+
+    /// Whether a report that is not from where it should be makes that the sender's port.
+    fn adopts(&mut self, peer: SocketAddr, from: SocketAddr, sender: &Sender) -> bool {
+        let is_open = self.named.is_none() && self.sender_reports == 0;
+        if !is_open || from.ip() != peer.ip() {
+            return false;
+        }
+        match self.candidate {
+            Some((address, since, packets)) if address == from => {
+                let is_due = since.elapsed() >= ADOPT_AFTER && sender.packets > packets;
+                if is_due {
+                    self.unusual = Some(from);
+                }
+                is_due
+            }
+            _ => {
+                self.candidate = Some((from, std::time::Instant::now(), sender.packets));
+                false
+            }
+        }
+    }
 }
 
 /// This receiver, as senders see it.
@@ -55,7 +98,7 @@ pub(crate) async fn of_port(
     exchanged: &Mutex<Exchanged>,
 ) {
     // A bare stream has no RTCP.
-    while lock(stream).sources.followed().is_none() {
+    while lock(stream).sources.followed().is_none_or(|source| source.ssrc.is_none()) {
         sleep(LOOK_EVERY).await;
     }
     let socket = match bind(port, is_free) {
@@ -93,17 +136,29 @@ impl Reporter<'_> {
     fn hear(&self, datagram: &[u8], from: SocketAddr) {
         let Ok(seen) = rtcp::parse(datagram) else { return };
         let mut stream = lock(self.stream);
-        let followed = stream.sources.followed().map(|source| source.ssrc);
+        let followed = stream.sources.followed().and_then(|source| source.ssrc.zip(source.from));
+        let Some((ssrc, peer)) = followed else { return };
+        let from = SocketAddr::new(from.ip().to_canonical(), from.port());
+        let mut exchanged = lock(self.exchanged);
         for item in seen {
+            let is_of = exchanged.is_of(peer, from);
             match item {
-                Seen::Sender(sender) if followed == Some(sender.ssrc) => {
-                    let mut exchanged = lock(self.exchanged);
+                Seen::Sender(sender) if sender.ssrc == ssrc => {
+                    if !is_of && !exchanged.adopts(peer, from, &sender) {
+                        stream.refused.note(from, 1, Why::Report);
+                        continue;
+                    }
                     exchanged.sender_reports += 1;
                     exchanged.last = Some((sender, std::time::Instant::now()));
                     exchanged.to = Some(from);
                 }
-                Seen::Bye { ssrc } if followed == Some(ssrc) => {
-                    lock(self.exchanged).byes += 1;
+                Seen::Bye { ssrc: leaving } if leaving == ssrc => {
+                    if !is_of {
+                        exchanged.byes_refused += 1;
+                        stream.refused.note(from, 1, Why::Bye);
+                        continue;
+                    }
+                    exchanged.byes += 1;
                     stream.sources.leave(ssrc);
                 }
                 _ => {}
@@ -115,9 +170,9 @@ impl Reporter<'_> {
         let (report, heard) = {
             let mut stream = lock(self.stream);
             let heard = stream.heard;
-            let followed = stream.sources.followed().map(|source| source.ssrc);
-            let source = followed.and_then(|ssrc| stream.sources.find(ssrc));
-            (source.map(|source| source.reception.report(source.ssrc)), heard)
+            let source = stream.sources.followed_mut();
+            let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
+            (report, heard)
         };
         let Some(((_, sender), mut report)) = heard.zip(report) else { return };
         let mut exchanged = lock(self.exchanged);
@@ -196,5 +251,43 @@ pub(crate) fn random() -> u32 {
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;
+/// Of a sender that reports from an unusual port, between two reports.
+const ADOPT_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn reports_count_from_the_sender_of_rtp_alone() {
+        let peer = at("10.0.0.1:5000");
+        let mut exchanged = Exchanged::default();
+        assert!(exchanged.is_of(peer, peer) && exchanged.is_of(peer, at("10.0.0.1:5001")));
+        assert!(!exchanged.is_of(peer, at("10.0.0.1:5002")));
+        assert!(!exchanged.is_of(peer, at("10.0.0.2:5001")));
+        exchanged.named = Some(at("10.0.0.1:7001"));
+        assert!(exchanged.is_of(peer, at("10.0.0.1:7001")));
+    }
+
+    #[test]
+    fn an_unusual_port_of_the_sender_is_adopted_unless_another_is_known() {
+        let (peer, other) = (at("10.0.0.1:5000"), at("10.0.0.1:6000"));
+        let sent = |packets| Sender { packets, ..Sender::default() };
+        let mut exchanged = Exchanged::default();
+        assert!(!exchanged.adopts(peer, at("10.0.0.2:6000"), &sent(1)), "another host");
+        assert!(!exchanged.adopts(peer, other, &sent(1)));
+        assert!(!exchanged.adopts(peer, other, &sent(2)), "at once");
+        let (address, since, packets) = exchanged.candidate.unwrap();
+        exchanged.candidate = Some((address, since - ADOPT_AFTER, packets));
+        assert!(!exchanged.adopts(peer, other, &sent(1)), "it has sent nothing meanwhile");
+        assert!(exchanged.adopts(peer, other, &sent(2)) && exchanged.is_of(peer, other));
+        let mut named = Exchanged { named: Some(at("10.0.0.1:5001")), ..Exchanged::default() };
+        assert!(!named.adopts(peer, other, &sent(1)) && named.candidate.is_none());
+    }
+}

@@ -117,10 +117,16 @@ impl Asked<'_> {
         let granted = session.set_up(ports).await.map_err(said)?;
         lock(self.stream).announce(Announced {
             host: granted.host.to_canonical(),
+            port: granted.rtp.map(|address| address.port()),
             payload_type: session.payload_type(),
             ssrc: granted.ssrc,
         });
-        lock(self.exchanged).to = granted.rtcp;
+        {
+            let mut exchanged = lock(self.exchanged);
+            let canonical =
+                |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+            (exchanged.to, exchanged.named) = (granted.rtcp, granted.rtcp.map(canonical));
+        }
         let refused = |error| format!("RTCP socket: {error}");
         rtcp.set_nonblocking(true).map_err(refused)?;
         let socket = UdpSocket::from_std(rtcp).map_err(refused)?;
@@ -159,7 +165,7 @@ impl Asked<'_> {
         &self,
         session: &mut Session,
         start: Option<Duration>,
-        byes: u64,
+        mut byes: u64,
     ) -> Result<End, String> {
         let started = session.play(start).await.map_err(|error| error.to_string())?;
         self.sessions.fetch_add(1, Ordering::Relaxed);
@@ -187,8 +193,7 @@ impl Asked<'_> {
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                if lock(self.exchanged).byes > byes {
-                    sleep(SETTLE).await;
+                if self.has_left(&mut byes).await {
                     return Ok(self.end(&started, "the server said BYE".to_owned()));
                 }
                 let heard = lock(self.stream).heard.map_or(began, |(heard, _)| heard.max(began));
@@ -200,6 +205,26 @@ impl Asked<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the server has said BYE, and nothing came after what was on its way: a BYE after
+    /// which the stream goes on is forged, and refused.
+    async fn has_left(&self, byes: &mut u64) -> bool {
+        if lock(self.exchanged).byes <= *byes {
+            return false;
+        }
+        sleep(SETTLE).await;
+        let heard = lock(self.stream).heard.map(|(heard, _)| heard);
+        let now = self.clock.now();
+        if heard.is_none_or(|heard| now.saturating_sub(heard) >= SETTLE / 2) {
+            return true;
+        }
+        let mut exchanged = lock(self.exchanged);
+        *byes = exchanged.byes;
+        exchanged.byes_refused += 1;
+        drop(exchanged);
+        tracing::warn!("{}: BYE, and the stream goes on; it is not believed", self.url);
+        false
     }
 
     /// Whether that was the end of the asset.

@@ -4,8 +4,8 @@
 //! The way of a datagram: RTP or a bare transport stream (the first byte tells: version 2 against
 //! the sync byte) → of the source that is followed ([`wire::sources`]) → put into order
 //! ([`wire::reorder`]) → watched ([`media::ts::Monitor`]) → gathered for the disk ([`Output`]). In
-//! order, that is one copy a byte and no allocation. What does not belong is counted by kind and
-//! goes no further; nothing a sender does ends a stream.
+//! order, that is one copy a byte and no allocation. What does not belong is counted by kind and by
+//! sender ([`Refused`]) and goes no further; nothing a sender does ends a stream.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2250 §2 (whole packets); RFC 3551 §6 (payload type 33).
 //! Does not do: FEC, bare streams in packets of 204 bytes.
@@ -18,10 +18,11 @@ use media::ts::Monitor;
 use wire::reorder::{Limits, Placed, Reorder};
 use wire::rtp::{Arrival, HEADER_BYTES, Header};
 use wire::sdp::CLOCK_RATE_HZ;
-use wire::sources::{SILENCE, Sources, Standing};
+use wire::sources::{Sources, Standing};
 
 use crate::block::Output;
-use crate::room::{Room, Waited};
+use crate::refused::{Refused, Why};
+use crate::room::{Identity, Room, Waited};
 
 /// A stream that is received.
 #[derive(Debug)]
@@ -35,12 +36,11 @@ pub(crate) struct Stream {
     room: Room,
     /// A packet far from those before, whose successor would make it the first of a new order.
     stray: Option<(u16, Vec<u8>)>,
-    /// Who sends a bare stream, and when it was heard.
-    bare: Option<(SocketAddr, Duration)>,
     output: Option<Output>,
     /// By an output that has ended.
     dropped_packets: u64,
     pub(crate) counts: Counts,
+    pub(crate) refused: Refused,
     /// When the stream was heard, and who sent.
     pub(crate) heard: Option<(Duration, SocketAddr)>,
     is_out: bool,
@@ -71,6 +71,8 @@ pub(crate) struct Counts {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Announced {
     pub(crate) host: IpAddr,
+    /// The port there that RTP comes from, where the server has said it.
+    pub(crate) port: Option<u16>,
     pub(crate) payload_type: u8,
     pub(crate) ssrc: Option<u32>,
 }
@@ -85,10 +87,10 @@ impl Stream {
             monitor: Monitor::new(),
             room: Room::default(),
             stray: None,
-            bare: None,
             output,
             dropped_packets: 0,
             counts: Counts::default(),
+            refused: Refused::default(),
             heard: None,
             is_out: false,
             last_timestamp: 0,
@@ -101,6 +103,7 @@ impl Stream {
         self.payload_type = announced.payload_type;
         self.flush();
         self.sources.renounce();
+        self.sources.expect(announced.port.map(|port| SocketAddr::new(announced.host, port)));
         if let Some(ssrc) = announced.ssrc {
             self.sources.announce(ssrc, None);
         }
@@ -109,18 +112,18 @@ impl Stream {
     /// The server has said which number is the first; what is lost before the first packet counts.
     pub(crate) fn begin_at(&mut self, sequence: u16) {
         let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
-        if let Some(ssrc) = followed.map(|source| source.ssrc) {
+        if let Some(ssrc) = followed.and_then(|source| source.ssrc) {
             self.sources.announce(ssrc, Some(sequence));
             self.window.start_at(sequence);
         }
     }
 
-    /// Takes a datagram that came from there at that time on our clock.
-    pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
-        let host = from.ip().to_canonical();
-        if !self.senders.is_empty() && !self.senders.contains(&host) {
-            self.counts.foreign += 1;
-            return;
+    /// Takes a datagram that came from there at that time on our clock. Says whether a relay sends
+    /// it on: it is of the sender that is followed, or nobody is followed yet.
+    pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
+        if !self.is_named(from) {
+            self.refuse(from, 1, Why::NotNamed);
+            return false;
         }
         match datagram.first() {
             Some(&SYNC_BYTE) => self.take_bare(datagram, from, now),
@@ -129,20 +132,20 @@ impl Stream {
     }
 
     /// Takes note of a run of datagrams of which only the beginning of the first is seen; so many,
-    /// of so many bytes in all. Nothing is delivered.
+    /// of so many bytes in all. Nothing is delivered. Says whether the run is to be sent on, as
+    /// [`Stream::take`] does.
     pub(crate) fn glance(
         &mut self,
         head: &[u8],
         (packets, bytes): (u32, u32),
         from: SocketAddr,
         now: Duration,
-    ) {
-        if head.first() == Some(&SYNC_BYTE) {
-            self.bare = Some((from, now));
-            self.hear_many(packets, from, now);
-            self.counts.payload_bytes += u64::from(bytes);
-            return;
+    ) -> bool {
+        if !self.is_named(from) {
+            self.refuse(from, packets.into(), Why::NotNamed);
+            return false;
         }
+        let is_bare = head.first() == Some(&SYNC_BYTE);
         // Extension and padding are not looked at: the fixed header has all that is counted.
         let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
             let mut fixed = *fixed;
@@ -150,17 +153,33 @@ impl Stream {
             fixed
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let Some((mut header, _)) = parsed else {
-            self.counts.malformed += u64::from(packets);
-            return;
-        };
-        for _ in 0..packets {
-            self.sources.receive(&header, now);
-            header.sequence = header.sequence.wrapping_add(1);
+        let (mut standing, mut ssrc, mut head_bytes) = (Standing::Foreign, None, 0);
+        if is_bare {
+            for _ in 0..packets {
+                standing = self.sources.receive_bare(from, now);
+            }
+        } else if let Some((mut header, _)) = parsed {
+            (ssrc, head_bytes) = (Some(header.ssrc), HEADER_BYTES as u64);
+            for _ in 0..packets {
+                standing = self.sources.receive(&header, from, now);
+                header.sequence = header.sequence.wrapping_add(1);
+            }
+        } else {
+            return self.malformed(from, packets.into());
+        }
+        match standing {
+            // Nobody else is there yet.
+            Standing::Waiting if self.sources.followed().is_none() => {}
+            Standing::Followed(_) | Standing::Chosen(_) => {}
+            Standing::Waiting | Standing::Foreign => {
+                self.refuse_source((ssrc, from), packets.into());
+                return false;
+            }
         }
         self.hear_many(packets, from, now);
-        self.counts.payload_bytes +=
-            u64::from(bytes).saturating_sub(HEADER_BYTES as u64 * u64::from(packets));
+        let of_heads = head_bytes * u64::from(packets);
+        self.counts.payload_bytes += u64::from(bytes).saturating_sub(of_heads);
+        true
     }
 
     /// What is due without a packet: holes are given up, blocks and outages looked at.
@@ -180,6 +199,7 @@ impl Stream {
     /// Nothing comes any more: what is held is written.
     pub(crate) fn end(&mut self) {
         self.flush();
+        self.clear_room();
         if let Some(mut output) = self.output.take() {
             output.end();
             self.dropped_packets = output.dropped_packets();
@@ -203,7 +223,44 @@ impl Stream {
 
     /// Whether what comes is a bare transport stream.
     pub(crate) fn is_bare(&self) -> bool {
-        self.bare.is_some()
+        self.sources.followed().is_some_and(|source| source.ssrc.is_none())
+    }
+
+    /// Where the stream comes from.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.sources.followed()?.from
+    }
+
+    fn is_named(&self, from: SocketAddr) -> bool {
+        self.senders.is_empty() || self.senders.contains(&from.ip().to_canonical())
+    }
+
+    fn refuse(&mut self, from: SocketAddr, datagrams: u64, why: Why) {
+        self.counts.foreign += datagrams;
+        self.refused.note(from, datagrams, why);
+    }
+
+    /// Refuses datagrams of a source that is not followed.
+    fn refuse_source(&mut self, (ssrc, from): Identity, datagrams: u64) {
+        let followed = self.sources.followed();
+        let is_same = |other: Option<u32>| followed.is_some_and(|source| source.ssrc == other);
+        let why = if is_same(ssrc) { Why::Collision } else { Why::NotFollowed };
+        if self.peer() == Some(from) {
+            // Another source of the same sender.
+            self.counts.foreign += datagrams;
+        } else {
+            self.refuse(from, datagrams, why);
+        }
+    }
+
+    /// Counts datagrams that are of no stream; says whether a relay sends them on.
+    fn malformed(&mut self, from: SocketAddr, datagrams: u64) -> bool {
+        self.counts.malformed += datagrams;
+        let is_own = self.peer().is_none_or(|peer| peer == from);
+        if !is_own {
+            self.refused.note(from, datagrams, Why::Malformed);
+        }
+        is_own
     }
 
     fn hear(&mut self, from: SocketAddr, now: Duration) {
@@ -221,109 +278,167 @@ impl Stream {
         }
     }
 
-    fn take_bare(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn take_bare(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !datagram.len().is_multiple_of(TS_PACKET_BYTES) {
-            self.counts.malformed += 1;
-            return;
+            return self.malformed(from, 1);
         }
-        let is_same = self.bare.is_some_and(|(sender, _)| sender == from);
-        if !is_same && (self.is_bare_heard(now) || self.is_rtp_heard(now)) {
-            self.counts.foreign += 1;
-            return;
-        }
-        self.bare = Some((from, now));
-        if !is_same {
-            self.flush();
-            self.monitor.renew();
-        }
-        self.hear(from, now);
-        let Stream { monitor, output, counts, .. } = self;
-        deliver((monitor, output, counts), datagram, now, now);
+        let standing = self.sources.receive_bare(from, now);
+        self.take_standing(standing, (None, from), (0, datagram), now)
     }
 
-    fn is_bare_heard(&self, now: Duration) -> bool {
-        self.bare.is_some_and(|(_, heard)| now.saturating_sub(heard) < SILENCE)
-    }
-
-    fn is_rtp_heard(&self, now: Duration) -> bool {
-        self.sources.followed().is_some_and(|source| now.saturating_sub(source.heard) < SILENCE)
-    }
-
-    fn take_rtp(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
+    fn take_rtp(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         let Ok((header, payload)) = Header::parse(datagram) else {
-            self.counts.malformed += 1;
-            return;
+            return self.malformed(from, 1);
         };
-        let is_bare_heard = self.bare.is_some_and(|(_, heard)| now.saturating_sub(heard) < SILENCE);
-        if header.payload_type != self.payload_type || is_bare_heard {
-            self.counts.foreign += 1;
-            return;
+        let who = (Some(header.ssrc), from);
+        if header.payload_type != self.payload_type {
+            self.refuse_source(who, 1);
+            return self.peer().is_none_or(|peer| peer == from);
         }
         let payload = &datagram[payload];
-        match self.sources.receive(&header, now) {
+        let standing = self.sources.receive(&header, from, now);
+        if let Standing::Followed(arrival) | Standing::Chosen(arrival) = standing
+            && !matches!(
+                arrival,
+                Arrival::Reordered | Arrival::Old | Arrival::Duplicate | Arrival::Stray
+            )
+        {
+            self.last_timestamp = header.timestamp;
+        }
+        self.take_standing(standing, who, (header.sequence, payload), now)
+    }
+
+    /// Takes a payload of a source that has been looked at.
+    fn take_standing(
+        &mut self,
+        standing: Standing,
+        who: Identity,
+        (sequence, payload): (u16, &[u8]),
+        now: Duration,
+    ) -> bool {
+        match standing {
             Standing::Followed(arrival) => {
-                if !self.room.is_empty() {
-                    self.counts.foreign += self.room.clear();
+                if let Some(oldest) = self.room.oldest()
+                    && (!self.sources.is_contested()
+                        || now.saturating_sub(oldest) >= CONTESTED_FOR_MAX)
+                {
+                    self.clear_room();
                 }
-                self.hear(from, now);
-                self.place(&header, payload, arrival, now);
+                self.hear(who.1, now);
+                self.deliver_or_place(who, (sequence, payload), arrival, now);
+                true
             }
             Standing::Chosen(arrival) => {
-                self.follow(&header, from, now);
-                self.place(&header, payload, arrival, now);
+                self.follow(who, sequence, now);
+                self.deliver_or_place(who, (sequence, payload), arrival, now);
+                true
             }
             Standing::Waiting => {
-                let packet = Waited { sequence: header.sequence, payload, came: now };
-                self.counts.foreign += u64::from(!self.room.keep(header.ssrc, packet));
+                self.wait(who, (sequence, payload), now);
+                self.sources.followed().is_none()
             }
-            Standing::Foreign => self.counts.foreign += 1,
+            Standing::Foreign => {
+                self.refuse_source(who, 1);
+                false
+            }
         }
+    }
+
+    /// Keeps a packet whose source may be followed later, if there is room.
+    fn wait(&mut self, who: Identity, (sequence, payload): (u16, &[u8]), now: Duration) {
+        let packet = Waited { sequence, payload, came: now };
+        if self.room.keep(who, packet) {
+            return;
+        }
+        if self.room.may_compact(now) {
+            let Stream { room, sources, counts, refused, .. } = self;
+            let knows = |(ssrc, from): Identity| sources.knows(ssrc, from);
+            room.retain(knows, |(_, from)| {
+                counts.foreign += 1;
+                refused.note(from, 1, Why::NotFollowed);
+            });
+            if room.keep(who, packet) {
+                return;
+            }
+        }
+        self.refuse_source(who, 1);
+    }
+
+    /// Sends away those that wait: another is followed.
+    fn clear_room(&mut self) {
+        let mut room = std::mem::take(&mut self.room);
+        room.retain(|_| false, |who| self.refuse_source(who, 1));
+        self.room = room;
     }
 
     /// Goes over to another source, whose first packets have waited.
-    fn follow(&mut self, header: &Header, from: SocketAddr, now: Duration) {
+    fn follow(&mut self, who: Identity, sequence: u16, now: Duration) {
         self.flush();
         self.monitor.renew();
-        self.bare = None;
-        let room = std::mem::take(&mut self.room);
-        let ahead = |sequence: u16| sequence.wrapping_sub(header.sequence).cast_signed();
-        let first = room.of(header.ssrc).map(|waited| ahead(waited.sequence)).min();
-        let first = header.sequence.wrapping_add_signed(first.unwrap_or(0).min(0));
-        self.window.start_at(first);
-        let mut followed = 0;
-        for waited in room.of(header.ssrc) {
-            self.hear(from, now);
-            self.push(waited.sequence, waited.payload, waited.came);
-            followed += 1;
+        let mut room = std::mem::take(&mut self.room);
+        if who.0.is_some() {
+            let ahead = |other: u16| other.wrapping_sub(sequence).cast_signed();
+            let first = room.of(who).map(|waited| ahead(waited.sequence)).min();
+            self.window.start_at(sequence.wrapping_add_signed(first.unwrap_or(0).min(0)));
         }
-        self.hear(from, now);
-        // The memory of the room is used again; others' packets in it were theirs alone.
+        for waited in room.of(who) {
+            self.hear(who.1, now);
+            if who.0.is_some() {
+                self.push(waited.sequence, waited.payload, waited.came);
+            } else {
+                self.deliver(waited.payload, waited.came, now);
+            }
+        }
+        self.hear(who.1, now);
+        room.retain(
+            |_| false,
+            |other| {
+                if other != who {
+                    self.refuse_source(other, 1);
+                }
+            },
+        );
+        // The memory of the room is used again.
         self.room = room;
-        self.counts.foreign += self.room.clear() - followed;
+    }
+
+    fn deliver_or_place(
+        &mut self,
+        who: Identity,
+        packet: (u16, &[u8]),
+        arrival: Arrival,
+        now: Duration,
+    ) {
+        match who.0 {
+            Some(_) => self.place(packet, arrival, now),
+            None => self.deliver(packet.1, now, now),
+        }
+    }
+
+    fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration) {
+        let Stream { monitor, output, counts, .. } = self;
+        deliver((monitor, output, counts), payload, came, now);
     }
 
     /// A packet of the source that is followed.
-    fn place(&mut self, header: &Header, payload: &[u8], arrival: Arrival, now: Duration) {
+    fn place(&mut self, (sequence, payload): (u16, &[u8]), arrival: Arrival, now: Duration) {
         match arrival {
             Arrival::Duplicate => return,
             Arrival::Stray => {
-                self.stray = Some((header.sequence, payload.to_vec()));
+                self.stray = Some((sequence, payload.to_vec()));
                 return;
             }
             Arrival::Restarted => {
                 let stray = self.stray.take();
-                let stray = stray.filter(|(at, _)| at.wrapping_add(1) == header.sequence);
+                let stray = stray.filter(|(at, _)| at.wrapping_add(1) == sequence);
                 self.flush();
-                if let Some((sequence, payload)) = stray {
-                    self.push(sequence, &payload, now);
+                if let Some((at, payload)) = stray {
+                    self.push(at, &payload, now);
                 }
             }
             Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered | Arrival::Old => {}
         }
-        if !matches!(arrival, Arrival::Reordered | Arrival::Old) {
-            self.last_timestamp = header.timestamp;
-        }
-        let placed = self.push(header.sequence, payload, now);
+        let placed = self.push(sequence, payload, now);
         self.counts.late += u64::from(placed == Placed::Behind);
     }
 
@@ -367,5 +482,8 @@ const PAYLOAD_TYPE: u8 = 33;
 const SYNC_BYTE: u8 = 0x47;
 /// RFC 3550 §5.1.
 const VERSION_BITS: u8 = 0xc0;
+/// Packets of another source are kept beside a weak one for so long: two windows of
+/// [`wire::sources`] and some.
+const CONTESTED_FOR_MAX: Duration = Duration::from_secs(3);
 /// A stream that says nothing for so long is interrupted.
 pub(crate) const OUTAGE_AFTER: Duration = Duration::from_secs(1);

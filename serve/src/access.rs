@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Access: the served folder, and the promise that no request leaves it.
 //!
-//! Every name a peer sends is opened by one `openat2` with `RESOLVE_BENEATH`: the kernel itself
-//! refuses `..`, absolute names and symbolic links that point out, with no race between check and
-//! use. Where `openat2` is missing (before Linux 5.6, or forbidden by a sandbox) the name is walked
-//! a component at a time with `O_NOFOLLOW`, which refuses every symbolic link: stricter, never
-//! looser. Costs one system call per open (one per component in the second form) and one `fstat`.
+//! A name without symbolic links is opened by one `openat2` with `RESOLVE_BENEATH` and
+//! `RESOLVE_NO_SYMLINKS`. A name with links, or any name where `openat2` is missing (before Linux
+//! 5.6, or forbidden by a sandbox), is walked here: each component is opened with `O_NOFOLLOW` from
+//! the descriptor of the one before, and the target of a link is walked the same way. So every
+//! component that leads to a file is known by its own name, also those inside links: an absolute
+//! target, a `..` above the folder and a hidden component are refused, and nothing that is renamed
+//! meanwhile changes what was checked. Costs one system call per open without links and one
+//! `fstat`; the walk costs one call per component and two per link.
 //!
-//! Sources: openat2(2), path_resolution(7).
+//! Sources: openat2(2), path_resolution(7), symlink(7).
 //! Does not do: lists of users, passwords, TLS.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 
 use crate::error::Error;
@@ -34,7 +39,7 @@ pub(crate) enum Denied {
     /// No such file, or a component of the name is hidden: peers cannot tell the two apart.
     #[error("no such file")]
     Missing,
-    /// The name or a symbolic link in it leads out of the folder.
+    /// The name or a symbolic link in it leads out of the folder, or in a circle.
     #[error("leads out of the served folder")]
     Outside,
     /// A folder, device, socket or pipe.
@@ -63,9 +68,6 @@ impl Folder {
         let root = openat(CWD, &path, flags, Mode::empty()).map_err(|e| refuse(e.into()))?;
         let probe = openat2(&root, ".", flags, Mode::empty(), ResolveFlags::BENEATH);
         let beneath = !matches!(probe, Err(Errno::NOSYS | Errno::PERM | Errno::INVAL));
-        if !beneath {
-            tracing::warn!("openat2 is not available: symbolic links are refused altogether");
-        }
         Ok(Folder { root, path, beneath })
     }
 
@@ -80,7 +82,7 @@ impl Folder {
     /// See [`Denied`]; nothing is opened then.
     pub(crate) fn file(&self, name: &str) -> Result<(File, Metadata), Denied> {
         let name = name.trim_start_matches('/');
-        if name.is_empty() || name.contains('\0') {
+        if name.is_empty() || name.ends_with('/') || name.contains('\0') {
             return Err(Denied::Missing);
         }
         for component in name.split('/') {
@@ -91,8 +93,8 @@ impl Folder {
                 return Err(Denied::Missing);
             }
         }
-        let opened = if self.beneath { self.open_beneath(name) } else { self.open_walking(name) };
-        let file = File::from(opened.map_err(denied)?);
+        let opened = if self.beneath { self.open_at_once(name) } else { self.walk(name) };
+        let file = File::from(opened?);
         let metadata = file.metadata().map_err(Denied::Host)?;
         if !metadata.is_file() {
             return Err(Denied::NotAFile);
@@ -100,29 +102,75 @@ impl Folder {
         Ok((file, metadata))
     }
 
-    fn open_beneath(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        for _ in 0..RACES_MAX {
-            match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), resolve) {
-                // A rename beside the walk: the kernel cannot vouch for the result and says so.
-                Err(Errno::AGAIN) => continue,
-                other => return other,
-            }
+    /// Opens the folder `name` below the folder, itself for the empty name. No symbolic link is
+    /// followed, not even one within the folder.
+    pub(crate) fn subfolder(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let name = if name.is_empty() { "." } else { name };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if self.beneath {
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            return openat2(&self.root, name, flags, Mode::empty(), resolve);
         }
-        Err(Errno::AGAIN)
+        let mut at: Option<OwnedFd> = None;
+        for component in name.split('/') {
+            let base = at.as_ref().unwrap_or(&self.root);
+            at = Some(openat(base, component, flags | OFlags::NOFOLLOW, Mode::empty())?);
+        }
+        Ok(at.expect("a split has one part at least"))
     }
 
-    fn open_walking(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let (folders, last) = name.rsplit_once('/').unwrap_or(("", name));
-        let mut at: Option<OwnedFd> = None;
-        for component in folders.split('/').filter(|c| !c.is_empty() && *c != ".") {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let base = at.as_ref().unwrap_or(&self.root);
-            at = Some(openat(base, component, flags, Mode::empty())?);
+    fn open_at_once(&self, name: &str) -> Result<OwnedFd, Denied> {
+        let links = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let resolve = ResolveFlags::BENEATH | links;
+        match openat2(&self.root, name, FILE_FLAGS, Mode::empty(), resolve) {
+            Err(Errno::LOOP) => self.walk(name),
+            other => other.map_err(denied),
         }
-        let base = at.as_ref().unwrap_or(&self.root);
-        openat(base, last, FILE_FLAGS | OFlags::NOFOLLOW, Mode::empty())
     }
+
+    /// Opens `name` a component at a time and follows links the same way.
+    fn walk(&self, name: &str) -> Result<OwnedFd, Denied> {
+        // From the folder down to where the walk stands; `..` goes back to what was open before.
+        let mut above: Vec<OwnedFd> = Vec::new();
+        let mut rest: Vec<OsString> = components(OsStr::new(name));
+        let mut links = 0;
+        while let Some(component) = rest.pop() {
+            let base = above.last().unwrap_or(&self.root);
+            if component == ".." {
+                above.pop().ok_or(Denied::Outside)?;
+                continue;
+            }
+            if component.as_encoded_bytes().starts_with(b".") {
+                return Err(Denied::Missing);
+            }
+            let flags = if rest.is_empty() { FILE_FLAGS } else { FOLDER_FLAGS };
+            match openat(base, &component, flags | OFlags::NOFOLLOW, Mode::empty()) {
+                Ok(opened) if rest.is_empty() => return Ok(opened),
+                Ok(opened) => above.push(opened),
+                Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
+                    let Ok(target) = readlinkat(base, &component, Vec::new()) else {
+                        return Err(denied(errno));
+                    };
+                    links += 1;
+                    let target = OsStr::from_bytes(target.to_bytes());
+                    if links > LINKS_MAX || Path::new(target).is_absolute() {
+                        return Err(Denied::Outside);
+                    }
+                    rest.append(&mut components(target));
+                }
+                Err(errno) => return Err(denied(errno)),
+            }
+        }
+        // The name led back to a folder.
+        Err(Denied::NotAFile)
+    }
+}
+
+/// The components of a path, the last one first, without empty ones and `.`.
+fn components(path: &OsStr) -> Vec<OsString> {
+    let parts = path.as_bytes().split(|&byte| byte == b'/').rev();
+    let named = parts.filter(|part| !part.is_empty() && *part != b".");
+    named.map(|part| OsStr::from_bytes(part).to_owned()).collect()
 }
 
 /// True for names that are never served: those that begin with a dot.
@@ -141,10 +189,13 @@ fn denied(errno: Errno) -> Denied {
     }
 }
 
+/// Folders on the way are walked through and never read.
+const FOLDER_FLAGS: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// NONBLOCK: opening a named pipe must not wait for its other end.
 const FILE_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
-const RACES_MAX: u32 = 16;
+/// As many links in one name as the kernel follows (path_resolution(7)).
+const LINKS_MAX: u32 = 40;
 
 #[cfg(test)]
 mod tests {
@@ -165,6 +216,14 @@ mod tests {
         symlink(outside.path(), root.join("up")).unwrap();
         symlink("deep/er/b.ts", root.join("in")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
+        symlink("deep", root.join("sub")).unwrap();
+        symlink("../.././deep//er/b.ts", root.join("deep/er/around")).unwrap();
+        symlink(root.join("a.ts"), root.join("absolute")).unwrap();
+        symlink(".git/config", root.join("to-hidden")).unwrap();
+        symlink(".git", root.join("to-folder")).unwrap();
+        symlink("../.hidden", root.join("deep/back")).unwrap();
+        symlink(".git/../a.ts", root.join("through")).unwrap();
+        symlink("to-hidden", root.join("twice")).unwrap();
         let folder = Folder::open(&root).unwrap();
         (outside, folder)
     }
@@ -181,8 +240,17 @@ mod tests {
             for good in ["a.ts", "/a.ts", "deep/er/b.ts", "deep//er/./b.ts"] {
                 assert!(folder.file(good).is_ok(), "{good} beneath={beneath}");
             }
-            assert_eq!(folder.file("in").is_ok(), beneath, "links inside need openat2");
-            for bad in ["out", "up/secret", "loop", "../secret", "deep/../../secret"] {
+            for link in ["in", "sub/er/b.ts", "sub/er/around", "deep/er/around"] {
+                let (mut file, _) = folder.file(link).expect(link);
+                let mut text = String::new();
+                io::Read::read_to_string(&mut file, &mut text).unwrap();
+                assert_eq!(text, "b", "{link} beneath={beneath}");
+            }
+            let hidden = ["to-hidden", "to-folder/config", "deep/back", "sub/back", "twice"];
+            for link in hidden.into_iter().chain(["through"]) {
+                assert!(matches!(folder.file(link), Err(Denied::Missing)), "{link} {beneath}");
+            }
+            for bad in ["out", "up/secret", "loop", "../secret", "deep/../../secret", "absolute"] {
                 assert!(
                     matches!(folder.file(bad), Err(Denied::Outside | Denied::Missing)),
                     "{bad}"
@@ -191,7 +259,9 @@ mod tests {
             for bad in [".hidden", ".git/config", "none", "", "/", "a.ts/x", "a\0b"] {
                 assert!(matches!(folder.file(bad), Err(Denied::Missing)), "{bad:?}");
             }
-            assert!(matches!(folder.file("deep"), Err(Denied::NotAFile)));
+            for folders in ["deep", "sub"] {
+                assert!(matches!(folder.file(folders), Err(Denied::NotAFile)), "{folders}");
+            }
         }
     }
 

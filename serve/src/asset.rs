@@ -32,7 +32,7 @@ pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
     pub(crate) media: Media,
     /// Set once, when the wire image is there; sessions then go over to it in mid-stream.
-    pub(crate) image: OnceLock<Image>,
+    image: OnceLock<Image>,
     /// True from the first request for an image on, so that it is asked for once.
     pub(crate) image_asked: AtomicBool,
     file_residence: Residence,
@@ -76,6 +76,17 @@ impl Source {
         }
     }
 
+    /// The wire image, once it is there and for as long as it is as it was written. One that is
+    /// dropped is made again for the next play after these sessions.
+    pub(crate) fn image(&self) -> Option<&Image> {
+        self.image.get().filter(|image| !image.is_dropped())
+    }
+
+    pub(crate) fn set_image(&self, image: Image) {
+        // One is asked for once.
+        let _ = self.image.set(image);
+    }
+
     /// True the first time it is called.
     pub(crate) fn ask_image(&self) -> bool {
         !self.image_asked.swap(true, Ordering::Relaxed)
@@ -89,8 +100,12 @@ pub(crate) fn key(path: &std::path::Path, file: &File) -> std::io::Result<Key> {
     Ok(Key {
         path: path.as_os_str().as_bytes().to_vec(),
         bytes: metadata.len(),
-        modified_ns: i128::from(metadata.mtime()) * 1_000_000_000
-            + i128::from(metadata.mtime_nsec()),
+        modified_ns: modified_ns(&metadata),
         inode: metadata.ino(),
     })
+}
+
+/// Time of last modification, nanoseconds since 1970.
+pub(crate) fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
+    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }

@@ -6,15 +6,22 @@
 //! are written under another name, synced and renamed, so a reader sees a whole file or none. Costs
 //! one file read per asset and start; a plan takes 16 bytes per PCR and 8 per entry point.
 //!
-//! Sources: XDG Base Directory Specification 0.8, rename(2).
+//! The maker of a file holds a shared lock on it until the file has its name. The kernel lets go of
+//! the lock when the maker is killed, so [`sweep`] tells a leftover from a file that another server
+//! is making by the lock alone, however young or old either is.
+//!
+//! Sources: XDG Base Directory Specification 0.8, rename(2), flock(2).
 //! Does not do: wire images' contents and limits ([`crate::image`]).
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use media::plan::{Key, Plan};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::io::Errno;
 
 /// Where plans and images are kept; nowhere if the folder cannot be written.
 #[derive(Debug, Clone)]
@@ -38,6 +45,7 @@ impl Cache {
                 tracing::warn!("cache {folder}: {error}; plans are not kept; write --cache DIR");
                 return Cache { folder: None };
             }
+            sweep(&folder.join(part));
         }
         Cache { folder: Some(folder) }
     }
@@ -67,20 +75,21 @@ impl Cache {
         }
     }
 
-    /// Keeps a plan. A full disk is a warning.
-    pub(crate) fn keep_plan(&self, key: &Key, plan: &Plan) {
-        let Some(path) = self.plan_path(key) else { return };
+    /// Keeps a plan; false where that cannot be. A full disk is a warning.
+    pub(crate) fn keep_plan(&self, key: &Key, plan: &Plan) -> bool {
+        let Some(path) = self.plan_path(key) else { return false };
         let mut written = Pending::create(&path);
         let kept = written.as_mut().map_err(|e| io::Error::from(e.kind())).and_then(|pending| {
             pending.file.write_all(&plan.encode(key))?;
             pending.keep()
         });
-        if let Err(error) = kept {
+        if let Err(error) = &kept {
             tracing::warn!(
                 "plan {}: {error}; it will be made again at the next start",
                 path.display()
             );
         }
+        kept.is_ok()
     }
 
     fn plan_path(&self, key: &Key) -> Option<PathBuf> {
@@ -89,7 +98,8 @@ impl Cache {
     }
 }
 
-/// A file being written beside its final name; removed when dropped before [`Pending::keep`].
+/// A file being written beside its final name, locked; removed when dropped before
+/// [`Pending::keep`].
 pub(crate) struct Pending {
     pub(crate) file: File,
     temporary: PathBuf,
@@ -99,9 +109,19 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn create(path: &Path) -> io::Result<Pending> {
-        let temporary = path.with_extension(format!("{}.tmp", crate::session::random_id()));
-        let file = File::options().read(true).write(true).create_new(true).open(&temporary)?;
-        Ok(Pending { file, temporary, path: path.to_owned(), kept: false })
+        for _ in 0..SWEPT_MAX {
+            let temporary = path.with_extension(format!("{}.tmp", crate::session::random_id()));
+            let file = File::options().read(true).write(true).create_new(true).open(&temporary)?;
+            let pending = Pending { file, temporary, path: path.to_owned(), kept: false };
+            // Shared: a sweep wants it exclusively, and a reader of the finished file shares it.
+            match flock(&pending.file, FlockOperation::NonBlockingLockShared) {
+                Ok(()) if pending.file.metadata()?.nlink() > 0 => return Ok(pending),
+                // Swept between the two calls.
+                Ok(()) | Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Err(io::Error::other("every new file is removed at once by another program"))
     }
 
     /// Syncs and gives the file its name.
@@ -122,17 +142,49 @@ impl Drop for Pending {
     }
 }
 
-/// Removes what a killed server left half-written. Files of a running one are younger than this.
-pub(crate) fn sweep(folder: &Path) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
+/// Temporary files of a folder: count and size.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Temporary {
+    pub(crate) files: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Removes the files that killed makers left half-written and logs their number and size. Returns
+/// those that are being made: they fill the disk as finished ones do.
+pub(crate) fn sweep(folder: &Path) -> Temporary {
+    let (mut swept, mut held) = (Temporary::default(), Temporary::default());
+    let Ok(entries) = std::fs::read_dir(folder) else { return held };
     for entry in entries.flatten() {
         let path = entry.path();
-        let temporary = path.extension().is_some_and(|extension| extension == "tmp");
-        let age =
-            entry.metadata().and_then(|m| m.modified()).map(|m| m.elapsed().unwrap_or_default());
-        if temporary && age.is_ok_and(|age| age > ABANDONED) {
-            let _ = std::fs::remove_file(&path);
+        if path.extension().is_none_or(|extension| extension != "tmp") {
+            continue;
         }
+        // Gone meanwhile: its maker has renamed it.
+        let Ok(file) = open_temporary(&path) else { continue };
+        let Ok(metadata) = file.metadata() else { continue };
+        let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let counted = match is_free && std::fs::remove_file(&path).is_ok() {
+            true => &mut swept,
+            false => &mut held,
+        };
+        counted.files += 1;
+        // Blocks: a file may be longer than what was written of it.
+        counted.bytes += metadata.blocks() * BLOCK_BYTES;
+    }
+    if swept.files > 0 {
+        let (folder, Temporary { files, bytes }) = (folder.display(), swept);
+        tracing::info!("cache {folder}: {files} unfinished files of {bytes} bytes removed");
+    }
+    held
+}
+
+/// Opens a regular file without following a link or waiting for a pipe.
+fn open_temporary(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::ErrorKind::InvalidInput.into()),
     }
 }
 
@@ -152,4 +204,47 @@ fn default_folder() -> Option<PathBuf> {
 
 const PLANS: &str = "plans";
 const IMAGES: &str = "images";
-const ABANDONED: std::time::Duration = std::time::Duration::from_secs(3600);
+/// A sweep meets a new file before its lock once in a very long while; ten times is no accident.
+const SWEPT_MAX: u32 = 10;
+/// stat(2): `st_blocks` counts in these.
+const BLOCK_BYTES: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sweep_removes_by_lock_and_not_by_age() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = |name: &str| folder.path().join(name);
+        for leftover in ["old.1.tmp", "young.2.tmp"] {
+            std::fs::write(made(leftover), [1; 5000]).unwrap();
+        }
+        let day = std::time::Duration::from_secs(86_400);
+        let long_ago = std::time::SystemTime::now() - day;
+        let old = File::options().write(true).open(made("old.1.tmp")).unwrap();
+        old.set_modified(long_ago).unwrap();
+        drop(old);
+        std::fs::write(made("kept.wire"), "whole").unwrap();
+        std::os::unix::fs::symlink("kept.wire", made("link.3.tmp")).unwrap();
+        let mut making = Pending::create(&made("making.wire")).unwrap();
+        making.file.write_all(&[2; 9000]).unwrap();
+        making.file.sync_all().unwrap();
+        making.file.set_modified(long_ago).unwrap();
+        let held = sweep(folder.path());
+        assert_eq!(held.files, 1, "{held:?}");
+        assert!((9000..50_000).contains(&held.bytes), "{held:?}");
+        assert!(!made("old.1.tmp").exists() && !made("young.2.tmp").exists());
+        assert!(made("kept.wire").exists());
+        making.keep().unwrap();
+        assert_eq!(std::fs::read(made("making.wire")).unwrap(), [2; 9000]);
+        assert_eq!(sweep(folder.path()), Temporary::default());
+    }
+
+    #[test]
+    fn dropped_pending_file_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(Pending::create(&folder.path().join("a.plan")).unwrap());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}

@@ -12,6 +12,7 @@ use crate::admission::Tokens;
 use crate::choice::Bill;
 use crate::error::Error;
 use crate::keys::KeySource;
+use crate::limits::ClientLimits;
 use crate::ports::MediaPorts;
 
 /// Options of a server.
@@ -47,8 +48,10 @@ pub struct Config {
     pub key_tokens: Option<Tokens>,
     /// Pages of this origin, or `*` for all, may play what is served (the Fetch standard's CORS).
     pub allow_origin: Option<String>,
-    /// Limits on connections.
+    /// How long connections are waited for.
     pub patience: Patience,
+    /// What clients may hold at most.
+    pub limits: ClientLimits,
 }
 
 /// How long a connection is waited for.
@@ -63,7 +66,8 @@ pub struct Patience {
     pub idle_http: Duration,
     /// Between requests of an RTSP connection.
     pub idle_rtsp: Duration,
-    /// A peer that takes no byte of an answer.
+    /// A peer that takes no byte of an answer; whoever takes some has as long as it makes progress
+    /// (1 KiB/s).
     pub write: Duration,
 }
 
@@ -92,6 +96,7 @@ impl Config {
                 idle_rtsp: Duration::from_secs(180),
                 write: Duration::from_secs(30),
             },
+            limits: ClientLimits::default(),
         }
     }
 

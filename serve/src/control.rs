@@ -9,13 +9,15 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use wire::rtcp::{self, Seen};
 use wire::rtsp::{State, Voice};
 
+use crate::faults::Voices;
+use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::pacer::{Event, Over};
 use crate::session::{Control, Session, Shift};
@@ -38,6 +40,11 @@ pub(crate) fn end(site: &Site, session: &Arc<Session>, reason: &str) {
         bye(session, &mut session.control.lock().unwrap(), reason);
         let progress = session.link.progress();
         let view = session.control.lock().unwrap().receiver;
+        if progress.packets == 0 {
+            // Nothing to say of it, and a flood of SETUPs must not become one of lines.
+            tracing::debug!("session {} of {}: {reason}", session.number, session.rtp_peer);
+            return;
+        }
         tracing::info!(
             "session {} of {}: {reason}; {} packets, latest {:?} late, {} stalls; \
              receiver lost {}, jitter at most {:.1} ms, round trip {:?}",
@@ -62,7 +69,7 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, site: Weak<Site>) {
                 let Some(site) = site.upgrade() else { return };
                 heard(&site, from, &datagram[..count]);
             }
-            // A report bounced off a closed port (ICMP): the pacer notices by itself.
+            // ICMP of a report that found no open port: the port of the media decides.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
             Err(error) => {
                 tracing::warn!("rtcp: {error}");
@@ -99,17 +106,40 @@ fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
 }
 
 fn look(site: &Arc<Site>) {
+    site.index.drop_idle();
     let now = site.now();
     for session in site.sessions.all() {
         let mut control = session.control.lock().unwrap();
+        let playing = control.state.state() == State::Playing;
         if now >= control.state.expires_at() {
+            let has_played = control.state.has_played();
             drop(control);
-            end(site, &session, "not heard from");
-        } else if control.state.state() == State::Playing && now >= control.report_at {
+            if has_played {
+                end(site, &session, "not heard from");
+            } else {
+                site.limits.refusals.note(Refused::NotPlayed, session.peer);
+                end(site, &session, "not played in time after SETUP");
+            }
+        } else if let Some(reason) = playing.then(|| fault(&session, &control, now)).flatten() {
+            drop(control);
+            end(site, &session, reason);
+        } else if playing && now >= control.report_at {
             control.report_at = now + rtcp::report_interval(false, random());
             report(&session, control.shift);
         }
     }
+}
+
+/// Why a session ends for what ICMP reports of the path, if it does.
+fn fault(session: &Session, control: &Control, now: Duration) -> Option<&'static str> {
+    let fault = session.link.progress().fault?;
+    let receiver = &control.receiver;
+    let voices = Voices {
+        silent_for: now.saturating_sub(control.state.heard_at()),
+        reports: receiver.reports > 0,
+        receives: receiver.last.fraction_lost < u8::MAX,
+    };
+    fault.verdict(Instant::now(), voices)
 }
 
 /// BYE to whoever has heard a stream to its end and not asked for more meanwhile. It goes to
@@ -142,7 +172,7 @@ fn bye(session: &Session, control: &mut Control, reason: &str) {
 fn sender(session: &Session, shift: Shift) -> rtcp::Sender {
     let (plan, progress) = (&session.source.asset.plan, session.link.progress());
     let ticks = match progress.clock {
-        Some(clock) => clock.ticks_at(std::time::Instant::now()),
+        Some(clock) => clock.ticks_at(Instant::now()),
         None => 0,
     };
     rtcp::Sender {
@@ -184,7 +214,7 @@ fn over(site: &Site, event: Event) {
             drop(control);
             tokio::spawn(farewell(session, event.play));
         }
-        Over::Gone => end(site, &session, "the client's port is closed"),
+        Over::Gone => end(site, &session, "the way to the client is gone"),
         Over::Broken(reason) => {
             tracing::warn!("session {}: {reason}", session.number);
             end(site, &session, "the file cannot be sent any more");

@@ -13,9 +13,9 @@
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.
-//! Does not do: TLS (put a proxy before it), compression, uploads.
+//! Does not do: TLS (put a proxy before it), compression of files, uploads.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use paths::{DownloadPath, Media, SendError, Tally};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use wire::http::{
     Entity, Limits, Method, Part, Reader, Request, Response, answer_method, error, file_etag,
     refusal, unstored,
@@ -34,16 +34,33 @@ use wire::http::{
 use crate::access::Denied;
 use crate::admission::{Asked, Decision, Subject};
 use crate::config::Patience;
+use crate::index::Body;
 use crate::keys;
+use crate::limits::Refused;
 use crate::listen::{close, read, write};
 use crate::meter::Meters;
-use crate::page;
 use crate::site::Site;
+use crate::writing::Allowance;
 
-/// What a newcomer is told when no descriptor is left.
-pub(crate) const REFUSAL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\
-      Connection: close\r\n\r\n";
+/// What a new client is told that is refused before it has asked.
+pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
+    let status = match refused {
+        Refused::ConnectionsPerAddress => 429,
+        _ => 503,
+    };
+    let response = refusal(status, refused.reason(), SystemTime::now());
+    let response = retry_after(response, refused);
+    let mut bytes = response.head;
+    bytes.extend(response.parts.iter().flat_map(text));
+    bytes
+}
+
+fn retry_after(response: Response, refused: Refused) -> Response {
+    match refused.retry_after_s() {
+        Some(seconds) => response.with_field("Retry-After", &seconds.to_string()),
+        None => response,
+    }
+}
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
@@ -52,10 +69,16 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
     let patience = site.config.patience;
     let mut began: Option<Instant> = None;
     let mut requests = 0_u64;
+    let mut pace = site.limits.pace(peer.ip());
     loop {
         match reader.next() {
             Ok(Some(request)) => {
                 (began, requests) = (None, requests + 1);
+                // Whoever copies a folder of small files is slowed down and never ended for it.
+                let wait = pace.as_mut().map(|pace| pace.request(site.now()));
+                if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
+                    sleep(wait).await;
+                }
                 if !answer(&mut stream, &request, &site).await {
                     return close(stream).await;
                 }
@@ -100,15 +123,22 @@ async fn send_whole(stream: &mut TcpStream, response: &Response, patience: Patie
 /// Answers one request; false when the connection is to be closed.
 async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> bool {
     let now = SystemTime::now();
-    let (response, media) = match answer_method(request, now) {
-        Some(answer) => (answer, None),
+    let (response, content) = match answer_method(request, now) {
+        Some(answer) => (answer, Content::Text),
         None => resource(stream, request, site, now).await,
     };
     let response = with_origin(request, response, site);
-    let has_file = response.parts.iter().any(|part| matches!(part, Part::File { .. }));
-    let Some(media) = media.filter(|_| has_file) else {
-        let sent = send_whole(stream, &response, site.config.patience).await;
-        return sent && response.keep_alive;
+    let is_text = response.parts.iter().all(|part| matches!(part, Part::Bytes(_)));
+    let media = match content {
+        Content::File(media) if !is_text => media,
+        Content::Rows(body) if !is_text => {
+            let sent = send_listing(stream, &response, &body, site.config.patience).await;
+            return sent && response.keep_alive;
+        }
+        _ => {
+            let sent = send_whole(stream, &response, site.config.patience).await;
+            return sent && response.keep_alive;
+        }
     };
     // Before the head, which promises the file.
     let Some(mut path) = site.downloads.take() else {
@@ -124,18 +154,25 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
     sent && response.keep_alive
 }
 
+/// Where the parts of an answer come from that are no text of its own.
+enum Content {
+    Text,
+    File(Arc<Media>),
+    Rows(Body),
+}
+
 /// What the path of a GET or HEAD names, for those who may have it.
 async fn resource(
     stream: &TcpStream,
     request: &Request,
     site: &Arc<Site>,
     now: SystemTime,
-) -> (Response, Option<Arc<Media>>) {
+) -> (Response, Content) {
     let path = request.path.as_str();
     let has_keys = site.keys.is_some() && path.starts_with(keys::PREFIX);
     let subject = match keys::named(path).filter(|_| has_keys) {
         Some((film, number)) => Subject::Key { film, number },
-        None if has_keys => return (error(request, 404, "no such key", now), None),
+        None if has_keys => return (error(request, 404, "no such key", now), Content::Text),
         None if matches!(path, "/" | "/index.json") => Subject::Index,
         None => Subject::File(path),
     };
@@ -149,13 +186,22 @@ async fn resource(
                 "Bearer realm=\"keys\""
             };
             let refused = error(request, 401, "a token is needed", now);
-            return (refused.with_field("WWW-Authenticate", challenge), None);
+            return (refused.with_field("WWW-Authenticate", challenge), Content::Text);
         }
     }
     match subject {
-        Subject::Index => (index(stream, request, site, now), None),
-        Subject::Key { film, number } => (key(film, number, request, site, now).await, None),
-        Subject::File(_) | Subject::Stream(_) => file(path, request, site, now).await,
+        Subject::Index => {
+            let local = stream.local_addr().unwrap_or(site.config.http);
+            let (response, body) = site.index.answer(request, site, local, now).await;
+            (response, body.map_or(Content::Text, Content::Rows))
+        }
+        Subject::Key { film, number } => {
+            (key(film, number, request, site, now).await, Content::Text)
+        }
+        Subject::File(_) | Subject::Stream(_) => {
+            let peer = stream.peer_addr().map_or(site.config.http.ip(), |peer| peer.ip());
+            file(path, peer, request, site, now).await
+        }
     }
 }
 
@@ -205,10 +251,10 @@ async fn send_parts(
     }
     for part in &response.parts {
         let sent = match part {
-            Part::Bytes(bytes) => write(stream, bytes, patience).await,
             Part::File { offset, bytes } => {
                 send_file(stream, media, *offset, *bytes, path, site).await
             }
+            part => write(stream, text(part), patience).await,
         };
         if !sent {
             return false;
@@ -222,34 +268,54 @@ fn text(part: &Part) -> &[u8] {
     match part {
         Part::Bytes(bytes) => bytes,
         Part::File { .. } => unreachable!("file parts come from an open file"),
+        Part::Held { .. } => unreachable!("rows come from the index"),
     }
 }
 
-fn index(stream: &TcpStream, request: &Request, site: &Site, now: SystemTime) -> Response {
-    let local = stream.local_addr().unwrap_or(site.config.http);
-    // wire::http lets nothing but a host and a port through.
-    let http = request.host.clone().unwrap_or_else(|| local.to_string());
-    let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
-        if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
-    });
-    let rtsp = format!("{host}:{}", site.rtsp.port());
-    let report = site.report();
-    if request.path == "/" {
-        let body = page::html(&site.library, &report, &http, &rtsp);
-        wire::http::page(request, 200, "text/html; charset=utf-8", body, now)
-    } else {
-        let body = page::json(&site.library, &report, &http, &rtsp);
-        wire::http::page(request, 200, "application/json", body, now)
+/// Sends a listing, its shared rows a buffer at a time; false when the peer does not take it.
+async fn send_listing(
+    stream: &TcpStream,
+    response: &Response,
+    body: &Body,
+    patience: Patience,
+) -> bool {
+    let mut allowance = Allowance::new(patience.write);
+    // Head and all pieces in as few writes as the buffer allows.
+    let mut filled = response.head.clone();
+    filled.reserve_exact(ROWS_BYTES);
+    for part in &response.parts {
+        let pieces = match part {
+            Part::Held { .. } => body.pieces(),
+            part => Box::new(std::iter::once(text(part))),
+        };
+        for piece in pieces {
+            if filled.len() + piece.len() > ROWS_BYTES {
+                if !allowance.write(stream, &filled).await {
+                    return false;
+                }
+                filled.clear();
+            }
+            // Long pieces are compressed rows: they are written from where they lie.
+            if piece.len() > ROWS_BYTES {
+                if !allowance.write(stream, piece).await {
+                    return false;
+                }
+            } else {
+                filled.extend_from_slice(piece);
+            }
+        }
     }
+    allowance.write(stream, &filled).await
 }
 
 async fn file(
     path: &str,
+    peer: IpAddr,
     request: &Request,
     site: &Arc<Site>,
     now: SystemTime,
-) -> (Response, Option<Arc<Media>>) {
-    let plain = |status, text: &str| (error(request, status, text, now), None);
+) -> (Response, Content) {
+    let plain = |status, text: &str| (error(request, status, text, now), Content::Text);
     let (folder, name) = (site.library.folder.clone(), path.to_owned());
     let opened = tokio::task::spawn_blocking(move || folder.file(&name)).await;
     let (file, metadata) = match opened {
@@ -271,6 +337,11 @@ async fn file(
             return plain(500, "internal error");
         }
     };
+    if !site.limits.has_room_for_file(&file) {
+        site.limits.refusals.note(Refused::Files, peer);
+        let refused = error(request, 503, Refused::Files.reason(), now);
+        return (retry_after(refused, Refused::Files), Content::Text);
+    }
     let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
     let etag = file_etag(metadata.len(), modified, metadata.ino());
     let entity = Entity {
@@ -285,7 +356,7 @@ async fn file(
         response = response.with_field("Cache-Control", "no-cache");
     }
     match Media::open(file, path) {
-        Ok(media) => (response, Some(Arc::new(media))),
+        Ok(media) => (response, Content::File(Arc::new(media))),
         Err(error) => plain(500, &error.to_string()),
     }
 }
@@ -300,6 +371,7 @@ async fn send_file(
     site: &Site,
 ) -> bool {
     let mut tally = Tally::default();
+    let mut allowance = Allowance::new(site.config.patience.write);
     let (mut at, end) = (offset, offset + bytes);
     let mut resident = at;
     let whole = loop {
@@ -314,10 +386,12 @@ async fn send_file(
             path.send(media, at, resident - at, stream.as_fd(), &mut tally).map_err(as_io)
         });
         match step {
-            Ok(sent) => at += sent,
+            Ok(sent) => {
+                at += sent;
+                allowance.handed(sent);
+            }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                let ready = timeout(site.config.patience.write, stream.writable()).await;
-                if !matches!(ready, Ok(Ok(()))) {
+                if !allowance.writable(stream).await {
                     break false;
                 }
             }
@@ -354,5 +428,7 @@ fn as_io(error: SendError) -> std::io::Error {
 
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const READ_BYTES: usize = 4096;
+/// Rows whose addresses have been filled in, until they are written.
+const ROWS_BYTES: usize = 16 << 10;
 /// One mebibyte: enough that the look at the page cache does not show in the bill.
 const STEP_BYTES: u64 = 1 << 20;

@@ -8,18 +8,25 @@
 //! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
 //! of it.
 //!
+//! Behind the packets are a checksum of every block ([`crate::blocks`]) and the trailer. Blocks are
+//! compared before they are sent first, and again when they were out of memory in between; an image
+//! with a bad block is removed, and its sessions go on from the file.
+//!
 //! Sources: DESIGN "wire image"; flock(2), statvfs(3).
-//! Does not do: trust an image whose trailer does not name the file and the plan in hand.
+//! Does not do: trust an image whose trailer does not name the file and the plan in hand; notice a
+//! change to pages that stay in memory, or between the comparison and the send.
 
-use std::fs::File;
+use std::collections::HashMap;
+use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use media::plan::Plan;
 use paths::Media;
@@ -27,12 +34,69 @@ use rustix::fs::FlockOperation;
 
 use crate::access::Folder;
 use crate::asset::{Asset, Source, key};
+use crate::blocks::{BlockSums, Blocks, sums_bytes};
 use crate::cache::{Cache, Pending, hash, sweep};
 use crate::error::Error;
 
 /// An open wire image. Its lock goes with its descriptor.
 pub(crate) struct Image {
     pub(crate) media: Media,
+    blocks: Blocks,
+    path: PathBuf,
+    dropped: AtomicBool,
+    /// Counts dropped images.
+    drops: Arc<AtomicU64>,
+    /// Whether the kernel says truly that pages are in memory: unknown until it was asked.
+    tells_residence: OnceLock<bool>,
+}
+
+impl Image {
+    /// Waits until `range` is in memory and compares what was not compared since it came there;
+    /// false if the image cannot be sent from. It is dropped then.
+    pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
+        // Some file systems (tmpfs) always say that nothing is in memory.
+        let may_have_left =
+            || self.tells_residence.get() == Some(&true) && !self.media.is_resident(range.clone());
+        let compare = !self.blocks.are_compared(&range) || may_have_left();
+        let ready = self.media.make_resident(range.clone()).map_err(|error| error.to_string());
+        let ready = ready.and_then(|()| {
+            if !compare {
+                return Ok(());
+            }
+            match self.blocks.compare(self.media.file(), range.clone()) {
+                Ok(None) => Ok(()),
+                Ok(Some(at)) => Err(format!("the block at byte {at} is not as it was written")),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        if let Err(reason) = ready {
+            self.drop_out(&reason);
+            return false;
+        }
+        self.tells_residence.get_or_init(|| self.media.is_resident(range));
+        true
+    }
+
+    /// Takes the image out of use: its file goes, its sessions go on from the asset's own.
+    pub(crate) fn drop_out(&self, reason: &str) {
+        if self.dropped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.drops.fetch_add(1, Ordering::Relaxed);
+        let path = self.path.display();
+        tracing::warn!("wire image {path}: {reason}; dropped, its sessions go on from the file");
+        // Not what another server has put in its place meanwhile.
+        let inode = |metadata: io::Result<Metadata>| metadata.map(|m| (m.dev(), m.ino())).ok();
+        if inode(std::fs::metadata(&self.path)) == inode(self.media.file().metadata())
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!("wire image {path}: {error}; remove it");
+        }
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Relaxed)
+    }
 }
 
 /// The store of images and the thread that makes them.
@@ -47,6 +111,7 @@ struct Store {
     served: Arc<Folder>,
     bytes_max: u64,
     stopping: AtomicBool,
+    drops: Arc<AtomicU64>,
 }
 
 struct Job {
@@ -54,18 +119,25 @@ struct Job {
     source: Weak<Source>,
 }
 
+impl Job {
+    /// Lets a later play ask for the image once more.
+    fn ask_again(&self) {
+        if let Some(source) = self.source.upgrade() {
+            source.image_asked.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Images {
     pub(crate) fn start(
         cache: &Cache,
         served: Arc<Folder>,
         bytes_max: u64,
+        drops: Arc<AtomicU64>,
     ) -> Result<Images, Error> {
         let folder = cache.images().filter(|_| bytes_max > 0);
-        if let Some(folder) = &folder {
-            sweep(folder);
-        }
         let stopping = AtomicBool::new(false);
-        let store = Arc::new(Store { folder, served, bytes_max, stopping });
+        let store = Arc::new(Store { folder, served, bytes_max, stopping, drops });
         let (jobs, inbox) = channel();
         let worker = store.clone();
         let thread = std::thread::Builder::new()
@@ -86,7 +158,7 @@ impl Images {
             return;
         }
         if let Some(image) = self.store.find(&source.asset) {
-            let _ = source.image.set(image);
+            source.set_image(image);
             return;
         }
         let job = Job { asset: source.asset.clone(), source: Arc::downgrade(source) };
@@ -104,24 +176,29 @@ impl Images {
 
 impl Store {
     fn work(&self, inbox: &Receiver<Job>) {
+        // Assets without an image, and when making one is tried again.
+        let mut resting: HashMap<String, Instant> = HashMap::new();
         while let Ok(job) = inbox.recv() {
             if self.stopping.load(Ordering::Relaxed) {
                 return;
             }
             let name = &job.asset.name;
+            resting.retain(|_, again_at| *again_at > Instant::now());
+            if resting.contains_key(name) {
+                job.ask_again();
+                continue;
+            }
             let image = self.find(&job.asset).map_or_else(|| self.make(&job.asset), Ok);
             match (image, job.source.upgrade()) {
                 (Ok(image), Some(source)) => {
-                    let _ = source.image.set(image);
+                    source.set_image(image);
                     tracing::info!("{name}: wire image ready");
                 }
                 (Ok(_), None) => tracing::info!("{name}: wire image ready for the next play"),
-                (Err(reason), source) => {
+                (Err(reason), _) => {
                     tracing::warn!("{name}: no wire image: {reason}; it is sent from the file");
-                    // A later play may find room.
-                    if let Some(source) = source {
-                        source.image_asked.store(false, Ordering::Relaxed);
-                    }
+                    resting.insert(name.clone(), Instant::now() + AGAIN);
+                    job.ask_again();
                 }
             }
         }
@@ -137,20 +214,27 @@ impl Store {
         let path = self.path(asset)?;
         let file = File::open(&path).ok()?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
-        if !is_whole(&file, asset) {
+        let Some(blocks) = blocks_of(&file, asset) else {
             tracing::info!("wire image {}: of another file or damaged; made again", path.display());
             return None;
-        }
+        };
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!("wire image {}: {error}; it may be evicted early", path.display());
         }
-        Some(Image { media: Media::open(file, path.to_string_lossy()).ok()? })
+        Some(Image {
+            media: Media::open(file, path.to_string_lossy()).ok()?,
+            blocks,
+            path,
+            dropped: AtomicBool::new(false),
+            drops: self.drops.clone(),
+            tells_residence: OnceLock::new(),
+        })
     }
 
     fn make(&self, asset: &Asset) -> Result<Image, String> {
         let path = self.path(asset).ok_or("there is no cache folder")?;
         let folder = self.folder.as_deref().expect("a path was made from it");
-        let bytes = asset.plan.wire_bytes() + TRAILER_BYTES as u64;
+        let bytes = image_bytes(&asset.plan);
         self.make_room(folder, bytes)?;
         let (source, _) = self.served.file(&asset.name).map_err(|denied| denied.to_string())?;
         let unchanged = || {
@@ -162,8 +246,9 @@ impl Store {
         };
         let written = || -> io::Result<Pending> {
             let mut pending = Pending::create(&path)?;
-            self.lay_out(&asset.plan, &source, &mut pending.file)?;
-            pending.file.write_all(&trailer(asset))?;
+            let sums = self.lay_out(&asset.plan, &source, &mut pending.file)?;
+            pending.file.write_all(&sums)?;
+            pending.file.write_all(&trailer(asset, &sums))?;
             Ok(pending)
         };
         let mut pending = written().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -174,9 +259,10 @@ impl Store {
         self.find(asset).ok_or_else(|| format!("{}: not as written", path.display()))
     }
 
-    /// Writes header and payload of every packet.
-    fn lay_out(&self, plan: &Plan, source: &File, target: &mut File) -> io::Result<()> {
+    /// Writes header and payload of every packet; gives the checksums of the blocks.
+    fn lay_out(&self, plan: &Plan, source: &File, target: &mut File) -> io::Result<Vec<u8>> {
         let (mut input, mut output) = (Vec::new(), Vec::new());
+        let mut sums = BlockSums::default();
         let mut unsynced = 0;
         let mut packet = 0;
         while packet < plan.packets() {
@@ -201,6 +287,7 @@ impl Store {
                 }
             }
             target.write_all(&output)?;
+            sums.add(&output);
             unsynced += output.len();
             if unsynced > UNSYNCED_BYTES_MAX {
                 target.sync_data()?;
@@ -208,7 +295,7 @@ impl Store {
             }
             packet += count;
         }
-        Ok(())
+        Ok(sums.finish())
     }
 
     /// Evicts images until `bytes` fit under the limit and leave the disk its reserve.
@@ -218,7 +305,9 @@ impl Store {
         }
         let mut images = listed(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         images.sort_by_key(|image| image.used);
-        let mut held: u64 = images.iter().map(|image| image.bytes).sum();
+        // What other servers on the same cache are making takes room as well.
+        let unfinished = sweep(folder).bytes;
+        let mut held: u64 = images.iter().map(|image| image.bytes).sum::<u64>() + unfinished;
         let mut oldest = images.into_iter();
         loop {
             let free = free_bytes(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -274,10 +363,10 @@ fn free_bytes(folder: &Path) -> io::Result<u64> {
 }
 
 /// What the image was made from, at its very end: there last, so there only if all else is.
-fn trailer(asset: &Asset) -> [u8; TRAILER_BYTES] {
+fn trailer(asset: &Asset, sums: &[u8]) -> [u8; TRAILER_BYTES] {
     let (key, identity) = (&asset.key, asset.plan.identity());
     let mut bytes = Vec::with_capacity(TRAILER_BYTES);
-    bytes.extend_from_slice(b"pwimage1");
+    bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&key.bytes.to_le_bytes());
     bytes.extend_from_slice(&key.modified_ns.to_le_bytes());
     bytes.extend_from_slice(&key.inode.to_le_bytes());
@@ -285,33 +374,40 @@ fn trailer(asset: &Asset) -> [u8; TRAILER_BYTES] {
     bytes.extend_from_slice(&identity.ssrc.to_le_bytes());
     bytes.extend_from_slice(&identity.first_timestamp.to_le_bytes());
     bytes.extend_from_slice(&u64::from(identity.first_sequence).to_le_bytes());
+    bytes.extend_from_slice(&crc32fast::hash(sums).to_le_bytes());
+    bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
     bytes.try_into().expect("the fields add up")
 }
 
-/// True if length, trailer and the headers of a few packets are those of this asset.
-fn is_whole(file: &File, asset: &Asset) -> bool {
-    let plan = &asset.plan;
-    let wire_bytes = plan.wire_bytes();
-    let mut found = [0; TRAILER_BYTES];
-    let length_fits = file.metadata().is_ok_and(|m| m.len() == wire_bytes + TRAILER_BYTES as u64);
-    if !length_fits || file.read_exact_at(&mut found, wire_bytes).is_err() {
-        return false;
+/// The image's blocks with their checksums, if length and trailer are those of this asset.
+fn blocks_of(file: &File, asset: &Asset) -> Option<Blocks> {
+    let wire_bytes = asset.plan.wire_bytes();
+    if file.metadata().ok()?.len() != image_bytes(&asset.plan) {
+        return None;
     }
-    let header_fits = |packet| {
-        let mut header = [0; 12];
-        file.read_exact_at(&mut header, plan.wire_offset(packet)).is_ok()
-            && header == plan.header(packet)
-    };
-    let last = plan.packets() - 1;
-    found == trailer(asset) && [0, last / 2, last].into_iter().all(header_fits)
+    let mut sums = vec![0; sums_bytes(wire_bytes) as usize];
+    file.read_exact_at(&mut sums, wire_bytes).ok()?;
+    let mut found = [0; TRAILER_BYTES];
+    file.read_exact_at(&mut found, wire_bytes + sums.len() as u64).ok()?;
+    (found == trailer(asset, &sums)).then(|| Blocks::new(wire_bytes, &sums))
 }
 
-const TRAILER_BYTES: usize = 64;
+/// Packets, checksums and trailer.
+fn image_bytes(plan: &Plan) -> u64 {
+    plan.wire_bytes() + sums_bytes(plan.wire_bytes()) + TRAILER_BYTES as u64
+}
+
+/// With the version: an image of another is made again.
+const MAGIC: &[u8; 8] = b"pwimage2";
+const TRAILER_BYTES: usize = 72;
 const TS_BYTES: u64 = media::TS_PACKET_BYTES as u64;
 /// 700 × 1328 bytes: just under a mebibyte a write.
 const CHUNK_PACKETS: u64 = 700;
 /// Written pages are pushed out at this pace, so that they do not pile up before the reads of
 /// streams.
 const UNSYNCED_BYTES_MAX: usize = 64 << 20;
+/// An asset whose image could not be made is left alone for so long: each try may evict other
+/// images and writes a line to the log.
+const AGAIN: Duration = Duration::from_secs(10);
 /// What the disk keeps free of images: 1 GiB.
 const FREE_BYTES_MIN: u64 = 1 << 30;

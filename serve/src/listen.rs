@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listening: connections are accepted, counted and served, each in a task of its own; when the
 //! process has no file descriptor left the newcomer is told so and those who are served are not
-//! disturbed.
+//! disturbed. A connection over a limit on clients ([`crate::limits`]) is told so as well, but no
+//! more than [`REFUSING_MAX`] at once: under a flood the others are closed without a word.
 //!
 //! A descriptor is held in reserve for that: it is let go for the moment it takes to accept the
 //! newcomer, answer and close.
 //!
 //! Sources: accept(2) (EMFILE, ENFILE).
-//! Does not do: rate limits per address.
+//! Does not do: count clients ([`crate::limits`] does).
 
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::Error;
+use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::site::Site;
+use crate::writing::Allowance;
 
 /// Opens a listener.
 pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
@@ -38,7 +41,7 @@ pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpL
 pub(crate) async fn serve<F>(
     listener: TcpListener,
     site: Arc<Site>,
-    refusal: &'static [u8],
+    refusal: fn(Refused) -> Vec<u8>,
     connection: impl Fn(TcpStream, SocketAddr, Arc<Site>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
@@ -46,17 +49,31 @@ pub(crate) async fn serve<F>(
     let mut reserve = reserve();
     let mut said: Option<Instant> = None;
     let mut served = JoinSet::new();
+    let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
                     reserve = reserve.or_else(self::reserve);
-                    let counted = Counted::new(&site);
-                    let task = connection(stream, peer, site.clone());
-                    served.spawn(async move {
-                        task.await;
-                        drop(counted);
-                    });
+                    match site.limits.connect(peer.ip(), &stream) {
+                        Ok(permit) => {
+                            let task = connection(stream, peer, site.clone());
+                            served.spawn(async move {
+                                task.await;
+                                drop(permit);
+                            });
+                        }
+                        Err(refused) => {
+                            site.limits.refusals.note(refused, peer.ip());
+                            Meters::count(&site.meters.connections_refused);
+                            if let Ok(turn) = refusing.clone().try_acquire_owned() {
+                                served.spawn(async move {
+                                    turn_away(stream, &refusal(refused)).await;
+                                    drop(turn);
+                                });
+                            }
+                        }
+                    }
                 }
                 Err(error) if is_spent(&error) => {
                     if said.is_none_or(|said| said.elapsed() > SAID_FOR) {
@@ -66,7 +83,7 @@ pub(crate) async fn serve<F>(
                         );
                     }
                     drop(reserve.take());
-                    if refuse(&listener, refusal).await {
+                    if refuse(&listener, &refusal(Refused::Connections)).await {
                         Meters::count(&site.meters.connections_refused);
                     }
                     reserve = self::reserve();
@@ -86,22 +103,6 @@ pub(crate) async fn serve<F>(
     }
 }
 
-/// One connection in the count of open ones, for as long as it lives.
-struct Counted(Arc<Site>);
-
-impl Counted {
-    fn new(site: &Arc<Site>) -> Counted {
-        site.connections.fetch_add(1, Ordering::Relaxed);
-        Counted(site.clone())
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 fn reserve() -> Option<File> {
     File::open("/dev/null").ok()
 }
@@ -117,11 +118,8 @@ pub(crate) fn is_spent(error: &io::Error) -> bool {
 /// waiting: the reserve is not to be had by anybody else meanwhile.
 async fn refuse(listener: &TcpListener, refusal: &[u8]) -> bool {
     match poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await {
-        Poll::Ready(Ok((mut stream, _))) => {
-            // A courtesy: a peer that does not take it loses nothing.
-            let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
-            // Unread bytes would turn the close into a reset and the answer would be lost.
-            let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
+        Poll::Ready(Ok((stream, _))) => {
+            turn_away(stream, refusal).await;
             true
         }
         // Still none: somebody else took the descriptor. Wait, lest this loop spin.
@@ -131,6 +129,14 @@ async fn refuse(listener: &TcpListener, refusal: &[u8]) -> bool {
         }
         Poll::Pending => false,
     }
+}
+
+/// Tells a peer that it is not served, and closes.
+async fn turn_away(mut stream: TcpStream, refusal: &[u8]) {
+    // A courtesy: a peer that does not take it loses nothing.
+    let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
+    // Unread bytes would turn the close into a reset and the answer would be lost.
+    let _ = timeout(REFUSAL, stream.read(&mut [0; 4096])).await;
 }
 
 /// Reads what is there into `buffer`; `None` when the peer has closed, failed, or said nothing for
@@ -151,8 +157,8 @@ pub(crate) async fn read(
 pub(crate) struct TimedOut;
 
 /// Writes an answer; false when the peer does not take it.
-pub(crate) async fn write(stream: &mut TcpStream, bytes: &[u8], wait: Duration) -> bool {
-    matches!(timeout(wait, stream.write_all(bytes)).await, Ok(Ok(())))
+pub(crate) async fn write(stream: &TcpStream, bytes: &[u8], wait: Duration) -> bool {
+    Allowance::new(wait).write(stream, bytes).await
 }
 
 /// Says no more and lets the peer read what it was told, within reason.
@@ -166,6 +172,9 @@ pub(crate) async fn close(mut stream: TcpStream) {
 }
 
 const REFUSAL: Duration = Duration::from_millis(50);
+/// Peers of one listener being told that they are refused; half of the least reserve of
+/// descriptors.
+const REFUSING_MAX: usize = 8;
 /// A warning is not repeated for so long.
 const SAID_FOR: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(500);

@@ -7,8 +7,9 @@
 //!
 //! Does not do: history. A reader who wants rates takes two samples.
 
-use std::sync::Mutex;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -25,12 +26,22 @@ pub(crate) struct PacerMeter {
     pub(crate) cold_stalls: u64,
     /// Times a session fell so far behind that its clock was moved.
     pub(crate) clock_moves: u64,
+    /// ICMP reports that quote a packet sent lately, and the others.
+    pub(crate) icmp_verified: u64,
+    pub(crate) icmp_ignored: u64,
 }
 
 impl PacerMeter {
     pub(crate) fn new() -> PacerMeter {
         let late_us = Histogram::new_with_bounds(1, LATE_US_MAX, 2).expect("bounds are constants");
-        PacerMeter { tally: Tally::default(), late_us, cold_stalls: 0, clock_moves: 0 }
+        PacerMeter {
+            tally: Tally::default(),
+            late_us,
+            cold_stalls: 0,
+            clock_moves: 0,
+            icmp_verified: 0,
+            icmp_ignored: 0,
+        }
     }
 
     pub(crate) fn record_late(&mut self, late: Duration, packets: u64) {
@@ -43,12 +54,14 @@ const LATE_US_MAX: u64 = 60_000_000;
 
 /// Server-wide meters.
 pub(crate) struct Meters {
-    pub(crate) pacers: Vec<std::sync::Arc<Mutex<PacerMeter>>>,
+    pub(crate) pacers: Vec<Arc<Mutex<PacerMeter>>>,
     pub(crate) downloads: Mutex<Tally>,
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
     pub(crate) requests_malformed: AtomicU64,
+    /// Shared with the store of images.
+    pub(crate) images_dropped: Arc<AtomicU64>,
 }
 
 /// What the server did since it started; part of `/index.json`.
@@ -59,12 +72,14 @@ pub struct Report {
     pub sessions: usize,
     /// Sessions set up since the start.
     pub sessions_total: u64,
-    /// Sessions refused for want of a file descriptor or a port.
+    /// Sessions refused at a limit, or for want of a file descriptor or a port.
     pub sessions_refused: u64,
     /// Connections open now (RTSP and HTTP).
     pub connections: usize,
-    /// Connections refused for want of a file descriptor.
+    /// Connections refused at a limit, or for want of a file descriptor.
     pub connections_refused: u64,
+    /// Refusals at each limit on clients, by the limit's name.
+    pub refusals: BTreeMap<&'static str, u64>,
     /// Requests that broke their protocol.
     pub requests_malformed: u64,
     /// RTP packets handed to the kernel.
@@ -84,6 +99,12 @@ pub struct Report {
     pub cold_stalls: u64,
     /// Times a session's clock was moved because it was too far behind.
     pub clock_moves: u64,
+    /// ICMP reports to media sockets that quote a packet which was sent lately.
+    pub icmp_verified: u64,
+    /// ICMP reports that do not, or that claim no more than a passing fault: counted and ignored.
+    pub icmp_ignored: u64,
+    /// Wire images dropped because a block was not as it had been written.
+    pub images_dropped: u64,
     /// Processor seconds, user and system, of the whole process.
     pub processor_seconds: f64,
     /// Processor seconds per 10⁹ bytes delivered since the start.
@@ -108,7 +129,7 @@ pub struct Lateness {
 
 impl Meters {
     pub(crate) fn new(pacers: usize) -> Meters {
-        let meter = || std::sync::Arc::new(Mutex::new(PacerMeter::new()));
+        let meter = || Arc::new(Mutex::new(PacerMeter::new()));
         Meters {
             pacers: (0..pacers).map(|_| meter()).collect(),
             downloads: Mutex::new(Tally::default()),
@@ -116,6 +137,7 @@ impl Meters {
             connections_refused: AtomicU64::new(0),
             sessions_refused: AtomicU64::new(0),
             requests_malformed: AtomicU64::new(0),
+            images_dropped: Arc::default(),
         }
     }
 
@@ -123,7 +145,12 @@ impl Meters {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn report(&self, sessions: usize, connections: usize) -> Report {
+    pub(crate) fn report(
+        &self,
+        sessions: usize,
+        connections: usize,
+        refusals: BTreeMap<&'static str, u64>,
+    ) -> Report {
         let mut all = PacerMeter::new();
         for pacer in &self.pacers {
             let pacer = pacer.lock().unwrap();
@@ -131,6 +158,8 @@ impl Meters {
             all.late_us.add(&pacer.late_us).expect("equal bounds");
             all.cold_stalls += pacer.cold_stalls;
             all.clock_moves += pacer.clock_moves;
+            all.icmp_verified += pacer.icmp_verified;
+            all.icmp_ignored += pacer.icmp_ignored;
         }
         let packets = all.tally.packets;
         all.tally += *self.downloads.lock().unwrap();
@@ -143,6 +172,7 @@ impl Meters {
             sessions_refused: self.sessions_refused.load(Ordering::Relaxed),
             connections,
             connections_refused: self.connections_refused.load(Ordering::Relaxed),
+            refusals,
             requests_malformed: self.requests_malformed.load(Ordering::Relaxed),
             packets,
             bytes,
@@ -157,6 +187,9 @@ impl Meters {
             },
             cold_stalls: all.cold_stalls,
             clock_moves: all.clock_moves,
+            icmp_verified: all.icmp_verified,
+            icmp_ignored: all.icmp_ignored,
+            images_dropped: self.images_dropped.load(Ordering::Relaxed),
             processor_seconds,
             bill: (bytes > 0).then(|| processor_seconds / (bytes as f64 / 1e9)),
             memory_bytes: memory_bytes(),

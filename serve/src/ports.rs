@@ -88,6 +88,14 @@ impl Ports {
         }
     }
 
+    /// Whether media leaves from this port or reports are taken at it.
+    pub(crate) fn own(&self, port: u16) -> bool {
+        match self {
+            Ports::Shared { rtp, .. } => port == *rtp || port == *rtp + 1,
+            Ports::Range { used, .. } => used.lock().unwrap().contains(&(port & !1)),
+        }
+    }
+
     /// Ports for one session. Needs a tokio runtime.
     ///
     /// # Errors
@@ -118,6 +126,11 @@ impl Ports {
             }
         }
     }
+}
+
+/// Whether packets to this address come back to this machine.
+pub(crate) fn is_own_address(address: IpAddr) -> bool {
+    bound(address, 0).is_ok()
 }
 
 /// A socket bound to `local` port `rtp` and connected to the client, for sending only.

@@ -10,6 +10,8 @@
 //! costs a `madvise(MADV_POPULATE_READ)` a window, not one a window and session.
 //!
 //! Sources: madvise(2), DESIGN "A streamed byte's journey".
+//! Blocks of a wire image are compared with their checksums here ([`crate::image`]).
+//!
 //! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the
 //! send then waits for it. Measured cost of pinning every session's window was not worth it: none
 //! was seen.
@@ -239,13 +241,10 @@ pub(crate) fn fetch(window: &Window) -> bool {
     let (plan, packets) = (&window.source.asset.plan, &window.packets);
     let fetched = match window.form {
         Form::Source => window.source.media.make_resident(file_range(plan, packets)),
-        Form::Image => match window.source.image.get() {
-            Some(image) => {
-                let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
-                image.media.make_resident(range)
-            }
-            None => return false,
-        },
+        Form::Image => {
+            let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
+            return window.source.image().is_some_and(|image| image.make_ready(range));
+        }
     };
     match fetched {
         Ok(()) => true,

@@ -4,7 +4,8 @@
 //! The protocol itself, what is well formed and what may follow what, is in [`wire::rtsp`]; here a
 //! DESCRIBE becomes a look into the library, a SETUP a socket and an entry with a pacer, a PLAY a
 //! place in the plan. Requests of a connection are carried out one after the other, so answers keep
-//! their order.
+//! their order. A request over a limit on clients ([`crate::limits`]) is refused with the reason as
+//! text, and requests that come faster than they may are carried out later.
 //!
 //! Sources: RFC 2326.
 //! Does not do: play a list of ranges, queue PLAY requests (§10.5): a PLAY with a range while
@@ -12,13 +13,16 @@
 
 use std::net::SocketAddr;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use media::TICKS_PER_SECOND;
 use media::plan::Plan;
 use paths::Destination;
+use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::sleep;
 use wire::rtsp::{
     Command, Granted, Limits, NptRange, NptStart, Play, Ports, Reader, Request, Response, RtpInfo,
     State, Status, Voice,
@@ -29,27 +33,42 @@ use crate::admission::{Asked, Decision, Subject};
 use crate::asset::{Asset, Source};
 use crate::control;
 use crate::library::NoAsset;
+use crate::limits::{Refused, RequestPace, SessionPermit, counted_as};
 use crate::listen::{close, is_spent, read, write};
 use crate::meter::Meters;
 use crate::pacer::{Stream, ticks};
-use crate::ports::media_socket;
+use crate::ports::{is_own_address, media_socket};
 use crate::session::{Control, Link, Session, Shift, random_id};
 use crate::site::Site;
 
-/// What a newcomer is told when no descriptor is left.
-pub(crate) const REFUSAL: &[u8] = b"RTSP/1.0 503 Service Unavailable\r\n\r\n";
+/// What a new client is told that is refused before it has asked.
+pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
+    with_reason(Response::unasked(Status::ServiceUnavailable), refused).encode()
+}
+
+fn with_reason(response: Response, refused: Refused) -> Response {
+    let response = match refused.retry_after_s() {
+        Some(seconds) => response.header("Retry-After", seconds.to_string()),
+        None => response,
+    };
+    response.body("text/plain", format!("{}\n", refused.reason()))
+}
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
-    let number = site.next_connection.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = site.next_connection.fetch_add(1, Ordering::Relaxed);
     // Answers are small and awaited: none must wait for a segment to fill.
     let _ = stream.set_nodelay(true);
     if let Ok(local) = stream.local_addr() {
-        let line = Line { number, peer, local, site: site.clone() };
+        let sessions = Arc::<AtomicU32>::default();
+        let line = Line { number, peer, local, sessions, site: site.clone() };
         converse(&mut stream, &line).await;
-        let now = site.now();
-        for session in site.sessions.all().iter().filter(|s| s.connection == number) {
-            session.control.lock().unwrap().state.control_closed(now);
+        // All sessions are looked through for its own: not for a connection without any.
+        if line.sessions.load(Ordering::Relaxed) > 0 {
+            let now = site.now();
+            for session in site.sessions.all().iter().filter(|s| s.connection == number) {
+                session.control.lock().unwrap().state.control_closed(now);
+            }
         }
     }
     close(stream).await;
@@ -60,6 +79,8 @@ struct Line {
     number: u64,
     peer: SocketAddr,
     local: SocketAddr,
+    /// Set up on it and not ended.
+    sessions: Arc<AtomicU32>,
     site: Arc<Site>,
 }
 
@@ -68,11 +89,16 @@ async fn converse(stream: &mut TcpStream, line: &Line) {
     let mut reader = Reader::new(Limits::default());
     let mut buffer = vec![0; READ_BYTES];
     let mut requests = 0_u64;
+    let mut pace = line.site.limits.pace(line.peer.ip());
     loop {
         let malformed = match reader.next() {
             Ok(Some(request)) => {
                 requests += 1;
-                let response = line.carry_out(&request).await.header("Server", "pagewire");
+                if !line.keep_pace(pace.as_mut()).await {
+                    write(stream, &connection_refusal(Refused::Requests), patience.write).await;
+                    return;
+                }
+                let response = line.carry_out(&request, stream).await.header("Server", "pagewire");
                 let told = write(stream, &response.encode(), patience.write).await;
                 if !told || request.close {
                     return;
@@ -106,7 +132,30 @@ async fn converse(stream: &mut TcpStream, line: &Line) {
 }
 
 impl Line {
-    async fn carry_out(&self, request: &Request) -> Response {
+    /// Waits until the next request may be carried out; false when this connection is a flood.
+    async fn keep_pace(&self, pace: Option<&mut RequestPace>) -> bool {
+        let Some(pace) = pace else { return true };
+        let now = self.site.now();
+        let wait = pace.request(now);
+        if wait.is_zero() {
+            return true;
+        }
+        if pace.is_flood(now) {
+            self.site.limits.refusals.note(Refused::Requests, self.peer.ip());
+            return false;
+        }
+        sleep(wait).await;
+        true
+    }
+
+    /// Counts a refusal; the answer to it.
+    fn refuse(&self, request: &Request, status: Status, refused: Refused) -> Response {
+        Meters::count(&self.site.meters.sessions_refused);
+        self.site.limits.refusals.note(refused, self.peer.ip());
+        with_reason(Response::new(status, request), refused)
+    }
+
+    async fn carry_out(&self, request: &Request, stream: &TcpStream) -> Response {
         let command = match &request.command {
             Ok(command) => command,
             Err(refusal) => {
@@ -118,9 +167,9 @@ impl Line {
         };
         let done = match command {
             Command::Options => self.heard(request).map(|()| Response::options(request)),
-            Command::Describe => self.describe(request).await,
+            Command::Describe => self.describe(request, stream).await,
             Command::Setup { ports, destination } => {
-                self.setup(request, *ports, destination.as_deref()).await
+                self.setup(request, stream, *ports, destination.as_deref()).await
             }
             Command::Play(play) => self.play(request, play).await,
             Command::Pause => self.pause(request).await,
@@ -154,7 +203,7 @@ impl Line {
     }
 
     /// The asset a request's path names: as it stands, or with the name of the stream taken off.
-    async fn asset(&self, request: &Request) -> Result<Arc<Asset>, Response> {
+    async fn asset(&self, request: &Request, stream: &TcpStream) -> Result<Arc<Asset>, Response> {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
         let asked = Asked { subject, credentials: None, query: None };
@@ -162,17 +211,18 @@ impl Line {
             return Err(Response::new(Status::Forbidden, request));
         }
         let short = wire::rtsp::asset_path(whole);
-        let mut found = self.site.library.asset(short).await;
+        let (library, peer) = (&self.site.library, counted_as(self.peer.ip()));
+        let mut found = library.asset(short, peer, hung_up(stream)).await;
         if short != whole
             && matches!(&found, Err(NoAsset::Denied(d)) if matches!(**d, Denied::Missing))
         {
-            found = self.site.library.asset(whole).await;
+            found = library.asset(whole, peer, hung_up(stream)).await;
         }
         found.map_err(|error| no_asset(request, &error))
     }
 
-    async fn describe(&self, request: &Request) -> Result<Response, Response> {
-        let asset = self.asset(request).await?;
+    async fn describe(&self, request: &Request, stream: &TcpStream) -> Result<Response, Response> {
+        let asset = self.asset(request, stream).await?;
         let plan = &asset.plan;
         let description = wire::sdp::Description {
             name: asset.name.rsplit('/').next().unwrap_or_default(),
@@ -189,6 +239,7 @@ impl Line {
     async fn setup(
         &self,
         request: &Request,
+        stream: &TcpStream,
         ports: Ports,
         destination: Option<&str>,
     ) -> Result<Response, Response> {
@@ -203,16 +254,21 @@ impl Line {
         if destination.is_some_and(|d| d.parse().ok() != Some(self.peer.ip().to_canonical())) {
             return Err(Response::new(Status::UnsupportedTransport, request));
         }
-        let asset = self.asset(request).await?;
+        if !self.may_send_to(ports) {
+            return Err(self.refuse(request, Status::UnsupportedTransport, Refused::ClientPort));
+        }
+        let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
+        let permit = self.site.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
+        let asset = self.asset(request, stream).await?;
         let opened = asset.source(|| self.site.library.open(&asset));
         let source = opened.map_err(|error| no_asset(request, &error))?;
-        let session = self.open_session(ports, source).map_err(|error| {
+        let session = self.open_session(ports, source, permit).map_err(|error| {
+            if is_spent(&error) || error.kind() == std::io::ErrorKind::AddrInUse {
+                return full(Refused::Sessions);
+            }
             Meters::count(&self.site.meters.sessions_refused);
             tracing::warn!("session for {}: {error}", self.peer);
-            let spent = is_spent(&error) || error.kind() == std::io::ErrorKind::AddrInUse;
-            let status =
-                if spent { Status::NotEnoughBandwidth } else { Status::DestinationUnreachable };
-            Response::new(status, request)
+            Response::new(Status::DestinationUnreachable, request)
         })?;
         let granted = Granted {
             client: ports,
@@ -224,12 +280,31 @@ impl Line {
         Ok(Response::setup(request, &session.id, timeout, &granted))
     }
 
-    fn open_session(&self, ports: Ports, source: Arc<Source>) -> std::io::Result<Arc<Session>> {
+    /// Whether media may go there: neither to the port of a service nor back into this server.
+    fn may_send_to(&self, ports: Ports) -> bool {
+        let (site, wanted) = (&self.site, [ports.rtp, ports.rtcp]);
+        let is_low = wanted.iter().any(|&port| port < USER_PORTS);
+        let is_own = || wanted.iter().any(|&port| site.ports.own(port));
+        (!is_low || site.limits.limits.low_ports)
+            && !(is_own() && is_own_address(self.peer.ip().to_canonical()))
+    }
+
+    fn open_session(
+        &self,
+        ports: Ports,
+        source: Arc<Source>,
+        permit: SessionPermit,
+    ) -> std::io::Result<Arc<Session>> {
         let site = &self.site;
         let lease = site.ports.lease()?;
-        let rtp_peer = SocketAddr::new(self.peer.ip(), ports.rtp);
-        let rtcp_peer = SocketAddr::new(self.peer.ip(), ports.rtcp);
+        // With the scope of a link-local address.
+        let (mut rtp_peer, mut rtcp_peer) = (self.peer, self.peer);
+        rtp_peer.set_port(ports.rtp);
+        rtcp_peer.set_port(ports.rtcp);
         let socket = media_socket(self.local.ip(), lease.rtp, rtp_peer)?;
+        if !site.limits.has_room_for_session(&socket) {
+            return Err(rustix::io::Errno::MFILE.into());
+        }
         let to = Destination::new(socket, rtp_peer.to_string()).map_err(std::io::Error::other)?;
         let link = Arc::new(Link::default());
         let number = site.sessions.number();
@@ -252,7 +327,11 @@ impl Line {
             }),
             connection: self.number,
             control: Mutex::new(Control {
-                state: wire::rtsp::Session::new(now, site.config.session_timeout),
+                state: wire::rtsp::Session::new(
+                    now,
+                    site.config.session_timeout,
+                    site.limits.limits.play_within,
+                ),
                 receiver: wire::rtcp::ReceiverView::default(),
                 resume: 0,
                 end,
@@ -261,6 +340,7 @@ impl Line {
                 said_bye: false,
                 play: 0,
             }),
+            permit: Mutex::new(Some(permit)),
             lease,
         });
         site.sessions.insert(session.clone());
@@ -278,7 +358,18 @@ impl Line {
             }
             None => Wanted { from: None, end: None },
         };
-        let before = session.control.lock().unwrap().state.play(self.site.now());
+        let before = {
+            let mut control = session.control.lock().unwrap();
+            let before = control.state.play(self.site.now());
+            let end = play.range.map(|_| wanted.end.unwrap_or(plan.packets()));
+            let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
+            if before == State::Playing && is_same {
+                // A sign of life (RFC 2326 §10.5): the pacer does not hear of it.
+                let packets = session.link.progress().next..control.end;
+                return Ok(self.playing(request, &session, play, control.shift, packets));
+            }
+            before
+        };
         let standing = match before {
             State::Playing => session.pacer.pause().await,
             State::Ready => None,
@@ -301,14 +392,18 @@ impl Line {
             if sent.packets > 0 {
                 control.shift = control.shift.jump(plan, sent.next, from);
             }
+            // So that the next jump is counted from here, even if nothing is sent before it.
+            session.link.place(from);
             control.said_bye = false;
             control.play += 1;
             control.report_at = self.site.now() + FIRST_REPORT;
             (control.play, control.shift, from..end)
         };
-        let provider = (self.site.clone(), session.source.clone());
-        // It opens a file: not on this thread.
-        tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
+        if !session.source.image_asked.load(Ordering::Relaxed) {
+            let provider = (self.site.clone(), session.source.clone());
+            // It opens a file: not on this thread.
+            tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
+        }
         session.pacer.play(number, shift, packets.clone());
         Ok(self.playing(request, &session, play, shift, packets))
     }
@@ -411,13 +506,30 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
             Denied::Host(_) => Status::InternalServerError,
         },
         NoAsset::Refused(_) => Status::UnsupportedMediaType,
-        NoAsset::Changing => Status::ServiceUnavailable,
+        NoAsset::Changing { .. } | NoAsset::Busy { .. } | NoAsset::HungUp => {
+            Status::ServiceUnavailable
+        }
         NoAsset::Unreadable(_) => Status::InternalServerError,
     };
     tracing::info!("rtsp {}: {error}", request.path);
-    Response::new(status, request).body("text/plain", format!("{error}\n"))
+    let response = Response::new(status, request).body("text/plain", format!("{error}\n"));
+    match error.again_in_s() {
+        Some(seconds) => response.header("Retry-After", seconds.to_string()),
+        None => response,
+    }
+}
+
+/// Ready when the peer has closed its side, or the connection is broken. What it has sent ahead
+/// stays unread, and only that hides its end for as long as [`HUNG_UP_LOOK`].
+async fn hung_up(stream: &TcpStream) {
+    while stream.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {
+        sleep(HUNG_UP_LOOK).await;
+    }
 }
 
 const READ_BYTES: usize = 2048;
+/// Ports from here on are for programs of users (RFC 6335 §6).
+const USER_PORTS: u16 = 1024;
+const HUNG_UP_LOOK: Duration = Duration::from_millis(250);
 /// Early, so that a client can relate the stream to the clock on the wall soon.
 const FIRST_REPORT: Duration = Duration::from_millis(500);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The server: everything started in order, and stopped in the reverse.
 //!
-//! Threads: one pacer a core, four readers, one each for images, names and plans; tasks on the
-//! caller's tokio runtime for everything else. Ports are opened before anything is promised.
+//! Threads: one pacer a core, four readers, one each for images and names, five for plans; a tokio
+//! runtime of its own for HTTP; tasks on the caller's for everything else. Ports are opened before
+//! anything is promised.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
@@ -18,9 +19,12 @@ use crate::choice::choose;
 use crate::config::Config;
 use crate::downloads::Downloads;
 use crate::error::Error;
+use crate::http_runtime::HttpRuntime;
 use crate::image::Images;
+use crate::index::Index;
 use crate::keys::Keys;
 use crate::library::{Library, Watch};
+use crate::limits::Limiter;
 use crate::meter::{Meters, Report};
 use crate::pacer::{Pacers, allowed_cores};
 use crate::ports::Ports;
@@ -36,6 +40,7 @@ pub struct Server {
     tasks: Vec<JoinHandle<()>>,
     watch: Watch,
     readers: Readers,
+    http_runtime: HttpRuntime,
 }
 
 impl Server {
@@ -51,12 +56,14 @@ impl Server {
         config.check()?;
         let chosen = choose(&config)?;
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
-        raise_descriptor_limit();
+        let limits = Arc::new(Limiter::new(config.limits.clone(), raise_descriptor_limit()));
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| Keys::open(source, folder.path()));
         let keys = keys.transpose()?.map(Arc::new);
         let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;
-        let http_listener = listen::open("--http", config.http).await?;
+        let http_runtime = HttpRuntime::start()?;
+        let opened = http_runtime.spawn(listen::open("--http", config.http)).await;
+        let http_listener = opened.expect("opening a listener does not panic")?;
         let local = |l: &tokio::net::TcpListener| {
             l.local_addr().map_err(|source| Error::Host {
                 call: "getsockname",
@@ -67,10 +74,11 @@ impl Server {
         let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
         let ports = Ports::open(config.media_ports, rtsp.ip())?;
         let cache = Cache::open(config.cache.clone());
-        let images = Images::start(&cache, folder.clone(), config.cache_bytes_max)?;
+        let meters = Meters::new(config.pacers.unwrap_or_else(|| allowed_cores().len()));
+        let drops = meters.images_dropped.clone();
+        let images = Images::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
         let library = Arc::new(Library::new(folder, cache));
         let readers = Readers::start(fetch)?;
-        let meters = Meters::new(config.pacers.unwrap_or_else(|| allowed_cores().len()));
         let (told, events) = tokio::sync::mpsc::unbounded_channel();
         let asker = readers.asker();
         let pacers = Pacers::start(&meters.pacers, chosen.streams, config.burst, &asker, &told)?;
@@ -86,22 +94,23 @@ impl Server {
             ports,
             pacers,
             images,
+            index: Index::new(),
             downloads: Downloads::new(chosen.download),
             began: Instant::now(),
-            connections: AtomicUsize::new(0),
+            limits,
             next_connection: AtomicU64::new(1),
         });
         let mut tasks = vec![
             tokio::spawn(listen::serve(
                 rtsp_listener,
                 site.clone(),
-                rtsp::REFUSAL,
+                rtsp::connection_refusal,
                 rtsp::connection,
             )),
-            tokio::spawn(listen::serve(
+            http_runtime.spawn(listen::serve(
                 http_listener,
                 site.clone(),
-                http::REFUSAL,
+                http::connection_refusal,
                 http::connection,
             )),
             tokio::spawn(control::housekeeping(site.clone(), events)),
@@ -110,7 +119,7 @@ impl Server {
             let weak = Arc::downgrade(&site);
             tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
         }
-        Ok(Server { site, http, tasks, watch, readers })
+        Ok(Server { site, http, tasks, watch, readers, http_runtime })
     }
 
     /// Where RTSP is served.
@@ -161,6 +170,7 @@ impl Server {
                 Err(_) => break None,
             }
         };
+        drop(self.http_runtime);
         let (watch, readers) = (self.watch, self.readers);
         let stopping = tokio::task::spawn_blocking(move || {
             watch.stop();
@@ -177,8 +187,9 @@ impl Server {
     }
 }
 
-/// Every session and connection takes a descriptor: the soft limit is raised to the hard one.
-fn raise_descriptor_limit() {
+/// Every session and connection takes a descriptor: the soft limit is raised to the hard one. How
+/// many there are then.
+fn raise_descriptor_limit() -> u64 {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
@@ -187,6 +198,7 @@ fn raise_descriptor_limit() {
             tracing::warn!("setrlimit RLIMIT_NOFILE: {error}; serving fewer sessions");
         }
     }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 const STOP_WAIT: Duration = Duration::from_secs(2);

@@ -20,6 +20,8 @@ use media::plan::Plan;
 use tokio::net::UdpSocket;
 
 use crate::asset::Source;
+use crate::faults::{Fault, FaultKind};
+use crate::limits::SessionPermit;
 use crate::pacer::Handle;
 use crate::ports::Lease;
 use crate::resident::{Form, Mark};
@@ -92,6 +94,8 @@ pub(crate) struct Progress {
     pub(crate) stalls: u64,
     /// The clock of the running play; the last one while paused.
     pub(crate) clock: Option<Clock>,
+    /// What verified reports say of the path, if they say anything.
+    pub(crate) fault: Option<Fault>,
 }
 
 impl Link {
@@ -114,8 +118,18 @@ impl Link {
         progress.late_max = progress.late_max.max(late);
     }
 
+    /// A play is about to begin here. Called while the pacer does not send.
+    pub(crate) fn place(&self, next: u64) {
+        self.progress.lock().unwrap().next = next;
+    }
+
     pub(crate) fn count_stall(&self) {
         self.progress.lock().unwrap().stalls += 1;
+    }
+
+    pub(crate) fn report_fault(&self, kind: FaultKind, now: Instant) {
+        let mut progress = self.progress.lock().unwrap();
+        progress.fault = Some(Fault::after(progress.fault, kind, now));
     }
 
     pub(crate) fn progress(&self) -> Progress {
@@ -141,6 +155,8 @@ pub(crate) struct Session {
     /// The control connection it was made on.
     pub(crate) connection: u64,
     pub(crate) control: Mutex<Control>,
+    /// Given back when the session ends, before whoever looks at it lets go of it.
+    pub(crate) permit: Mutex<Option<SessionPermit>>,
     /// Given back when the session is dropped.
     pub(crate) lease: Lease,
 }
@@ -216,6 +232,7 @@ impl Sessions {
             tables.by_rtcp.remove(&session.rtcp_peer);
         }
         session.pacer.remove();
+        drop(session.permit.lock().unwrap().take());
         if let Some(task) = &session.rtcp_task {
             task.abort();
         }

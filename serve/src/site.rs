@@ -3,15 +3,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use crate::admission::Admission;
 use crate::config::Config;
 use crate::downloads::Downloads;
 use crate::image::Images;
+use crate::index::Index;
 use crate::keys::Keys;
 use crate::library::Library;
+use crate::limits::Limiter;
 use crate::meter::{Meters, Report};
 use crate::pacer::Pacers;
 use crate::ports::Ports;
@@ -30,9 +32,10 @@ pub(crate) struct Site {
     pub(crate) ports: Ports,
     pub(crate) pacers: Pacers,
     pub(crate) images: Images,
+    pub(crate) index: Index,
     pub(crate) downloads: Downloads,
     pub(crate) began: Instant,
-    pub(crate) connections: AtomicUsize,
+    pub(crate) limits: Arc<Limiter>,
     pub(crate) next_connection: AtomicU64,
 }
 
@@ -43,6 +46,7 @@ impl Site {
     }
 
     pub(crate) fn report(&self) -> Report {
-        self.meters.report(self.sessions.len(), self.connections.load(Ordering::Relaxed))
+        let refusals = self.limits.refusals.counts();
+        self.meters.report(self.sessions.len(), self.limits.connections(), refusals)
     }
 }

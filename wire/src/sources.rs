@@ -1,19 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The sources heard on one port: statistics of each, and which of them is followed.
 //!
-//! Anybody can send to a port, so that a source is followed only after two packets of it that fit
-//! together (RFC 3550 A.1's probation), and another in its stead only when it has been silent for
-//! [`SILENCE`] or has said BYE. The table is bounded ([`SOURCES_MAX`]): a flood of sources drops
-//! the one heard longest ago, those on probation first, and is counted; the one that is followed
-//! stays. A packet of the followed source costs one comparison beyond its statistics.
+//! Anybody can send to a port. A source is an SSRC and the transport address that it comes from
+//! (RFC 3550 §8.2), so a stranger that uses the SSRC of the stream is another source. A source is
+//! followed after two packets of it that fit together (A.1's probation), and another in its stead
+//! when it has been silent for [`SILENCE`], or for a fifth of that after BYE. Three rules
+//! keep a stranger that was first, or came in a gap, from holding the place:
+//!
+//! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
+//!   one that sends [`CONTEST_RATIO`] times as many for a second.
+//! - The source that held the place before has it back at once, until the one that follows has sent
+//!   [`WEAK_PACKETS`] packets.
+//! - An address that the signalling has named goes before all others.
+//!
+//! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]): a flood of sources drops its
+//! own that was heard longest ago, or the oldest, those on probation first, and is counted; the one
+//! that is followed stays. A packet of the followed source costs two comparisons beyond its
+//! statistics. A bare transport stream is a source without an SSRC.
 //!
 //! Departure from A.1: the second packet need not be the very next one, so that a source whose
 //! first packets suffer a loss is not made to wait.
 //!
-//! Sources: RFC 3550 §8.1, A.1.
+//! Sources: RFC 3550 §8.1, §8.2, A.1.
 //! Does not do: keep packets of a source on probation (the caller may, and is told when they
-//! count), or tell two senders of one SSRC apart (§8.2).
+//! count); tell an honest slow stream from a stranger: a stream below [`WEAK_PACKETS`] packets a
+//! second gives way to a flood, unless its sender is named.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::rtp::{Arrival, Header, Reception};
@@ -21,14 +34,26 @@ use crate::rtp::{Arrival, Header, Reception};
 /// A source that was heard.
 #[derive(Debug)]
 pub struct Source {
-    /// Its identifier.
-    pub ssrc: u32,
+    /// Its identifier; none of a bare transport stream.
+    pub ssrc: Option<u32>,
+    /// Where it sends from; none while the signalling alone has named it.
+    pub from: Option<SocketAddr>,
     /// What came of it.
     pub reception: Reception,
-    /// When the last packet came.
-    pub heard: Duration,
+    /// When the last packet came; none while the signalling alone has named it.
+    heard: Option<Duration>,
     /// Two packets fitted together.
     is_valid: bool,
+    /// Packets in all, in this window, and in the whole window before it.
+    packets: u64,
+    in_window: u32,
+    rate: u32,
+}
+
+impl Source {
+    fn is(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
+        self.ssrc == ssrc && self.from.is_none_or(|own| own == from)
+    }
 }
 
 /// What a packet is to the stream.
@@ -50,72 +75,191 @@ pub struct Sources {
     clock_rate_hz: u32,
     table: Vec<Source>,
     followed: Option<usize>,
+    /// When it was chosen, and its packets since then.
+    followed_at: Duration,
+    held_packets: u64,
+    /// After BYE: so many more packets of it say that it has not left.
+    leaving: u32,
+    /// The source that was followed before, with [`WEAK_PACKETS`] packets and more, until it fell
+    /// silent.
+    previous: Option<(Option<u32>, Option<SocketAddr>)>,
     announced: Option<u32>,
+    /// The address that the signalling has named, and until when others wait for it.
+    expected: Option<SocketAddr>,
+    grace_until: Option<Duration>,
+    /// When this window began, and the one before.
+    window_at: Duration,
+    measured_at: Duration,
     chosen: u64,
     forgotten: u64,
+    refuted: u64,
 }
 
 impl Sources {
     /// None heard yet.
     pub fn new(clock_rate_hz: u32) -> Sources {
-        let table = Vec::new();
-        Sources { clock_rate_hz, table, followed: None, announced: None, chosen: 0, forgotten: 0 }
+        Sources {
+            clock_rate_hz,
+            table: Vec::new(),
+            followed: None,
+            followed_at: Duration::ZERO,
+            held_packets: 0,
+            leaving: 0,
+            previous: None,
+            announced: None,
+            expected: None,
+            grace_until: None,
+            window_at: Duration::ZERO,
+            measured_at: Duration::ZERO,
+            chosen: 0,
+            forgotten: 0,
+            refuted: 0,
+        }
+    }
+
+    /// Has this address go before others, which wait [`GRACE`] for it.
+    pub fn expect(&mut self, from: Option<SocketAddr>) {
+        (self.expected, self.grace_until) = (from, None);
     }
 
     /// Follows this source and no other from now on, without probation: the signalling has named
     /// it, and perhaps its first sequence number.
     pub fn announce(&mut self, ssrc: u32, sequence: Option<u16>) {
         self.announced = Some(ssrc);
-        let index = self.index_of(ssrc).unwrap_or_else(|| self.enter(ssrc, Duration::ZERO));
+        let is_it = |source: &Source| {
+            source.ssrc == Some(ssrc) && source.from.or(self.expected) == self.expected
+        };
+        let index = self.table.iter().position(is_it);
+        let index = index.unwrap_or_else(|| self.enter(Some(ssrc), self.expected, None));
         let source = &mut self.table[index];
         if let Some(sequence) = sequence {
             source.reception = Reception::starting_at(self.clock_rate_hz, sequence);
         }
         source.is_valid = true;
         self.chosen += u64::from(self.followed != Some(index));
-        self.followed = Some(index);
+        (self.followed, self.previous, self.leaving) = (Some(index), None, 0);
     }
 
-    /// Takes note of a packet; `now` is the time on any steady clock.
-    pub fn receive(&mut self, header: &Header, now: Duration) -> Standing {
+    /// Takes note of a packet that came from there; `now` is the time on any steady clock.
+    pub fn receive(&mut self, header: &Header, from: SocketAddr, now: Duration) -> Standing {
+        self.take(Some(header.ssrc), from, now, |source| {
+            let arrival = source.reception.receive(header, now);
+            let is_second = source.reception.received() > 1;
+            (arrival, is_second && !matches!(arrival, Arrival::Stray | Arrival::Duplicate))
+        })
+    }
+
+    /// Takes note of a datagram of a bare transport stream.
+    pub fn receive_bare(&mut self, from: SocketAddr, now: Duration) -> Standing {
+        self.take(None, from, now, |source| (Arrival::InOrder, source.packets > 1))
+    }
+
+    /// `note` says what a packet is to its source, and whether it fits to those before.
+    fn take(
+        &mut self,
+        ssrc: Option<u32>,
+        from: SocketAddr,
+        now: Duration,
+        note: impl FnOnce(&mut Source) -> (Arrival, bool),
+    ) -> Standing {
+        self.measure(now);
         if let Some(index) = self.followed
             && let source = &mut self.table[index]
-            && source.ssrc == header.ssrc
+            && source.is(ssrc, from)
         {
-            source.heard = now;
-            return Standing::Followed(source.reception.receive(header, now));
+            (source.from, source.heard) = (Some(from), Some(now));
+            source.packets += 1;
+            source.in_window += 1;
+            self.held_packets += 1;
+            if self.leaving > 0 {
+                self.leaving -= 1;
+                self.refuted += u64::from(self.leaving == 0);
+            }
+            return Standing::Followed(note(source).0);
         }
-        let index = self.index_of(header.ssrc).unwrap_or_else(|| self.enter(header.ssrc, now));
+        let index = self.index_of(ssrc, from);
+        let index = index.unwrap_or_else(|| self.enter(ssrc, Some(from), Some(now)));
         let source = &mut self.table[index];
-        source.heard = now;
-        let arrival = source.reception.receive(header, now);
-        let is_second = source.reception.received() > 1;
-        source.is_valid |= is_second && !matches!(arrival, Arrival::Stray | Arrival::Duplicate);
-        let is_valid = source.is_valid;
-        if self.announced.is_some() {
+        source.heard = Some(now);
+        source.packets += 1;
+        source.in_window += 1;
+        let (arrival, fits) = note(source);
+        source.is_valid |= fits;
+        if self.announced.is_some() && self.announced != ssrc {
             return Standing::Foreign;
         }
-        let is_free = self
-            .followed
-            .is_none_or(|index| now.saturating_sub(self.table[index].heard) >= SILENCE);
-        if !is_valid || !is_free {
+        if !self.table[index].is_valid || !self.is_free_for(index, now) {
             return Standing::Waiting;
         }
-        self.followed = Some(index);
+        if !self.is_silent(now) {
+            // Displaced, not silent for a while: the place was not its own.
+            self.previous = None;
+        } else if let Some(before) =
+            self.followed.filter(|_| self.held_packets >= WEAK_PACKETS.into())
+        {
+            self.previous = Some((self.table[before].ssrc, self.table[before].from));
+        }
+        (self.followed, self.followed_at, self.held_packets) = (Some(index), now, 0);
+        self.leaving = 0;
         self.chosen += 1;
         Standing::Chosen(arrival)
     }
 
-    /// The source has said BYE: another may be followed at once.
+    /// Whether a valid source may be followed instead of the one that is.
+    fn is_free_for(&mut self, index: usize, now: Duration) -> bool {
+        let challenger = &self.table[index];
+        let is_expected = self.expected.is_some() && challenger.from == self.expected;
+        let holder = self.followed.map(|followed| &self.table[followed]);
+        let Some(holder) = holder.filter(|holder| holder.heard.is_some()) else {
+            // Nobody, or one that has not sent yet.
+            let is_awaited = self.expected.is_some() || holder.is_some();
+            let grace = *self.grace_until.get_or_insert(now + GRACE);
+            return is_expected || !is_awaited || now >= grace;
+        };
+        if self.is_silent(now) || is_expected && holder.from != self.expected {
+            return true;
+        }
+        let is_previous = self.previous == Some((challenger.ssrc, challenger.from));
+        let is_measured = self.followed_at <= self.measured_at && holder.rate < WEAK_PACKETS;
+        is_previous && self.held_packets < WEAK_PACKETS.into()
+            || is_measured && challenger.rate >= CONTEST_RATIO * holder.rate.max(1)
+    }
+
+    /// True where the source that is followed, if any, has lost its place by silence or BYE.
+    fn is_silent(&self, now: Duration) -> bool {
+        let silence = if self.leaving > 0 { SILENCE / 5 } else { SILENCE };
+        let heard = self.followed().and_then(|holder| holder.heard);
+        heard.is_none_or(|heard| now.saturating_sub(heard) >= silence)
+    }
+
+    /// Begins another window when one is over.
+    fn measure(&mut self, now: Duration) {
+        if now.saturating_sub(self.window_at) < WINDOW {
+            return;
+        }
+        for source in &mut self.table {
+            source.rate = std::mem::take(&mut source.in_window);
+        }
+        (self.measured_at, self.window_at) = (self.window_at, now);
+    }
+
+    /// Whether another may take the place without a silence: the one that is followed has sent
+    /// little so far, or sends little.
+    pub fn is_contested(&self) -> bool {
+        let is_weak = |source: &Source| source.rate < WEAK_PACKETS;
+        self.held_packets < WEAK_PACKETS.into() || self.followed().is_none_or(is_weak)
+    }
+
+    /// The source has said BYE: another may be followed soon, unless it goes on.
     pub fn leave(&mut self, ssrc: u32) {
-        if self.announced != Some(ssrc) && self.followed().is_some_and(|s| s.ssrc == ssrc) {
-            self.followed = None;
+        if self.announced != Some(ssrc) && self.followed().is_some_and(|s| s.ssrc == Some(ssrc)) {
+            self.leaving = REFUTING_PACKETS;
         }
     }
 
     /// The signalling will name another source, if any.
     pub fn renounce(&mut self) {
-        (self.announced, self.followed) = (None, None);
+        (self.announced, self.followed, self.previous) = (None, None, None);
     }
 
     /// The source that is followed.
@@ -123,9 +267,14 @@ impl Sources {
         self.followed.map(|index| &self.table[index])
     }
 
-    /// The source of that identifier, if it is still known.
-    pub fn find(&mut self, ssrc: u32) -> Option<&mut Source> {
-        self.index_of(ssrc).map(|index| &mut self.table[index])
+    /// As [`Sources::followed`].
+    pub fn followed_mut(&mut self) -> Option<&mut Source> {
+        self.followed.map(|index| &mut self.table[index])
+    }
+
+    /// Whether the source is known yet: packets of others will not be asked for.
+    pub fn knows(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
+        self.index_of(ssrc, from).is_some()
     }
 
     /// Those that have sent two packets that fit together, [`SOURCES_MAX`] at most.
@@ -143,20 +292,42 @@ impl Sources {
         self.forgotten
     }
 
-    fn index_of(&self, ssrc: u32) -> Option<usize> {
-        self.table.iter().position(|source| source.ssrc == ssrc)
+    /// Words of BYE after which the source went on: forged, or said too early.
+    pub fn refuted_byes(&self) -> u64 {
+        self.refuted
     }
 
-    fn enter(&mut self, ssrc: u32, now: Duration) -> usize {
+    fn index_of(&self, ssrc: Option<u32>, from: SocketAddr) -> Option<usize> {
+        self.table.iter().position(|source| source.is(ssrc, from))
+    }
+
+    fn enter(
+        &mut self,
+        ssrc: Option<u32>,
+        from: Option<SocketAddr>,
+        heard: Option<Duration>,
+    ) -> usize {
         let reception = Reception::new(self.clock_rate_hz);
-        let source = Source { ssrc, reception, heard: now, is_valid: false };
-        if self.table.len() < SOURCES_MAX {
+        let source = Source {
+            ssrc,
+            from,
+            reception,
+            heard,
+            is_valid: false,
+            packets: 0,
+            in_window: 0,
+            rate: 0,
+        };
+        let others = self.table.iter().enumerate().filter(|(at, _)| Some(*at) != self.followed);
+        let own = others.clone().filter(|(_, other)| other.from == from);
+        let is_flood = own.clone().count() >= SOURCES_AN_ADDRESS_MAX;
+        if !is_flood && self.table.len() < SOURCES_MAX {
             self.table.push(source);
             return self.table.len() - 1;
         }
         self.forgotten += 1;
-        let others = self.table.iter().enumerate().filter(|(at, _)| Some(*at) != self.followed);
-        let oldest = others.min_by_key(|(_, source)| (source.is_valid, source.heard));
+        let age = |(_, source): &(usize, &Source)| (source.is_valid, source.heard);
+        let oldest = if is_flood { own.min_by_key(age) } else { others.min_by_key(age) };
         let index = oldest.map_or(0, |(index, _)| index);
         self.table[index] = source;
         index
@@ -166,81 +337,29 @@ impl Sources {
 /// Sources known at a time: 40 KiB a port.
 pub const SOURCES_MAX: usize = 64;
 
+/// Sources of one address: a flood of SSRCs from there pushes nobody else's out. A mixer sends
+/// one, a host with some programs a few.
+pub const SOURCES_AN_ADDRESS_MAX: usize = 8;
+
 /// A source that says nothing for so long may be followed by another: longer than what a sender or
 /// a reader of bursts leaves between two packets of any stream that is a film.
 pub const SILENCE: Duration = Duration::from_millis(250);
 
+/// Others wait so long for an address that was named: longer than a server takes from PLAY to its
+/// first packet.
+pub const GRACE: Duration = Duration::from_secs(2);
+
+/// Packets a second below which a place can be contested: 1 Mb/s of the usual size.
+pub const WEAK_PACKETS: u32 = 100;
+
+/// How many times more a contender has to send: less than 50, more than any pause explains.
+pub const CONTEST_RATIO: u32 = 40;
+
+/// Rates are of this time at least.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Packets that a sender may still have on their way when it says BYE.
+const REFUTING_PACKETS: u32 = 64;
+
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn packet(ssrc: u32, sequence: u16) -> Header {
-        Header { marker: false, payload_type: 33, sequence, timestamp: 0, ssrc }
-    }
-
-    fn ms(ms: u64) -> Duration {
-        Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn a_source_is_followed_from_its_second_packet_on() {
-        let mut sources = Sources::new(90_000);
-        assert_eq!(sources.receive(&packet(1, 10), ms(0)), Standing::Waiting);
-        assert_eq!(sources.receive(&packet(2, 77), ms(1)), Standing::Waiting);
-        assert_eq!(sources.receive(&packet(1, 10), ms(1)), Standing::Waiting, "a duplicate");
-        let gap = Arrival::AfterGap { packets: 1 };
-        assert_eq!(sources.receive(&packet(1, 12), ms(2)), Standing::Chosen(gap));
-        assert_eq!(sources.receive(&packet(1, 13), ms(3)), Standing::Followed(Arrival::InOrder));
-        assert_eq!(sources.followed().map(|source| source.ssrc), Some(1));
-        // The other is valid too, but late.
-        assert_eq!(sources.receive(&packet(2, 78), ms(4)), Standing::Waiting);
-        assert_eq!((sources.valid().count(), sources.chosen()), (2, 1));
-    }
-
-    #[test]
-    fn another_is_followed_after_silence_or_bye() {
-        let mut sources = Sources::new(90_000);
-        for n in 0..2 {
-            sources.receive(&packet(1, n), ms(0));
-        }
-        sources.receive(&packet(2, 5), SILENCE / 2);
-        assert_eq!(sources.receive(&packet(2, 6), SILENCE - ms(1)), Standing::Waiting);
-        assert_eq!(sources.receive(&packet(2, 7), SILENCE), Standing::Chosen(Arrival::InOrder));
-        sources.leave(1);
-        assert_eq!(sources.receive(&packet(1, 2), SILENCE), Standing::Waiting);
-        sources.leave(2);
-        assert_eq!(sources.receive(&packet(1, 3), SILENCE), Standing::Chosen(Arrival::InOrder));
-        assert_eq!(sources.find(1).unwrap().reception.received(), 4);
-    }
-
-    #[test]
-    fn an_announced_source_needs_no_probation_and_suffers_no_other() {
-        let mut sources = Sources::new(90_000);
-        sources.announce(9, Some(100));
-        for n in 0..3 {
-            assert_eq!(sources.receive(&packet(1, n), ms(0)), Standing::Foreign);
-        }
-        let gap = Arrival::AfterGap { packets: 1 };
-        assert_eq!(sources.receive(&packet(9, 101), ms(900)), Standing::Followed(gap));
-        sources.leave(9);
-        assert_eq!(sources.receive(&packet(9, 102), ms(901)), Standing::Followed(Arrival::InOrder));
-        sources.renounce();
-        assert_eq!(sources.receive(&packet(1, 3), ms(902)), Standing::Chosen(Arrival::InOrder));
-    }
-
-    #[test]
-    fn a_flood_is_bounded_and_counted_and_does_not_touch_the_followed() {
-        let mut sources = Sources::new(90_000);
-        for n in 0..2 {
-            sources.receive(&packet(1, n), ms(0));
-            sources.receive(&packet(2, n), ms(1));
-        }
-        for n in 0..10_000 {
-            let flood = sources.receive(&packet(1000 + n, 0), ms(2 + u64::from(n)));
-            assert_eq!(flood, Standing::Waiting);
-        }
-        assert_eq!(sources.forgotten(), 10_000 - (SOURCES_MAX as u64 - 2));
-        assert_eq!(sources.valid().map(|source| source.ssrc).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!(sources.receive(&packet(1, 2), ms(1)), Standing::Followed(Arrival::InOrder));
-    }
-}
+mod tests;

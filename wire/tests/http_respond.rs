@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use wire::http::{
-    Entity, Limits, Part, Reader, Request, Response, answer_method, error, file_etag, page,
-    refusal, respond,
+    Entity, Limits, Listing, Part, Reader, Request, Response, answer_method, error, file_etag,
+    listing, page, refusal, respond,
 };
 
 const ETAG: &str = "\"tag\"";
@@ -66,6 +66,7 @@ fn content(response: &Response, file: &[u8]) -> Vec<u8> {
     for part in &response.parts {
         match part {
             Part::Bytes(bytes) => content.extend_from_slice(bytes),
+            Part::Held { .. } => panic!("files have no such part"),
             Part::File { offset, bytes } => {
                 assert!(*bytes > 0, "an empty file part");
                 let range = *offset as usize..(*offset + *bytes) as usize;
@@ -360,6 +361,58 @@ fn other_methods_are_told_what_is_allowed() {
     assert_eq!(field(&options, "Allow"), Some("GET, HEAD, OPTIONS"));
     assert_eq!(field(&options, "Content-Length"), None);
     assert_eq!(answer_method(&request("GET", ""), now()), None);
+}
+
+#[test]
+fn listings_count_what_is_held_and_are_not_sent_twice() {
+    let rows = |held_bytes| Listing {
+        etag: "W/\"7\"",
+        content_type: "application/json",
+        coding: Some("gzip"),
+        before: b"[".to_vec(),
+        held_bytes,
+        after: b"]".to_vec(),
+    };
+    let get = listing(&request("GET", ""), rows(5), now());
+    let parts = [Part::Bytes(b"[".to_vec()), Part::Held { bytes: 5 }, Part::Bytes(b"]".to_vec())];
+    assert_eq!((get.status, &get.parts[..]), (200, &parts[..]));
+    for (name, value) in [
+        ("Content-Length", "7"),
+        ("Content-Encoding", "gzip"),
+        ("ETag", "W/\"7\""),
+        ("Vary", "Accept-Encoding"),
+        ("Cache-Control", "no-cache"),
+    ] {
+        assert_eq!(field(&get, name), Some(value));
+    }
+    assert_eq!(listing(&request("GET", ""), rows(0), now()).parts.len(), 2);
+    assert_eq!(listing(&request("HEAD", ""), rows(5), now()).parts, []);
+    let known = listing(&request("GET", "If-None-Match: \"6\", \"7\"\r\n"), rows(5), now());
+    assert_eq!((known.status, &known.parts[..]), (304, &[][..]));
+    assert_eq!((field(&known, "ETag"), field(&known, "Content-Encoding")), (Some("W/\"7\""), None));
+    let other = listing(&request("GET", "If-None-Match: \"6\"\r\n"), rows(5), now());
+    assert_eq!(other.status, 200);
+    // A weak tag is never matched strongly.
+    let strong = listing(&request("GET", "If-Match: W/\"7\"\r\n"), rows(5), now());
+    assert_eq!(strong.status, 412);
+}
+
+#[test]
+fn gzip_is_for_those_who_name_it() {
+    for (fields, accepts) in [
+        ("", false),
+        ("Accept-Encoding: gzip, deflate, br\r\n", true),
+        ("Accept-Encoding: br;q=1.0, GZIP ; q=0.001\r\n", true),
+        ("Accept-Encoding: x-gzip\r\n", true),
+        ("Accept-Encoding: gzip;q=0\r\n", false),
+        ("Accept-Encoding: gzip;q=0.000, *\r\n", false),
+        ("Accept-Encoding: *\r\n", true),
+        ("Accept-Encoding: *;q=0\r\nAccept-Encoding: gzip\r\n", true),
+        ("Accept-Encoding: br, identity\r\n", false),
+        ("Accept-Encoding: ;;=,\r\n", false),
+    ] {
+        assert_eq!(request("GET", fields).accepts_gzip, accepts, "{fields}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use ::receive::{Error, Recording, Rotation, Summary, Sync};
 use clap::Args;
 
+use crate::escape::{Escaped, EscapedLines};
 use crate::play::seconds;
 
 #[derive(Args)]
@@ -86,7 +87,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
     eprintln!("pagewire receiving: {} streams by {}", begun.streams.len(), begun.path);
     let summary = watch(recording, &options, &stop);
     if options.json {
-        println!("{}", serde_json::to_string_pretty(&summary).expect("plain data"));
+        let text = serde_json::to_string_pretty(&summary).expect("plain data");
+        println!("{}", EscapedLines(text));
     } else {
         print!("{}", table::verdict(&summary));
     }
@@ -151,7 +153,7 @@ fn ignore_file_size_signal() -> Option<(tokio::runtime::Runtime, tokio::signal::
 }
 
 fn failed(error: &Error) -> ExitCode {
-    eprintln!("pagewire: {error}");
+    eprintln!("pagewire: {}", Escaped(error));
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 

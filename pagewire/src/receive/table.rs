@@ -9,6 +9,8 @@ use std::fmt::Write as _;
 use ::receive::{Figures, Summary};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use crate::escape::Escaped;
+
 /// Rows that stay where they are.
 pub(super) struct Live {
     rows: Vec<ProgressBar>,
@@ -30,7 +32,7 @@ impl Live {
         let pairs = before.streams.iter().zip(&now.streams);
         let seconds = now.seconds - before.seconds;
         for (shown, (before, stream)) in self.rows[2..].iter().zip(pairs) {
-            shown.set_message(row(before, stream, seconds));
+            shown.set_message(Escaped(row(before, stream, seconds)).to_string());
         }
     }
 
@@ -103,10 +105,10 @@ pub(super) fn verdict(summary: &Summary) -> String {
     text.push('\n');
     for stream in &summary.streams {
         let sender = stream.sender.as_deref().unwrap_or("nobody");
-        let _ = write!(text, "{} from {sender}", stream.url);
+        let _ = write!(text, "{} from {}", Escaped(&stream.url), Escaped(sender));
         if let Some(file) = &stream.file {
             let mb = stream.written_bytes as f64 / 1e6;
-            let _ = write!(text, ": {mb:.1} MB to {}", file.display());
+            let _ = write!(text, ": {mb:.1} MB to {}", Escaped(file.display()));
             if stream.files > 1 {
                 let _ = write!(text, " and {} before it", stream.files - 1);
             }
@@ -133,8 +135,18 @@ pub(super) fn verdict(summary: &Summary) -> String {
                 let _ = write!(text, ", {count} {what}");
             }
         }
+        if stream.byes_refused > 0 {
+            let _ = write!(text, ", {} BYE refused", stream.byes_refused);
+        }
+        for refused in &stream.refused_senders {
+            let _ = write!(
+                text,
+                "; refused {} of {}: {}",
+                refused.datagrams, refused.address, refused.why
+            );
+        }
         if let Some(why) = stream.ended.as_ref().or(stream.trouble.as_ref()) {
-            let _ = write!(text, "; {why}");
+            let _ = write!(text, "; {}", Escaped(why));
         }
         text.push('\n');
     }

@@ -121,8 +121,10 @@ fn a_damaged_wire_image_is_made_again() {
         |good| good.to_vec(),
         |good| flipped(good, 0),
         |good| flipped(good, 3),
+        |good| flipped(good, good.len() / 2),
         |good| flipped(good, good.len() - 1),
-        |good| flipped(good, good.len() - 64),
+        |good| flipped(good, good.len() - 72),
+        |good| flipped(good, good.len() - 73),
         |good| good[..good.len() - 1].to_vec(),
         |good| good[..good.len() / 2].to_vec(),
         |good| [good, &[0]].concat(),
@@ -141,14 +143,21 @@ fn a_damaged_wire_image_is_made_again() {
         fs::write(&image, damage(&good)).expect("the test may damage it");
 
         let server = start(&place, &[]);
-        assert_plays(&server, "a.ts", &bytes);
+        // One with a bad block is dropped at the first play and made again by one that begins after
+        // that is over, a moment after the answer to TEARDOWN.
+        for _ in 0..10 {
+            assert_plays(&server, "a.ts", &bytes);
+            if index == 0 || server.log().contains("wire image ready") {
+                break;
+            }
+        }
         if index > 0 {
-            server.await_log("made again");
             server.await_log("wire image ready");
         }
         assert_plays(&server, "a.ts", &bytes);
         let log = server.stop();
-        assert_eq!(log.contains("made again"), index > 0, "damage {index}: {log}");
+        let noticed = log.contains("made again") || log.contains("is not as it was written");
+        assert_eq!(noticed, index > 0, "damage {index}: {log}");
         assert!(fs::read(&image).expect("an image") == good, "damage {index}: made as it was");
         assert_eq!(listed(&place.cache().join("images")), [image], "nothing half-written is left");
     });
@@ -241,7 +250,8 @@ fn the_limit_on_wire_images_is_kept() {
     drop(player);
     // Its image is let go a moment after the answer to TEARDOWN.
     let is_made_again = || server.log().matches("a.ts: wire image ready").count() > 1;
-    for _ in 0..10 {
+    // The server tries again no sooner than 10 s after it found no room.
+    for _ in 0..30 {
         assert_plays(&server, "a.ts", &a);
         if is_made_again() {
             break;

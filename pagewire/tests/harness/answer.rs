@@ -74,6 +74,12 @@ impl Line {
         Line(BufReader::new(stream))
     }
 
+    /// Tells the server that no more comes; answers can still be read.
+    pub(crate) fn end_sending(&self) {
+        // Closed by the server already: as good.
+        let _ = self.0.get_ref().shutdown(std::net::Shutdown::Write);
+    }
+
     /// Closes it for all who have an end of it.
     pub(crate) fn shut(&mut self) {
         // Closed by the server already: as good.

@@ -15,6 +15,7 @@
 mod filter;
 mod frames;
 mod packet_ring;
+mod pause;
 mod program;
 mod recvfrom;
 mod recvmmsg;
@@ -25,7 +26,7 @@ mod uring_multishot;
 mod wanted;
 mod xdp;
 
-pub(crate) use sockets::{DATAGRAM_BYTES_MAX, Piece, Sockets, Wishes};
+pub(crate) use sockets::{DATAGRAM_BYTES_MAX, Piece, Sockets, Turn, Wishes};
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +45,10 @@ pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
     &packet_ring::SPEC,
     &xdp::SPEC,
 ];
+
+/// A call of [`ReceivePath::receive`] that returned fewer datagrams has emptied every port. Some
+/// milliseconds' worth of work for a reader, which can look at other things between two calls.
+pub const FULL_CALL_PACKETS: usize = 4096;
 
 /// The way of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
@@ -107,9 +112,10 @@ pub trait ReceivePath: fmt::Debug + Send {
     /// The address it took, for a port that was asked for as 0.
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
-    /// Waits at most so long for something to come, then hands over all that is there, up to a
-    /// bound of the path's, a burst at a time. Returns the number of datagrams; none when there was
-    /// nothing, or a signal ended the wait.
+    /// Waits at most so long for something to come, then hands over all that is there, a burst at
+    /// a time. Returns the number of datagrams; none when there was nothing, or a signal ended the
+    /// wait. Ports with much take turns. When fewer than [`FULL_CALL_PACKETS`] came, every port was
+    /// found empty; when more came, there may be more still.
     ///
     /// # Errors
     /// The device is gone or down, or the kernel refuses; a single bad datagram is no error but
@@ -119,6 +125,11 @@ pub trait ReceivePath: fmt::Debug + Send {
         wait: Duration,
         each: &mut dyn FnMut(&[Arrival<'_>]),
     ) -> Result<usize, Error>;
+
+    /// How long a reader may stay away from ports that it has emptied, and lose nothing of 500,000
+    /// datagrams a second that begin to come at one of them meanwhile. No pause is too long where
+    /// there are no ports.
+    fn pause_max(&self) -> Duration;
 
     /// What was taken in so far, and what that took.
     fn taken(&self) -> Taken;

@@ -28,12 +28,12 @@ use std::os::fd::AsFd;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::Error;
-use crate::receive::ReceiveSpec;
 use crate::receive::filter::filter;
 use crate::receive::frames::{Network, Trust};
 use crate::receive::sockets::Wishes;
 use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
 use crate::receive::wanted::Wanted;
+use crate::receive::{ReceiveSpec, pause};
 use crate::spec::{Crossings, Via};
 use crate::sys::{BlockRing, Frame, Waiting};
 
@@ -94,6 +94,10 @@ impl Tap for PacketTap {
     fn settle(&self) {
         // What it is, the device's state says.
         let _ = self.ring.take_error();
+    }
+
+    fn pause_max(&self) -> Duration {
+        pause::of_ring(self.ring.bytes())
     }
 
     fn drops(&self) -> u64 {

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Wishes};
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes};
 use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
 use crate::spec::{Crossings, Via};
 use crate::sys;
@@ -69,7 +69,7 @@ impl ReceivePath for Recvfrom {
                 let (bytes, source) = match sys::receive_one(bound.as_fd(), room, taken) {
                     Ok(one) => one,
                     // What came before it has been handed over.
-                    Err(_) if packets > 0 => return Ok(packets),
+                    Err(_) if packets > 0 => return Ok(Turn { packets, is_full: false }),
                     Err(errno) => return Err(errno),
                 };
                 taken.copied_bytes += bytes.min(room.len()) as u64;
@@ -81,8 +81,12 @@ impl ReceivePath for Recvfrom {
                 taken.bytes += bytes.len() as u64;
                 each(&[Arrival { key: bound.key, source, bytes, segment_bytes: 0, time: None }]);
             }
-            Ok(TURN)
+            Ok(Turn { packets: TURN, is_full: true })
         })
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.sockets.pause_max()
     }
 
     fn taken(&self) -> Taken {

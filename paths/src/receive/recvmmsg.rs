@@ -2,7 +2,7 @@
 //! `recvmmsg`: up to 64 datagrams a call, each with the kernel's time of it.
 //!
 //! Saves crossings; what the kernel does for each datagram, it still does for each. Costs a copy a
-//! byte and a call for up to 64 datagrams of a port: one that finds fewer has emptied it.
+//! byte and a call for up to 64 datagrams of a port: one that brings fewer has emptied it.
 //!
 //! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
 //!
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Wishes, hand_over};
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes, hand_over};
 use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
 use crate::spec::{Crossings, Via};
 use crate::sys::{self, Slots};
@@ -68,8 +68,13 @@ impl ReceivePath for Recvmmsg {
         let Self { sockets, slots, burst } = self;
         sockets.receive(wait, |bound, taken| {
             let count = sys::receive_many(bound.as_fd(), slots, taken)?;
-            Ok(hand_over((slots, count), bound.key, burst, taken, each))
+            let packets = hand_over((slots, count), bound.key, burst, taken, each);
+            Ok(Turn { packets, is_full: count == SLOTS })
         })
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.sockets.pause_max()
     }
 
     fn taken(&self) -> Taken {

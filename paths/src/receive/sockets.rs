@@ -8,9 +8,10 @@
 //! address of a host is taken alone: a second socket would take the first one's datagrams away. A
 //! socket of IPv6 takes nothing of IPv4.
 //!
-//! Waiting is one `epoll_wait` for all; each socket that is ready has one turn then, of so many
-//! datagrams as the member takes at a time, and those left over come after all others. So a port
-//! with much traffic delays another by a turn, and starves none.
+//! Waiting is one `epoll_wait` for all. Each socket that is ready has a turn then, of so many
+//! datagrams as the member takes at a time, and those that a turn has not emptied have another,
+//! round after round, up to [`FULL_CALL_PACKETS`]. So a port with much traffic delays another by a
+//! turn, and starves none, and a reader that sleeps after a call leaves nothing behind.
 //!
 //! A network's complaints (ICMP) about what others sent by the same address end nothing. A device
 //! that goes away takes the groups joined on it along without a word: when a wait has been in vain,
@@ -29,8 +30,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error};
-use crate::receive::{Arrival, Port, Taken};
-use crate::sys::{self, Poll, Said, Slots};
+use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, Taken, pause};
+use crate::sys::{self, Poll, READY_MAX, Said, Slots};
 use crate::tally::Tally;
 
 /// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
@@ -57,6 +58,8 @@ pub(crate) struct Bound {
     address: SocketAddr,
     /// The device that a group was joined on, where one was named.
     device: Option<u32>,
+    /// How long it may be left alone when it is empty.
+    pause_max: Duration,
     /// What the kernel had counted when it was last asked.
     dropped: Cell<u64>,
 }
@@ -107,7 +110,9 @@ impl Bound {
         }
         let address = socket.local_addr().map_err(|error| host("getsockname")(error.into()))?;
         let device = device.filter(|_| ip.is_multicast());
-        Ok(Self { key, socket, name, address, device, dropped: Cell::new(0) })
+        let granted = sys::receive_buffer(fd, tally).map_err(host("getsockopt SO_RCVBUF"))?;
+        let pause_max = pause::of_socket(granted);
+        Ok(Self { key, socket, name, address, device, pause_max, dropped: Cell::new(0) })
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -228,6 +233,11 @@ impl Ports {
         self.at(*self.places.get(&key)?)
     }
 
+    /// How long all of them may be left alone when they are empty.
+    pub(super) fn pause_max(&self) -> Duration {
+        self.bound.iter().flatten().map(|bound| bound.pause_max).min().unwrap_or(Duration::MAX)
+    }
+
     /// Asks one of those in a group whether its device is there: another each time.
     pub(super) fn ask_after_device(&mut self) -> Result<(), Error> {
         let count = self.bound.len();
@@ -252,7 +262,18 @@ pub(crate) struct Sockets {
     ports: Ports,
     poll: Poll,
     wishes: Wishes,
+    /// Places that the current call has not emptied yet.
+    unread: Vec<u32>,
+    pause_max: Duration,
     pub(crate) taken: Taken,
+}
+
+/// What a port's turn has brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Turn {
+    pub(crate) packets: usize,
+    /// There may be more: it took all that a turn may.
+    pub(crate) is_full: bool,
 }
 
 impl Sockets {
@@ -260,7 +281,8 @@ impl Sockets {
         let refused =
             |errno| Error::Host { call: "epoll_create1", object: "a path's ports".into(), errno };
         let poll = Poll::new().map_err(refused)?;
-        Ok(Self { ports: Ports::default(), poll, wishes, taken: Taken::default() })
+        let (ports, unread, taken) = (Ports::default(), Vec::new(), Taken::default());
+        Ok(Self { ports, poll, wishes, unread, pause_max: Duration::MAX, taken })
     }
 
     pub(crate) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
@@ -269,12 +291,19 @@ impl Sockets {
         let added = self.poll.add(bound.as_fd(), self.ports.next().into());
         added.map_err(|errno| bound.refused("epoll_ctl", errno))?;
         self.ports.insert(bound);
+        self.pause_max = self.ports.pause_max();
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, key: u32) {
         // Closed, it is waited for no longer.
         drop(self.ports.remove(key));
+        self.pause_max = self.ports.pause_max();
+    }
+
+    /// As [`crate::ReceivePath::pause_max`].
+    pub(crate) fn pause_max(&self) -> Duration {
+        self.pause_max
     }
 
     pub(crate) fn address(&self, key: u32) -> Option<SocketAddr> {
@@ -285,33 +314,51 @@ impl Sockets {
         self.ports.of(key).map_or(0, Bound::dropped)
     }
 
-    /// Waits, and has `turn` take in from each port that is ready and say how many datagrams that
-    /// were. All have their turn, whatever becomes of one.
+    /// Waits, and has `turn` take in from each port that is ready, and again from those that were
+    /// not emptied, until they are or so many datagrams have come that the reader should look at
+    /// other things. All have their turn, whatever becomes of one.
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
-        mut turn: impl FnMut(&Bound, &mut Taken) -> Result<usize, Errno>,
+        mut turn: impl FnMut(&Bound, &mut Taken) -> Result<Turn, Errno>,
     ) -> Result<usize, Error> {
-        let ready = self.poll.wait(wait, &mut self.taken);
-        let ready = ready.map_err(|errno| Error::Host {
-            call: "epoll_wait",
-            object: "a path's ports".into(),
-            errno,
-        })?;
+        let mut ready = self.find_ready(wait)?;
         if ready == 0 && !wait.is_zero() {
             self.ports.ask_after_device()?;
         }
         let (mut packets, mut refusal) = (0, None);
-        for number in 0..ready {
-            let place = u32::try_from(self.poll.ready(number)).unwrap_or(u32::MAX);
-            let Some(bound) = self.ports.at(place) else { continue };
-            match turn(bound, &mut self.taken) {
-                Ok(count) => packets += count,
-                Err(errno) if is_passing(errno) => {}
-                Err(errno) => refusal = Some(bound.refused("recvmmsg", errno)),
+        while !self.unread.is_empty() && packets < FULL_CALL_PACKETS {
+            let Self { ports, unread, taken, .. } = self;
+            unread.retain(|place| {
+                let Some(bound) = ports.at(*place) else { return false };
+                match turn(bound, taken) {
+                    Ok(of_turn) => {
+                        packets += of_turn.packets;
+                        return of_turn.is_full;
+                    }
+                    Err(errno) if is_passing(errno) => {}
+                    Err(errno) => refusal = Some(bound.refused("recvmmsg", errno)),
+                }
+                false
+            });
+            if ready == READY_MAX {
+                // There may be others, which are named first.
+                ready = self.find_ready(Duration::ZERO)?;
             }
         }
         refusal.map_or(Ok(packets), Err)
+    }
+
+    /// Waits at most so long for ports to be ready, and lists them as unread; returns how many.
+    fn find_ready(&mut self, wait: Duration) -> Result<usize, Error> {
+        let ready = self.poll.wait(wait, &mut self.taken);
+        let object = || "a path's ports".into();
+        let ready =
+            ready.map_err(|errno| Error::Host { call: "epoll_wait", object: object(), errno })?;
+        self.unread.clear();
+        let places = (0..ready).filter_map(|number| u32::try_from(self.poll.ready(number)).ok());
+        self.unread.extend(places);
+        Ok(ready)
     }
 }
 
@@ -412,7 +459,8 @@ mod tests {
                 assert!(list.iter().all(|arrival| arrival.key == 9));
                 lengths.extend(list.iter().map(|arrival| arrival.bytes.len()));
             };
-            Ok(hand_over((&slots, count), bound.key, &mut burst, taken, &mut each))
+            let packets = hand_over((&slots, count), bound.key, &mut burst, taken, &mut each);
+            Ok(Turn { packets, is_full: false })
         });
         assert_eq!((received, lengths), (Ok(2), vec![100, 0]));
         let taken = sockets.taken;

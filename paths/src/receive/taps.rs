@@ -119,6 +119,9 @@ pub(super) trait Tap: Debug + Send + Sized {
     /// Reads the error that the kernel may have left, so that it is not ready for that any more.
     fn settle(&self);
 
+    /// How long it may be left alone when it is empty.
+    fn pause_max(&self) -> Duration;
+
     /// Frames dropped since it was opened for want of room.
     fn drops(&self) -> u64;
 }
@@ -303,6 +306,10 @@ impl<T: Tap> ReceivePath for Taps<T> {
             self.ask_after_device()?;
         }
         Ok(packets)
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.taps.iter().map(|open| open.tap.pause_max()).min().unwrap_or(Duration::MAX)
     }
 
     fn taken(&self) -> Taken {

@@ -25,7 +25,7 @@ use crate::error::{Errno, Error};
 use crate::receive::sockets::{
     Bound, DATAGRAM_BYTES_MAX, Piece, Ports, Wishes, emptied, is_passing,
 };
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, Taken};
 use crate::spec::{Crossings, Via};
 use crate::sys::{Completion, Multishot};
 
@@ -149,7 +149,8 @@ fn mark(rounds: &[u32], place: u32) -> u64 {
 }
 
 impl UringMultishot {
-    /// Hands over what is there, and says whether receives have ended.
+    /// Hands over what is there, and says whether there may be more: receives have ended, or every
+    /// buffer was filled.
     fn take_in(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> Result<(usize, bool), Error> {
         let (mut packets, mut refusal, mut filled) = (0, None, 0);
         // Buffers that are given back here may be filled again at any call; what was there is
@@ -165,7 +166,8 @@ impl UringMultishot {
                 Err(error) => refusal = Some(error),
             }
         }
-        refusal.map_or(Ok((packets, !self.unarmed.is_empty())), Err)
+        let may_be_more = !self.unarmed.is_empty() || filled >= usize::from(BUFFERS);
+        refusal.map_or(Ok((packets, may_be_more)), Err)
     }
 }
 
@@ -204,27 +206,33 @@ impl ReceivePath for UringMultishot {
         each: &mut dyn FnMut(&[Arrival<'_>]),
     ) -> Result<usize, Error> {
         let start = Instant::now();
-        let mut is_second = false;
+        let (mut packets, mut is_second) = (0, false);
         loop {
             self.arm()?;
-            let left = wait.saturating_sub(start.elapsed());
+            let left = match packets {
+                0 => wait.saturating_sub(start.elapsed()),
+                _ => Duration::ZERO,
+            };
             let waited = self.ring.wait(left, &mut self.taken);
             waited.map_err(|errno| Self::refused("io_uring_enter", errno))?;
-            let (packets, ended) = self.take_in(each)?;
-            if packets > 0 {
-                return Ok(packets);
-            }
+            let (more, may_be_more) = self.take_in(each)?;
+            packets += more;
             // Where receives have ended and brought nothing, something may be there all the same:
             // armed again, they find it, even for who does not wait.
-            if !ended || (left.is_zero() && is_second) {
+            let is_vain = more == 0 && left.is_zero() && is_second;
+            if !may_be_more || is_vain || packets >= FULL_CALL_PACKETS {
                 break;
             }
-            is_second = true;
+            is_second = more == 0;
         }
-        if !wait.is_zero() {
+        if packets == 0 && !wait.is_zero() {
             self.ports.ask_after_device()?;
         }
-        Ok(0)
+        Ok(packets)
+    }
+
+    fn pause_max(&self) -> Duration {
+        self.ports.pause_max()
     }
 
     fn taken(&self) -> Taken {

@@ -46,12 +46,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error, Unavailable, Untapped};
 use crate::host::Host;
-use crate::receive::ReceiveSpec;
 use crate::receive::frames::{Trust, packet_of_ethernet};
 use crate::receive::program::{KEY_BYTES, TIME_BYTES, VALUE_BYTES, key, program};
 use crate::receive::sockets::Wishes;
 use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
 use crate::receive::wanted::Wanted;
+use crate::receive::{ReceiveSpec, pause};
 use crate::spec::{Crossings, Via};
 use crate::sys::{self, KernelMap, MapKind, Waiting, XdpMode, XdpProgram, XdpQueue};
 
@@ -177,6 +177,11 @@ impl Tap for XdpTap {
     }
 
     fn settle(&self) {}
+
+    fn pause_max(&self) -> Duration {
+        let slots = self.queues.iter().map(XdpQueue::slot_count).min();
+        slots.map_or(Duration::MAX, |slots| pause::of_slots(slots.into()))
+    }
 
     fn drops(&self) -> u64 {
         self.queues.iter().filter_map(|queue| queue.drops().ok()).sum()

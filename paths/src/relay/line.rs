@@ -27,7 +27,8 @@ use crate::tally::Tally;
 /// Datagrams or runs of a port before another has its turn.
 const TURN: usize = 64;
 
-/// Datagrams or runs received by a call when they are copied: 4 MiB of address space.
+/// Datagrams or runs received by a call when they are copied: 4 MiB of address space. A word has a
+/// bit for each.
 const SLOTS: usize = 64;
 
 /// The longest datagram that was alone and is sent in a run: one that a route is sure to take so. A
@@ -51,7 +52,15 @@ pub(super) struct Line {
     run: Run,
     pages: u64,
     pending: Vec<Pending>,
+    /// What is next at the port has been admitted, and not been taken.
+    is_admitted: bool,
     tally: Tally,
+}
+
+/// Who is asked before a datagram or run is sent, and told when it has been.
+pub(super) struct Calls<'a> {
+    pub(super) admit: &'a mut dyn FnMut(&Relayed<'_>) -> bool,
+    pub(super) note: &'a mut dyn FnMut(&Relayed<'_>),
 }
 
 /// What is told of a datagram or run when it has been sent.
@@ -76,6 +85,7 @@ impl Line {
             run: Run::default(),
             pages: 0,
             pending: Vec::with_capacity(PIPE_PAGES as usize),
+            is_admitted: false,
             tally: Tally::default(),
         })
     }
@@ -94,26 +104,26 @@ impl Line {
         self.pipe.spoil();
     }
 
-    /// Sends on what waits at a port.
+    /// Sends on what waits at a port; returns whether there may be more.
     pub(super) fn turn(
         &mut self,
         from: (BorrowedFd<'_>, u32),
         route: &mut Route,
         taken: &mut Taken,
-        note: &mut dyn FnMut(&Relayed<'_>),
-    ) -> Result<(), Errno> {
+        calls: &mut Calls<'_>,
+    ) -> Result<bool, Errno> {
         for _ in 0..TURN {
             if let Way::Copy(_) = self.way {
-                return self.copy(from, route, taken, note);
+                return self.copy(from, route, taken, calls).map(|count| count == SLOTS);
             }
-            let pulled = self.pull(from, route, taken, note);
-            if pulled.is_err() {
-                self.flush(from.1, route, note);
-                return pulled;
+            let pulled = self.pull(from, route, taken, calls);
+            if let Err(errno) = pulled {
+                self.flush(from.1, route, calls.note);
+                return Err(errno);
             }
         }
-        self.flush(from.1, route, note);
-        Ok(())
+        self.flush(from.1, route, calls.note);
+        Ok(true)
     }
 
     /// Takes what is next at a port into the pipe, and sends what is there before if they cannot
@@ -123,22 +133,27 @@ impl Line {
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
         taken: &mut Taken,
-        note: &mut dyn FnMut(&Relayed<'_>),
+        calls: &mut Calls<'_>,
     ) -> Result<(), Errno> {
         let mut head = [0; HEAD_BYTES_MAX];
         let (bytes, source, said) = sys::peek(from, &mut head, taken)?;
         let fits = bytes > 0 && bytes as u64 <= self.room_bytes;
         let Some(source) = source.filter(|_| fits) else {
-            self.flush(key, route, note);
-            return self.copy((from, key), route, taken, note);
+            self.flush(key, route, calls.note);
+            return self.copy((from, key), route, taken, calls).map(|_| ());
         };
         let run = Run { bytes, segment_bytes: said.segment_bytes };
+        let shown = &head[..run.each().min(HEAD_BYTES_MAX)];
+        if !(calls.admit)(&relayed((key, source), (run, 0), shown, said)) {
+            sys::receive_one(from, &mut [], taken)?;
+            return Ok(());
+        }
         let pages = (bytes as u64).div_ceil(sys::page_bytes());
         let has_room = (self.pages + pages) * sys::page_bytes() <= self.room_bytes;
         let joined = match self.run.with(run).filter(|_| has_room) {
             Some(joined) => joined,
             None => {
-                self.flush(key, route, note);
+                self.flush(key, route, calls.note);
                 run
             }
         };
@@ -146,7 +161,8 @@ impl Line {
             // Nobody else takes from this socket, so what was looked at is what was taken.
             Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
             Err(errno) if errno.code() == libc::EINVAL => {
-                self.flush(key, route, note);
+                self.flush(key, route, calls.note);
+                self.is_admitted = true;
                 self.way = Way::Copy(Unavailable {
                     need: "UDP sockets that can be spliced from (kernel 6.5)".into(),
                     found: format!("{errno}, kernel {}", sys::kernel_release()),
@@ -187,7 +203,6 @@ impl Line {
     /// Sends what is in the pipe; returns how many datagrams the socket took.
     fn empty(&mut self, run: Run, to: &mut Destination) -> u32 {
         let tally = &mut self.tally;
-        to.begin();
         loop {
             match ready(run, to, tally) {
                 Ok(bytes) if bytes >= run.bytes => {}
@@ -218,20 +233,32 @@ impl Line {
         send(&self.room[..run.bytes], run, to, tally)
     }
 
-    /// Receives what waits at a port, a call's worth, and sends it.
+    /// Receives what waits at a port, a call's worth, and sends it; returns how many datagrams or
+    /// runs that were.
     fn copy(
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
         taken: &mut Taken,
-        note: &mut dyn FnMut(&Relayed<'_>),
-    ) -> Result<(), Errno> {
+        calls: &mut Calls<'_>,
+    ) -> Result<usize, Errno> {
         let count = sys::receive_many(from, &mut self.slots, taken)?;
+        let mut admitted = 0_u64;
+        for slot in 0..count {
+            admitted |= u64::from(self.admits(slot, key, calls)) << slot;
+        }
+        let is_admitted = |slot: usize| admitted >> slot & 1 != 0;
         let mut first = 0;
         while first < count {
+            if !is_admitted(first) {
+                first += 1;
+                continue;
+            }
             let mut run = self.in_slot(first);
             let mut end = first + 1;
-            while let Some(joined) = (end < count).then(|| run.with(self.in_slot(end))).flatten() {
+            while let Some(joined) =
+                (end < count && is_admitted(end)).then(|| run.with(self.in_slot(end))).flatten()
+            {
                 (run, end) = (joined, end + 1);
             }
             let Self { slots, scratch, tally, .. } = self;
@@ -244,11 +271,28 @@ impl Line {
                 let sent = run.packets().min(left);
                 left -= sent;
                 let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
-                route.tell((key, arrival.source), (run, sent), head, said, note);
+                route.tell((key, arrival.source), (run, sent), head, said, calls.note);
             }
             first = end;
         }
-        Ok(())
+        Ok(count)
+    }
+
+    /// Asks whether what is in a slot is to be sent. What had no room, or no sender, is sent to
+    /// nobody, and counted when it is come to.
+    fn admits(&mut self, slot: usize, key: u32, calls: &mut Calls<'_>) -> bool {
+        if std::mem::take(&mut self.is_admitted) {
+            return true;
+        }
+        let (said, Some(source)) = (self.slots.said(slot), self.slots.source(slot)) else {
+            return true;
+        };
+        if said.is_cut {
+            return true;
+        }
+        let (run, bytes) = (self.in_slot(slot), self.slots.datagram(slot));
+        let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
+        (calls.admit)(&relayed((key, source), (run, 0), head, said))
     }
 
     /// What is in a slot; nothing that could be sent where it had no room.
@@ -273,16 +317,26 @@ impl Route {
     ) {
         let packets = run.packets();
         self.lost += u64::from(packets - sent);
-        note(&Relayed {
-            key,
-            source,
-            head,
-            bytes: run.bytes as u32,
-            segment_bytes: run.segment_bytes,
-            packets,
-            sent,
-            time: said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp)),
-        });
+        note(&relayed((key, source), (run, sent), head, said));
+    }
+}
+
+/// What is told of a run that came, so many of whose datagrams went.
+fn relayed(
+    (key, source): (u32, SocketAddr),
+    (run, sent): (Run, u32),
+    head: &[u8],
+    said: Said,
+) -> Relayed<'_> {
+    Relayed {
+        key,
+        source,
+        head,
+        bytes: run.bytes as u32,
+        segment_bytes: run.segment_bytes,
+        packets: run.packets(),
+        sent,
+        time: said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp)),
     }
 }
 
@@ -357,7 +411,6 @@ fn send_slots(
     to: &mut Destination,
     tally: &mut Tally,
 ) -> u32 {
-    to.begin();
     while range.len() > 1 && ready(run, to, tally).is_ok_and(|bytes| bytes >= run.bytes) {
         let mut gather = scratch.gather();
         range.clone().for_each(|slot| {

@@ -44,10 +44,10 @@ use std::time::{Duration, SystemTime};
 
 use crate::destination::Destination;
 use crate::error::{Errno, Error, Unavailable};
-use crate::receive::{Port, Sockets, Taken, Wishes};
+use crate::receive::{Port, Sockets, Taken, Turn, Wishes};
 use crate::sys;
 use crate::tally::Tally;
-use line::Line;
+use line::{Calls, Line};
 
 /// Bytes of a datagram or run that are shown.
 pub const HEAD_BYTES_MAX: usize = 64;
@@ -240,9 +240,10 @@ impl Relay {
         self.sockets.address(key)
     }
 
-    /// Waits at most so long for something to come, then sends all that is there on its way, up to
-    /// 64 datagrams or runs of each port, and tells of each of them. Returns the number of
-    /// datagrams that came, sent or not.
+    /// Waits at most so long for something to come, then sends all that is there on its way, in
+    /// turns of 64 datagrams or runs of a port, and tells of each of them. Returns the number of
+    /// datagrams that came, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] came, every
+    /// port was found empty.
     ///
     /// # Errors
     /// A device is gone, or the kernel refuses to receive. It may be asked again.
@@ -251,17 +252,37 @@ impl Relay {
         wait: Duration,
         each: &mut dyn FnMut(&Relayed<'_>),
     ) -> Result<usize, Error> {
+        self.forward_if(wait, &mut |_| true, each)
+    }
+
+    /// As [`Relay::forward`]; only what `admit` says yes to is sent and told of. It is asked once
+    /// for each datagram or run, in their order, before any of it is sent (`sent` is 0). What is
+    /// not admitted is dropped by a call each.
+    ///
+    /// # Errors
+    /// As [`Relay::forward`].
+    pub fn forward_if(
+        &mut self,
+        wait: Duration,
+        admit: &mut dyn FnMut(&Relayed<'_>) -> bool,
+        each: &mut dyn FnMut(&Relayed<'_>),
+    ) -> Result<usize, Error> {
         let Self { sockets, routes, line } = self;
         sockets.receive(wait, |bound, taken| {
-            let Some(route) = routes.get_mut(&bound.key) else { return Ok(0) };
+            let nothing = Turn { packets: 0, is_full: false };
+            let Some(route) = routes.get_mut(&bound.key) else { return Ok(nothing) };
             let mut packets = 0;
-            let mut note = |relayed: &Relayed<'_>| {
+            let mut asked = |relayed: &Relayed<'_>| {
                 packets += relayed.packets as usize;
-                each(relayed);
+                admit(relayed)
             };
-            let turned = line.turn((bound.as_fd(), bound.key), route, taken, &mut note);
+            let mut calls = Calls { admit: &mut asked, note: each };
+            let turned = line.turn((bound.as_fd(), bound.key), route, taken, &mut calls);
             // What came before has been told.
-            if packets > 0 { Ok(packets) } else { turned.map(|()| 0) }
+            match turned {
+                Err(errno) if packets == 0 => Err(errno),
+                turned => Ok(Turn { packets, is_full: turned.unwrap_or(false) }),
+            }
         })
     }
 
@@ -283,6 +304,11 @@ impl Relay {
     /// Datagrams of this port that the target's socket or route did not take.
     pub fn lost(&self, key: u32) -> u64 {
         self.routes.get(&key).map_or(0, |route| route.lost)
+    }
+
+    /// As [`crate::ReceivePath::pause_max`].
+    pub fn pause_max(&self) -> Duration {
+        self.sockets.pause_max()
     }
 
     /// As [`crate::ReceivePath::dropped`].

@@ -114,7 +114,6 @@ impl<R: Ring> Framer<R> {
         if batch.packets == 0 {
             return Ok(0);
         }
-        to.begin();
         let head_bytes = heads.len() / batch.packets as usize;
         let cursor = Cursor::new(pieces);
         let mut course = Course { batch, media, heads, head_bytes, taken: 0, cursor };

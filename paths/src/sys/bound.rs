@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use crate::error::Errno;
 use crate::sys::address::{Name, name};
 use crate::sys::last_errno;
-use crate::sys::option::{set_option, set_record};
+use crate::sys::option::{option, set_option, set_record};
 use crate::tally::Tally;
 
 /// A non-blocking socket for UDP over the family of `address`. One of IPv6 takes nothing of IPv4.
@@ -173,6 +173,13 @@ pub(crate) fn set_receive_buffer(
         }
         set => set,
     }
+}
+
+/// What the kernel keeps for a late reader, as it counts: twice what was asked for.
+pub(crate) fn receive_buffer(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<usize, Errno> {
+    // SAFETY: an int is a plain number.
+    let bytes: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, tally)? };
+    usize::try_from(bytes).map_err(|_| Errno::new(libc::EOVERFLOW))
 }
 
 /// Has the kernel say when it took each datagram from the device.

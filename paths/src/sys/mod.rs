@@ -16,6 +16,7 @@ mod bound;
 mod bpf;
 mod cork;
 mod engine;
+mod errors;
 mod ethtool;
 mod file;
 mod flights;
@@ -47,14 +48,19 @@ use crate::error::Errno;
 
 pub(crate) use addresses::addresses;
 pub(crate) use bound::{
-    bind, device_index, has_device, join_group, own_groups_only, say_time, send_groups_by,
-    set_hops, set_receive_buffer, share_address, take_joined, take_nothing, udp_socket,
+    bind, device_index, has_device, join_group, own_groups_only, receive_buffer, say_time,
+    send_groups_by, set_hops, set_receive_buffer, share_address, take_joined, take_nothing,
+    udp_socket,
 };
 pub(crate) use bpf::{Instruction, KernelMap, MapKind, XdpMode, XdpProgram, may_load_xdp};
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use engine::{
     DEVICE as ENGINE_DEVICE, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX,
     PAYLOAD_BYTES_MAX, Payload, Planned, Rtp, Sent, may_use_engine,
+};
+pub(crate) use errors::{
+    Queued, Report, cut_at_device, drop_datagrams, ignore_path_mtu, is_ipv4, next_error,
+    queue_reports,
 };
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
@@ -64,11 +70,12 @@ pub(crate) use multishot::{Completion, Multishot};
 pub(crate) use netlink::Netlink;
 #[cfg(test)]
 pub(crate) use option::set_no_checksums;
+pub use option::unacknowledged;
 pub(crate) use option::{ip_option, set_udp_segment};
 use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use packet_receive::{BlockRing, Frame};
-pub(crate) use poll::Poll;
+pub(crate) use poll::{Poll, READY_MAX};
 pub(crate) use receive::{Said, Slots, drops, peek, receive_many, receive_one, say_time_and_drops};
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
@@ -81,7 +88,7 @@ pub use usage::Usage;
 pub(crate) use wait::Waiting;
 pub(crate) use xdp::XdpRing;
 pub(crate) use xdp_receive::XdpQueue;
-pub(crate) use zerocopy::{Report, cookie, is_zerocopy, report, set_zerocopy};
+pub(crate) use zerocopy::{cookie, is_zerocopy, set_zerocopy};
 
 #[cfg(doc)]
 use crate::tally::Tally;

@@ -12,6 +12,17 @@ use crate::error::Errno;
 use crate::sys::last_errno;
 use crate::tally::Tally;
 
+/// Bytes handed to a TCP socket that its peer has not acknowledged (tcp(7), `SIOCOUTQ`).
+pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the call writes one int, which is alive and writable here.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) };
+    match result {
+        0 => Ok(u64::try_from(bytes).unwrap_or(0)),
+        _ => Err(last_errno()),
+    }
+}
+
 /// Sets the size at which the kernel cuts what is sent into datagrams; 0 switches that off.
 pub(crate) fn set_udp_segment(
     socket: BorrowedFd<'_>,

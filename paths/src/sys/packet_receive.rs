@@ -135,6 +135,11 @@ impl BlockRing {
         self.blocks
     }
 
+    /// How large the ring is.
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks * BLOCK_BYTES
+    }
+
     /// The next block, when the kernel has handed it over.
     pub(crate) fn block(&self) -> Option<Block<'_>> {
         let start = self.next * BLOCK_BYTES;

@@ -17,7 +17,7 @@ use crate::receive::Taken;
 use crate::sys::last_errno;
 
 /// Sockets that a wait names at most.
-const READY_MAX: usize = 64;
+pub(crate) const READY_MAX: usize = 64;
 
 /// A set of sockets, and those that are ready.
 pub(crate) struct Poll {

@@ -167,7 +167,7 @@ pub(crate) fn send_mapped(
 
 /// As [`send_mapped`], the pages referred to and not copied, where the socket has been told so
 /// before ([`crate::sys::set_zerocopy`]) and the device can; what the kernel did it says later
-/// ([`crate::sys::report`]).
+/// ([`crate::sys::next_error`]).
 ///
 /// # Panics
 /// As [`send_mapped`].

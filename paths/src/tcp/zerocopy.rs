@@ -104,7 +104,7 @@ impl DownloadPath for Zerocopy {
             Known { unreported: None, .. } => {
                 let sent = sys::send_mapped(socket, map, offset, bytes, tally);
                 // Reports that nobody else takes.
-                let _ = sys::report(socket, tally);
+                let _ = sys::next_error(socket, tally);
                 sent
             }
         });

@@ -24,7 +24,7 @@ const FAR: &str = "10.99.0.2";
 #[test]
 fn a_full_ring_and_a_full_queue_lose_nothing_and_double_nothing() {
     for limit in ["30k", "2m"] {
-        let tc = format!("tc qdisc add dev left root tbf rate 200mbit burst 20k limit {limit}");
+        let tc = format!("tc qdisc add dev left root tbf rate 50mbit burst 20k limit {limit}");
         run_alone(&format!("{PAIR}\n{tc}"), "devices::inside_a_slow_pair");
     }
 }

@@ -16,6 +16,7 @@ mod harness;
 
 mod claims;
 mod devices;
+mod drains;
 mod drops;
 mod groups;
 mod pair;

@@ -34,6 +34,8 @@ pub struct Granted {
     pub host: IpAddr,
     /// Whose packets to expect, if the server said.
     pub ssrc: Option<u32>,
+    /// Where RTP comes from, if the server said.
+    pub rtp: Option<SocketAddr>,
     /// Where receiver reports go, if the server said.
     pub rtcp: Option<SocketAddr>,
 }
@@ -84,8 +86,9 @@ impl Session {
         self.timeout = set_up.timeout;
         let said = set_up.source.as_deref().and_then(|source| source.parse().ok());
         let host = said.unwrap_or(control.remote);
+        let rtp = set_up.server.map(|server| SocketAddr::new(host, server.rtp));
         let rtcp = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
-        Ok(Granted { host, ssrc: set_up.ssrc, rtcp })
+        Ok(Granted { host, ssrc: set_up.ssrc, rtp, rtcp })
     }
 
     /// Has it play, from `start` on if that is said.

@@ -2,37 +2,53 @@
 //! The library: what lies in the served folder, and the plan of each asset when it is wanted.
 //!
 //! Names are kept in memory (about 200 bytes a file); plans only while somebody streams them or
-//! asked lately. A plan is made at most once at a time however many ask, by [`Library::asset`] on
-//! demand and by the background planner for the index; both come from the cache when it has them.
-//! [`watch`] keeps the names current.
+//! asked lately. What is known of a file (a plan in memory or in the cache, a refusal) is answered
+//! without waiting for any scan. A plan is made at most once at a time however many ask, on demand
+//! by [`scans`] and for the index by the background planner. [`watch`] keeps the names current.
 //!
 //! Sources: DESIGN "asset", "packet plan".
 //! Does not do: decide what may be served ([`crate::access`] does, on every open).
 
+mod background;
+mod inotify;
+mod listing;
 mod planning;
+mod queue;
+mod scans;
 mod segments;
+mod touched;
+mod verdicts;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use media::TICKS_PER_SECOND;
 use media::plan::{Key, Plan};
 use paths::Media;
 use serde::Serialize;
+use tokio::sync::futures::Notified;
+use tokio::time::timeout_at;
 
 use crate::access::{Denied, Folder};
 use crate::asset::{Asset, key};
 use crate::cache::Cache;
 
+use scans::{Opened, Scans, Ticket};
+use verdicts::{FileId, Verdicts};
+
 pub(crate) use planning::identity;
+pub(crate) use scans::Scan;
 pub(crate) use watch::Watch;
 
 /// A file below the folder.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) bytes: u64,
     pub(crate) modified: SystemTime,
@@ -40,7 +56,7 @@ pub(crate) struct Entry {
 }
 
 /// What is known of a file as a stream.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum State {
     /// Not streamed: its name does not suggest it and nobody asked.
     Download,
@@ -52,7 +68,7 @@ pub(crate) enum State {
 }
 
 /// What the index says of an asset.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
     /// Seconds of media.
@@ -80,16 +96,37 @@ pub(crate) enum NoAsset {
     Refused(String),
     /// It changed while it was read: somebody is writing it.
     #[error("the file is being written; try again when it is whole")]
-    Changing,
+    Changing { again_in: Duration },
+    /// All places for scans are taken.
+    #[error("other files are being read; try again in {} s", again_in.as_secs())]
+    Busy { again_in: Duration },
+    /// Whoever asked is gone before the answer.
+    #[error("the peer has hung up")]
+    HungUp,
     #[error("reading it: {0}")]
     Unreadable(String),
 }
 
-/// A plan being made.
-pub(crate) struct Scan {
-    pub(crate) name: String,
-    pub(crate) bytes: u64,
-    done: AtomicU64,
+impl NoAsset {
+    const CHANGING: NoAsset = NoAsset::Changing { again_in: Duration::from_secs(1) };
+    const BUSY: NoAsset = NoAsset::Busy { again_in: Duration::from_secs(5) };
+
+    /// When to ask again, in whole seconds, where that may help (Retry-After).
+    pub(crate) fn again_in_s(&self) -> Option<u64> {
+        match self {
+            NoAsset::Changing { again_in } | NoAsset::Busy { again_in } => {
+                Some(again_in.as_millis().div_ceil(1000).max(1) as u64)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Outcome of a look at what is known.
+enum Known {
+    Asset(Arc<Asset>),
+    /// Its plan has to be read from the cache or made.
+    Unplanned(Opened),
 }
 
 /// See the module.
@@ -97,13 +134,15 @@ pub(crate) struct Library {
     pub(crate) folder: Arc<Folder>,
     cache: Cache,
     entries: RwLock<BTreeMap<String, Entry>>,
+    /// Counts changes of the entries.
+    generation: AtomicU64,
     /// What playlists list. Locked before the entries.
     segments: RwLock<HashSet<String>>,
     live: Mutex<Live>,
-    /// One at a time per name.
+    verdicts: Mutex<Verdicts>,
+    /// Plans are read from the cache one at a time per name.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
-    scans: Mutex<Vec<Arc<Scan>>>,
-    blocking: tokio::sync::Semaphore,
+    scans: Scans,
 }
 
 #[derive(Default)]
@@ -111,9 +150,6 @@ struct Live {
     by_name: HashMap<String, Weak<Asset>>,
     /// Kept for the SETUP and PLAY that follow a DESCRIBE.
     recent: VecDeque<Arc<Asset>>,
-    /// What lately turned out to be no stream, and why: a file without a clock is read to its end
-    /// to find that out, which a peer must not have done again and again.
-    refused: VecDeque<(Key, String)>,
 }
 
 impl Library {
@@ -122,53 +158,140 @@ impl Library {
             folder,
             cache,
             entries: RwLock::default(),
+            generation: AtomicU64::new(0),
             segments: RwLock::default(),
             live: Mutex::default(),
+            verdicts: Mutex::default(),
             doors: Mutex::default(),
-            scans: Mutex::default(),
-            blocking: tokio::sync::Semaphore::new(PLANNERS),
+            scans: Scans::default(),
         }
     }
 
-    /// The asset of this name as the file is now.
-    pub(crate) async fn asset(self: &Arc<Self>, name: &str) -> Result<Arc<Asset>, NoAsset> {
-        let name = name.trim_start_matches('/').to_owned();
-        let door = self.door(&name);
-        let _alone = door.lock().await;
-        let permit = self.blocking.acquire().await.expect("never closed");
-        let library = self.clone();
-        let done = tokio::task::spawn_blocking(move || library.asset_now(&name)).await;
-        drop(permit);
-        done.unwrap_or_else(|panic| Err(NoAsset::Unreadable(panic.to_string())))
-    }
-
-    /// As [`Library::asset`], waiting on this thread; not to be called from tokio's.
-    pub(crate) fn asset_blocking(&self, name: &str) -> Result<Arc<Asset>, NoAsset> {
-        let door = self.door(name);
-        let _alone = door.blocking_lock();
-        self.asset_now(name)
-    }
-
-    fn asset_now(&self, name: &str) -> Result<Arc<Asset>, NoAsset> {
-        let (file, _) = self.folder.file(name).map_err(|denied| NoAsset::Denied(denied.into()))?;
-        let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
-        let key = key(&self.folder.path().join(name), &file).map_err(unreadable)?;
-        if let Some(asset) = self.live(name, &key) {
-            // Asked for before it was listed: the planner, too, finds it here.
-            if self.is_waiting(name) {
-                self.note(name, &key, Ok(&asset.plan));
-            }
-            return Ok(asset);
-        }
-        let planned = match (self.refusal(&key), self.cache.plan(&key)) {
-            (Some(reason), _) => Err(NoAsset::Refused(reason)),
-            (None, Some(plan)) => Ok(plan),
-            (None, None) => self.plan(name, &file, &key),
+    /// The asset of this name as the file is now, asked for by `peer`.
+    ///
+    /// What is known is answered at once. Where the file has to be scanned the caller waits, with
+    /// nothing of the server's in its hands, until `hung_up` is ready; a scan that nobody waits
+    /// for any more ends.
+    pub(crate) async fn asset(
+        self: &Arc<Self>,
+        name: &str,
+        peer: IpAddr,
+        hung_up: impl Future<Output = ()>,
+    ) -> Result<Arc<Asset>, NoAsset> {
+        // Made before each look, so that no place is missed that becomes free meanwhile.
+        let place_freed = self.scans.place_freed();
+        let first = match self.known(name).await? {
+            Known::Asset(asset) => return Ok(asset),
+            Known::Unplanned(opened) => self.ticket(opened, peer),
         };
-        self.note(name, &key, planned.as_ref());
-        let asset = Arc::new(Asset::new(name.to_owned(), key, planned?));
-        self.keep_live(&asset);
-        Ok(asset)
+        tokio::select! {
+            biased;
+            asset = self.scanned(name, peer, first, place_freed) => asset,
+            () = hung_up => Err(NoAsset::HungUp),
+        }
+    }
+
+    /// The result of a scan: by the `first` ticket, or by one that is had within [`PLACE_WAIT`].
+    async fn scanned(
+        self: &Arc<Self>,
+        name: &str,
+        peer: IpAddr,
+        first: Option<Ticket>,
+        mut place_freed: Notified<'_>,
+    ) -> Result<Arc<Asset>, NoAsset> {
+        let deadline = tokio::time::Instant::now() + PLACE_WAIT;
+        let mut ticket = first;
+        loop {
+            if let Some(ticket) = ticket {
+                return ticket.outcome().await;
+            }
+            timeout_at(deadline, place_freed).await.map_err(|_| NoAsset::BUSY)?;
+            place_freed = self.scans.place_freed();
+            ticket = match self.scans.has_place(peer) {
+                false => None,
+                true => match self.known(name).await? {
+                    Known::Asset(asset) => return Ok(asset),
+                    Known::Unplanned(opened) => self.ticket(opened, peer),
+                },
+            };
+        }
+    }
+
+    fn ticket(self: &Arc<Self>, opened: Opened, peer: IpAddr) -> Option<Ticket> {
+        let is_listed = self.is_waiting(&opened.name);
+        Ticket::take(self, opened, is_listed, peer)
+    }
+
+    /// What is known of the file without a scan.
+    async fn known(self: &Arc<Self>, name: &str) -> Result<Known, NoAsset> {
+        let (library, name) = (self.clone(), name.to_owned());
+        let opened = match blocking(move || library.look_up(&name)).await? {
+            Known::Asset(asset) => return Ok(Known::Asset(asset)),
+            Known::Unplanned(opened) => opened,
+        };
+        let door = self.door(&opened.name);
+        let _alone = door.lock().await;
+        let library = self.clone();
+        blocking(move || {
+            let known = library.look_up_planned(opened)?;
+            if let Known::Asset(asset) = &known {
+                library.keep_live(asset);
+            }
+            Ok(known)
+        })
+        .await
+    }
+
+    /// Opens the file; the asset, if somebody uses it.
+    fn look_up(&self, name: &str) -> Result<Known, NoAsset> {
+        let opened = self.open_file(name)?;
+        let live = self.live(&opened.name, &opened.key);
+        Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
+    }
+
+    /// As [`Library::look_up`], from the cache, or the reason why it is not to be scanned now.
+    fn look_up_planned(&self, opened: Opened) -> Result<Known, NoAsset> {
+        if let Some(asset) = self.planned(&opened) {
+            return Ok(Known::Asset(asset));
+        }
+        let verdicts = self.verdicts.lock().unwrap();
+        match verdicts.standing(opened.id, &opened.key, Instant::now()) {
+            Some(standing) => Err(standing),
+            None => Ok(Known::Unplanned(opened)),
+        }
+    }
+
+    /// The asset of an open file, where somebody uses it or the cache has its plan.
+    fn planned(&self, opened: &Opened) -> Option<Arc<Asset>> {
+        let (name, key) = (&opened.name, &opened.key);
+        self.live(name, key).or_else(|| {
+            let plan = self.cache.plan(key)?;
+            self.note(name, key, Ok(&plan));
+            Some(Arc::new(Asset::new(name.clone(), key.clone(), plan)))
+        })
+    }
+
+    fn open_file(&self, name: &str) -> Result<Opened, NoAsset> {
+        let (file, metadata) =
+            self.folder.file(name).map_err(|denied| NoAsset::Denied(denied.into()))?;
+        let name = self.resolved(name, &file);
+        let key = key(&self.folder.path().join(&name), &file)
+            .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
+        let id = FileId { device: metadata.dev(), inode: metadata.ino() };
+        Ok(Opened { name, file, key, id })
+    }
+
+    /// The name of an open file with links resolved: however a peer writes it, a file has one plan.
+    fn resolved(&self, name: &str, file: &File) -> String {
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let resolved = link.ok().and_then(|path| {
+            let name = path.strip_prefix(self.folder.path()).ok()?.to_str()?;
+            Some(name.to_owned())
+        });
+        resolved.unwrap_or_else(|| {
+            let parts = name.split('/').filter(|part| !matches!(*part, "" | "."));
+            parts.collect::<Vec<_>>().join("/")
+        })
     }
 
     /// Opens an asset's file for sessions, unless it has changed since it was planned.
@@ -178,7 +301,7 @@ impl Library {
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
         let found = key(&self.folder.path().join(&asset.name), &file).map_err(unreadable)?;
         if found != asset.key {
-            return Err(NoAsset::Changing);
+            return Err(NoAsset::CHANGING);
         }
         Media::open(file, asset.name.as_str())
             .map_err(|error| NoAsset::Unreadable(error.to_string()))
@@ -192,33 +315,15 @@ impl Library {
 
     /// Plans being made now, with their progress in bytes.
     pub(crate) fn scans(&self) -> Vec<(Arc<Scan>, u64)> {
-        let scans = self.scans.lock().unwrap();
-        scans.iter().map(|scan| (scan.clone(), scan.done.load(Ordering::Relaxed))).collect()
-    }
-
-    fn plan(&self, name: &str, file: &File, found: &Key) -> Result<Plan, NoAsset> {
-        let scan =
-            Arc::new(Scan { name: name.to_owned(), bytes: found.bytes, done: AtomicU64::new(0) });
-        self.scans.lock().unwrap().push(scan.clone());
-        let planned = planning::plan(file, found.bytes, &scan.done);
-        self.scans.lock().unwrap().retain(|other| !Arc::ptr_eq(other, &scan));
-        if let Err(NoAsset::Refused(reason)) = &planned {
-            self.keep_refusal(found, reason);
-        }
-        let plan = planned?;
-        let path = self.folder.path().join(name);
-        if key(&path, file).ok().as_ref() != Some(found) {
-            return Err(NoAsset::Changing);
-        }
-        self.cache.keep_plan(found, &plan);
-        Ok(plan)
+        let scans = self.scans.list().into_iter();
+        scans.map(|scan| (scan.clone(), scan.done.load(Ordering::Relaxed))).collect()
     }
 
     /// Writes what became of a plan into the index.
     fn note(&self, name: &str, key: &Key, planned: Result<&Plan, &NoAsset>) {
         let state = match planned {
             Ok(plan) => State::Ready(Arc::new(Summary::of(plan))),
-            Err(NoAsset::Changing) => State::Waiting,
+            Err(NoAsset::Changing { .. }) => State::Waiting,
             Err(error) => {
                 tracing::info!("{name}: not streamed: {error}");
                 State::Refused(error.to_string())
@@ -230,6 +335,7 @@ impl Library {
         let mut entries = self.entries.write().unwrap();
         if let Some(entry) = entries.get_mut(name).filter(|entry| entry.bytes == key.bytes) {
             entry.state = state;
+            self.count_change();
         }
     }
 
@@ -238,22 +344,12 @@ impl Library {
         live.by_name.get(name)?.upgrade().filter(|asset| asset.key == *key)
     }
 
-    fn refusal(&self, key: &Key) -> Option<String> {
-        let live = self.live.lock().unwrap();
-        live.refused.iter().find(|(refused, _)| refused == key).map(|(_, reason)| reason.clone())
-    }
-
-    fn keep_refusal(&self, key: &Key, reason: &str) {
-        let mut live = self.live.lock().unwrap();
-        live.refused.push_back((key.clone(), reason.to_owned()));
-        if live.refused.len() > RECENT_MAX {
-            live.refused.pop_front();
-        }
-    }
-
     fn keep_live(&self, asset: &Arc<Asset>) {
         let mut live = self.live.lock().unwrap();
         live.by_name.retain(|_, known| known.strong_count() > 0);
+        if live.recent.iter().any(|recent| Arc::ptr_eq(recent, asset)) {
+            return;
+        }
         live.by_name.insert(asset.name.clone(), Arc::downgrade(asset));
         live.recent.push_back(asset.clone());
         if live.recent.len() > RECENT_MAX {
@@ -286,6 +382,14 @@ impl Summary {
     }
 }
 
-/// Files planned at once on request; the disk is the bottleneck, not the processor.
-const PLANNERS: usize = 4;
+/// Runs on a thread that may wait.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, NoAsset> + Send + 'static,
+) -> Result<T, NoAsset> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|panic| Err(NoAsset::Unreadable(panic.to_string())))
+}
+
 const RECENT_MAX: usize = 32;
+/// A peer waits so long for a place among the scans before it is told to come again.
+const PLACE_WAIT: Duration = Duration::from_secs(5);

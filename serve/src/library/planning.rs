@@ -1,43 +1,106 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Making a plan: reads a file once, in large pieces, into the scanner.
+//! Making a plan: reads a file once, slice by slice, into the scanner.
 //!
-//! Costs one read of the file and two mebibytes of memory; the page cache is warm afterwards.
+//! A scan advances by [`SLICE_BYTES`] a call and can be laid aside between two calls, so that many
+//! scans share a few threads and none holds a thread to its end. Before each slice the open file is
+//! compared with what it was at the beginning: a file that is being written ends its scan at once.
+//! Costs one read of the file, one `fstat` a slice and two mebibytes of memory; the page cache is
+//! warm afterwards.
 //!
-//! Does not do: parsing ([`media::ts::Scanner`] does).
+//! Does not do: parsing ([`media::ts::Scanner`] does); deciding whose turn it is
+//! ([`super::scans`] does).
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::{Identity, Plan};
+use media::plan::{Identity, Key, Plan};
 use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
+use crate::asset::modified_ns;
 
-/// Plans the first `bytes` of `file`; `done` counts the bytes read.
-pub(super) fn plan(file: &File, bytes: u64, done: &AtomicU64) -> Result<Plan, NoAsset> {
-    // Only a hint: the scan is right without it.
-    let _ = fadvise(file, 0, None, Advice::Sequential);
-    let mut scanner = Scanner::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < bytes {
-        let wanted = (bytes - offset).min(PIECE_BYTES as u64) as usize;
-        let read = file
-            .read_at(&mut piece[..wanted], offset)
-            .map_err(|error| NoAsset::Unreadable(format!("byte {offset}: {error}")))?;
-        if read == 0 {
-            return Err(NoAsset::Changing);
+/// A scan that has been begun.
+pub(super) struct Progress {
+    scanner: Box<Scanner>,
+    offset: u64,
+    /// It had a name when the scan began; some file systems count none.
+    was_linked: bool,
+}
+
+/// Result of a slice.
+pub(super) enum Slice {
+    /// There is more to read.
+    Unfinished(Progress),
+    Over(Result<Plan, NoAsset>),
+}
+
+impl Progress {
+    pub(super) fn new(file: &File) -> Progress {
+        // Only a hint: the scan is right without it.
+        let _ = fadvise(file, 0, None, Advice::Sequential);
+        let was_linked = file.metadata().is_ok_and(|now| now.nlink() > 0);
+        Progress { scanner: Box::new(Scanner::new()), offset: 0, was_linked }
+    }
+
+    /// Nothing has been read yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.offset == 0
+    }
+
+    /// Reads the next slice of `file`, which had this `key` at the beginning, by way of `piece`.
+    /// `done` counts the bytes read. Returns early, unfinished, when `is_given_up` before a piece.
+    pub(super) fn advance(
+        mut self,
+        (file, key): (&File, &Key),
+        piece: &mut Vec<u8>,
+        done: &AtomicU64,
+        is_given_up: impl Fn() -> bool,
+    ) -> Slice {
+        if !self.is_as_it_was(file, key) {
+            return Slice::Over(Err(NoAsset::CHANGING));
         }
-        scanner.feed(&piece[..read]);
-        offset += read as u64;
-        done.store(offset, Ordering::Relaxed);
-        if scanner.is_refused() {
-            break;
+        let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
+        piece.resize(PIECE_BYTES, 0);
+        while self.offset < slice_end {
+            if is_given_up() {
+                return Slice::Unfinished(self);
+            }
+            let wanted = (slice_end - self.offset).min(PIECE_BYTES as u64) as usize;
+            let read = match file.read_at(&mut piece[..wanted], self.offset) {
+                Ok(0) => return Slice::Over(Err(NoAsset::CHANGING)),
+                Ok(read) => read,
+                Err(error) => {
+                    let found = format!("byte {}: {error}", self.offset);
+                    return Slice::Over(Err(NoAsset::Unreadable(found)));
+                }
+            };
+            self.scanner.feed(&piece[..read]);
+            self.offset += read as u64;
+            done.store(self.offset, Ordering::Relaxed);
+            if self.scanner.is_refused() {
+                return Slice::Over(self.finish(key.bytes));
+            }
+        }
+        match self.offset == key.bytes {
+            true => Slice::Over(self.finish(key.bytes)),
+            false => Slice::Unfinished(self),
         }
     }
-    scanner.finish(bytes, identity()).map_err(|refusal| NoAsset::Refused(refusal.to_string()))
+
+    fn finish(self, bytes: u64) -> Result<Plan, NoAsset> {
+        let planned = self.scanner.finish(bytes, identity());
+        planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
+    }
+
+    /// Whether the open file has the size and time of its key, and still a name.
+    fn is_as_it_was(&self, file: &File, key: &Key) -> bool {
+        file.metadata().is_ok_and(|now| {
+            let is_linked = now.nlink() > 0 || !self.was_linked;
+            is_linked && now.len() == key.bytes && modified_ns(&now) == key.modified_ns
+        })
+    }
 }
 
 /// Random, as RFC 3550 §5.1 asks for all three.
@@ -54,3 +117,5 @@ pub(crate) fn identity() -> Identity {
 
 /// A mebibyte a read: larger was not measurably faster.
 const PIECE_BYTES: usize = 1 << 20;
+/// A turn: some 16 ms of a file in the page cache, after which a shorter scan has its turn.
+const SLICE_BYTES: u64 = 16 << 20;

@@ -39,6 +39,7 @@ impl Library {
         for listed in listed(&text, folder) {
             if let Some(entry) = entries.get_mut(&listed) {
                 entry.state = State::Download;
+                self.count_change();
             }
             segments.insert(listed);
         }

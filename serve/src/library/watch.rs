@@ -1,70 +1,92 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watching the folder: a walk at the start, inotify from then on, and the background planner.
+//! Watching the folder: a walk at the start, inotify from then on.
 //!
-//! Events are gathered until a file has been quiet for [`QUIET`], so that a file being copied in is
-//! looked at once and not at every write. Where inotify cannot be had (its limit of watches is
-//! reached, a network file system), the folder is walked again every [`WALK_AGAIN`]. Costs one
-//! inotify watch per folder.
+//! Where watches run out (fs.inotify.max_user_watches), or there is no inotify, that is said once
+//! and the folder is walked again every [`WALK_AGAIN`], a large one more rarely: walks take one
+//! part in [`WALK_SHARE`] of the time at most. Each walk tries to set the watches that are missing.
 //!
-//! Sources: inotify(7).
-//! Does not do: descend into symbolic links to folders; their files are served but not listed.
+//! Sources: inotify(7), eventfd(2).
+//! Does not do: look at files ([`super::listing`]), set watches ([`super::inotify`]).
 
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
-use super::segments::is_playlist;
-use super::{Entry, Library, NoAsset, State};
-use crate::access::{Denied, is_hidden};
+use super::inotify::{Heard, Watches};
+use super::touched::{QUIET, Touched};
+use super::{Library, background};
 use crate::error::Error;
-use crate::listen::is_spent;
 
-/// The thread that keeps the names current, and the one that plans what is new.
+/// The thread that keeps the names current, and those that plan.
 pub(crate) struct Watch {
-    messages: Sender<Message>,
+    library: Arc<Library>,
+    stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
 }
 
-enum Message {
-    Touched(Vec<PathBuf>),
-    /// Events were lost: look at everything.
-    Overflowed,
-    Stop,
+/// Ends the librarian, which may wait for events.
+struct Stop {
+    is_set: AtomicBool,
+    event: OwnedFd,
+}
+
+/// The state of the thread that keeps the names current.
+pub(super) struct Librarian<'a> {
+    pub(super) library: &'a Library,
+    stop: &'a Stop,
+    pub(super) watches: Option<Watches>,
+    /// Some folder is not watched.
+    is_blind: bool,
+    is_blind_said: bool,
+    touched: Touched,
+    /// When everything is looked at.
+    walk_at: Option<Instant>,
+    /// When the last walk had had its share of the time.
+    walked_until: Instant,
+    looks: u32,
 }
 
 impl Watch {
     pub(crate) fn start(library: &Arc<Library>) -> Result<Watch, Error> {
-        let (messages, inbox) = channel();
-        let (work, names) = channel::<String>();
-        let (librarian, planner) = (library.clone(), library.clone());
-        let events = messages.clone();
-        let threads = vec![
-            spawn("librarian", move || librarian.watch(&events, &inbox, &work))?,
-            spawn("planner", move || {
-                planner.plan_waiting(&names);
-            })?,
-        ];
-        Ok(Watch { messages, threads })
+        let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|source| Error::Host {
+            call: "eventfd",
+            object: "the librarian".to_owned(),
+            source: source.into(),
+        })?;
+        let stop = Arc::new(Stop { is_set: AtomicBool::new(false), event });
+        let mut threads = background::start(library)?;
+        let (librarian, end) = (library.clone(), stop.clone());
+        threads.push(spawn("librarian", move || Librarian::new(&librarian, &end).run())?);
+        Ok(Watch { library: library.clone(), stop, threads })
     }
 
     pub(crate) fn stop(self) {
-        let _ = self.messages.send(Message::Stop);
+        self.library.scans.stop();
+        self.stop.is_set.store(true, Ordering::Relaxed);
+        // An eventfd takes one count at any time.
+        let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());
+        let deadline = Instant::now() + STOP_WAIT;
         for thread in self.threads {
-            // The planner may be in the middle of a large file; it holds nothing that must be
-            // saved.
-            if thread.is_finished() || thread.thread().name() == Some("librarian") {
+            // One that waits for a dead disk holds nothing that must be saved.
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            if thread.is_finished() {
                 let _ = thread.join();
             }
         }
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+pub(super) fn spawn(
+    name: &str,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<JoinHandle<()>, Error> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(|source| Error::Host {
         call: "clone",
         object: format!("thread {name}"),
@@ -72,203 +94,194 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     })
 }
 
-impl Library {
-    fn watch(&self, events: &Sender<Message>, inbox: &Receiver<Message>, work: &Sender<String>) {
-        let watcher = self.begin_watching(events);
-        // After the watch is set, so that nothing falls between.
-        let top = self.folder.path();
-        let mut touched: HashMap<PathBuf, Instant> = HashMap::new();
-        if !self.walk(top, work) {
-            touched.insert(top.to_owned(), Instant::now());
-        }
-        loop {
-            let patience = match (&watcher, touched.is_empty()) {
-                (_, false) => QUIET / 2,
-                (Some(_), true) => Duration::from_secs(3600),
-                (None, true) => WALK_AGAIN,
-            };
-            match inbox.recv_timeout(patience) {
-                Ok(Message::Touched(paths)) => {
-                    let now = Instant::now();
-                    touched.extend(paths.into_iter().map(|path| (path, now)));
-                }
-                Ok(Message::Overflowed) => {
-                    touched.entry(top.to_owned()).or_insert_with(Instant::now);
-                }
-                Err(RecvTimeoutError::Timeout) if watcher.is_none() => {
-                    touched.entry(top.to_owned()).or_insert_with(Instant::now);
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-            }
-            touched.retain(|path, at| {
-                if at.elapsed() < QUIET {
-                    return true;
-                }
-                let looked = self.look(path, work);
-                *at = Instant::now();
-                !looked
-            });
+impl<'a> Librarian<'a> {
+    fn new(library: &'a Library, stop: &'a Stop) -> Librarian<'a> {
+        Librarian {
+            library,
+            stop,
+            watches: None,
+            is_blind: false,
+            is_blind_said: false,
+            touched: Touched::default(),
+            walk_at: Some(Instant::now()),
+            walked_until: Instant::now(),
+            looks: 0,
         }
     }
 
-    fn begin_watching(&self, events: &Sender<Message>) -> Option<RecommendedWatcher> {
-        let events = events.clone();
-        let heard = move |event: notify::Result<notify::Event>| {
-            let message = match event {
-                Ok(event) if event.need_rescan() => Message::Overflowed,
-                Ok(event) if event.kind.is_access() => return,
-                Ok(event) => Message::Touched(event.paths),
-                Err(_) => Message::Overflowed,
-            };
-            // The librarian is gone only while the server stops.
-            let _ = events.send(message);
+    fn run(&mut self) {
+        while !self.is_stopping() {
+            self.walk_when_due();
+            while let Some(name) = self.touched.pop(Instant::now()) {
+                if !self.look(&name) {
+                    self.touched.touch(name, Instant::now());
+                }
+                self.drain_now_and_then();
+                if self.is_stopping() {
+                    return;
+                }
+            }
+            self.wait();
+            self.drain();
+        }
+    }
+
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stop.is_set.load(Ordering::Relaxed)
+    }
+
+    /// Looks at everything, if it is time.
+    fn walk_when_due(&mut self) {
+        let began = Instant::now();
+        if self.walk_at.is_none_or(|at| at > began) {
+            return;
+        }
+        self.is_blind = false;
+        if self.watches.is_none() {
+            match Watches::open() {
+                Ok(watches) => self.watches = Some(watches),
+                Err(error) => self.note_blind("", error),
+            }
+        }
+        self.walk_at = None;
+        let is_whole = self.walk("");
+        let took = began.elapsed();
+        self.walked_until = Instant::now() + took;
+        let again = match (is_whole, self.is_blind) {
+            (false, _) => Some(QUIET),
+            (true, true) => Some(WALK_AGAIN.max(took * WALK_SHARE)),
+            (true, false) => None,
         };
-        let path = self.folder.path();
-        let watcher = notify::recommended_watcher(heard).and_then(|mut watcher| {
-            watcher.watch(path, RecursiveMode::Recursive)?;
-            Ok(watcher)
+        let again_at = again.map(|wait| Instant::now() + wait);
+        self.walk_at = [self.walk_at, again_at].into_iter().flatten().min();
+    }
+
+    /// Sets a watch on an open folder.
+    pub(super) fn watch_folder(&mut self, name: &str, folder: &OwnedFd) {
+        if let Some(watches) = &mut self.watches
+            && let Err(error) = watches.add(name, folder.as_fd())
+        {
+            self.note_blind(name, error);
+        }
+    }
+
+    fn note_blind(&mut self, folder: &str, error: Errno) {
+        self.is_blind = true;
+        self.walk_at.get_or_insert(Instant::now() + WALK_AGAIN);
+        if !self.is_blind_said {
+            self.is_blind_said = true;
+            let path = self.library.folder.path().join(folder);
+            tracing::warn!(
+                "inotify on {}: {error}; the folder is walked every {WALK_AGAIN:?} or more \
+                 (raise fs.inotify.max_user_watches)",
+                path.display()
+            );
+        }
+    }
+
+    /// Waits for an event, for the time of what is due next, or for the end.
+    fn wait(&self) {
+        let due = [self.touched.next_at(), self.walk_at].into_iter().flatten().min();
+        let wait = due.map(|at| at.saturating_duration_since(Instant::now()));
+        let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
+        let mut sources = vec![PollFd::new(&self.stop.event, PollFlags::IN)];
+        sources.extend(self.watches.as_ref().map(|w| PollFd::new(w, PollFlags::IN)));
+        // Interrupted, it looks in vain and waits again.
+        let _ = poll(&mut sources, wait.as_ref());
+    }
+
+    /// Takes note of all events there are, so that the kernel's queue has room.
+    fn drain(&mut self) {
+        let Some(watches) = &mut self.watches else { return };
+        let (now, touched) = (Instant::now(), &mut self.touched);
+        let mut is_overflown = false;
+        watches.read(|heard| match heard {
+            Heard::Touched(name) => touched.touch(name, now),
+            Heard::Overflowed => is_overflown = true,
         });
-        watcher
-            .inspect_err(|error| {
-                let path = path.display();
-                tracing::warn!(
-                    "inotify on {path}: {error}; the folder is walked every {WALK_AGAIN:?} instead \
-                     (raise fs.inotify.max_user_watches)"
-                );
-            })
-            .ok()
-    }
-
-    /// Looks at everything below `top`, and forgets what is no longer there. False if there were
-    /// not the file descriptors for it: what is known stays, and somebody has to look again.
-    fn walk(&self, top: &Path, work: &Sender<String>) -> bool {
-        let mut looked = true;
-        let visible = |entry: &walkdir::DirEntry| {
-            entry.depth() == 0 || entry.file_name().to_str().is_none_or(|name| !is_hidden(name))
-        };
-        // What a playlist lists is not planned: it is to be known before its segments are seen.
-        let after = |entry: &walkdir::DirEntry| !is_playlist(&entry.file_name().to_string_lossy());
-        let walk = walkdir::WalkDir::new(top).sort_by_key(after);
-        for found in walk.into_iter().filter_entry(visible) {
-            match found {
-                Ok(found) if !found.file_type().is_dir() => {
-                    looked &= self.look_at_file(found.path(), work);
-                }
-                Ok(_) => {}
-                Err(error) if error.io_error().is_some_and(is_spent) => looked = false,
-                Err(error) => tracing::warn!("walking the folder: {error}; passed over"),
-            }
-        }
-        self.forget_missing(top);
-        looked
-    }
-
-    fn look(&self, path: &Path, work: &Sender<String>) -> bool {
-        if path.is_dir() && !path.is_symlink() {
-            return self.walk(path, work);
-        }
-        let looked = self.look_at_file(path, work);
-        self.forget_missing(path);
-        looked
-    }
-
-    fn look_at_file(&self, path: &Path, work: &Sender<String>) -> bool {
-        let Some(name) = self.name_of(path) else { return true };
-        // The same door as for requests: what is listed can be fetched.
-        let (file, metadata) = match self.folder.file(&name) {
-            Ok(opened) => opened,
-            Err(denied) => return !matches!(denied, Denied::DescriptorsSpent),
-        };
-        let bytes = metadata.len();
-        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_segment = self.is_segment(&name);
-        let mut entries = self.entries.write().unwrap();
-        let known = entries.get(&name);
-        if known.is_some_and(|known| known.bytes == bytes && known.modified == modified) {
-            return true;
-        }
-        let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
-        let playable = !is_segment && (is_playable(&name) || is_played);
-        let state = if playable { State::Waiting } else { State::Download };
-        entries.insert(name.clone(), Entry { bytes, modified, state });
-        drop(entries);
-        if is_playlist(&name) {
-            self.look_at_playlist(&name, &file);
-        }
-        if playable {
-            // The planner is gone only while the server stops.
-            let _ = work.send(name);
-        }
-        true
-    }
-
-    fn forget_missing(&self, top: &Path) {
-        let prefix = self.name_of(top).unwrap_or_default();
-        let below = |name: &str| {
-            prefix.is_empty()
-                || name.strip_prefix(&prefix).is_some_and(|r| r.is_empty() || r.starts_with('/'))
-        };
-        let names: Vec<String> = {
-            let entries = self.entries.read().unwrap();
-            entries.keys().filter(|name| below(name)).cloned().collect()
-        };
-        let is_gone = |name: &String| {
-            let opened = self.folder.file(name);
-            opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsSpent))
-        };
-        let gone: Vec<String> = names.into_iter().filter(is_gone).collect();
-        if !gone.is_empty() {
-            let mut segments = self.segments.write().unwrap();
-            let mut entries = self.entries.write().unwrap();
-            for name in gone {
-                segments.remove(&name);
-                entries.remove(&name);
-            }
+        if is_overflown {
+            let at = self.walked_until.max(now + QUIET);
+            self.walk_at = Some(self.walk_at.map_or(at, |before| before.min(at)));
         }
     }
 
-    /// The name below the folder; `None` for hidden ones and for what is no UTF-8.
-    fn name_of(&self, path: &Path) -> Option<String> {
-        let name = path.strip_prefix(self.folder.path()).ok()?.to_str()?;
-        let listed = !name.is_empty() && !name.split('/').any(is_hidden);
-        listed.then(|| name.to_owned())
-    }
-
-    /// Plans what the librarian names. What finds no descriptor left has its turn again later.
-    fn plan_waiting(&self, names: &Receiver<String>) {
-        let mut put_off: Vec<String> = Vec::new();
-        loop {
-            let patience = if put_off.is_empty() { Duration::from_secs(3600) } else { PLAN_AGAIN };
-            let name = match names.recv_timeout(patience) {
-                Ok(name) => Some(name),
-                Err(RecvTimeoutError::Timeout) => put_off.pop(),
-                Err(RecvTimeoutError::Disconnected) => return,
-            };
-            let Some(name) = name.filter(|name| self.is_waiting(name)) else { continue };
-            // What else became of it stands in the index.
-            if let Err(NoAsset::Denied(denied)) = self.asset_blocking(&name)
-                && matches!(*denied, Denied::DescriptorsSpent)
-            {
-                put_off.push(name);
-            }
+    /// Drains after some looks: the kernel's queue holds 16,384 events.
+    pub(super) fn drain_now_and_then(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        if self.looks.is_multiple_of(LOOKS_A_DRAIN) {
+            self.drain();
         }
-    }
-
-    pub(super) fn is_waiting(&self, name: &str) -> bool {
-        let entries = self.entries.read().unwrap();
-        entries.get(name).is_some_and(|entry| matches!(entry.state, State::Waiting))
     }
 }
 
-/// What the index offers as a stream before anybody asked. Any file that is a transport stream
-/// plays when asked for, whatever its name.
-fn is_playable(name: &str) -> bool {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
-}
-
-const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
-const QUIET: Duration = Duration::from_millis(300);
-const PLAN_AGAIN: Duration = Duration::from_millis(500);
 const WALK_AGAIN: Duration = Duration::from_secs(10);
+const WALK_SHARE: u32 = 20;
+const LOOKS_A_DRAIN: u32 = 64;
+const STOP_WAIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::access::Folder;
+    use crate::cache::Cache;
+
+    fn library() -> (tempfile::TempDir, Library) {
+        let place = tempfile::tempdir().unwrap();
+        for folder in ["served/a/b", "served/c", "outside/d/e"] {
+            fs::create_dir_all(place.path().join(folder)).unwrap();
+        }
+        let folder = Arc::new(Folder::open(&place.path().join("served")).unwrap());
+        let cache = Cache::open(Some(place.path().join("cache")));
+        (place, Library::new(folder, cache))
+    }
+
+    fn names(library: &Library) -> Vec<String> {
+        library.entries().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn watches_and_names_follow_what_lies_beneath_and_nothing_else() {
+        let (place, library) = library();
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let stop = Stop { is_set: AtomicBool::new(false), event };
+        let mut librarian = Librarian::new(&library, &stop);
+        let served = place.path().join("served");
+        symlink("../outside", served.join("planted")).unwrap();
+        symlink("..", served.join("a/up")).unwrap();
+        fs::write(served.join("a/b/1.bin"), "1").unwrap();
+        fs::write(place.path().join("outside/d/2.bin"), "2").unwrap();
+        librarian.walk_when_due();
+        let watched =
+            |librarian: &Librarian<'_>| librarian.watches.as_ref().unwrap().names().join(" ");
+        assert_eq!(
+            (watched(&librarian), names(&library)),
+            (" a a/b c".into(), vec!["a/b/1.bin".into()])
+        );
+        let before = library.generation();
+
+        // A folder renamed, one that leaves, and a link in the place of a folder.
+        fs::rename(served.join("a/b"), served.join("c/b")).unwrap();
+        fs::rename(served.join("a"), place.path().join("outside/a")).unwrap();
+        symlink(place.path().join("outside/d"), served.join("a")).unwrap();
+        librarian.drain();
+        let later = Instant::now() + 2 * QUIET;
+        while let Some(name) = librarian.touched.pop(later) {
+            assert!(librarian.look(&name), "{name}");
+        }
+        assert_eq!(
+            (watched(&librarian), names(&library)),
+            (" c c/b".into(), vec!["c/b/1.bin".into()])
+        );
+        assert!(library.generation() > before);
+
+        // What left is not heard of any more.
+        fs::write(place.path().join("outside/a/3.bin"), "3").unwrap();
+        fs::write(served.join("c/b/4.bin"), "4").unwrap();
+        librarian.drain();
+        let mut heard = std::iter::from_fn(|| librarian.touched.pop(later + 2 * QUIET));
+        assert_eq!((heard.next().as_deref(), heard.next()), (Some("c/b/4.bin"), None));
+    }
+}

@@ -110,6 +110,7 @@ impl Pacers {
                 meter: meter.clone(),
                 readers: readers.clone(),
                 burst,
+                ignored_logged: None,
             };
             let core = cores.get(index % cores.len().max(1)).copied();
             let events = events.clone();
@@ -184,6 +185,8 @@ pub(crate) struct Tools {
     meter: Arc<Mutex<PacerMeter>>,
     readers: Asker,
     burst: Duration,
+    /// When ICMP that was ignored was last logged.
+    ignored_logged: Option<Instant>,
 }
 
 /// A path for short bursts, and another for long ones where that is cheaper.
@@ -211,6 +214,18 @@ impl Sending {
 impl Tools {
     fn meter(&self) -> MutexGuard<'_, PacerMeter> {
         self.meter.lock().unwrap()
+    }
+
+    /// Logs, once a minute, that ICMP was ignored.
+    fn say_ignored(&mut self, peer: &str) {
+        if self.ignored_logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
+            self.ignored_logged = Some(Instant::now());
+            let ignored = self.meter().icmp_ignored;
+            tracing::info!(
+                "icmp of {peer} quotes no packet sent lately, or tells of a passing fault: \
+                 ignored; {ignored} so far on this thread"
+            );
+        }
     }
 }
 
@@ -277,8 +292,7 @@ impl Thread {
             }
             Command::Pause { number, reply } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
-                    stream.playing = false;
-                    stream.clock = None;
+                    stream.halt();
                     // A control connection that is gone does not wait for the answer.
                     let _ = reply.send(stream.next);
                 }
@@ -298,7 +312,8 @@ impl Thread {
         let mut due = std::mem::take(&mut self.due);
         self.wheel.take(now, &mut due);
         for &(number, tick) in &due {
-            let awaited = self.streams.get(&number).is_some_and(|s| s.playing && s.wake == tick);
+            let awaited =
+                self.streams.get(&number).is_some_and(|s| s.is_playing() && s.wake == tick);
             if awaited {
                 self.serve(number, false);
             }
@@ -325,8 +340,7 @@ impl Thread {
             Step::Behind => tick + (burst_ticks / CATCH_UP).max(1),
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Over(over) => {
-                stream.playing = false;
-                stream.clock = None;
+                stream.halt();
                 // Nobody listens only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play, over });
                 return;
@@ -416,6 +430,8 @@ fn packets_per_s(stream: &Stream) -> u64 {
 const PACKETS_PER_WAKE: u64 = 1024;
 /// Before desktops and builds, behind what the kernel itself runs at -20.
 const PACER_NICE: i32 = -15;
+/// Repeating events on a data path.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 /// A session that waits for pages or for the socket is looked at again after this, doubled each
 /// time up to 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
 const RETRY_TICKS: u64 = 1;

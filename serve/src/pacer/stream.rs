@@ -20,6 +20,7 @@ use paths::{Batch, Destination, SendError};
 
 use super::Tools;
 use crate::asset::Source;
+use crate::faults;
 use crate::resident::{Form, Window, whole_parts};
 use crate::session::{Clock, Link, Shift};
 
@@ -34,9 +35,12 @@ pub(crate) struct Stream {
     pub(crate) end: u64,
     /// What is added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
-    /// When media time is what; unset until the first pages are there, and while paused.
-    pub(crate) clock: Option<Clock>,
-    pub(crate) playing: bool,
+    /// Maps wall-clock time to media ticks; unset until the first pages are there, and while
+    /// paused.
+    clock: Option<Clock>,
+    /// The next play's clock starts here at the earliest: media sent so far lasts until then.
+    sent_until: Option<Instant>,
+    playing: bool,
     /// Counts PLAYs.
     pub(crate) play: u64,
     /// Steps in a row that could send nothing.
@@ -70,7 +74,7 @@ pub(crate) enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Over {
     Finished,
-    /// The client's port is closed.
+    /// The device or socket that it is sent by is gone.
     Gone,
     /// The file lost bytes that were promised, or the network refused; in words.
     Broken(String),
@@ -87,6 +91,7 @@ impl Stream {
             end: 0,
             shift: Shift::default(),
             clock: None,
+            sent_until: None,
             playing: false,
             play: 0,
             waits: 0,
@@ -97,10 +102,24 @@ impl Stream {
 
     /// From here on: `next` may be anywhere.
     pub(crate) fn play_from(&mut self, next: u64, end: u64, shift: Shift) {
+        self.halt();
         (self.next, self.end, self.shift) = (next, end, shift);
-        self.clock = None;
         self.seen = [Seen::default(); 2];
         self.playing = true;
+    }
+
+    /// Stops sending, and notes until when the media lasts that was sent ahead of its time. The
+    /// next play begins no earlier, so the media sent over any time is that time and a burst,
+    /// however often a client seeks or pauses.
+    pub(crate) fn halt(&mut self) {
+        if let Some(clock) = self.clock.take() {
+            self.sent_until = Some(clock.moment_of(self.source.asset.plan.ticks(self.next)));
+        }
+        self.playing = false;
+    }
+
+    pub(crate) fn is_playing(&self) -> bool {
+        self.playing
     }
 
     /// Sends what is due before `wake`.
@@ -116,7 +135,8 @@ impl Stream {
         }
         let (form, ready) = self.ready(tools);
         if ready <= self.next {
-            if self.mark(form).failed() {
+            // An image that fails is dropped meanwhile, and the next step is from the file.
+            if form == Form::Source && self.mark(form).failed() {
                 let name = &self.source.asset.name;
                 return Step::Over(Over::Broken(format!("{name}: its pages cannot be read")));
             }
@@ -134,6 +154,7 @@ impl Stream {
         let due = plan.packets_before(horizon).min(self.end);
         let target = due.min(ready);
         let outcome = self.send(self.next..target, form, clock, tools);
+        self.judge_reports(tools);
         match outcome {
             Ok(()) if self.next >= self.end => Step::Over(Over::Finished),
             Ok(()) if self.next < due => {
@@ -160,7 +181,9 @@ impl Stream {
                         "{name}: over {BEHIND_MAX:?} behind; the stream's clock is moved"
                     );
                 }
-                let clock = Clock { moment: now, ticks: at };
+                // After a clock that was behind, media sent so far lasts until before now.
+                let moment = self.sent_until.map_or(now, |until| until.max(now));
+                let clock = Clock { moment, ticks: at };
                 self.link.start_clock(clock);
                 clock
             }
@@ -175,7 +198,7 @@ impl Stream {
         // The image holds the asset's own numbers.
         let imaged = self.shift == Shift::default()
             && tools.image.is_some()
-            && self.source.image.get().is_some();
+            && self.source.image().is_some();
         if imaged {
             let ready = self.ask_ahead(Form::Image, tools);
             if ready > self.next {
@@ -269,6 +292,13 @@ impl Stream {
                     self.link.count(self.next, count, octets, late);
                     tools.meter().record_late(late, count);
                 }
+                // Cut or unreadable since it was compared; the asset itself may be well.
+                Err(error @ SendError::Shrunk { .. }) if form == Form::Image => {
+                    if let Some(image) = self.source.image() {
+                        image.drop_out(&error.to_string());
+                    }
+                    return Err(Step::Wait);
+                }
                 Err(SendError::Gone { .. }) => return Err(Step::Over(Over::Gone)),
                 Err(error) => {
                     let name = &self.source.asset.name;
@@ -280,6 +310,43 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Notes what ICMP reports of packets of ours; counts the rest and ignores it.
+    fn judge_reports(&mut self, tools: &mut Tools) {
+        let reports = self.to.take_reports();
+        if reports.is_empty() {
+            return;
+        }
+        let plan = &self.source.asset.plan;
+        let packet_bytes = plan.wire_offset(1);
+        let mut ignored = 0;
+        for report in &reports {
+            let kind = faults::kind(report.fault, packet_bytes, self.to.is_cut_on_the_way());
+            match kind {
+                Some(kind)
+                    if faults::is_sent(
+                        report.quote(),
+                        plan,
+                        self.shift,
+                        self.next,
+                        BATCH_PACKETS_MAX,
+                    ) =>
+                {
+                    self.link.report_fault(kind, Instant::now());
+                }
+                _ => ignored += 1,
+            }
+        }
+        let mut meter = tools.meter();
+        meter.icmp_verified += reports.len() as u64 - ignored;
+        meter.icmp_ignored += ignored;
+        drop(meter);
+        if ignored > 0 {
+            tools.say_ignored(self.to.name());
+        }
+    }
+}
+
 fn send_image(
     source: &Source,
     packets: Range<u64>,
@@ -287,7 +354,8 @@ fn send_image(
     tools: &mut Tools,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
-    let image = source.image.get().expect("the form is chosen by the image being there");
+    // Dropped a moment ago by another session: again, from the file.
+    let Some(image) = source.image() else { return Err(SendError::Blocked) };
     let offset = plan.wire_offset(packets.start);
     let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
     let bytes = plan.wire_offset(packets.end) - offset;

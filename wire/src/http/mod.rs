@@ -15,7 +15,7 @@
 //! Sources: RFC 9110 (semantics), RFC 9112 (HTTP/1.1), RFC 6585 §5 (431), RFC 3986 (targets).
 //!
 //! Not here: sockets, timers (the caller answers a silent peer with [`refusal`] 408), TLS,
-//! compression, and what a path means in the file system: `.` and `..` are left in it on purpose,
+//! compressing, and what a path means in the file system: `.` and `..` are left in it on purpose,
 //! for the layer that opens files to refuse.
 
 mod body;
@@ -39,5 +39,6 @@ pub use malformed::Malformed;
 pub use reader::{Limits, Reader};
 pub use request::{Method, Request, Version};
 pub use response::{
-    Entity, Part, Response, answer_method, error, file_etag, page, refusal, respond, unstored,
+    Entity, Listing, Part, Response, answer_method, error, file_etag, listing, page, refusal,
+    respond, unstored,
 };

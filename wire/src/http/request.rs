@@ -38,6 +38,8 @@ pub struct Request {
     pub conditions: Conditions,
     /// What the client shows to be let in.
     pub credentials: Option<Credentials>,
+    /// The client reads content that is coded with gzip (RFC 9110 §12.5.3).
+    pub accepts_gzip: bool,
 }
 
 /// Request methods; names are case-sensitive (RFC 9110 §9.1).
@@ -118,6 +120,7 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed>
         keep_alive: keep_alive && !awaits_answer,
         conditions: fields.conditions,
         credentials: fields.credentials,
+        accepts_gzip: fields.gzip.or(fields.any_coding).unwrap_or(false),
     };
     Ok(Head { request, framing, awaits_answer })
 }
@@ -146,6 +149,9 @@ struct Fields {
     transfer_encoding: Option<Codings>,
     conditions: Conditions,
     credentials: Option<Credentials>,
+    /// Accept-Encoding: gzip, and `*` for what is not named, with a weight above 0 or of 0.
+    gzip: Option<bool>,
+    any_coding: Option<bool>,
 }
 
 /// The transfer codings, in order, over all Transfer-Encoding fields.
@@ -181,10 +187,28 @@ impl Fields {
                 None => self.credentials = Some(Credentials::new(value)),
                 Some(earlier) => earlier.spoil(),
             }
+        } else if is("accept-encoding") {
+            elements(value).for_each(|element| self.note_coding(element));
         } else {
             self.conditions.note(name, value);
         }
         Ok(())
+    }
+
+    /// One content coding and its weight (RFC 9110 §12.4.2).
+    fn note_coding(&mut self, element: &[u8]) {
+        let mut parts = element.split(|&byte| byte == b';').map(<[u8]>::trim_ascii);
+        let coding = parts.next().unwrap_or_default();
+        let is_zero = |weight: &[u8]| weight.iter().all(|byte| b"0.".contains(byte));
+        let is_refused = |part: &[u8]| {
+            part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q=")).is_some_and(is_zero)
+        };
+        let is_wanted = !parts.any(is_refused);
+        if coding.eq_ignore_ascii_case(b"gzip") || coding.eq_ignore_ascii_case(b"x-gzip") {
+            self.gzip = Some(is_wanted);
+        } else if coding == b"*" {
+            self.any_coding = Some(is_wanted);
+        }
     }
 
     fn note_host(&mut self, value: &[u8], at: usize) -> Result<(), Malformed> {

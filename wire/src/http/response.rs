@@ -10,7 +10,8 @@
 //! §9.3.7 (OPTIONS), §14.2 to §14.4 (ranges), §15 (status codes), RFC 9112 §9.3 and §9.6
 //! (Connection); the Fetch standard for `X-Content-Type-Options`.
 //!
-//! Not here: compression (media does not shrink, and ranges would no longer be file ranges).
+//! Not here: compression of files (media does not shrink, and ranges would no longer be file
+//! ranges); a [`Listing`] comes compressed.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -63,6 +64,28 @@ pub enum Part {
         /// How long it is.
         bytes: u64,
     },
+    /// So many bytes that the caller holds for several answers: the rows of a listing.
+    Held {
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// A generated page whose middle part is shared with other answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listing<'a> {
+    /// A weak entity tag with its quotes: what is not covered by it may differ.
+    pub etag: &'a str,
+    /// Its media type.
+    pub content_type: &'a str,
+    /// The content coding of all of it, if any.
+    pub coding: Option<&'a str>,
+    /// What stands before the shared part.
+    pub before: Vec<u8>,
+    /// Length of the shared part.
+    pub held_bytes: u64,
+    /// What stands behind it.
+    pub after: Vec<u8>,
 }
 
 impl Part {
@@ -70,7 +93,7 @@ impl Part {
     pub fn bytes(&self) -> u64 {
         match self {
             Part::Bytes(bytes) => bytes.len() as u64,
-            Part::File { bytes, .. } => *bytes,
+            Part::File { bytes, .. } | Part::Held { bytes } => *bytes,
         }
     }
 }
@@ -157,6 +180,34 @@ pub fn page(
     let mut head = Head::new(status, request, now);
     head.field("Cache-Control", "no-cache");
     page_from(status, head, content_type, body, request)
+}
+
+/// A listing: 304 for whoever has it (RFC 9110 §13.1.2), else all of it. Caches ask each time.
+pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Response {
+    let validators = Validators { etag: listing.etag, last_modified: None, date_is_strong: false };
+    let status = match request.conditions.evaluate(false, &validators) {
+        Verdict::Failed => {
+            return error(request, 412, "the listing is not the one the condition names", now);
+        }
+        Verdict::NotModified => 304,
+        Verdict::Send { .. } => 200,
+    };
+    let mut head = Head::new(status, request, now);
+    head.field("Cache-Control", "no-cache");
+    head.field("Vary", "Accept-Encoding");
+    head.validators(&validators);
+    if status == 304 {
+        return response(status, head, Vec::new(), request);
+    }
+    if let Some(coding) = listing.coding {
+        head.field("Content-Encoding", coding);
+    }
+    head.field("Content-Type", listing.content_type);
+    let held = Part::Held { bytes: listing.held_bytes };
+    let mut parts = vec![Part::Bytes(listing.before), held, Part::Bytes(listing.after)];
+    parts.retain(|part| part.bytes() > 0);
+    head.field("Content-Length", parts.iter().map(Part::bytes).sum::<u64>());
+    response(status, head, parts, request)
 }
 
 /// As [`page`], for what nobody may keep a copy of: a key.

@@ -79,10 +79,12 @@ pub(super) fn is_authority(text: &str) -> bool {
             return false;
         };
         let is_literal_byte = |b: u8| b.is_ascii_hexdigit() || b == b':' || b == b'.';
-        (!address.is_empty() && address.bytes().all(is_literal_byte), rest)
+        let is_literal = (1..=HOST_BYTES_MAX).contains(&address.len());
+        (is_literal && address.bytes().all(is_literal_byte), rest)
     } else {
         let host = &text[..text.find(':').unwrap_or(text.len())];
-        (!host.is_empty() && host.bytes().all(is_reg_name_byte), &text[host.len()..])
+        let is_name = (1..=HOST_BYTES_MAX).contains(&host.len());
+        (is_name && host.bytes().all(is_reg_name_byte), &text[host.len()..])
     };
     let port_is_valid = match rest.strip_prefix(':') {
         Some(port) => port.bytes().all(|b| b.is_ascii_digit()),
@@ -138,6 +140,8 @@ fn bad(offset: usize, what: &'static str, section: &'static str) -> Malformed {
     Malformed::new(400, offset, what, section)
 }
 
+/// RFC 3986 §3.2.2: names of DNS are no longer.
+const HOST_BYTES_MAX: usize = 255;
 const TARGET_FORMS: &str = "RFC 9112 §3.2";
 
 #[cfg(test)]

@@ -57,6 +57,11 @@ impl Response {
         Response::echoing(status, request.echo.clone())
     }
 
+    /// An answer to a client that has asked nothing yet.
+    pub fn unasked(status: Status) -> Self {
+        Response::echoing(status, Echo::default())
+    }
+
     pub(super) fn echoing(status: Status, echo: Echo) -> Self {
         Response { status, echo, headers: Vec::new(), body: Vec::new() }
     }

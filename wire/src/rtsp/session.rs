@@ -22,6 +22,9 @@
 //! on each RTCP report buys only [`CONTROL_GRACE`], until an RTSP request (on a new connection)
 //! restores the timeout.
 //!
+//! A session that has never played ends at a time of its own, whatever is heard: until then it
+//! holds a socket for nothing, and a client that means to play does so at once.
+//!
 //! Time is the caller's monotonic clock; going backwards does no harm.
 
 use std::time::Duration;
@@ -55,7 +58,9 @@ pub struct Session {
     played: bool,
     timeout: Duration,
     control_open: bool,
+    heard_at: Duration,
     expires_at: Duration,
+    play_by: Duration,
 }
 
 /// A request that the state does not allow: answer 455 with these methods in Allow (§11.3.6).
@@ -66,14 +71,16 @@ pub struct NotInThisState {
 }
 
 impl Session {
-    /// A session that was just set up.
-    pub fn new(now: Duration, timeout: Duration) -> Self {
+    /// A session that was just set up, and is to play within `play_within`.
+    pub fn new(now: Duration, timeout: Duration, play_within: Duration) -> Self {
         Session {
             state: State::Ready,
             played: false,
             timeout,
             control_open: true,
+            heard_at: now,
             expires_at: now.saturating_add(timeout),
+            play_by: now.saturating_add(play_within),
         }
     }
 
@@ -122,6 +129,7 @@ impl Session {
     /// The client was heard. A request that was refused counts too.
     pub fn heard(&mut self, now: Duration, voice: Voice) {
         self.control_open |= voice == Voice::Rtsp;
+        self.heard_at = self.heard_at.max(now);
         let life = if self.control_open { self.timeout } else { self.grace() };
         self.expires_at = self.expires_at.max(now.saturating_add(life));
     }
@@ -132,9 +140,19 @@ impl Session {
         self.expires_at = self.expires_at.min(now.saturating_add(self.grace()));
     }
 
+    /// When the client was heard last.
+    pub fn heard_at(&self) -> Duration {
+        self.heard_at
+    }
+
     /// When it is over, unless something is heard before.
     pub fn expires_at(&self) -> Duration {
-        self.expires_at
+        if self.played { self.expires_at } else { self.expires_at.min(self.play_by) }
+    }
+
+    /// Whether it was ever played.
+    pub fn has_played(&self) -> bool {
+        self.played
     }
 
     fn grace(&self) -> Duration {
@@ -163,7 +181,7 @@ mod tests {
 
     #[test]
     fn states_follow_the_table() {
-        let mut session = Session::new(at(0), TIMEOUT);
+        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
         assert_eq!(session.setup(at(1)), Ok(()));
         let refusal = session.pause(at(1)).unwrap_err();
         assert!(!refusal.allow.contains("PAUSE") && refusal.allow.contains("PLAY"));
@@ -180,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_word_extends_the_life_and_silence_ends_it() {
-        let mut session = Session::new(at(100), TIMEOUT);
+        let mut session = Session::new(at(100), TIMEOUT, Duration::MAX);
         assert_eq!(session.expires_at(), at(160));
         session.heard(at(130), Voice::Rtcp);
         assert_eq!(session.expires_at(), at(190));
@@ -195,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_closed_connection_leaves_a_grace() {
-        let mut session = Session::new(at(0), TIMEOUT);
+        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
         assert_eq!(session.play(at(1)), State::Ready);
         session.control_closed(at(5));
         assert_eq!(session.expires_at(), at(15));
@@ -204,8 +222,20 @@ mod tests {
         session.heard(at(12), Voice::Rtsp);
         assert_eq!(session.expires_at(), at(72));
         // A grace never lengthens the life.
-        let mut session = Session::new(at(0), TIMEOUT);
+        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
         session.control_closed(at(55));
         assert_eq!(session.expires_at(), at(60));
+    }
+
+    #[test]
+    fn a_session_that_is_not_played_ends_whatever_is_heard() {
+        let mut session = Session::new(at(0), TIMEOUT, at(10));
+        session.heard(at(9), Voice::Rtsp);
+        session.heard(at(9), Voice::Rtcp);
+        assert_eq!((session.expires_at(), session.has_played()), (at(10), false));
+        assert_eq!(session.play(at(9)), State::Ready);
+        assert_eq!((session.expires_at(), session.has_played()), (at(69), true));
+        session.ended();
+        assert_eq!(session.expires_at(), at(69));
     }
 }

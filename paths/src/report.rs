@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Reports of the path to a peer (ICMP), as the kernel hands them to the socket they name.
+//!
+//! ICMP is not authenticated. The kernel finds the socket by the addresses and ports of the packet
+//! that a report quotes, which a stranger can guess: 32,256 packets cover all even ports of a
+//! client. So a report here is a claim, with the quoted payload as its only evidence. The caller
+//! knows which packets it sent lately; it counts and ignores a report that quotes none of them.
+//!
+//! Sources: RFC 792, RFC 4443, RFC 5927 (ICMP attacks; §4.1: check what is quoted), RFC 1812
+//! §4.3.2.3 (how much is quoted), `ip(7)` (`IP_RECVERR`), `linux/errqueue.h`.
+//!
+//! What it does not do: judge. A host that quotes 8 bytes (RFC 792; BSD and macOS) shows the UDP
+//! header alone, so its reports cannot be verified.
+
+/// Bytes of a quoted payload that are kept: an RTP header (RFC 3550 §5.1).
+pub const QUOTE_BYTES: usize = 12;
+
+/// The fault that a report claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathFault {
+    /// No socket is bound to the peer's port.
+    PortUnreachable,
+    /// A packet did not fit a link, whose MTU this is.
+    TooLarge {
+        /// Bytes of an IP packet that fit.
+        mtu: u32,
+    },
+    /// Networks, hosts and filters come and go (net, host and protocol unreachable, prohibited, hop
+    /// limit): nothing to end a stream for.
+    Transient,
+}
+
+/// One report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathReport {
+    /// The fault that it claims.
+    pub fault: PathFault,
+    quote: [u8; QUOTE_BYTES],
+    quoted: u8,
+}
+
+impl PathReport {
+    /// A report that quotes a UDP payload which begins with `payload`.
+    pub fn new(fault: PathFault, payload: &[u8]) -> Self {
+        let bytes = payload.len().min(QUOTE_BYTES);
+        let mut quote = [0; QUOTE_BYTES];
+        quote[..bytes].copy_from_slice(&payload[..bytes]);
+        Self { fault, quote, quoted: bytes as u8 }
+    }
+
+    /// How the payload of the quoted packet begins: as much as was quoted, at most
+    /// [`QUOTE_BYTES`]. Empty where the kernel had no room to keep the report.
+    pub fn quote(&self) -> &[u8] {
+        &self.quote[..usize::from(self.quoted)]
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Senders whose datagrams were refused, by name: who else sends to a port, how much, and why it
+//! was refused.
+//!
+//! Bounded: [`SENDERS_MAX`] senders of a port have a name; what others send is counted together, so
+//! that forged addresses cost no memory. The log has one line a minute and port at most.
+//!
+//! Sources: RFC 3550 §8.2.
+//! Does not do: decide who is refused ([`wire::sources`], [`crate::reports`]).
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Why datagrams of a sender were refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// The source names other senders.
+    NotNamed,
+    /// The stream comes from another address.
+    NotFollowed,
+    /// The stream comes from another address, and the sender uses its SSRC (RFC 3550 §8.2).
+    Collision,
+    /// Neither RTP nor transport stream.
+    Malformed,
+    /// RTCP of the stream's SSRC, from another address than the stream's.
+    Report,
+    /// BYE of the stream's SSRC, from another address than the stream's.
+    Bye,
+}
+
+impl Why {
+    fn text(self) -> &'static str {
+        match self {
+            Why::NotNamed => "not a sender that was named",
+            Why::NotFollowed => "not the sender of the stream",
+            Why::Collision => "the SSRC of the stream from another address (RFC 3550 §8.2)",
+            Why::Malformed => "neither RTP nor a transport stream",
+            Why::Report => "RTCP for the stream from another address",
+            Why::Bye => "RTCP BYE for the stream from another address",
+        }
+    }
+}
+
+/// A sender that was refused.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RefusedSender {
+    /// Address and port.
+    pub address: SocketAddr,
+    /// Datagrams that were refused.
+    pub datagrams: u64,
+    /// Why the last of them was.
+    pub why: &'static str,
+}
+
+/// Those of one port.
+#[derive(Debug, Default)]
+pub(crate) struct Refused {
+    senders: Vec<RefusedSender>,
+    others: u64,
+    /// Datagrams in all, and how many the log has been told of, and when.
+    all: u64,
+    logged: u64,
+    logged_at: Option<Duration>,
+}
+
+impl Refused {
+    /// Counts datagrams of a sender.
+    pub(crate) fn note(&mut self, address: SocketAddr, datagrams: u64, why: Why) {
+        self.all += datagrams;
+        let why = why.text();
+        if let Some(sender) = self.senders.iter_mut().find(|sender| sender.address == address) {
+            sender.datagrams += datagrams;
+            sender.why = why;
+        } else if self.senders.len() < SENDERS_MAX {
+            self.senders.push(RefusedSender { address, datagrams, why });
+        } else {
+            self.others += datagrams;
+        }
+    }
+
+    /// Those with a name, in the order they were first refused.
+    pub(crate) fn senders(&self) -> &[RefusedSender] {
+        &self.senders
+    }
+
+    /// Datagrams of senders without a name.
+    pub(crate) fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// What the log is to say: at once the first time, then at most once a minute.
+    pub(crate) fn news(&mut self, now: Duration) -> Option<String> {
+        let is_due = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= LOG_EVERY);
+        if self.all == self.logged || !is_due {
+            return None;
+        }
+        let mut text = format!("{} datagrams refused", self.all - self.logged);
+        (self.logged, self.logged_at) = (self.all, Some(now));
+        let mut most: Vec<&RefusedSender> = self.senders.iter().collect();
+        most.sort_by_key(|sender| std::cmp::Reverse(sender.datagrams));
+        for sender in most.iter().take(LOGGED_MAX) {
+            let RefusedSender { address, datagrams, why } = sender;
+            let _ = write!(text, "; {address}: {datagrams} in all, {why}");
+        }
+        let rest = self.senders.len().saturating_sub(LOGGED_MAX);
+        if rest > 0 || self.others > 0 {
+            let _ = write!(text, "; and others");
+        }
+        Some(text)
+    }
+}
+
+/// Senders with a name: more than a network has by mistake.
+const SENDERS_MAX: usize = 16;
+const LOGGED_MAX: usize = 4;
+const LOG_EVERY: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 9], port))
+    }
+
+    #[test]
+    fn senders_are_named_and_bounded() {
+        let mut refused = Refused::default();
+        refused.note(at(7), 2, Why::NotFollowed);
+        refused.note(at(7), 1, Why::Bye);
+        for port in 1000..2000 {
+            refused.note(at(port), 1, Why::Malformed);
+        }
+        let first = &refused.senders()[0];
+        assert_eq!((first.address, first.datagrams), (at(7), 3));
+        assert_eq!(first.why, "RTCP BYE for the stream from another address");
+        assert_eq!((refused.senders().len(), refused.others()), (SENDERS_MAX, 985));
+    }
+
+    #[test]
+    fn the_log_has_a_line_a_minute() {
+        let mut refused = Refused::default();
+        assert_eq!(refused.news(Duration::ZERO), None);
+        refused.note(at(7), 5, Why::Collision);
+        let said = refused.news(Duration::from_secs(1)).unwrap();
+        let expected = "5 datagrams refused; 10.0.0.9:7: 5 in all, the SSRC of the stream from \
+                        another address (RFC 3550 §8.2)";
+        assert_eq!(said, expected);
+        refused.note(at(7), 1, Why::Collision);
+        assert_eq!(refused.news(Duration::from_secs(60)), None);
+        assert!(refused.news(Duration::from_secs(61)).unwrap().starts_with("1 datagrams refused"));
+        assert_eq!(refused.news(Duration::from_secs(200)), None, "nothing new");
+    }
+}

@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The index: every file with its download address, every asset with its stream, for people (HTML)
+//! and for programs (JSON), in pages.
+//!
+//! The rows of a page are made once and shared by all clients, however slowly they read, whatever
+//! `Host` they name and wherever they ask a page to begin; so are the compressed rows. A client
+//! that does not read holds a buffer of 16 KiB and a share of one page. The live counters above the
+//! rows are made for each answer, so an entity tag covers what of them changes without a request.
+//!
+//! A listing is made when the library has changed, and not before [`COST_SHARE`] times the time
+//! that the one before had cost: a storm of changes and requests takes 5 % of one core. Pages that
+//! have not changed are taken over. The memory is given back when nobody has asked for [`IDLE`].
+//! Costs about 200 bytes a file, and 400 a row and form that was asked for.
+//!
+//! `?after=NAME` begins behind a name, whether it is still there or not; `&limit=N` shortens a
+//! page. A page ends after [`PAGE_ROWS`] rows and at boundaries of the whole listing, so it may
+//! have fewer than `limit`; `next` stands in every page but the last.
+//!
+//! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
+//! Does not do: search, other orders than that of the names' bytes.
+
+mod gzip;
+mod rows;
+mod text;
+
+use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use serde::Serialize;
+use tokio::sync::Semaphore;
+use wire::http::{Listing as Answer, Request, Response, error, escape_html, listing};
+
+use self::gzip::Packed;
+use self::rows::{Form, Live, Scanned};
+use self::text::{Authorities, Slice, Text};
+use crate::library::{Entry, Library, State};
+use crate::site::Site;
+
+/// The listing that clients share.
+pub(crate) struct Index {
+    kept: tokio::sync::Mutex<Option<Kept>>,
+    /// One page is compressed at a time; answers meanwhile go uncompressed.
+    packing: Arc<Semaphore>,
+    /// Makes tags of this process differ from those of the one before.
+    start: u64,
+}
+
+struct Kept {
+    listing: Arc<Listing>,
+    asked: Instant,
+}
+
+/// All files at one time.
+struct Listing {
+    generation: u64,
+    made: Instant,
+    pages: Vec<Arc<Page>>,
+    totals: Totals,
+    /// Nanoseconds spent on making it, and on its rows since.
+    cost_ns: AtomicU64,
+}
+
+/// Of the whole listing.
+#[derive(Debug, Default, Serialize, Hash)]
+struct Totals {
+    files: u64,
+    streams: u64,
+    bytes: u64,
+}
+
+#[derive(PartialEq)]
+struct Row {
+    name: String,
+    entry: Entry,
+}
+
+/// Neighbouring rows; never empty.
+struct Page {
+    /// No other page of this process has it.
+    number: u64,
+    rows: Vec<Row>,
+    json: OnceLock<Arc<Text>>,
+    html: OnceLock<Arc<Text>>,
+    packed: Mutex<VecDeque<(PackedKey, Arc<Packed>)>>,
+}
+
+type PackedKey = (Form, usize, usize, Authorities);
+
+/// The rows of one answer, to be sent where it has [`wire::http::Part::Held`].
+pub(crate) struct Body(Held);
+
+enum Held {
+    Plain(Slice),
+    Packed(Arc<Packed>),
+}
+
+impl Body {
+    /// The bytes to be sent, in order.
+    pub(crate) fn pieces(&self) -> Box<dyn Iterator<Item = &[u8]> + Send + '_> {
+        match &self.0 {
+            Held::Plain(slice) => Box::new(slice.pieces()),
+            Held::Packed(packed) => Box::new(std::iter::once(&packed.bytes[..])),
+        }
+    }
+}
+
+impl Index {
+    pub(crate) fn new() -> Index {
+        let mut start = [0; 8];
+        getrandom::fill(&mut start).expect("the kernel has random bits once it runs");
+        let packing = Arc::new(Semaphore::new(1));
+        Index { kept: tokio::sync::Mutex::default(), packing, start: u64::from_ne_bytes(start) }
+    }
+
+    /// The answer to a request for `/` or `/index.json`.
+    pub(crate) async fn answer(
+        &self,
+        request: &Request,
+        site: &Site,
+        local: SocketAddr,
+        now: SystemTime,
+    ) -> (Response, Option<Body>) {
+        let form = if request.path == "/" { Form::Html } else { Form::Json };
+        let Some(view) = self.view(request.query.as_deref(), form, &site.library).await else {
+            return (error(request, 500, "internal error", now), None);
+        };
+        let authorities = authorities(request, site, local, form);
+        let slice = Slice { text: view.text, rows: view.rows, authorities };
+        let report = site.report();
+        let scans = site.library.scans().into_iter().map(|(scan, bytes_read)| Scanned {
+            name: scan.name.clone(),
+            bytes_read,
+            bytes: scan.bytes,
+        });
+        let live = Live { report: &report, totals: &view.listing.totals, scans: scans.collect() };
+        let etag = {
+            let mut hash = DefaultHasher::new();
+            let page = view.page.as_ref().map(|page| page.number);
+            (self.start, page, form, &slice.rows, &slice.authorities, &view.next).hash(&mut hash);
+            // What changes by being asked for (time, memory, connections) is left out.
+            (live.totals, &live.scans, report.sessions, report.sessions_total).hash(&mut hash);
+            (report.packets, report.bytes, report.refused, report.cold_stalls).hash(&mut hash);
+            (report.sessions_refused, report.connections_refused).hash(&mut hash);
+            (report.requests_malformed, report.clock_moves).hash(&mut hash);
+            format!("W/\"{:016x}\"", hash.finish())
+        };
+        let (above, below) = (form.above(&live), form.below(view.next.as_deref()));
+        let (mut before, mut after) = (above.into_bytes(), below.into_bytes());
+        let mut coding = None;
+        let mut held = Held::Plain(slice);
+        if request.accepts_gzip
+            && let Held::Plain(slice) = &held
+            && let Some(packed) = self.packed(view.page.as_ref(), form, slice, &view.listing).await
+        {
+            (before, after) = packed.around(&before, &after);
+            coding = Some("gzip");
+            held = Held::Packed(packed);
+        }
+        let held_bytes = match &held {
+            Held::Plain(slice) => slice.bytes(),
+            Held::Packed(packed) => packed.bytes.len() as u64,
+        };
+        let content_type = form.content_type();
+        let answer = Answer { etag: &etag, content_type, coding, before, held_bytes, after };
+        (listing(request, answer, now), Some(Body(held)))
+    }
+
+    /// Lets go of the listing when nobody has asked for a while.
+    pub(crate) fn drop_idle(&self) {
+        // Locked: somebody asks just now.
+        if let Ok(mut kept) = self.kept.try_lock()
+            && kept.as_ref().is_some_and(|kept| kept.asked.elapsed() > IDLE)
+        {
+            *kept = None;
+        }
+    }
+
+    /// The page that a query names, with its text; `None` after a panic, which has been logged.
+    async fn view(&self, query: Option<&str>, form: Form, library: &Arc<Library>) -> Option<View> {
+        let listing = self.listing(library).await?;
+        let query = Query::parse(query.unwrap_or_default());
+        let after = query.after.as_deref();
+        let is_before = |row: &Row| after.is_some_and(|after| row.name.as_str() <= after);
+        let at = listing.pages.partition_point(|page| page.rows.last().is_some_and(is_before));
+        let Some(page) = listing.pages.get(at).cloned() else {
+            let (text, rows) = (Arc::new(form.render(&[])), 0..0);
+            return Some(View { listing, page: None, text, rows, next: None });
+        };
+        let first = page.rows.partition_point(is_before);
+        let end = page.rows.len().min(first.saturating_add(query.limit));
+        let is_last = end == page.rows.len() && at + 1 == listing.pages.len();
+        let next = (!is_last).then(|| query.next(&page.rows[end - 1].name));
+        let text = match page.text(form).get() {
+            Some(text) => text.clone(),
+            None => {
+                let (page, listing) = (page.clone(), listing.clone());
+                let render = move || listing.paid(|| page.rendered(form));
+                logged(tokio::task::spawn_blocking(render).await)?
+            }
+        };
+        Some(View { listing, page: Some(page), text, rows: first..end, next })
+    }
+
+    /// The listing, made anew where the library has changed and the one there is has been paid for.
+    async fn listing(&self, library: &Arc<Library>) -> Option<Arc<Listing>> {
+        let mut kept = self.kept.lock().await;
+        let known = kept.as_ref().map(|kept| kept.listing.clone());
+        let is_current = |known: &Arc<Listing>| {
+            known.generation == library.generation() || known.made.elapsed() < known.rest()
+        };
+        let listing = match known {
+            Some(known) if is_current(&known) => known,
+            known => {
+                let library = library.clone();
+                let make = move || Arc::new(Listing::make(&library, known.as_deref()));
+                logged(tokio::task::spawn_blocking(make).await)?
+            }
+        };
+        *kept = Some(Kept { listing: listing.clone(), asked: Instant::now() });
+        Some(listing)
+    }
+
+    /// The compressed rows, unless they are few or another page is being compressed.
+    async fn packed(
+        &self,
+        page: Option<&Arc<Page>>,
+        form: Form,
+        slice: &Slice,
+        listing: &Arc<Listing>,
+    ) -> Option<Arc<Packed>> {
+        let page = page.filter(|_| slice.bytes() >= PACKED_BYTES_MIN)?.clone();
+        let key = (form, slice.rows.start, slice.rows.end, slice.authorities.clone());
+        if let Some(packed) = page.find_packed(&key) {
+            return Some(packed);
+        }
+        let permit = self.packing.clone().try_acquire_owned().ok()?;
+        let slice = slice.clone();
+        let listing = listing.clone();
+        let pack = move || {
+            let _permit = permit;
+            // Into memory: there is nothing that could fail.
+            let packed = Arc::new(listing.paid(|| Packed::new(slice.pieces())).ok()?);
+            page.keep_packed(key, &packed);
+            Some(packed)
+        };
+        logged(tokio::task::spawn_blocking(pack).await)?
+    }
+}
+
+/// What a query shows.
+struct View {
+    listing: Arc<Listing>,
+    page: Option<Arc<Page>>,
+    text: Arc<Text>,
+    rows: std::ops::Range<usize>,
+    next: Option<String>,
+}
+
+/// `after` and `limit` of a query.
+struct Query {
+    after: Option<String>,
+    limit: usize,
+    /// As it was asked for.
+    limit_asked: Option<usize>,
+}
+
+impl Query {
+    /// What cannot be read is passed over, as other names are.
+    fn parse(query: &str) -> Query {
+        let mut parsed = Query { after: None, limit: PAGE_ROWS, limit_asked: None };
+        for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
+            match name {
+                // HTML's forms write a space as a plus sign.
+                "after" => {
+                    let value = value.replace('+', " ");
+                    let value = percent_decode_str(&value).decode_utf8();
+                    parsed.after = value.ok().map(|name| name.into_owned());
+                }
+                "limit" => {
+                    parsed.limit_asked = value.parse().ok().filter(|limit| *limit > 0);
+                    parsed.limit = parsed.limit_asked.unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
+                }
+                _ => {}
+            }
+        }
+        parsed
+    }
+
+    /// The query of the page behind `last`.
+    fn next(&self, last: &str) -> String {
+        let after = utf8_percent_encode(last, NON_ALPHANUMERIC);
+        match self.limit_asked {
+            Some(limit) => format!("after={after}&limit={limit}"),
+            None => format!("after={after}"),
+        }
+    }
+}
+
+impl Listing {
+    fn make(library: &Library, before: Option<&Listing>) -> Listing {
+        let made = Instant::now();
+        // Before the rows: what changes meanwhile is seen the next time.
+        let generation = library.generation();
+        let mut totals = Totals::default();
+        let mut pages: Vec<Arc<Page>> = Vec::new();
+        let (mut rows, mut name_bytes) = (Vec::new(), 0);
+        let known = |at: usize| before.and_then(|before| before.pages.get(at));
+        for (name, entry) in library.entries() {
+            totals.files += 1;
+            totals.streams += u64::from(matches!(entry.state, State::Ready(_)));
+            totals.bytes += entry.bytes;
+            name_bytes += name.len();
+            rows.push(Row { name, entry });
+            if rows.len() == PAGE_ROWS || name_bytes >= PAGE_NAME_BYTES {
+                pages.push(Page::of(std::mem::take(&mut rows), known(pages.len())));
+                name_bytes = 0;
+            }
+        }
+        if !rows.is_empty() {
+            pages.push(Page::of(rows, known(pages.len())));
+        }
+        let cost_ns = AtomicU64::new(made.elapsed().as_nanos() as u64);
+        Listing { generation, made, pages, totals, cost_ns }
+    }
+
+    /// Does some work and adds its time to what this listing has cost.
+    fn paid<T>(&self, work: impl FnOnce() -> T) -> T {
+        let began = Instant::now();
+        let result = work();
+        self.cost_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
+    }
+
+    /// So long it is shown, whatever changes.
+    fn rest(&self) -> Duration {
+        let cost = Duration::from_nanos(self.cost_ns.load(Ordering::Relaxed));
+        cost.saturating_mul(COST_SHARE).min(REST_MAX)
+    }
+}
+
+impl Page {
+    /// A page of these rows; the one before, if it has the same.
+    fn of(rows: Vec<Row>, before: Option<&Arc<Page>>) -> Arc<Page> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        if let Some(before) = before.filter(|before| before.rows == rows) {
+            return before.clone();
+        }
+        Arc::new(Page {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            rows,
+            json: OnceLock::new(),
+            html: OnceLock::new(),
+            packed: Mutex::default(),
+        })
+    }
+
+    fn text(&self, form: Form) -> &OnceLock<Arc<Text>> {
+        match form {
+            Form::Json => &self.json,
+            Form::Html => &self.html,
+        }
+    }
+
+    fn rendered(&self, form: Form) -> Arc<Text> {
+        self.text(form).get_or_init(|| Arc::new(form.render(&self.rows))).clone()
+    }
+
+    fn find_packed(&self, key: &PackedKey) -> Option<Arc<Packed>> {
+        let packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        packed.iter().find(|(known, _)| known == key).map(|(_, packed)| packed.clone())
+    }
+
+    fn keep_packed(&self, key: PackedKey, made: &Arc<Packed>) {
+        let mut packed = self.packed.lock().unwrap_or_else(PoisonError::into_inner);
+        if packed.len() == PACKED_MAX {
+            packed.pop_front();
+        }
+        packed.push_back((key, made.clone()));
+    }
+}
+
+/// Host and port by which the client of this request knows the server.
+fn authorities(request: &Request, site: &Site, local: SocketAddr, form: Form) -> Authorities {
+    // wire::http lets nothing but a host and a port through.
+    let http = request.host.clone().unwrap_or_else(|| local.to_string());
+    let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
+        if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
+    });
+    let rtsp = format!("{host}:{}", site.rtsp.port());
+    match form {
+        Form::Json => Authorities { http, rtsp },
+        Form::Html => Authorities {
+            http: escape_html(&http).into_owned(),
+            rtsp: escape_html(&rtsp).into_owned(),
+        },
+    }
+}
+
+fn logged<T>(done: Result<T, tokio::task::JoinError>) -> Option<T> {
+    done.inspect_err(|panic| tracing::error!("http index: {panic}")).ok()
+}
+
+/// 300 kB of JSON, 30 kB compressed: as much as a browser shows at once without effort.
+const PAGE_ROWS: usize = 1000;
+/// A page of the longest names (4 KiB) ends earlier.
+const PAGE_NAME_BYTES: usize = 256 << 10;
+/// Compressed forms of a page that are kept: hosts by which a server is known are few.
+const PACKED_MAX: usize = 4;
+/// Less fits a packet or two.
+const PACKED_BYTES_MIN: u64 = 2048;
+/// A listing rests this many times as long as it took to make: 5 % of one core.
+const COST_SHARE: u32 = 20;
+/// A listing is not older than this when it is shown and the library has changed.
+const REST_MAX: Duration = Duration::from_secs(5);
+/// The listing is dropped when nobody has asked for it for so long.
+const IDLE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries_name_a_page() {
+        let query = Query::parse("after=a%2Fb+c.ts&limit=7&x=y");
+        assert_eq!((query.after.as_deref(), query.limit), (Some("a/b c.ts"), 7));
+        assert_eq!(query.next("ä&.ts"), "after=%C3%A4%26%2Ets&limit=7");
+        for odd in ["", "limit=0", "limit=-1", "limit=x", "limit=99999999999999999999", "after"] {
+            let query = Query::parse(odd);
+            assert_eq!((query.after.as_deref(), query.limit), (None, PAGE_ROWS), "{odd}");
+        }
+        assert_eq!(Query::parse("limit=1000000").limit, PAGE_ROWS);
+        assert_eq!(Query::parse("after=%ff").after, None);
+    }
+
+    fn row(number: usize, bytes: u64) -> Row {
+        let modified = SystemTime::UNIX_EPOCH;
+        Row {
+            name: format!("{number:05}"),
+            entry: Entry { bytes, modified, state: State::Waiting },
+        }
+    }
+
+    #[test]
+    fn page_that_has_not_changed_is_taken_over() {
+        let rows = || (0..5).map(|n| row(n, 1)).collect::<Vec<_>>();
+        let first = Page::of(rows(), None);
+        let text = first.rendered(Form::Json);
+        let second = Page::of(rows(), Some(&first));
+        assert!(Arc::ptr_eq(&text, &second.rendered(Form::Json)));
+        let mut changed = rows();
+        changed[2] = row(2, 9);
+        let third = Page::of(changed, Some(&first));
+        assert!(third.number != first.number && third.json.get().is_none());
+    }
+}

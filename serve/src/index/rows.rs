@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The two forms of the index: JSON for programs, HTML for people.
+//!
+//! The part above the rows has the live counters and is made for each answer; the rows are made
+//! once ([`super::text`]). Names are escaped, so a file's name cannot become markup. The shape of
+//! the HTML lies in `web/index.html`.
+//!
+//! Sources: RFC 8259, HTML §13.
+
+use std::time::UNIX_EPOCH;
+
+use serde::Serialize;
+use serde_json::to_string_pretty;
+use wire::http::{escape_html, escape_path};
+
+use super::text::{Authority, Text};
+use super::{Row, Totals};
+use crate::library::State;
+use crate::meter::Report;
+
+/// A form of the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    Json,
+    Html,
+}
+
+/// What is said above the rows.
+pub(super) struct Live<'a> {
+    pub(super) report: &'a Report,
+    pub(super) totals: &'a Totals,
+    /// Files being read to be planned.
+    pub(super) scans: Vec<Scanned>,
+}
+
+/// A file being read to be planned.
+#[derive(Debug, Clone, Serialize, Hash)]
+pub(super) struct Scanned {
+    pub(super) name: String,
+    pub(super) bytes_read: u64,
+    pub(super) bytes: u64,
+}
+
+impl Form {
+    pub(super) fn content_type(self) -> &'static str {
+        match self {
+            Form::Json => "application/json",
+            Form::Html => "text/html; charset=utf-8",
+        }
+    }
+
+    /// All rows of a page.
+    pub(super) fn render(self, rows: &[Row]) -> Text {
+        let separator = match self {
+            Form::Json => ",\n",
+            Form::Html => "\n",
+        };
+        let mut text = Text::new(separator);
+        for row in rows {
+            match self {
+                Form::Json => push_json(&mut text, row),
+                Form::Html => push_html(&mut text, row),
+            }
+            text.end_row();
+        }
+        text
+    }
+
+    /// Everything above the rows.
+    pub(super) fn above(self, live: &Live<'_>) -> String {
+        match self {
+            Form::Json => {
+                let nested = |text: String| text.replace('\n', "\n  ");
+                let server = nested(to_string_pretty(live.report).expect("plain data"));
+                let total = json(live.totals);
+                let scans = json(&live.scans);
+                format!(
+                    "{{\n  \"server\": {server},\n  \"total\": {total},\n  \"scans\": {scans},\n  \
+                     \"files\": [\n"
+                )
+            }
+            Form::Html => parts().0.replace("{{summary}}", &escape_html(&summary(live))),
+        }
+    }
+
+    /// Everything below the rows; `next` is the query of the page that follows.
+    pub(super) fn below(self, next: Option<&str>) -> String {
+        match (self, next) {
+            (Form::Json, None) => "\n  ]\n}\n".to_owned(),
+            (Form::Json, Some(next)) => {
+                format!("\n  ],\n  \"next\": {}\n}}\n", json(&format!("/index.json?{next}")))
+            }
+            (Form::Html, None) => parts().1.replace("{{next}}", ""),
+            (Form::Html, Some(next)) => {
+                let query = escape_html(next);
+                let link = format!("<p><a rel=\"next\" href=\"/?{query}\">next files</a></p>");
+                parts().1.replace("{{next}}", &link)
+            }
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data")
+}
+
+/// The template above and below its rows.
+fn parts() -> (&'static str, &'static str) {
+    TEMPLATE.split_once("{{rows}}").expect("the template has a place for rows")
+}
+
+fn summary(live: &Live<'_>) -> String {
+    let Live { report, totals, scans } = live;
+    let Totals { files, streams, bytes } = totals;
+    let bill = report.bill.map_or("not known yet".to_owned(), |bill| format!("{bill:.2} s/GB"));
+    let bytes = readable_bytes(*bytes);
+    let mut text = format!(
+        "{files} files, {streams} of them streams, {bytes}. {} sessions now; bill so far: {bill}",
+        report.sessions
+    );
+    for scan in scans {
+        let done = scan.bytes_read * 100 / scan.bytes.max(1);
+        text.push_str(&format!("; reading {}: {done} %", scan.name));
+    }
+    text
+}
+
+/// A row as an object on one line.
+fn push_json(text: &mut Text, row: &Row) {
+    let path = escape_path(&row.name);
+    let modified = row.entry.modified.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (name, bytes) = (json(&row.name), row.entry.bytes);
+    text.push(&format!("    {{\"name\":{name},\"bytes\":{bytes},\"modified\":{modified}"));
+    text.push(",\"download\":\"http://");
+    text.push_hole(Authority::Http);
+    text.push(&format!("/{path}\""));
+    match &row.entry.state {
+        State::Download => {}
+        State::Ready(summary) => {
+            text.push(",\"stream\":{\"address\":\"rtsp://");
+            text.push_hole(Authority::Rtsp);
+            let fields = json(summary.as_ref());
+            let fields = fields.strip_prefix('{').expect("a struct is an object");
+            text.push(&format!("/{path}\",{fields}"));
+        }
+        State::Refused(reason) => text.push(&format!(",\"not_streamed\":{}", json(reason))),
+        State::Waiting => text.push(&format!(",\"not_streamed\":{}", json(&WAITING))),
+    }
+    text.push("}");
+}
+
+fn push_html(text: &mut Text, row: &Row) {
+    let name = escape_html(&row.name);
+    let path = escape_path(&row.name);
+    let size = readable_bytes(row.entry.bytes);
+    text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
+    let reason = match &row.entry.state {
+        State::Download => return text.push("<td><td><td>"),
+        State::Refused(reason) => reason.as_str(),
+        State::Waiting => WAITING,
+        State::Ready(summary) => {
+            let seconds = summary.duration_s as u64;
+            let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+            let rate = summary.bits_per_second as f64 / 1e6;
+            text.push(&format!(
+                "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number\">{rate:.2}<td><a \
+                 href=\"rtsp://"
+            ));
+            text.push_hole(Authority::Rtsp);
+            text.push(&format!("/{path}\"><code>rtsp://"));
+            text.push_hole(Authority::Rtsp);
+            return text.push(&format!("/{path}</code></a>"));
+        }
+    };
+    text.push(&format!("<td><td><td class=\"why\">{}", escape_html(reason)));
+}
+
+fn readable_bytes(bytes: u64) -> String {
+    match bytes {
+        0..1_000 => format!("{bytes} B"),
+        1_000..1_000_000 => format!("{:.1} kB", bytes as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} MB", bytes as f64 / 1e6),
+        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    }
+}
+
+/// How far it has been read stands above the rows.
+const WAITING: &str = "waiting to be read";
+static TEMPLATE: &str = include_str!("../../../web/index.html");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_has_its_places() {
+        let (above, below) = parts();
+        assert!(above.contains("{{summary}}") && below.contains("{{next}}"));
+    }
+}

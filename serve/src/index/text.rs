@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Rows of the index as text, shared by all clients, with holes where the address stands by which a
+//! client knows this server.
+//!
+//! Each client gets its own addresses (its `Host`), so a finished text per client would cost a copy
+//! for each, and whoever varies `Host` could have as many made as there are connections. The holes
+//! are filled while the text is sent, a piece at a time. Costs one copy of what is sent.
+//!
+//! Does not do: lay out rows ([`super::rows`] does).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Rows of one page in one form.
+pub(super) struct Text {
+    bytes: Vec<u8>,
+    holes: Vec<Hole>,
+    /// Where each row begins, and the end of the last.
+    starts: Vec<Start>,
+    /// Length of what stands between two rows.
+    separator: &'static str,
+}
+
+struct Hole {
+    at: usize,
+    authority: Authority,
+}
+
+#[derive(Clone, Copy)]
+struct Start {
+    byte: usize,
+    hole: usize,
+}
+
+/// Which address stands in a hole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Authority {
+    Http,
+    Rtsp,
+}
+
+/// Host and port for either protocol, escaped for the form of the text.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Authorities {
+    pub(super) http: String,
+    pub(super) rtsp: String,
+}
+
+impl Text {
+    pub(super) fn new(separator: &'static str) -> Text {
+        let starts = vec![Start { byte: 0, hole: 0 }];
+        Text { bytes: Vec::new(), holes: Vec::new(), starts, separator }
+    }
+
+    pub(super) fn push(&mut self, text: &str) {
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn push_hole(&mut self, authority: Authority) {
+        self.holes.push(Hole { at: self.bytes.len(), authority });
+    }
+
+    /// Ends a row; what is pushed next belongs to the next.
+    pub(super) fn end_row(&mut self) {
+        self.push(self.separator);
+        self.starts.push(Start { byte: self.bytes.len(), hole: self.holes.len() });
+    }
+}
+
+/// Some neighbouring rows for one client, without the separator after the last.
+#[derive(Clone)]
+pub(super) struct Slice {
+    pub(super) text: Arc<Text>,
+    pub(super) rows: Range<usize>,
+    pub(super) authorities: Authorities,
+}
+
+impl Slice {
+    /// Length with all holes filled.
+    pub(super) fn bytes(&self) -> u64 {
+        self.pieces().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// The text, in order, in pieces.
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let Text { bytes, holes, starts, separator } = &*self.text;
+        let (first, last) = (starts[self.rows.start], starts[self.rows.end]);
+        let end = match self.rows.is_empty() {
+            true => first.byte,
+            false => last.byte - separator.len(),
+        };
+        let holes = &holes[first.hole..last.hole];
+        let ends = holes.iter().map(|hole| hole.at).chain([end]);
+        let begins = [first.byte].into_iter().chain(holes.iter().map(|hole| hole.at));
+        let fills = holes.iter().map(|hole| match hole.authority {
+            Authority::Http => self.authorities.http.as_bytes(),
+            Authority::Rtsp => self.authorities.rtsp.as_bytes(),
+        });
+        let texts = begins.zip(ends).map(|(begin, end)| &bytes[begin..end]);
+        texts.zip(fills.chain([&[][..]])).flat_map(|(text, fill)| [text, fill])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text() -> Arc<Text> {
+        let mut text = Text::new(",\n");
+        for row in ["a", "b", "c"] {
+            text.push(row);
+            text.push("=http://");
+            text.push_hole(Authority::Http);
+            text.push("/");
+            text.push_hole(Authority::Rtsp);
+            text.end_row();
+        }
+        Arc::new(text)
+    }
+
+    #[test]
+    fn any_rows_are_filled_for_any_client() {
+        let filled = |rows: Range<usize>, http: &str, rtsp: &str| {
+            let authorities = Authorities { http: http.to_owned(), rtsp: rtsp.to_owned() };
+            let slice = Slice { text: text(), rows, authorities };
+            let whole = slice.pieces().collect::<Vec<_>>().concat();
+            assert_eq!(whole.len() as u64, slice.bytes());
+            String::from_utf8(whole).unwrap()
+        };
+        assert_eq!(filled(0..3, "h", "r:1"), "a=http://h/r:1,\nb=http://h/r:1,\nc=http://h/r:1");
+        assert_eq!(filled(1..2, "host", ""), "b=http://host/");
+        assert_eq!(filled(2..3, "", "x"), "c=http:///x");
+        assert_eq!(filled(1..1, "h", "r"), "");
+        assert_eq!(filled(3..3, "h", "r"), "");
+    }
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The threads that scan: [`SCANNERS`] for scans that peers wait for, and the background planner,
+//! one thread of the lowest priority of all, which plans what the index lists, from the start on.
+//!
+//! A slice of a scan that peers wait for runs on a scanner, of any other on the planner; a job goes
+//! over from one to the other between two slices. Their priorities leave the processor to pacers
+//! and control as soon as those want it.
+//!
+//! Sources: setpriority(2), sched(7), ioprio_set(2) (a thread's I/O priority follows from its nice
+//! value).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use media::plan::Plan;
+
+use super::planning::Slice;
+use super::scans::{Chore, Hand, Opened, SCANNERS};
+use super::{Known, Library, NoAsset, verdicts};
+use crate::access::Denied;
+use crate::asset::{Asset, key};
+use crate::error::Error;
+
+/// Starts the threads; they end with [`super::scans::Scans::stop`].
+pub(super) fn start(library: &Arc<Library>) -> Result<Vec<JoinHandle<()>>, Error> {
+    let planner = library.clone();
+    let mut threads = vec![super::watch::spawn("planner", move || planner.plan_listed())?];
+    for number in 0..SCANNERS {
+        let scanner = library.clone();
+        let name = format!("scanner-{number}");
+        threads.push(super::watch::spawn(&name, move || scanner.scan_wanted())?);
+    }
+    Ok(threads)
+}
+
+impl Library {
+    fn scan_wanted(&self) {
+        be_nice(SCANNER_NICE);
+        let mut piece = Vec::new();
+        while let Some(hand) = self.scans.next_wanted() {
+            self.advance(hand, &mut piece);
+        }
+    }
+
+    /// Plans what the librarian names. What finds no descriptor left has its turn again later.
+    fn plan_listed(&self) {
+        be_nice(PLANNER_NICE);
+        let mut piece = Vec::new();
+        while let Some(chore) = self.scans.next_chore() {
+            match chore {
+                Chore::Advance(hand) => self.advance(hand, &mut piece),
+                Chore::Look(name) => self.look_for_plan(name),
+            }
+        }
+    }
+
+    fn look_for_plan(&self, name: String) {
+        if !self.is_waiting(&name) {
+            return;
+        }
+        let opened = match self.open_file(&name) {
+            Ok(opened) => opened,
+            Err(NoAsset::Denied(denied)) if matches!(*denied, Denied::DescriptorsSpent) => {
+                return self.scans.queue(name, 0, Instant::now() + AGAIN);
+            }
+            // The librarian hears of it when that changes.
+            Err(_) => return,
+        };
+        let (key, is_link) = (opened.key.clone(), opened.name != name);
+        match self.look_up_planned(opened) {
+            Ok(Known::Asset(asset)) => self.note(&name, &asset.key, Ok(&asset.plan)),
+            Ok(Known::Unplanned(opened)) => {
+                self.scans.begin(opened);
+                // A link has the result of the file it leads to, when that is there.
+                if is_link {
+                    self.scans.queue(name, key.bytes, Instant::now() + AGAIN);
+                }
+            }
+            Err(NoAsset::Changing { again_in }) => {
+                self.scans.queue(name, key.bytes, Instant::now() + again_in.max(AGAIN));
+            }
+            Err(error) => self.note(&name, &key, Err(&error)),
+        }
+    }
+
+    /// Advances a scan by a slice.
+    fn advance(&self, hand: Hand, piece: &mut Vec<u8>) {
+        let number = hand.number();
+        let Hand { scan, opened, progress, .. } = hand;
+        // Another scan of it may have ended just before this one was asked for.
+        if progress.is_new()
+            && let Some(asset) = self.planned(&opened)
+        {
+            return self.scans.end(number, Ok(asset));
+        }
+        let began = Instant::now();
+        let slice = catch_unwind(AssertUnwindSafe(|| {
+            let is_given_up = || scan.is_given_up.load(Ordering::Relaxed);
+            progress.advance((&opened.file, &opened.key), piece, &scan.done, is_given_up)
+        }));
+        let panicked = || Err(NoAsset::Unreadable("the scanner panicked".to_owned()));
+        let planned = match slice {
+            Ok(Slice::Unfinished(progress)) => {
+                return self.scans.put_back(number, progress, began.elapsed());
+            }
+            Ok(Slice::Over(planned)) => planned,
+            Err(_) => panicked(),
+        };
+        let spent = self.scans.spent(number) + began.elapsed();
+        let is_wanted = self.scans.is_wanted(number);
+        let asset = self.conclude(&opened, planned, spent, is_wanted);
+        self.scans.end(number, asset);
+    }
+
+    /// Writes down what came of a scan, in the cache, in the index and among the verdicts.
+    fn conclude(
+        &self,
+        opened: &Opened,
+        planned: Result<Plan, NoAsset>,
+        spent: Duration,
+        is_wanted: bool,
+    ) -> Result<Arc<Asset>, NoAsset> {
+        let path = self.folder.path().join(&opened.name);
+        let planned = planned.and_then(|plan| match key(&path, &opened.file) {
+            Ok(key) if key == opened.key => Ok(plan),
+            _ => Err(NoAsset::CHANGING),
+        });
+        let is_kept = planned.as_ref().is_ok_and(|plan| self.cache.keep_plan(&opened.key, plan));
+        let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().unwrap().len()));
+        let mut verdicts = self.verdicts.lock().unwrap();
+        let pause = verdicts.note((opened.id, &opened.key), &planned, spent, (now, limit));
+        drop(verdicts);
+        self.note(&opened.name, &opened.key, planned.as_ref());
+        match planned {
+            Ok(plan) => {
+                let asset = Arc::new(Asset::new(opened.name.clone(), opened.key.clone(), plan));
+                // What nobody waits for does not drive out what somebody asked for lately.
+                if is_wanted || !is_kept {
+                    self.keep_live(&asset);
+                }
+                Ok(asset)
+            }
+            Err(NoAsset::Changing { .. }) => {
+                if self.is_waiting(&opened.name) {
+                    self.scans.queue(opened.name.clone(), opened.key.bytes, now + pause);
+                }
+                Err(NoAsset::Changing { again_in: pause })
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn be_nice(value: i32) {
+    // setpriority(2): on Linux the value is the thread's own.
+    let own = rustix::thread::gettid();
+    if let Err(error) = rustix::process::setpriority_process(Some(own), value) {
+        tracing::debug!("setpriority {value}: {error}; scans have the priority of control");
+    }
+}
+
+/// Somebody waits for these; control and pacers go first.
+const SCANNER_NICE: i32 = 5;
+/// A tenth of what control has where both want a core. With 19, a seventieth, a busy machine lists
+/// nothing as a stream for minutes.
+const PLANNER_NICE: i32 = 10;
+const AGAIN: Duration = Duration::from_millis(500);

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The list of files: a walk over the folder, and a look at one name after an event.
+//!
+//! Everything is opened beneath the served folder without following links to folders, so a link
+//! costs what a file costs. A look at a name costs O(log n), n being the files listed, and a walk
+//! below a folder costs what lies below it.
+//!
+//! Sources: openat2(2), getdents64(2).
+//! Does not do: descend into symbolic links to folders; their files are served but not listed.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::time::{Instant, SystemTime};
+
+use rustix::fs::{Dir, FileType};
+use rustix::io::Errno;
+
+use super::segments::is_playlist;
+use super::watch::Librarian;
+use super::{Entry, Library, State};
+use crate::access::{Denied, is_hidden};
+
+/// Result of a look at a name.
+enum Look {
+    Listed,
+    /// A folder, or a link to one.
+    NotAFile,
+    /// Nothing that can be served.
+    Gone,
+    /// There was no descriptor left: what is known stays, and somebody has to look again.
+    Unknown,
+}
+
+impl Librarian<'_> {
+    /// Looks at everything below the folder `top`, sets watches, and forgets what is no longer
+    /// there. False if there were not the descriptors for it.
+    pub(super) fn walk(&mut self, top: &str) -> bool {
+        let mut is_whole = true;
+        let mut folders = vec![top.to_owned()];
+        while let Some(folder) = folders.pop() {
+            if self.is_stopping() {
+                return true;
+            }
+            match self.list(&folder) {
+                // Playlists first: what they list is not planned.
+                Ok(Listing { playlists, others, folders: below }) => {
+                    for name in playlists.into_iter().chain(others) {
+                        match self.library.look_at_file(&name) {
+                            Look::NotAFile => folders.push(name),
+                            Look::Unknown => is_whole = false,
+                            Look::Listed | Look::Gone => {}
+                        }
+                        self.drain_now_and_then();
+                    }
+                    folders.extend(below);
+                }
+                Err(Errno::MFILE | Errno::NFILE) => is_whole = false,
+                // Gone meanwhile, or a link.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+                Err(error) => {
+                    tracing::warn!("walking the folder {folder:?}: {error}; passed over");
+                }
+            }
+        }
+        self.library.forget_missing(top);
+        is_whole
+    }
+
+    /// Looks at a name again. False if there was not the descriptor for it.
+    pub(super) fn look(&mut self, name: &str) -> bool {
+        match self.library.look_at_file(name) {
+            Look::Listed => true,
+            Look::Unknown => false,
+            Look::NotAFile => self.walk(name),
+            Look::Gone => {
+                if let Some(watches) = &mut self.watches {
+                    watches.remove(name);
+                }
+                self.library.forget(name);
+                true
+            }
+        }
+    }
+
+    /// Watches a folder and lists what lies in it.
+    fn list(&mut self, folder: &str) -> Result<Listing, Errno> {
+        let open = self.library.folder.subfolder(folder)?;
+        self.watch_folder(folder, &open);
+        let mut listing = Listing::default();
+        for entry in Dir::new(open)? {
+            let entry = entry?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            if is_hidden(name) || name == "." {
+                continue;
+            }
+            let separator = if folder.is_empty() { "" } else { "/" };
+            let name = format!("{folder}{separator}{name}");
+            match entry.file_type() {
+                FileType::Directory => listing.folders.push(name),
+                _ if is_playlist(&name) => listing.playlists.push(name),
+                _ => listing.others.push(name),
+            }
+        }
+        Ok(listing)
+    }
+}
+
+/// Names in a folder, of those that are not hidden.
+#[derive(Default)]
+struct Listing {
+    playlists: Vec<String>,
+    others: Vec<String>,
+    folders: Vec<String>,
+}
+
+impl Library {
+    /// A number that is another one whenever an entry has changed, come or gone.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// To be called with the entries locked.
+    pub(super) fn count_change(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn look_at_file(&self, name: &str) -> Look {
+        if name.split('/').any(is_hidden) {
+            return Look::Gone;
+        }
+        // The same door as for requests: what is listed can be fetched.
+        let (file, metadata) = match self.folder.file(name) {
+            Ok(opened) => opened,
+            Err(Denied::DescriptorsSpent) => return Look::Unknown,
+            Err(Denied::NotAFile) => return Look::NotAFile,
+            Err(_) => return Look::Gone,
+        };
+        let bytes = metadata.len();
+        let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        let is_segment = self.is_segment(name);
+        let mut entries = self.entries.write().unwrap();
+        let known = entries.get(name);
+        if known.is_some_and(|known| known.bytes == bytes && known.modified == modified) {
+            return Look::Listed;
+        }
+        let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
+        let playable = !is_segment && (is_playable(name) || is_played);
+        let state = if playable { State::Waiting } else { State::Download };
+        entries.insert(name.to_owned(), Entry { bytes, modified, state });
+        self.count_change();
+        drop(entries);
+        if is_playlist(name) {
+            self.look_at_playlist(name, &file);
+        }
+        if playable {
+            self.scans.queue(name.to_owned(), bytes, Instant::now());
+        }
+        Look::Listed
+    }
+
+    /// Forgets a name and all below it.
+    fn forget(&self, name: &str) {
+        let mut segments = self.segments.write().unwrap();
+        let mut entries = self.entries.write().unwrap();
+        let gone: Vec<_> = at_and_below(&entries, name).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            segments.remove(&name);
+            entries.remove(&name);
+            self.count_change();
+        }
+    }
+
+    /// Forgets what is listed below the folder `top` and is no file any more.
+    fn forget_missing(&self, top: &str) {
+        let listed: Vec<String> = {
+            let entries = self.entries.read().unwrap();
+            at_and_below(&entries, top).map(|(name, _)| name.clone()).collect()
+        };
+        for name in listed {
+            let opened = self.folder.file(&name);
+            if opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsSpent)) {
+                let mut segments = self.segments.write().unwrap();
+                let mut entries = self.entries.write().unwrap();
+                segments.remove(&name);
+                entries.remove(&name);
+                self.count_change();
+            }
+        }
+    }
+
+    pub(super) fn is_waiting(&self, name: &str) -> bool {
+        let entries = self.entries.read().unwrap();
+        entries.get(name).is_some_and(|entry| matches!(entry.state, State::Waiting))
+    }
+}
+
+/// The entry of `name` and those below it; all of them for the empty name. Looks at no other.
+pub(super) fn at_and_below<'a, T>(
+    entries: &'a BTreeMap<String, T>,
+    name: &str,
+) -> impl Iterator<Item = (&'a String, &'a T)> {
+    let all = name.is_empty();
+    // `0` comes after `/`, and nothing comes between.
+    let (first, end) = (format!("{name}/"), format!("{name}0"));
+    let from = if all { Bound::Unbounded } else { Bound::Included(first) };
+    let to = if all { Bound::Unbounded } else { Bound::Excluded(end) };
+    let at = entries.get_key_value(name).filter(|_| !all);
+    at.into_iter().chain(entries.range((from, to)))
+}
+
+/// What the index offers as a stream before anybody asked. Any file that is a transport stream
+/// plays when asked for, whatever its name.
+fn is_playable(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
+    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
+}
+
+const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_below_a_folder_are_found_without_looking_at_others() {
+        let names = ["a", "a-b", "a.ts", "a/b", "a/c/d", "a0", "b", "b/a/c"];
+        let entries: BTreeMap<_, _> = names.map(|name| (name.to_owned(), ())).into();
+        let below = |name| at_and_below(&entries, name).map(|(n, ())| n.as_str()).collect();
+        let (of_a, of_c, all): (Vec<_>, Vec<_>, Vec<_>) = (below("a"), below("a/c"), below(""));
+        assert_eq!((of_a, of_c, all), (vec!["a", "a/b", "a/c/d"], vec!["a/c/d"], names.to_vec()));
+        assert_eq!(at_and_below(&entries, "c").count(), 0);
+    }
+}

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Scans in progress, and whose turn it is.
+//!
+//! A scan is a job that [`SCANNERS`] threads advance slice by slice in rotation, so that a short
+//! file is planned soon beside any number of long ones. A peer that waits for a scan holds a
+//! [`Ticket`] and nothing else. When the last ticket is dropped (the peers have hung up, the server
+//! stops) the slice ends within a mebibyte: a file that the index lists is laid aside and goes on,
+//! with what was read so far, on the background planner's one thread of the lowest priority; any
+//! other is forgotten. The planner, too, advances the shortest first. At most [`WANTED_MAX`] scans
+//! are wanted at a time, [`PER_ADDRESS_MAX`] of one address; more have to wait for a place.
+//!
+//! Costs a file descriptor and, for most files, 4 MiB of memory a job; 70 MiB at worst.
+//!
+//! Sources: sched(7) (nice values; a thread's I/O priority follows from its own, ioprio_set(2)).
+//! Does not do: decide whether a file needs a scan ([`super::Library`] does), read it
+//! ([`super::planning`] does).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use media::plan::Key;
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
+
+use super::planning::Progress;
+use super::queue::Queue;
+use super::verdicts::FileId;
+use super::{Library, NoAsset};
+use crate::asset::Asset;
+
+/// A plan being made, as the index and the progress bars see it.
+pub(crate) struct Scan {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(super) done: AtomicU64,
+    /// Whoever advances it stops before the next piece.
+    pub(super) is_given_up: AtomicBool,
+}
+
+/// An open file of the folder.
+pub(super) struct Opened {
+    /// Its name below the folder, with links resolved.
+    pub(super) name: String,
+    pub(super) file: File,
+    pub(super) key: Key,
+    pub(super) id: FileId,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Scans {
+    state: Mutex<State>,
+    /// There is something to do, or the server stops.
+    work: Condvar,
+    place_freed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: BTreeMap<u64, Job>,
+    begun: u64,
+    /// Wanted jobs that nobody has in hand, the next in front.
+    turns: VecDeque<u64>,
+    /// What the background planner has still to look at.
+    queue: Queue,
+    is_stopping: bool,
+}
+
+type Outcome = Result<Arc<Asset>, NoAsset>;
+
+struct Job {
+    scan: Arc<Scan>,
+    opened: Arc<Opened>,
+    /// None while a thread has it in hand.
+    progress: Option<Progress>,
+    /// Time spent reading it.
+    spent: Duration,
+    tickets: usize,
+    /// Who asked first, of those who hold the tickets.
+    asked_by: Option<IpAddr>,
+    /// The background planner goes on with it when nobody else wants it.
+    is_listed: bool,
+    outcome: watch::Sender<Option<Outcome>>,
+}
+
+/// A job in the hands of a thread.
+pub(super) struct Hand {
+    number: u64,
+    pub(super) scan: Arc<Scan>,
+    pub(super) opened: Arc<Opened>,
+    pub(super) progress: Progress,
+}
+
+/// Something for the background planner to do.
+pub(super) enum Chore {
+    /// Go on with a scan.
+    Advance(Hand),
+    /// Look whether this file has to be planned.
+    Look(String),
+}
+
+/// A wanted scan's result to be. The scan is given up when the last of its tickets is dropped.
+pub(super) struct Ticket {
+    library: Arc<Library>,
+    number: u64,
+    outcome: watch::Receiver<Option<Outcome>>,
+}
+
+impl Scans {
+    /// True where `peer` may want one more scan.
+    pub(super) fn has_place(&self, peer: IpAddr) -> bool {
+        self.lock().has_place(peer)
+    }
+
+    /// Ready when a place may have become free after this call.
+    pub(super) fn place_freed(&self) -> Notified<'_> {
+        self.place_freed.notified()
+    }
+
+    /// Has a file of so many bytes looked at by the background planner, at `at` or later.
+    pub(super) fn queue(&self, name: String, bytes: u64, at: Instant) {
+        self.lock().queue.push(name, bytes, at);
+        self.work.notify_all();
+    }
+
+    /// Begins a scan that nobody waits for, unless it runs.
+    pub(super) fn begin(&self, opened: Opened) {
+        let mut state = self.lock();
+        match state.find(&opened).and_then(|number| state.jobs.get_mut(&number)) {
+            Some(job) => job.is_listed = true,
+            None => drop(state.insert(opened, true)),
+        }
+    }
+
+    /// The job whose turn it is, of those that are wanted. Waits for one; none when the server
+    /// stops.
+    pub(super) fn next_wanted(&self) -> Option<Hand> {
+        let mut state = self.lock();
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            match state.turns.pop_front() {
+                Some(number) => {
+                    if let Some(hand) = state.hand(number) {
+                        return Some(hand);
+                    }
+                }
+                None => state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+    }
+
+    /// What the background planner has to do next; waits for it, and is none when the server stops.
+    pub(super) fn next_chore(&self) -> Option<Chore> {
+        let mut state = self.lock();
+        loop {
+            if state.is_stopping {
+                return None;
+            }
+            let now = Instant::now();
+            let laid_aside = state.laid_aside().map(|(number, job)| (job.left(), number)).min();
+            let queued = state.queue.peek_bytes(now).unwrap_or(u64::MAX);
+            if let Some((_, number)) = laid_aside.filter(|(left, _)| *left <= queued)
+                && let Some(hand) = state.hand(number)
+            {
+                return Some(Chore::Advance(hand));
+            }
+            if let Some(name) = state.queue.pop(now) {
+                return Some(Chore::Look(name));
+            }
+            let wait = state.queue.next_at().map_or(LONG, |at| at.saturating_duration_since(now));
+            let waited = self.work.wait_timeout(state, wait);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Gives back a job after a slice that took `spent`; whoever wants it has it next.
+    pub(super) fn put_back(&self, number: u64, progress: Progress, spent: Duration) {
+        let mut state = self.lock();
+        let Some(job) = state.jobs.get_mut(&number) else { return };
+        job.progress = Some(progress);
+        job.spent += spent;
+        match job.tickets {
+            0 => state.lay_aside(number),
+            _ => state.turns.push_back(number),
+        }
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// True while somebody waits for the job.
+    pub(super) fn is_wanted(&self, number: u64) -> bool {
+        self.lock().jobs.get(&number).is_some_and(|job| job.tickets > 0)
+    }
+
+    /// The time spent on a job before the slice in hand.
+    pub(super) fn spent(&self, number: u64) -> Duration {
+        self.lock().jobs.get(&number).map_or(Duration::ZERO, |job| job.spent)
+    }
+
+    /// Ends a job and tells those who wait.
+    pub(super) fn end(&self, number: u64, outcome: Outcome) {
+        let ended = self.lock().jobs.remove(&number);
+        if let Some(job) = ended {
+            job.outcome.send_replace(Some(outcome));
+        }
+        self.place_freed.notify_waiters();
+    }
+
+    /// Ends all threads that wait here or advance a scan.
+    pub(super) fn stop(&self) {
+        let mut state = self.lock();
+        state.is_stopping = true;
+        state.jobs.values().for_each(|job| job.scan.is_given_up.store(true, Ordering::Relaxed));
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// All jobs, in the order of their beginning.
+    pub(super) fn list(&self) -> Vec<Arc<Scan>> {
+        self.lock().jobs.values().map(|job| job.scan.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Hand {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl State {
+    fn find(&self, opened: &Opened) -> Option<u64> {
+        let is_it = |job: &Job| job.opened.key == opened.key && job.opened.id == opened.id;
+        self.jobs.iter().find(|(_, job)| is_it(job)).map(|(&number, _)| number)
+    }
+
+    fn insert(&mut self, opened: Opened, is_listed: bool) -> u64 {
+        let scan = Arc::new(Scan {
+            name: opened.name.clone(),
+            bytes: opened.key.bytes,
+            done: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
+        });
+        let number = self.begun;
+        self.begun += 1;
+        let progress = Some(Progress::new(&opened.file));
+        let (opened, outcome) = (Arc::new(opened), watch::Sender::new(None));
+        let (spent, tickets, asked_by) = (Duration::ZERO, 0, None);
+        self.jobs.insert(
+            number,
+            Job { scan, opened, progress, spent, tickets, asked_by, is_listed, outcome },
+        );
+        number
+    }
+
+    fn has_place(&self, peer: IpAddr) -> bool {
+        let wanted = || self.jobs.values().filter(|job| job.tickets > 0);
+        let own = wanted().filter(|job| job.asked_by == Some(peer)).count();
+        // Who holds some leaves as many free: a new client finds a place though others hold many.
+        let free = WANTED_MAX.saturating_sub(wanted().count());
+        own < free && own < PER_ADDRESS_MAX
+    }
+
+    fn hand(&mut self, number: u64) -> Option<Hand> {
+        let job = self.jobs.get_mut(&number)?;
+        let progress = job.progress.take()?;
+        job.scan.is_given_up.store(false, Ordering::Relaxed);
+        Some(Hand { number, scan: job.scan.clone(), opened: job.opened.clone(), progress })
+    }
+
+    /// Jobs that nobody wants or has in hand.
+    fn laid_aside(&self) -> impl Iterator<Item = (u64, &Job)> {
+        let is_laid_aside = |job: &Job| job.tickets == 0 && job.progress.is_some();
+        self.jobs.iter().filter(move |(_, job)| is_laid_aside(job)).map(|(&n, job)| (n, job))
+    }
+
+    /// Keeps an unwanted job for the background planner, or forgets it. Those that are kept are
+    /// bounded: the longest is forgotten and read from its beginning later.
+    fn lay_aside(&mut self, number: u64) {
+        if self.jobs.get(&number).is_some_and(|job| !job.is_listed) {
+            self.jobs.remove(&number);
+        }
+        if self.laid_aside().count() > LAID_ASIDE_MAX {
+            let longest = self.laid_aside().map(|(number, job)| (job.left(), number)).max();
+            if let Some(job) = longest.and_then(|(_, number)| self.jobs.remove(&number)) {
+                let opened = &job.opened;
+                self.queue.push(opened.name.clone(), opened.key.bytes, Instant::now());
+            }
+        }
+    }
+}
+
+impl Job {
+    /// Bytes still to be read.
+    fn left(&self) -> u64 {
+        self.scan.bytes - self.scan.done.load(Ordering::Relaxed)
+    }
+}
+
+impl Ticket {
+    /// A ticket for the scan of this file, which is begun unless it runs; none where there is no
+    /// place. `is_listed`: the background planner would scan it, too.
+    pub(super) fn take(
+        library: &Arc<Library>,
+        opened: Opened,
+        is_listed: bool,
+        peer: IpAddr,
+    ) -> Option<Ticket> {
+        let mut state = library.scans.lock();
+        let found = state.find(&opened);
+        let is_wanted = found.is_some_and(|number| state.jobs[&number].tickets > 0);
+        if !is_wanted && !state.has_place(peer) {
+            return None;
+        }
+        let number = found.unwrap_or_else(|| state.insert(opened, is_listed));
+        let job = state.jobs.get_mut(&number).expect("it was found or made");
+        job.tickets += 1;
+        job.is_listed |= is_listed;
+        let outcome = job.outcome.subscribe();
+        if !is_wanted {
+            job.asked_by = Some(peer);
+            // In the hands of the background planner it comes back before the next piece.
+            job.scan.is_given_up.store(job.progress.is_none(), Ordering::Relaxed);
+            if job.progress.is_some() {
+                state.turns.push_back(number);
+            }
+        }
+        drop(state);
+        library.scans.work.notify_all();
+        Some(Ticket { library: library.clone(), number, outcome })
+    }
+
+    /// Waits for the scan's result.
+    pub(super) async fn outcome(mut self) -> Outcome {
+        let outcome = self.outcome.wait_for(Option::is_some).await;
+        // Its sender is dropped without one only while the server stops.
+        outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(NoAsset::BUSY))
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let scans = &self.library.scans;
+        let mut state = scans.lock();
+        let number = self.number;
+        let Some(job) = state.jobs.get_mut(&number) else { return };
+        job.tickets -= 1;
+        if job.tickets == 0 {
+            job.scan.is_given_up.store(true, Ordering::Relaxed);
+            if job.progress.is_some() {
+                state.turns.retain(|&turn| turn != number);
+                state.lay_aside(number);
+            }
+            drop(state);
+            scans.work.notify_all();
+            scans.place_freed.notify_waiters();
+        }
+    }
+}
+
+/// Scans of files that peers wait for advance on so many threads: the disk is the bottleneck, not
+/// the processor.
+pub(super) const SCANNERS: usize = 4;
+/// Bounds what scans hold, beside [`LAID_ASIDE_MAX`], to a gigabyte at worst.
+const WANTED_MAX: usize = 16;
+/// One address leaves places for others; it has fewer where others hold some.
+const PER_ADDRESS_MAX: usize = 8;
+const LAID_ASIDE_MAX: usize = 8;
+const LONG: Duration = Duration::from_secs(3600);

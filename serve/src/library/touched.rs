@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Names that events have told of, until each has been quiet for [`QUIET`]: a file being copied in
+//! is looked at once and not at every write.
+//!
+//! Costs O(log n) a call, n being the names that wait; an event for a name that waits already costs
+//! one look into a hash table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Touched {
+    /// When each name was told of last.
+    last: HashMap<String, Instant>,
+    /// When to see whether it has been quiet.
+    due: BTreeMap<(Instant, u64), String>,
+    pushed: u64,
+    /// Entries of `due` made and taken, for tests: the work done.
+    #[cfg(test)]
+    steps: u64,
+}
+
+impl Touched {
+    /// Takes note of an event at `now`.
+    pub(super) fn touch(&mut self, name: String, now: Instant) {
+        if let Some(last) = self.last.get_mut(&name) {
+            *last = now;
+            return;
+        }
+        self.last.insert(name.clone(), now);
+        self.push(name, now + QUIET);
+    }
+
+    /// The next name that has been quiet for long enough.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<String> {
+        while let Some(due) = self.due.first_entry().filter(|due| due.key().0 <= now) {
+            let name = due.remove();
+            let quiet_at = self.last[&name] + QUIET;
+            if quiet_at <= now {
+                self.last.remove(&name);
+                return Some(name);
+            }
+            self.push(name, quiet_at);
+        }
+        None
+    }
+
+    /// When [`Touched::pop`] may give a name.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.due.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn push(&mut self, name: String, at: Instant) {
+        self.due.insert((at, self.pushed), name);
+        self.pushed += 1;
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+    }
+}
+
+pub(super) const QUIET: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_comes_once_when_its_events_have_ended() {
+        let (mut touched, start) = (Touched::default(), Instant::now());
+        let at = |ms| start + Duration::from_millis(ms);
+        touched.touch("a".to_owned(), at(0));
+        touched.touch("b".to_owned(), at(100));
+        touched.touch("a".to_owned(), at(250));
+        assert_eq!((touched.pop(at(299)), touched.next_at()), (None, Some(at(300))));
+        assert_eq!(touched.pop(at(400)).as_deref(), Some("b"));
+        assert_eq!((touched.pop(at(549)), touched.next_at()), (None, Some(at(550))));
+        assert_eq!(touched.pop(at(550)).as_deref(), Some("a"));
+        assert!(touched.pop(at(9000)).is_none() && touched.next_at().is_none());
+    }
+
+    /// It was every waiting name at every event.
+    #[test]
+    fn an_event_costs_no_work_in_proportion_to_the_names_that_wait() {
+        let (mut touched, start) = (Touched::default(), Instant::now());
+        const NAMES: u64 = 5000;
+        for event in 0..4 * NAMES {
+            touched.touch(format!("{}", event % NAMES), start + Duration::from_micros(event));
+            assert!(touched.pop(start + Duration::from_micros(event)).is_none());
+        }
+        let later = start + Duration::from_secs(9);
+        let names = std::iter::from_fn(|| touched.pop(later)).count() as u64;
+        assert_eq!((names, touched.steps), (NAMES, NAMES));
+    }
+}

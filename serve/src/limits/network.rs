@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Networks by address and prefix, and the network that a client's address is counted by.
+//!
+//! Sources: RFC 4632 §3.1 (prefix notation), RFC 4291 §2.3 and §2.5.4 (a subnet is a /64).
+//! Does not do: names.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// An address and how many of its first bits count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix_bits: u8,
+}
+
+impl Network {
+    /// This machine.
+    pub const LOOPBACK: [Network; 2] = [
+        Network { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix_bits: 8 },
+        Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix_bits: 128 },
+    ];
+
+    /// Whether an address lies in it; an IPv4 address in its own form, not mapped into IPv6.
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                (own.to_bits() ^ other.to_bits()) & mask_v4(self.prefix_bits) == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                (own.to_bits() ^ other.to_bits()) & mask_v6(self.prefix_bits) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Network, String> {
+        let wrong = || format!("{text}: write a network such as 10.0.0.0/8 or fd00::/8");
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.trim().parse().map_err(|_| wrong())?;
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
+        let prefix_bits = match prefix {
+            Some(prefix) => prefix.trim().parse().map_err(|_| wrong())?,
+            None => bits_max,
+        };
+        if prefix_bits > bits_max {
+            return Err(wrong());
+        }
+        Ok(Network { address, prefix_bits })
+    }
+}
+
+/// What an address is counted as: a host of IPv6 has 2⁶⁴ of them.
+pub(crate) fn counted_as(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(own) => Ipv6Addr::from_bits(own.to_bits() & mask_v6(SUBNET_BITS)).into(),
+    }
+}
+
+fn mask_v4(bits: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0)
+}
+
+fn mask_v6(bits: u8) -> u128 {
+    u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0)
+}
+
+const SUBNET_BITS: u8 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_what_their_prefix_says() {
+        for (network, inside, outside) in [
+            ("10.0.0.0/8", "10.255.0.1", "11.0.0.1"),
+            ("100.64.0.0/10", "100.127.255.255", "100.128.0.0"),
+            ("192.0.2.7", "192.0.2.7", "192.0.2.6"),
+            ("127.0.0.1/8", "127.9.9.9", "::1"),
+            ("0.0.0.0/0", "203.0.113.9", "2001:db8::1"),
+            ("fd00::/8", "fdff::1", "fe80::1"),
+            ("::1", "::1", "::2"),
+            ("::/0", "2001:db8::1", "192.0.2.1"),
+        ] {
+            let network: Network = network.parse().unwrap();
+            assert!(network.contains(inside.parse().unwrap()), "{network:?} {inside}");
+            assert!(!network.contains(outside.parse().unwrap()), "{network:?} {outside}");
+        }
+        for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/-1", "host/8", "/8"] {
+            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The pace of one connection's requests: how long the next has to wait.
+//!
+//! Waiting is enough of an answer: while a request waits nothing is read, so the peer's own sends
+//! come to a stand (TCP), and a client that asks too fast is served at the limit and loses nothing.
+//! Costs 48 bytes a connection and a reading of the clock a request.
+//!
+//! Sources: the generic cell rate algorithm, ITU-T I.371 §A.1 (virtual scheduling).
+//! Does not do: sleep.
+
+use std::time::Duration;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RequestPace {
+    interval: Duration,
+    /// When the next request is due at the limit's pace.
+    due: Duration,
+    /// The first of the requests in a row that had to wait.
+    waiting_since: Option<Duration>,
+}
+
+impl RequestPace {
+    pub(crate) fn new(requests_per_s: u32) -> RequestPace {
+        let interval = Duration::from_secs(1) / requests_per_s.max(1);
+        RequestPace { interval, due: Duration::ZERO, waiting_since: None }
+    }
+
+    /// How long the request that was read at `now` has to wait.
+    pub(crate) fn request(&mut self, now: Duration) -> Duration {
+        let due = self.due.max(now);
+        self.due = due + self.interval;
+        let wait = due.saturating_sub(now + BURST);
+        if wait.is_zero() {
+            self.waiting_since = None;
+        } else {
+            self.waiting_since.get_or_insert(now);
+        }
+        wait
+    }
+
+    /// Whether every request has had to wait for [`PATIENCE`].
+    pub(crate) fn is_flood(&self, now: Duration) -> bool {
+        self.waiting_since.is_some_and(|since| now.saturating_sub(since) >= PATIENCE)
+    }
+}
+
+/// What may come at once: two seconds' worth.
+const BURST: Duration = Duration::from_secs(2);
+/// No player keeps the limit busy for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_served_at_the_limit_and_then_given_up() {
+        let mut pace = RequestPace::new(100);
+        let mut now = Duration::from_secs(7);
+        let at_once = (0..1000).take_while(|_| pace.request(now).is_zero()).count();
+        assert_eq!(at_once, 201, "two seconds' worth, and the one that is due");
+        let (began, mut served) = (now, 0);
+        while !pace.is_flood(now) {
+            now += pace.request(now);
+            served += 1;
+        }
+        assert!((2990..3010).contains(&served), "{served}");
+        assert!(now - began < PATIENCE + Duration::from_secs(1), "{:?}", now - began);
+    }
+
+    #[test]
+    fn a_steady_client_never_waits_and_a_burst_is_forgiven() {
+        let mut pace = RequestPace::new(100);
+        let mut now = Duration::ZERO;
+        for _ in 0..10_000 {
+            assert_eq!(pace.request(now), Duration::ZERO);
+            now += Duration::from_millis(10);
+        }
+        while pace.request(now).is_zero() {}
+        assert_ne!(pace.waiting_since, None);
+        assert_eq!(pace.request(now + Duration::from_secs(3)), Duration::ZERO);
+        assert_eq!(pace.waiting_since, None);
+    }
+}

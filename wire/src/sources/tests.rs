@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of the sources of a port: probation, contests, gaps, floods.
+
+use super::*;
+
+fn packet(ssrc: u32, sequence: u16) -> Header {
+    Header { marker: false, payload_type: 33, sequence, timestamp: 0, ssrc }
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn at(port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, 1], port))
+}
+
+/// The sources of a port, each packet with the next number of its source.
+struct Trial {
+    sources: Sources,
+    numbers: std::collections::HashMap<(u32, u16), u16>,
+}
+
+impl Trial {
+    fn new() -> Trial {
+        Trial { sources: Sources::new(90_000), numbers: Default::default() }
+    }
+
+    fn send(&mut self, ssrc: u32, port: u16, now: Duration) -> Standing {
+        let number = self.numbers.entry((ssrc, port)).or_insert(100);
+        *number = number.wrapping_add(1);
+        self.sources.receive(&packet(ssrc, *number), at(port), now)
+    }
+
+    fn followed_port(&self) -> Option<u16> {
+        Some(self.sources.followed()?.from?.port())
+    }
+}
+
+#[test]
+fn a_source_is_followed_from_its_second_packet_on() {
+    let mut sources = Sources::new(90_000);
+    let mut receive = |ssrc, sequence, now| sources.receive(&packet(ssrc, sequence), at(1), now);
+    assert_eq!(receive(1, 10, ms(0)), Standing::Waiting);
+    assert_eq!(receive(2, 77, ms(1)), Standing::Waiting);
+    assert_eq!(receive(1, 10, ms(1)), Standing::Waiting, "a duplicate");
+    let gap = Arrival::AfterGap { packets: 1 };
+    assert_eq!(receive(1, 12, ms(2)), Standing::Chosen(gap));
+    assert_eq!(receive(1, 13, ms(3)), Standing::Followed(Arrival::InOrder));
+    // The other is valid too, but late.
+    assert_eq!(receive(2, 78, ms(4)), Standing::Waiting);
+    assert_eq!(sources.followed().map(|source| source.ssrc), Some(Some(1)));
+    assert_eq!((sources.valid().count(), sources.chosen()), (2, 1));
+}
+
+#[test]
+fn another_is_followed_after_silence_or_bye() {
+    let mut trial = Trial::new();
+    trial.send(1, 1, ms(0));
+    trial.send(1, 1, ms(0));
+    trial.send(2, 2, SILENCE / 2);
+    assert_eq!(trial.send(2, 2, SILENCE - ms(1)), Standing::Waiting);
+    assert_eq!(trial.send(2, 2, SILENCE), Standing::Chosen(Arrival::InOrder));
+    trial.sources.leave(1);
+    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "it is not followed");
+    trial.sources.leave(2);
+    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "2 was heard");
+    assert_eq!(trial.send(1, 1, SILENCE + ms(50)), Standing::Chosen(Arrival::InOrder));
+}
+
+#[test]
+fn a_source_that_goes_on_after_bye_has_not_left() {
+    let mut trial = Trial::new();
+    for n in 0..10 {
+        trial.send(1, 1, ms(n));
+        trial.send(1, 2, ms(n));
+    }
+    trial.sources.leave(1);
+    for n in 0..100 {
+        let now = ms(10 + 10 * n);
+        assert!(matches!(trial.send(1, 1, now), Standing::Followed(_)));
+        assert_eq!(trial.send(1, 2, now + ms(9)), Standing::Waiting);
+    }
+    assert_eq!(trial.sources.refuted_byes(), 1);
+    // A pause like any other now.
+    assert_eq!(trial.send(1, 2, ms(1100)), Standing::Waiting);
+}
+
+#[test]
+fn rfc_3550_8_2_a_stranger_with_the_same_ssrc_is_another_source() {
+    let mut trial = Trial::new();
+    for n in 0..2000 {
+        trial.send(7, 1, ms(n));
+        assert_eq!(trial.send(7, 2, ms(n)), Standing::Waiting, "{n}");
+        assert_eq!(trial.followed_port(), (n > 0).then_some(1));
+    }
+    assert_eq!(trial.sources.followed().map(|s| s.reception.received()), Some(2000));
+    // It sends on from another port: as after any silence.
+    assert_eq!(trial.send(7, 3, ms(2001)), Standing::Waiting);
+    assert_eq!(trial.send(7, 3, ms(2000) + SILENCE), Standing::Chosen(Arrival::InOrder));
+}
+
+#[test]
+fn one_packet_in_fifty_does_not_hold_the_place() {
+    let mut trial = Trial::new();
+    trial.send(7, 2, ms(0));
+    trial.send(7, 2, ms(0));
+    for n in 1..=3000 {
+        if n % 100 == 0 {
+            trial.send(7, 2, ms(n));
+        }
+        trial.send(7, 1, ms(n));
+        trial.send(7, 1, ms(n));
+    }
+    assert_eq!((trial.followed_port(), trial.sources.chosen()), (Some(1), 2));
+}
+
+/// Whoever was displaced has no right to come back, however long it held the place.
+#[test]
+fn a_displaced_trickle_does_not_return_by_its_next_packet() {
+    let mut trial = Trial::new();
+    for n in 0..300 {
+        trial.send(7, 2, ms(n));
+    }
+    let mut lost = 0;
+    for n in 300..8000 {
+        if n % 80 == 0 {
+            trial.send(7, 2, ms(n));
+        }
+        trial.send(7, 1, ms(n));
+        lost += u32::from(n >= 3300 && trial.followed_port() != Some(1));
+    }
+    assert_eq!((lost, trial.sources.chosen()), (0, 2));
+}
+
+#[test]
+fn a_flood_takes_no_place_of_a_stream() {
+    let mut trial = Trial::new();
+    // 200 packets a second: 2 Mb/s.
+    trial.send(1, 1, ms(0));
+    for n in 0..5000 {
+        if n % 5 == 0 {
+            trial.send(1, 1, ms(n));
+        }
+        for _ in 0..20 {
+            trial.send(1, 2, ms(n));
+        }
+    }
+    assert_eq!((trial.followed_port(), trial.sources.chosen()), (Some(1), 1));
+}
+
+#[test]
+fn a_stream_has_its_place_back_after_a_gap() {
+    let mut trial = Trial::new();
+    for n in 0..1000 {
+        trial.send(1, 1, ms(n));
+        if n % 200 == 0 {
+            trial.send(1, 2, ms(n));
+        }
+    }
+    assert!(matches!(trial.send(1, 2, ms(1300)), Standing::Chosen(_)), "in the gap");
+    assert!(matches!(trial.send(1, 1, ms(1310)), Standing::Chosen(_)), "it is back");
+    assert_eq!(trial.send(1, 2, ms(1311)), Standing::Waiting);
+}
+
+#[test]
+fn an_address_that_was_named_goes_first() {
+    let mut trial = Trial::new();
+    trial.sources.expect(Some(at(1)));
+    for n in 0..3 {
+        assert_eq!(trial.send(7, 2, ms(n)), Standing::Waiting);
+    }
+    trial.send(7, 1, ms(3));
+    assert!(matches!(trial.send(7, 1, ms(4)), Standing::Chosen(_)));
+    // One that sends from elsewhere is heard after a while, until the named one comes.
+    let mut trial = Trial::new();
+    trial.sources.expect(Some(at(1)));
+    trial.sources.announce(7, None);
+    assert_eq!(trial.send(7, 2, ms(0)), Standing::Waiting);
+    assert_eq!(trial.send(7, 2, ms(0)), Standing::Waiting);
+    assert_eq!(trial.send(7, 2, GRACE - ms(1)), Standing::Waiting);
+    assert!(matches!(trial.send(7, 2, GRACE), Standing::Chosen(_)));
+    assert!(matches!(trial.send(7, 1, GRACE + ms(1)), Standing::Chosen(_)));
+    assert_eq!(trial.send(7, 2, GRACE + ms(2)), Standing::Waiting);
+}
+
+#[test]
+fn an_announced_source_needs_no_probation_and_suffers_no_other() {
+    let mut sources = Sources::new(90_000);
+    sources.announce(9, Some(100));
+    let receive = |sources: &mut Sources, ssrc, sequence, now| {
+        sources.receive(&packet(ssrc, sequence), at(1), now)
+    };
+    for n in 0..3 {
+        assert_eq!(receive(&mut sources, 1, n, ms(0)), Standing::Foreign);
+    }
+    let gap = Arrival::AfterGap { packets: 1 };
+    assert_eq!(receive(&mut sources, 9, 101, ms(900)), Standing::Followed(gap));
+    sources.leave(9);
+    let in_order = Standing::Followed(Arrival::InOrder);
+    assert_eq!(receive(&mut sources, 9, 102, ms(901)), in_order);
+    sources.renounce();
+    let chosen = Standing::Chosen(Arrival::InOrder);
+    assert_eq!(receive(&mut sources, 1, 3, ms(902)), chosen);
+}
+
+#[test]
+fn a_bare_stream_is_a_source_of_its_own() {
+    let mut sources = Sources::new(90_000);
+    assert_eq!(sources.receive_bare(at(1), ms(0)), Standing::Waiting);
+    assert_eq!(sources.receive_bare(at(2), ms(1)), Standing::Waiting);
+    assert_eq!(sources.receive_bare(at(1), ms(2)), Standing::Chosen(Arrival::InOrder));
+    assert_eq!(sources.receive_bare(at(2), ms(3)), Standing::Waiting);
+    for n in 0..3 {
+        assert_eq!(sources.receive(&packet(1, n), at(1), ms(4)), Standing::Waiting, "as RTP");
+    }
+    assert_eq!(sources.followed().map(|source| source.ssrc), Some(None));
+}
+
+#[test]
+fn a_flood_is_bounded_and_counted_and_does_not_touch_the_followed() {
+    let mut trial = Trial::new();
+    for n in 0..2 {
+        trial.send(1, 1, ms(n));
+        trial.send(2, 2, ms(n));
+    }
+    // From an address for each, and from one.
+    for n in 0..10_000 {
+        let port = 10_000 + n as u16;
+        assert_eq!(trial.send(1000 + n, port, ms(2)), Standing::Waiting);
+    }
+    assert_eq!(trial.sources.forgotten(), 10_000 - (SOURCES_MAX as u64 - 2));
+    for n in 0..10_000 {
+        assert_eq!(trial.send(50_000 + n, 3, ms(3)), Standing::Waiting);
+    }
+    let known = |n: &u16| trial.sources.knows(Some(1000 + u32::from(*n)), at(10_000 + n));
+    let others = (0..10_000).filter(known).count();
+    assert_eq!(others, SOURCES_MAX - 2 - SOURCES_AN_ADDRESS_MAX, "the second took few");
+    let valid: Vec<_> = trial.sources.valid().map(|source| source.ssrc).collect();
+    assert_eq!(valid, [Some(1), Some(2)]);
+    assert!(matches!(trial.send(1, 1, ms(4)), Standing::Followed(_)));
+}
