@@ -7,17 +7,23 @@ ARGS ?=
 # fuzz: seconds for each target, and which targets (none named: all of them)
 FUZZ_SECONDS ?= 10
 FUZZ_TARGETS ?=
+# attacks: milliseconds within which 99.9 % of the canary's packets arrive
+CANARY_MS ?= 25
+# engine-fuzz: seconds, and the seed of the random calls
+ENGINE_FUZZ_SECONDS ?= 600
+ENGINE_FUZZ_SEED ?= 1
 
 # Where scripts/setup.sh puts Rust if there was none.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo build test lint fmt fuzz doc install clip uml vectorise clean
+.PHONY: help setup demo build test lint fmt fuzz engine-fuzz attacks doc install clip uml \
+	vectorise clean
 
 help: ## this list
 	@echo 'pagewire: streams and serves a folder of media on the cheapest path the kernel has'
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
 	@echo 'demo and test set the machine up first and install only what is missing.'
 
@@ -48,6 +54,14 @@ fmt: ## format the Rust code
 
 fuzz: ## fuzz the parsers (FUZZ_SECONDS=10 for each target; FUZZ_TARGETS="ts rtsp": only those)
 	@fuzz/run.sh $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+engine-fuzz: ## random calls to the in-kernel engine under KASAN, 10 minutes; the log is committed
+	@nice kernel/rtp/fuzz.sh $(ENGINE_FUZZ_SECONDS) $(ENGINE_FUZZ_SEED)
+
+attacks: ## attackers' scripts one at a time on a release build, the canary judged (CANARY_MS=25)
+	@scripts/setup.sh test
+	PAGEWIRE_CANARY_MS=$(CANARY_MS) cargo test --release --package pagewire --test attacks -- \
+		--test-threads=1 --nocapture
 
 doc: ## the documentation of the crates: target/doc
 	cargo doc --workspace --no-deps --document-private-items

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Floods: one client asks for as much as it can of sessions, plays, connections and requests. Each
+//! runs into its limit with an answer that says so, and nobody else notices.
+//!
+//! Sources: SECURITY.md (limits and their flags); RFC 2326 §10.5, §11.3.4.
+//! Does not do: attacks that were harmless from the start ([`crate::held`]).
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::answer::{Line, http};
+use crate::harness::rtsp::{Control, LOCALHOST, Player};
+use crate::harness::{PROGRAM, Place, Server};
+use crate::{beside_canary, canary, serve, serve_place_by};
+
+/// PLAY as a sign of life, seeks, and PAUSE and PLAY in turn, each as often as it can be asked for
+/// a second: what is sent is what two players at rest get.
+#[test]
+fn a_flood_of_plays_sends_no_more_than_time_allows() {
+    let server = serve(&[], &[]);
+    let mut player = Player::set_up(server.rtsp, canary::NAME);
+    player.play();
+    let (sent, took, asked) = beside_canary(&server, || {
+        let (before, began) = (packets(&server), Instant::now());
+        let mut asked = 0;
+        for turn in [&["PLAY"][..], &["PLAY npt=0-"], &["PLAY npt=30-", "PLAY npt=0-"]] {
+            asked += flood(&mut player, turn, Duration::from_secs(1));
+        }
+        asked += flood(&mut player, &["PAUSE", "PLAY"], Duration::from_secs(1));
+        (packets(&server) - before, began.elapsed(), asked)
+    });
+    assert!(asked > 200, "{asked} requests are no flood");
+    // The canary's second of lateness that may be made up for, and the attacker's.
+    let most = 2 * PACKETS_PER_S * (took.as_secs() + 3);
+    println!("{asked} requests in {took:?}: {sent} packets, {most} at most");
+    assert!(sent <= most, "{asked} requests in {took:?} had {sent} packets sent, over {most}");
+}
+
+/// SETUPs as fast as they are answered: so many on a connection, so many from an address, each
+/// refusal with its reason, and another address is served.
+#[test]
+fn a_flood_of_setups_is_refused_and_others_get_their_sessions() {
+    let server = serve(&[], &["--exempt-from-limits", "none", "--sessions-per-address", "20"]);
+    beside_canary(&server, || {
+        let mut first = Control::from_address(ATTACKER, server.rtsp);
+        // No Retry-After: waiting does not help.
+        assert_refused_after(16, &mut first, 500, "this connection", None);
+        let mut second = Control::from_address(ATTACKER, server.rtsp);
+        assert_refused_after(4, &mut second, 50, "your address", Some("10"));
+        let other = Player::try_set_up(Control::from_address(OTHER, server.rtsp), canary::NAME);
+        let Ok(mut other) = other else { panic!("another address is refused") };
+        other.play();
+        other.hear("it plays", |heard| heard.packets.len() > 20);
+    });
+    let counts = &server.index()["server"];
+    assert_eq!(counts["refusals"]["sessions_per_connection"], 484);
+    assert_eq!(counts["refusals"]["sessions_per_address"], 46);
+    assert_eq!(counts["sessions_refused"], 530);
+    let log = server.stop();
+    for kind in ["limit sessions_per_connection: 127.0.0.2", "limit sessions_per_address"] {
+        assert_eq!(log.matches(kind).count(), 1, "once a minute: {log}");
+    }
+    assert!(log.len() < 10_000, "{} bytes of log", log.len());
+}
+
+/// Asks for `count` sessions, of which the first `held` are given and the others refused.
+#[track_caller]
+fn assert_refused_after(
+    held: usize,
+    control: &mut Control,
+    count: usize,
+    reason: &str,
+    retry_after: Option<&str>,
+) {
+    for number in 0..count {
+        let answer = control.ask("SETUP", canary::NAME, PORTS);
+        if number < held {
+            assert_eq!(answer.status, 200, "session {number}: {answer:?}");
+            continue;
+        }
+        assert_eq!(answer.status, 453, "session {number}: {answer:?}");
+        assert!(answer.text().contains(reason), "{answer:?}");
+        assert_eq!(answer.header("Retry-After"), retry_after);
+    }
+}
+
+/// A session that is only set up ends in time, signs of life or none, and one that plays goes on.
+#[test]
+fn sessions_that_are_not_played_end() {
+    let server = serve(&[], &["--play-within", "1"]);
+    beside_canary(&server, || {
+        server.await_log("wire image ready");
+        let descriptors = descriptors(&server);
+        let mut control = Control::to(server.rtsp);
+        let began = Instant::now();
+        let sessions: Vec<_> = (0..12)
+            .map(|_| {
+                let answer = control.ask("SETUP", canary::NAME, PORTS);
+                format!("Session: {}", crate::harness::rtsp::session_of(&answer))
+            })
+            .collect();
+        while control.ask("GET_PARAMETER", canary::NAME, &[&sessions[0]]).status == 200 {
+            assert!(began.elapsed() < LONG, "kept alive by signs of life");
+            thread::sleep(Duration::from_millis(50));
+        }
+        assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+        server.await_index("all of them end, and the canary does not", |index| {
+            let counts = &index["server"];
+            counts["refusals"]["not_played"] == 12 && counts["sessions"] == 1
+        });
+        // A few for this connection, those that ask for the index, and files.
+        let now = self::descriptors(&server);
+        assert!(now <= descriptors + 8, "{now} descriptors, {descriptors} before");
+        assert_eq!(control.ask("SETUP", canary::NAME, PORTS).status, 200, "it may have others");
+    });
+}
+
+/// More connections than an address may have: the others are told so, or at least closed, and
+/// another address is served.
+#[test]
+fn a_flood_of_connections_takes_no_more_than_an_addresss_share() {
+    let options = ["--exempt-from-limits", "none", "--connections-per-address", "20"];
+    let server = serve(&[("a.bin", b"a")], &options);
+    beside_canary(&server, || {
+        let held: Vec<_> = (0..20).map(|_| Line::from_address(ATTACKER, server.rtsp)).collect();
+        server.await_index("they are accepted", |index| {
+            index["server"]["connections"].as_u64() >= Some(22)
+        });
+        let answer = Line::from_address(ATTACKER, server.http).answer().expect("a refusal");
+        assert_eq!((answer.status, answer.header("Retry-After")), (429, Some("10")));
+        assert!(answer.text().contains("your address"), "{answer:?}");
+        let answer = Line::from_address(ATTACKER, server.rtsp).answer().expect("a refusal");
+        assert_eq!((answer.status, answer.header("Retry-After")), (503, Some("10")));
+        assert!(answer.text().contains("your address"), "{answer:?}");
+        let more: Vec<_> = (0..300)
+            .map(|turn| {
+                let to = if turn % 2 == 0 { server.rtsp } else { server.http };
+                Line::from_address(ATTACKER, to)
+            })
+            .collect();
+        let index = server.await_index("all are refused", |index| {
+            let counts = &index["server"];
+            let of_address = counts["refusals"]["connections_per_address"].as_u64();
+            counts["connections_refused"].as_u64().min(of_address) >= Some(302)
+        });
+        assert_eq!(index["server"]["refusals"]["connections_per_address"], 302);
+        assert!(index["server"]["connections"].as_u64() <= Some(22), "{index:#}");
+        for mut line in more {
+            line.rest(LONG);
+        }
+        assert_eq!(http(server.http, "GET", "/a.bin").text(), "a", "of another address");
+        drop(held);
+        server.await_index("its share is free again", |index| {
+            index["server"]["connections"].as_u64() <= Some(2)
+        });
+        let mut again = Control::from_address(ATTACKER, server.rtsp);
+        assert_eq!(again.ask("OPTIONS", "*", &[]).status, 200);
+    });
+}
+
+/// With few descriptors, sessions leave some to connections, and both leave some to files.
+#[test]
+fn a_reserve_of_descriptors_stays_whatever_clients_take() {
+    let place = Place::new();
+    place.put("a.bin", b"a");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -n 160 && exec \"$0\" \"$@\"", PROGRAM]);
+    let server = serve_place_by(command, &place, &["--play-within", "60"]);
+    beside_canary(&server, || {
+        let mut kept = Control::to(server.rtsp);
+        assert_eq!(kept.ask("OPTIONS", "*", &[]).status, 200);
+        let mut sessions = 0;
+        let mut controls = Vec::new();
+        let refused = loop {
+            let mut control = Control::to(server.rtsp);
+            let answers = (0..16).map(|_| control.ask("SETUP", canary::NAME, PORTS));
+            let refused = answers.inspect(|answer| sessions += u32::from(answer.status == 200));
+            let refused = refused.filter(|answer| answer.status != 200).last();
+            controls.push(control);
+            if let Some(refused) = refused {
+                break refused;
+            }
+            assert!(controls.len() < 10, "{sessions} sessions with 160 descriptors");
+        };
+        assert_eq!((refused.status, refused.header("Retry-After")), (453, Some("10")));
+        assert!(refused.text().contains("the server has as many sessions"), "{refused:?}");
+        assert!(sessions > 40, "only {sessions} sessions with 160 descriptors");
+        assert_eq!(http(server.http, "GET", "/a.bin").text(), "a", "a new client is served");
+        let (lines, began): (Vec<_>, _) =
+            ((0..60).map(|_| Line::to(server.rtsp)).collect(), Instant::now());
+        let refused = loop {
+            let answer = http(server.http, "GET", "/a.bin");
+            if answer.status != 200 {
+                break answer;
+            }
+            assert!(began.elapsed() < LONG, "60 more connections are all accepted");
+            thread::sleep(Duration::from_millis(20));
+        };
+        assert_eq!((refused.status, refused.header("Retry-After")), (503, Some("10")));
+        // 144 are below the mark, and some above it are open for a moment.
+        assert!(descriptors(&server) <= 156, "{} descriptors", descriptors(&server));
+        assert_eq!(kept.ask("DESCRIBE", canary::NAME, &[]).status, 200, "files can be opened");
+        drop((lines, controls));
+    });
+}
+
+/// Requests on one connection come at their pace, whatever the peer sends at once.
+#[test]
+fn a_flood_of_requests_waits_and_others_do_not() {
+    let server = serve(&[("a.bin", b"a")], &["--exempt-from-limits", "none"]);
+    beside_canary(&server, || {
+        let rtsp = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\n\r\n";
+        let get = "GET /a.bin HTTP/1.1\r\nHost: h\r\n\r\n";
+        thread::scope(|scope| {
+            for (to, request) in [(server.rtsp, rtsp), (server.http, get)] {
+                scope.spawn(move || assert_paced(to, request));
+            }
+            let mut other = Control::from_address(OTHER, server.rtsp);
+            for _ in 0..50 {
+                assert_eq!(other.ask("DESCRIBE", canary::NAME, &[]).status, 200);
+            }
+        });
+    });
+}
+
+/// 800 at once: two seconds' worth are answered, the rest at 200 a second.
+fn assert_paced(server: SocketAddr, request: &str) {
+    let mut line = Line::from_address(ATTACKER, server);
+    let began = Instant::now();
+    let mut sender = line.sender();
+    thread::scope(|scope| {
+        scope.spawn(move || sender.send(request.repeat(800)));
+        for number in 0..800 {
+            let answer = line.answer().unwrap_or_else(|| panic!("no answer to {number}"));
+            assert_eq!(answer.status, 200, "{answer:?}");
+        }
+    });
+    let took = began.elapsed();
+    assert!(took > Duration::from_millis(1900), "800 requests were carried out in {took:?}");
+}
+
+/// Ports of services, and this server's own, from this machine.
+#[test]
+fn media_is_sent_neither_to_services_nor_to_itself() {
+    let server = serve(&[], &[]);
+    let own = Player::set_up(server.rtsp, canary::NAME).server_rtcp.port();
+    let ports =
+        |rtp: u16, rtcp: u16| format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}");
+    for address in [LOCALHOST, ATTACKER] {
+        let mut control = Control::from_address(address, server.rtsp);
+        for (rtp, rtcp) in [(53, 54), (1022, 1023), (1024, 123), (123, 5000), (own - 1, own)]
+            .into_iter()
+            .chain([(own, own + 1), (5000, own), (own, own)])
+        {
+            let answer = control.ask("SETUP", canary::NAME, &[&ports(rtp, rtcp)]);
+            assert_eq!(answer.status, 461, "{rtp}-{rtcp}: {answer:?}");
+            assert!(answer.text().contains("offer others"), "{answer:?}");
+        }
+        let answer = control.ask("SETUP", canary::NAME, &[&ports(1024, 1025)]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    assert_eq!(server.index()["server"]["refusals"]["client_port"], 16);
+    let server = serve(&[], &["--allow-low-ports"]);
+    let mut control = Control::to(server.rtsp);
+    assert_eq!(control.ask("SETUP", canary::NAME, &[&ports(1022, 1023)]).status, 200);
+}
+
+/// Asks in pipelined batches for so long; the number of requests.
+fn flood(player: &mut Player, turn: &[&str], length: Duration) -> u32 {
+    let (session, began) = (player.session.clone(), Instant::now());
+    let mut asked = 0;
+    while began.elapsed() < length {
+        let mut batch = String::new();
+        for asked in turn.iter().cycle().take(BATCH) {
+            let (method, range) = asked.split_once(' ').unwrap_or((asked, ""));
+            batch.push_str(&format!("{method} rtsp://h/{} RTSP/1.0\r\nCSeq: 1\r\n", canary::NAME));
+            batch.push_str(&format!("Session: {session}\r\n"));
+            if !range.is_empty() {
+                batch.push_str(&format!("Range: {range}\r\n"));
+            }
+            batch.push_str("\r\n");
+        }
+        player.control.line.send(batch);
+        for _ in 0..BATCH {
+            let answer = player.control.line.answer().expect("an answer to each");
+            assert_eq!(answer.status, 200, "{answer:?}");
+            asked += 1;
+        }
+    }
+    asked
+}
+
+/// RTP packets sent so far, to all.
+fn packets(server: &Server) -> u64 {
+    server.index()["server"]["packets"].as_u64().expect("a count")
+}
+
+/// Descriptors the server has open.
+fn descriptors(server: &Server) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", server.pid())).expect("it runs").count()
+}
+
+/// Nothing listens there, and nothing is sent to a session that is not played.
+const PORTS: &[&str] = &["Transport: RTP/AVP;unicast;client_port=5000-5001"];
+const ATTACKER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
+const LONG: Duration = Duration::from_secs(20);
+/// Of 1316 bytes, at the canary's 5 Mb/s.
+const PACKETS_PER_S: u64 = 475;
+const BATCH: usize = 50;

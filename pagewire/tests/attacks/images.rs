@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Wire images that a disk, or somebody who may write to the cache, has damaged: at 500 random
+//! places no wrong byte is sent, the sessions play on from the files, and the images are made
+//! again.
+//!
+//! Bounded: forty short assets, half of them damaged at one place, half at 24.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::harness::clip::Clip;
+use crate::harness::rtsp::Player;
+use crate::harness::{Place, Server};
+use crate::random::Random;
+use crate::{beside_canary, serve_place};
+
+const ASSETS: u64 = 40;
+/// With the single ones, 500.
+const PLACES: u64 = 24;
+const SECONDS: u64 = 2;
+/// Sessions at a time: a test machine is late at times.
+const AT_ONCE: usize = 20;
+
+/// A megabit a second: four blocks of 64 KiB an image.
+fn clip(seed: u64) -> Vec<u8> {
+    Clip { bits_per_second: 1_000_000, ..Clip::of_seconds(1000 + seed, SECONDS) }.bytes()
+}
+
+fn name(seed: u64) -> String {
+    format!("asset-{seed}.ts")
+}
+
+/// Plays all assets from beginning to end, and asserts every byte.
+fn play_all(server: &Server, clips: &[Vec<u8>]) {
+    let all: Vec<_> = clips.iter().enumerate().collect();
+    for some in all.chunks(AT_ONCE) {
+        thread::scope(|scope| {
+            for &(seed, clip) in some {
+                scope.spawn(move || {
+                    let mut player = Player::set_up(server.rtsp, &name(seed as u64));
+                    let first = player.play();
+                    player.hear("the end", |heard| !heard.byes.is_empty());
+                    let payload = player.heard().assert_gapless(clip, first);
+                    assert_eq!(payload.len(), clip.len(), "asset {seed}");
+                    assert_eq!(player.command("TEARDOWN", &[]).status, 200);
+                });
+            }
+        });
+    }
+}
+
+fn images(place: &Place) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(place.cache().join("images")).expect("a folder of images");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "wire")).collect()
+}
+
+/// Flips a bit of each of `places` random bytes; length and times stay.
+fn damage(image: &Path, places: u64, random: &mut Random) {
+    let file = File::options().read(true).write(true).open(image).expect("the test owns it");
+    let bytes = file.metadata().expect("it is open").len();
+    let mut found = BTreeSet::new();
+    while (found.len() as u64) < places {
+        let at = random.below(bytes as usize) as u64;
+        // A place twice would be as it was.
+        if found.insert(at) {
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, at).expect("within the file");
+            file.write_all_at(&[byte[0] ^ 1 << random.below(8)], at).expect("room for it");
+        }
+    }
+}
+
+#[test]
+fn images_damaged_at_500_random_places_send_no_wrong_byte() {
+    let place = Place::new();
+    let clips: Vec<_> = (0..ASSETS).map(clip).collect();
+    for (seed, clip) in clips.iter().enumerate() {
+        place.put(&name(seed as u64), clip);
+    }
+    let server = serve_place(&place, &[]);
+    play_all(&server, &clips);
+    server.await_index("all images are made", |_| images(&place).len() >= ASSETS as usize);
+    server.stop();
+    let made = images(&place);
+    let mut random = Random::seeded(17);
+    for (number, image) in made.iter().enumerate() {
+        damage(image, if number % 2 == 0 { 1 } else { PLACES }, &mut random);
+    }
+
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || play_all(&server, &clips));
+    let dropped = server.index()["server"]["images_dropped"].as_u64().expect("a count");
+    let log = server.stop();
+    let made_again = log.matches("of another file or damaged; made again").count() as u64;
+    assert!(dropped + made_again >= ASSETS, "{dropped} dropped, {made_again} made again: {log}");
+    assert!(dropped >= ASSETS / 2, "by their blocks: {dropped}");
+    let named = log.matches("is not as it was written; dropped").count() as u64;
+    assert_eq!(named, dropped, "a line each: {log}");
+
+    // A damaged image is gone; the one made in its place is well.
+    let server = serve_place(&place, &[]);
+    play_all(&server, &clips[..AT_ONCE]);
+    assert_eq!(server.index()["server"]["images_dropped"], 0);
+    server.stop();
+}

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attacks by way of files: long scans asked for and abandoned, files that are no streams or never
+//! the same.
+//!
+//! A file that takes hours to scan is a clip with a hole of a tebibyte behind it: it takes no disk
+//! and has to be read to its end. Work is measured by the bytes that the server's calls have read.
+//!
+//! Sources: proc_pid_io(5), RFC 2326 §12.31 (Retry-After).
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::clip::Clip;
+use crate::harness::rtsp::Control;
+use crate::harness::{PROGRAM, Place, Server};
+use crate::{beside_canary, canary, serve_place};
+
+/// Puts a file into the folder that is no stream before its end is seen; `false` where the file
+/// system holds no file of this size.
+fn put_endless(place: &Place, name: &str) -> bool {
+    let path = place.put(name, &Clip::of_seconds(7, 1).bytes());
+    let file = File::options().write(true).open(path).expect("it was put there");
+    let resized = file.set_len(ENDLESS_BYTES);
+    if let Err(error) = &resized {
+        println!("skip: a file of {ENDLESS_BYTES} bytes: {error}");
+    }
+    resized.is_ok()
+}
+
+/// Bytes that the server's system calls have read so far.
+fn bytes_read(server: &Server) -> u64 {
+    let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).expect("it runs");
+    let line = io.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.and_then(|count| count.parse().ok()).expect("a count")
+}
+
+/// Sends a DESCRIBE and leaves the answer unread.
+fn describe(control: &mut Control, server: &Server, name: &str) {
+    let url = server.rtsp_url(name);
+    assert!(control.line.send(format!("DESCRIBE {url} RTSP/1.0\r\nCSeq: 1\r\n\r\n")));
+}
+
+/// Waits until the server reads much, or until it no longer does.
+#[track_caller]
+fn await_reading(server: &Server, is_awaited: bool) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let before = bytes_read(server);
+        thread::sleep(LOOK_EVERY);
+        if (bytes_read(server) - before > MUCH_BYTES) == is_awaited {
+            return;
+        }
+        assert!(Instant::now() < deadline, "reading={is_awaited} within {LONG:?}");
+    }
+}
+
+/// Four of these stopped RTSP for everyone, until they were read or for ever.
+#[test]
+fn scans_of_large_files_delay_no_other_describe_and_end_when_nobody_waits() {
+    let place = Place::new();
+    let endless: Vec<_> = (0..6).map(|number| format!("endless-{number}.bin")).collect();
+    if !endless.iter().all(|name| put_endless(&place, name)) {
+        return;
+    }
+    for name in ["planned.ts", "fresh-0.bin", "fresh-1.bin"] {
+        place.put(name, &Clip::of_seconds(3, 2).bytes());
+    }
+    let server = serve_place(&place, &[]);
+    server.await_stream("planned.ts");
+    beside_canary(&server, || {
+        let mut waiting: Vec<Control> = Vec::new();
+        for name in &endless {
+            let mut control = Control::to(server.rtsp);
+            describe(&mut control, &server, name);
+            waiting.push(control);
+        }
+        await_reading(&server, true);
+        // Neither those that are planned nor short ones wait for the long ones.
+        let mut control = Control::to(server.rtsp);
+        for _ in 0..20 {
+            assert_eq!(control.ask("DESCRIBE", "planned.ts", &[]).status, 200);
+        }
+        assert_eq!(control.ask("DESCRIBE", "fresh-0.bin", &[]).status, 200);
+        // Who sends something ahead and leaves is gone as well.
+        waiting[0].line.send("OPTIONS * RTSP/1.0\r\nCSeq: 2\r\n\r\n");
+        drop(waiting);
+        await_reading(&server, false);
+        assert_eq!(control.ask("DESCRIBE", "fresh-1.bin", &[]).status, 200);
+    });
+}
+
+/// The places for scans are bounded, and one address does not have them all.
+#[test]
+fn one_address_leaves_places_for_scans_to_others() {
+    let place = Place::new();
+    let endless: Vec<_> = (0..9).map(|number| format!("endless-{number}.bin")).collect();
+    if !endless.iter().all(|name| put_endless(&place, name)) {
+        return;
+    }
+    place.put("fresh.bin", &Clip::of_seconds(3, 2).bytes());
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        let stranger: IpAddr = [127, 0, 0, 2].into();
+        let mut waiting: Vec<Control> = Vec::new();
+        for name in &endless[..8] {
+            let mut control = Control::from_address(stranger, server.rtsp);
+            describe(&mut control, &server, name);
+            waiting.push(control);
+        }
+        await_reading(&server, true);
+        let refused =
+            Control::from_address(stranger, server.rtsp).ask("DESCRIBE", &endless[8], &[]);
+        assert_eq!(refused.status, 503, "{refused:?}");
+        assert!(refused.header("Retry-After").is_some_and(|s| s.parse::<u64>().is_ok()));
+        assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", "fresh.bin", &[]).status, 200);
+        // A place is free again as soon as one of them leaves.
+        waiting.pop();
+        let again = Control::from_address(stranger, server.rtsp).ask("DESCRIBE", "fresh.bin", &[]);
+        assert_eq!(again.status, 200);
+    });
+}
+
+/// A file without a clock is read once, however many there are and however they are spelled.
+#[test]
+fn refusals_are_remembered_for_all_files_by_whatever_name() {
+    let place = Place::new();
+    let clockless =
+        Clip { with_clock: false, bits_per_second: 4_000_000, ..Clip::of_seconds(5, 1) };
+    let bytes = clockless.bytes();
+    let names: Vec<_> = (0..40).map(|number| format!("clockless-{number}.bin")).collect();
+    names.iter().for_each(|name| drop(place.put(name, &bytes)));
+    symlink(".", place.folder().join("here")).expect("a link");
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        let mut control = Control::to(server.rtsp);
+        let mut refused = |name: &str| {
+            let answer = control.ask("DESCRIBE", name, &[]);
+            assert_eq!(answer.status, 415, "{name}: {answer:?}");
+        };
+        names.iter().for_each(|name| refused(name));
+        let before = bytes_read(&server);
+        for name in &names {
+            refused(name);
+            refused(&format!("./{name}"));
+            refused(&format!("here/here/{name}"));
+        }
+        let read = bytes_read(&server) - before;
+        let all = (names.len() * bytes.len()) as u64;
+        assert!(read < all / 2, "{read} bytes read again, of {all}");
+    });
+}
+
+/// Each scan of a recording that grows ended at its end, only to find that it had grown.
+#[test]
+fn a_growing_or_vanishing_file_ends_its_scan() {
+    let place = Place::new();
+    if !["growing.bin", "vanishing.bin"].iter().all(|name| put_endless(&place, name)) {
+        return;
+    }
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        let path = server.folder().join("growing.bin");
+        let mut recorder = File::options().append(true).open(path).expect("it was put there");
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    recorder.write_all(&[0x47; 188]).expect("room for a packet");
+                    thread::sleep(Duration::from_millis(10));
+                }
+            });
+            let mut control = Control::to(server.rtsp);
+            for _ in 0..10 {
+                let answer = control.ask("DESCRIBE", "growing.bin", &[]);
+                assert_eq!(answer.status, 503, "{answer:?}");
+                assert!(answer.header("Retry-After").is_some(), "{answer:?}");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let mut waiting = Control::to(server.rtsp);
+        describe(&mut waiting, &server, "vanishing.bin");
+        await_reading(&server, true);
+        fs::remove_file(server.folder().join("vanishing.bin")).expect("it is there");
+        assert_eq!(waiting.line.answer().expect("an answer").status, 503);
+        await_reading(&server, false);
+    });
+}
+
+/// Watches that the server holds.
+fn watches(server: &Server) -> usize {
+    let folder = fs::read_dir(format!("/proc/{}/fdinfo", server.pid())).expect("it runs");
+    let infos = folder.filter_map(|info| fs::read_to_string(info.ok()?.path()).ok());
+    infos.map(|info| info.lines().filter(|line| line.starts_with("inotify wd:")).count()).sum()
+}
+
+/// One link to a file system's root took every watch that the user had.
+#[test]
+fn links_out_of_the_folder_are_not_watched() {
+    let place = Place::new();
+    let outside = place.top().join("outside");
+    for number in 0..300 {
+        fs::create_dir_all(outside.join(number.to_string())).expect("a folder");
+    }
+    fs::create_dir(place.folder().join("inside")).expect("a folder");
+    symlink(&outside, place.folder().join("planted")).expect("a link");
+    symlink("..", place.folder().join("inside/up")).expect("a link");
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        symlink(&outside, server.folder().join("inside/planted-later")).expect("a link");
+        fs::create_dir(server.folder().join("inside/swapped")).expect("a folder");
+        fs::remove_dir(server.folder().join("inside/swapped")).expect("a folder");
+        symlink(&outside, server.folder().join("inside/swapped")).expect("a link");
+        fs::create_dir(server.folder().join("inside/deep")).expect("a folder");
+        // What lies beneath is heard of.
+        place.put("inside/deep/new.bin", b"new");
+        server.await_index("the new file is listed", |index| {
+            let rows = index["files"].as_array().expect("a list of files");
+            rows.iter().any(|row| row["name"] == "inside/deep/new.bin")
+        });
+        fs::write(outside.join("7/secret.bin"), "secret").expect("a file");
+        assert_eq!(watches(&server), 3, "the folder, inside and inside/deep");
+    });
+}
+
+/// A folder of more folders than there are watches is still followed, by walks.
+#[test]
+fn exhausted_watches_are_told_of_once_and_replaced_by_walks() {
+    let script = "echo 4 > /proc/sys/user/max_inotify_watches && exec \"$0\" \"$@\"";
+    let limited = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", script, program]);
+        command
+    };
+    if !limited("true").status().is_ok_and(|status| status.success()) {
+        return println!("skip: no user namespace with watches of its own");
+    }
+    let place = Place::new();
+    for number in 0..9 {
+        fs::create_dir(place.folder().join(number.to_string())).expect("a folder");
+    }
+    place.put(canary::NAME, &Clip::of_seconds(1, 1).bytes());
+    let server = Server::at(&place, limited(PROGRAM), &[]);
+    server.await_log("max_user_watches");
+    assert!(watches(&server) <= 4);
+    let new: Vec<_> = (0..9).map(|number| format!("{number}/new.bin")).collect();
+    new.iter().for_each(|name| drop(place.put(name, b"new")));
+    server.await_index("all of them are listed", |index| {
+        let rows = index["files"].as_array().expect("a list of files");
+        new.iter().all(|name| rows.iter().any(|row| row["name"] == **name))
+    });
+    let log = server.stop();
+    assert_eq!(log.matches("max_user_watches").count(), 1, "{log}");
+}
+
+/// Downloads that wait for the disk took every thread that may wait, and a DESCRIBE waited behind
+/// all of them. Measured by what is sent meanwhile, which does not depend on the machine's speed.
+#[test]
+fn a_describe_does_not_wait_behind_a_thousand_downloads() {
+    let place = Place::new();
+    let file = File::create(place.folder().join("cold.bin")).expect("a file");
+    file.set_len(DOWNLOADS * DOWNLOAD_BYTES).expect("a hole takes no room");
+    place.put("planned.ts", &Clip::of_seconds(3, 2).bytes());
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.maximum.is_some_and(|most| most < 2 * DOWNLOADS) {
+        return println!("skip: {DOWNLOADS} connections need more descriptors than {limit:?}");
+    }
+    let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).expect("allowed");
+    let server = serve_place(&place, &["--path", "sendfile"]);
+    server.await_stream("planned.ts");
+    beside_canary(&server, || {
+        let is_over = AtomicBool::new(false);
+        let mut sent: Vec<u64> = Vec::new();
+        thread::scope(|scope| {
+            let mut downloads: Vec<_> = (0..DOWNLOADS).map(|n| download(&server, n)).collect();
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let mut piece = vec![0; 256 << 10];
+                while !is_over.load(Ordering::Relaxed) {
+                    // One that has ended or has nothing at the moment gives its turn away.
+                    downloads.iter_mut().for_each(|download| drop(download.read(&mut piece)));
+                }
+            });
+            let mut control = Control::to(server.rtsp);
+            for _ in 0..21 {
+                let before = bytes_read(&server);
+                assert_eq!(control.ask("DESCRIBE", "planned.ts", &[]).status, 200);
+                sent.push(bytes_read(&server) - before);
+                thread::sleep(Duration::from_millis(20));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        sent.sort_unstable();
+        println!("bytes sent during a DESCRIBE: median {}, most {}", sent[10], sent[20]);
+        assert!(sent[10] < DOWNLOADS * STEP_BYTES / 16, "{sent:?}");
+    });
+}
+
+/// Asks for a part of the cold file that nobody else asks for.
+fn download(server: &Server, number: u64) -> TcpStream {
+    let mut stream = TcpStream::connect(server.http).expect("HTTP listens");
+    let (from, end) = (number * DOWNLOAD_BYTES, (number + 1) * DOWNLOAD_BYTES - 1);
+    write!(stream, "GET /cold.bin HTTP/1.1\r\nHost: h\r\nRange: bytes={from}-{end}\r\n\r\n")
+        .expect("the request goes out");
+    stream.set_nonblocking(true).expect("a socket has the option");
+    stream
+}
+
+const ENDLESS_BYTES: u64 = 1 << 40;
+/// More than a canary sends, far less than a scan reads in the same time.
+const MUCH_BYTES: u64 = 4 << 20;
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LONG: Duration = Duration::from_secs(20);
+const DOWNLOADS: u64 = 1000;
+const DOWNLOAD_BYTES: u64 = 16 << 20;
+/// The server fetches so much at a time from a disk.
+const STEP_BYTES: u64 = 1 << 20;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attacks on the built program: each file holds one kind of attacker's script, bounded in time and
+//! count, and asserts the promise of SECURITY.md that it tests.
+//!
+//! Attacks that load a running server run beside a [`canary`]: a paced session of 5 Mb/s that must
+//! lose nothing. Its lateness is printed; `make attacks` runs the attacks one after the other on a
+//! release build and judges the lateness, too. All packets stay on loopback or in network
+//! namespaces that the test made.
+//!
+//! Sources: SECURITY.md for the promises and their limits.
+//! Does not do: bad input by accident (`tests/faults`), real clients (`tests/interop`).
+
+#![forbid(unsafe_code)]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../../../paths/tests/harness/network.rs"]
+#[allow(dead_code, reason = "these tests have networks of their own")]
+mod network;
+
+mod books;
+mod canary;
+mod floods;
+mod held;
+mod icmp;
+mod images;
+mod index;
+mod kills;
+mod leftovers;
+mod library;
+mod mutations;
+mod plans;
+mod plants;
+mod promises;
+mod publisher;
+mod random;
+mod recording;
+
+use std::process::Command;
+
+use canary::Canary;
+use harness::clip::Clip;
+use harness::{PROGRAM, Place, Server};
+
+/// Starts a server of `files` and of the canary's clip, and waits until the clip can be streamed.
+fn serve(files: &[(&str, &[u8])], options: &[&str]) -> Server {
+    let place = Place::new();
+    for (name, bytes) in files {
+        place.put(name, bytes);
+    }
+    serve_place(&place, options)
+}
+
+/// As [`serve`], for a folder that stands already.
+fn serve_place(place: &Place, options: &[&str]) -> Server {
+    serve_place_by(Command::new(PROGRAM), place, options)
+}
+
+/// As [`serve_place`], with a command that runs the program, perhaps under limits.
+fn serve_place_by(command: Command, place: &Place, options: &[&str]) -> Server {
+    place
+        .put(canary::NAME, &Clip { bits_per_second: 5_000_000, ..Clip::of_seconds(1, 60) }.bytes());
+    let server = Server::at(place, command, options);
+    server.await_stream(canary::NAME);
+    server
+}
+
+/// Runs `attack` beside a canary, which must lose nothing.
+fn beside_canary<T>(server: &Server, attack: impl FnOnce() -> T) -> T {
+    let canary = Canary::play(server);
+    let result = attack();
+    canary.assert_unharmed();
+    result
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Attacks on a recording: strangers who send to its port and know the SSRC of the stream, forged
+//! BYE, trickles that hold the place, and floods.
+//!
+//! Sources: RFC 3550 §6.6 (BYE), §8.2 (collisions).
+//! Does not do: forge addresses; strangers here are other ports of this machine.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
+use crate::harness::recorder::{Recorded, Recorder, Sender, free_port, url};
+use crate::harness::{PROGRAM, Place};
+
+const SSRC: u32 = 7;
+/// Null packets, which no clip has.
+const JUNK: [u8; PAYLOAD_BYTES] = {
+    let mut junk = [0xff; PAYLOAD_BYTES];
+    let mut at = 0;
+    while at < PAYLOAD_BYTES {
+        (junk[at], junk[at + 1], junk[at + 3]) = (0x47, 0x1f, 0x10);
+        at += 188;
+    }
+    junk
+};
+
+fn clip() -> Vec<u8> {
+    Clip { bits_per_second: 5_000_000, ..Clip::of_seconds(1, 3) }.bytes()
+}
+
+/// An empty receiver report and BYE, as a compound packet (RFC 3550 §6.1).
+fn bye(ssrc: u32) -> Vec<u8> {
+    let mut packet = vec![0x80, 201, 0, 1, 0, 0, 0, 9, 0x81, 203, 0, 1];
+    packet.extend(ssrc.to_be_bytes());
+    packet
+}
+
+/// Asserts that a sender is named among those refused, with the reason.
+#[track_caller]
+fn assert_refused(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
+    assert_named(recorded, stranger, why);
+    let address = stranger.local_addr().expect("it is bound").to_string();
+    assert!(recorded.log.contains(&address), "the log does not name {address}: {}", recorded.log);
+}
+
+/// The summary says that datagrams of this sender were refused, and why.
+#[track_caller]
+fn assert_named(recorded: &Recorded, stranger: &UdpSocket, why: &str) {
+    let address = stranger.local_addr().expect("it is bound").to_string();
+    let refused = recorded.stream(0)["refused_senders"].as_array().expect("a list");
+    let found = refused.iter().find(|sender| sender["address"] == address.as_str());
+    let said = found.and_then(|sender| sender["why"].as_str());
+    assert!(said.is_some_and(|said| said.contains(why)), "{address}: {:#}", recorded.summary);
+}
+
+#[track_caller]
+fn assert_recorded(place: &Place, clip: &[u8]) {
+    let written = fs::read(place.folder().join("0.ts")).expect("a file");
+    assert!(written == clip, "{} of {} bytes, or others", written.len(), clip.len());
+}
+
+#[test]
+fn a_forged_bye_ends_no_recording() {
+    let (place, clip, port) = (Place::new(), clip(), free_port());
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    let mut sender = Sender::rtp(port, SSRC, 100);
+    let forger = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let mut stranger = Sender::rtp(port, SSRC + 1, 50);
+    for (number, payload) in clip.chunks(PAYLOAD_BYTES).enumerate() {
+        sender.send(payload);
+        if number % 5 == 4 {
+            // The port may not be open yet, or nobody may hear.
+            let _ = forger.send_to(&bye(SSRC), ("127.0.0.1", port + 1));
+            stranger.send(&JUNK);
+        }
+        sleep(Duration::from_millis(1));
+    }
+    let recorded = recorder.stop().well();
+    assert_recorded(&place, &clip);
+    assert!(recorded.figure("byes_refused") > 0, "{:#}", recorded.summary);
+    assert_eq!(recorded.stream(0)["said_bye"], false);
+    assert_eq!(recorded.figure("sources_followed"), 1);
+    assert_refused(&recorded, &forger, "BYE");
+}
+
+#[test]
+fn a_stranger_with_the_ssrc_of_a_stream_fills_no_recording() {
+    let (place, clip, port) = (Place::new(), clip(), free_port());
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    let mut sender = Sender::rtp(port, SSRC, 100);
+    let mut stranger = Sender::rtp(port, SSRC, 101);
+    for (number, payload) in clip.chunks(PAYLOAD_BYTES).enumerate() {
+        sender.send(payload);
+        if number > 2 {
+            // Ahead of the stream, with the numbers that are due.
+            stranger.rtp = sender.rtp;
+            stranger.send(&JUNK);
+        }
+        sleep(Duration::from_millis(1));
+    }
+    let recorded = recorder.stop().well();
+    assert_recorded(&place, &clip);
+    let counts = ["lost", "duplicates", "sources_followed"].map(|name| recorded.figure(name));
+    assert_eq!(counts, [0, 0, 1], "{:#}", recorded.summary);
+    assert_refused(&recorded, &stranger.socket, "SSRC");
+}
+
+#[test]
+fn a_trickle_does_not_hold_the_place_of_a_stream() {
+    let (place, port) = (Place::new(), free_port());
+    let clip = Clip { bits_per_second: 5_000_000, ..Clip::of_seconds(1, 4) }.bytes();
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    // It is there first, and never silent for long.
+    let mut trickle = Sender::rtp(port, SSRC, 5000);
+    for _ in 0..150 {
+        trickle.send(&JUNK);
+    }
+    let mut sender = Sender::rtp(port, SSRC, 100);
+    for (number, payload) in clip.chunks(PAYLOAD_BYTES).enumerate() {
+        if number % 50 == 0 {
+            trickle.send(&JUNK);
+        }
+        sender.send(payload);
+        sleep(Duration::from_millis(2));
+    }
+    let recorded = recorder.stop().well();
+    let written = fs::read(place.folder().join("0.ts")).expect("a file");
+    // The place is won after a second or two of measuring.
+    let packets = clip.len().div_ceil(PAYLOAD_BYTES);
+    let won = &clip[packets * 3 / 4 * PAYLOAD_BYTES..];
+    assert!(written.ends_with(won), "{} bytes: {:#}", written.len(), recorded.summary);
+    assert_eq!(recorded.figure("sources_followed"), 2, "{:#}", recorded.summary);
+    // The log has a line a minute, and that one is of the stream, before it had won.
+    assert_named(&recorded, &trickle.socket, "SSRC");
+}
+
+#[test]
+fn a_flood_of_junk_costs_a_recording_nothing() {
+    let (place, port) = (Place::new(), free_port());
+    let rmem_max = fs::read_to_string("/proc/sys/net/core/rmem_max").expect("a limit");
+    let rmem_max: u64 = rmem_max.trim().parse().expect("a number");
+    if !rustix::process::geteuid().is_root() && rmem_max < 8 << 20 {
+        println!("skip: net.core.rmem_max is {rmem_max}: a busy machine may lose some of a flood");
+        return;
+    }
+    let clip: Vec<u8> = clip().into_iter().take(750 * PAYLOAD_BYTES).collect();
+    let recorder = Recorder::start(&place, &[url(port)], &[]);
+    let mut sender = Sender::rtp(port, SSRC, 100);
+    let flood = Sender::bare(port);
+    let mut junk = 0;
+    for payload in clip.chunks(PAYLOAD_BYTES) {
+        sender.send(payload);
+        // 40,000 a second, and 4.9 Mb/s of the stream.
+        for _ in 0..2 {
+            for _ in 0..40 {
+                flood.send_raw(&[0x55; 20]);
+                junk += 1;
+            }
+            sleep(Duration::from_millis(1));
+        }
+    }
+    let recorded = recorder.stop().well();
+    assert_recorded(&place, &clip);
+    assert_eq!(recorded.figure("dropped_by_kernel"), 0, "{:#}", recorded.summary);
+    assert_eq!(recorded.figure("malformed"), junk);
+    assert_refused(&recorded, &flood.socket, "neither RTP");
+}
+
+#[test]
+fn a_stranger_is_not_relayed() {
+    for is_recorded in [false, true] {
+        let (place, port) = (Place::new(), free_port());
+        let target = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        target.set_read_timeout(Some(Duration::from_secs(20))).expect("a time limit");
+        let to = target.local_addr().expect("it is bound").to_string();
+        let pattern = place.folder().join("0.ts");
+        let output = ["-o", pattern.to_str().expect("UTF-8")];
+        let output: &[&str] = if is_recorded { &output } else { &[] };
+        let options = [&["--relay", &to], output].concat();
+        let recorder = Recorder::by(Command::new(PROGRAM), &place, &[url(port)], &options);
+        let mut sender = Sender::rtp(port, SSRC, 100);
+        let mut stranger = Sender::rtp(port, SSRC, 100);
+        let mut buffer = [0; 2048];
+        for number in 0..200_u32 {
+            let sent = sender.datagram(&[number as u8; 188]);
+            sender.send_raw(&sent);
+            if number > 2 {
+                stranger.send(&JUNK);
+            }
+            // What leaves before the next is sent is of the stream alone.
+            let bytes = target.recv(&mut buffer).expect("a datagram in time");
+            assert!(buffer[..bytes] == sent, "recorded: {is_recorded}, datagram {number}");
+        }
+        let recorded = recorder.stop();
+        assert_refused(&recorded, &stranger.socket, "SSRC");
+        target.set_nonblocking(true).expect("fcntl");
+        assert!(target.recv(&mut buffer).is_err(), "recorded: {is_recorded}");
+    }
+}
