@@ -4,17 +4,19 @@
 //! disturbed. A connection over a limit on clients ([`crate::limits`]) is told so as well, but no
 //! more than [`REFUSING_MAX`] at once: under a flood the others are closed without a word.
 //!
-//! A descriptor is held in reserve for that: it is let go for the moment it takes to accept the
-//! newcomer, answer and close.
+//! Each listener holds a descriptor in reserve for that: the newcomer takes its place, is answered,
+//! and is replaced by the reserve again without a moment between (dup2). While a reserve is let go
+//! no other listener accepts.
 //!
-//! Sources: accept(2) (EMFILE, ENFILE).
+//! Sources: accept(2) (EMFILE, ENFILE), dup(2) (dup3 closes and replaces atomically).
 //! Does not do: count clients ([`crate::limits`] does).
 
 use std::fs::File;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -46,15 +48,15 @@ pub(crate) async fn serve<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let mut reserve = reserve();
+    let mut reserve = Reserve::new();
     let mut said: Option<Instant> = None;
     let mut served = JoinSet::new();
     let refusing = Arc::new(Semaphore::new(REFUSING_MAX));
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = accept(&listener) => match accepted {
                 Ok((stream, peer)) => {
-                    reserve = reserve.or_else(self::reserve);
+                    reserve.fill();
                     match site.limits.connect(peer.ip(), &stream) {
                         Ok(permit) => {
                             let task = connection(stream, peer, site.clone());
@@ -67,8 +69,9 @@ pub(crate) async fn serve<F>(
                             site.limits.refusals.note(refused, peer.ip());
                             Meters::count(&site.meters.connections_refused);
                             if let Ok(turn) = refusing.clone().try_acquire_owned() {
+                                let mut stream = stream;
                                 served.spawn(async move {
-                                    turn_away(stream, &refusal(refused)).await;
+                                    turn_away(&mut stream, &refusal(refused)).await;
                                     drop(turn);
                                 });
                             }
@@ -82,17 +85,15 @@ pub(crate) async fn serve<F>(
                             "accept: {error}; refusing connections until one ends (raise ulimit -n)"
                         );
                     }
-                    drop(reserve.take());
-                    if refuse(&listener, &refusal(Refused::Connections)).await {
+                    if reserve.refuse(&listener, &refusal(Refused::Connections)).await {
                         Meters::count(&site.meters.connections_refused);
                     }
-                    reserve = self::reserve();
                 }
                 // The peer left before it was accepted.
                 Err(error) => tracing::debug!("accept: {error}"),
             },
             Some(ended) = served.join_next() => {
-                reserve = reserve.or_else(self::reserve);
+                reserve.fill();
                 if let Err(error) = ended
                     && error.is_panic()
                 {
@@ -103,8 +104,80 @@ pub(crate) async fn serve<F>(
     }
 }
 
-fn reserve() -> Option<File> {
-    File::open("/dev/null").ok()
+/// Accepts a connection.
+async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
+    poll_fn(|context| {
+        let _turn = accepting();
+        listener.poll_accept(context)
+    })
+    .await
+}
+
+/// Descriptors are the process's, and so is the turn to take one for a newcomer.
+fn accepting() -> MutexGuard<'static, ()> {
+    static ACCEPTING: Mutex<()> = Mutex::new(());
+    ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A descriptor for the newcomer that there is none left for.
+struct Reserve {
+    /// What is copied into the reserve's place; none where the start found no descriptor free.
+    null: Option<File>,
+    held: Option<OwnedFd>,
+}
+
+impl Reserve {
+    fn new() -> Reserve {
+        let mut reserve = Reserve { null: File::open("/dev/null").ok(), held: None };
+        reserve.fill();
+        reserve
+    }
+
+    /// Takes a free descriptor, if the reserve lacks its own.
+    fn fill(&mut self) {
+        if self.held.is_none() {
+            let null = self.null.as_ref().and_then(|null| null.try_clone().ok());
+            self.held = null.map(OwnedFd::from);
+        }
+    }
+
+    /// Answers the connection that could not be accepted; false if there is none. With no
+    /// descriptor left accept fails before it looks whether anybody waits, so it is asked once
+    /// more, without waiting.
+    async fn refuse(&mut self, listener: &TcpListener, refusal: &[u8]) -> bool {
+        let accepted = poll_fn(|context| {
+            let _turn = accepting();
+            drop(self.held.take());
+            let accepted = listener.poll_accept(context);
+            if accepted.is_pending() {
+                self.fill();
+            }
+            Poll::Ready(accepted)
+        });
+        match accepted.await {
+            Poll::Ready(Ok((mut stream, _))) => {
+                turn_away(&mut stream, refusal).await;
+                self.replace(stream);
+                true
+            }
+            // Still none: a file was opened meanwhile. Wait, lest the caller spin.
+            Poll::Ready(Err(_)) => {
+                tokio::time::sleep(REFUSAL).await;
+                self.fill();
+                false
+            }
+            Poll::Pending => false,
+        }
+    }
+
+    /// Closes the connection and has its descriptor, in one step.
+    fn replace(&mut self, stream: TcpStream) {
+        let (Some(null), Ok(stream)) = (&self.null, stream.into_std()) else { return };
+        let mut descriptor = OwnedFd::from(stream);
+        if rustix::io::dup3(null, &mut descriptor, rustix::io::DupFlags::CLOEXEC).is_ok() {
+            self.held = Some(descriptor);
+        }
+    }
 }
 
 /// True when descriptors are what is missing: of the process or of the whole system.
@@ -113,26 +186,8 @@ pub(crate) fn is_spent(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
 }
 
-/// Answers the connection that could not be accepted; false if there is none. With no descriptor
-/// left accept fails before it looks whether anybody waits, so it is asked once more, without
-/// waiting: the reserve is not to be had by anybody else meanwhile.
-async fn refuse(listener: &TcpListener, refusal: &[u8]) -> bool {
-    match poll_fn(|context| Poll::Ready(listener.poll_accept(context))).await {
-        Poll::Ready(Ok((stream, _))) => {
-            turn_away(stream, refusal).await;
-            true
-        }
-        // Still none: somebody else took the descriptor. Wait, lest this loop spin.
-        Poll::Ready(Err(_)) => {
-            tokio::time::sleep(REFUSAL).await;
-            false
-        }
-        Poll::Pending => false,
-    }
-}
-
-/// Tells a peer that it is not served, and closes.
-async fn turn_away(mut stream: TcpStream, refusal: &[u8]) {
+/// Tells a peer that it is not served.
+async fn turn_away(stream: &mut TcpStream, refusal: &[u8]) {
     // A courtesy: a peer that does not take it loses nothing.
     let _ = timeout(REFUSAL, stream.write_all(refusal)).await;
     // Unread bytes would turn the close into a reset and the answer would be lost.

@@ -9,8 +9,9 @@
 //!
 //! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
 //!   one that sends [`CONTEST_RATIO`] times as many for a second.
-//! - The source that held the place before has it back at once, until the one that follows has sent
-//!   [`WEAK_PACKETS`] packets.
+//! - A source that sent [`WEAK_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of losing
+//!   its place to a silence, has it back at once from whoever was followed later. Those have no such
+//!   right against it then.
 //! - An address that the signalling has named goes before all others.
 //!
 //! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]): a flood of sources drops its
@@ -48,9 +49,15 @@ pub struct Source {
     packets: u64,
     in_window: u32,
     rate: u32,
+    /// When it lost its place to a silence of its own; none while it has no right to return.
+    lost_at: Option<Duration>,
 }
 
 impl Source {
+    fn may_return(&self, now: Duration) -> bool {
+        self.lost_at.is_some_and(|at| now.saturating_sub(at) < RETURN_WITHIN)
+    }
+
     fn is(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
         self.ssrc == ssrc && self.from.is_none_or(|own| own == from)
     }
@@ -75,14 +82,11 @@ pub struct Sources {
     clock_rate_hz: u32,
     table: Vec<Source>,
     followed: Option<usize>,
-    /// When it was chosen, and its packets since then.
+    /// When it was chosen; its packets since then, and before a silence that it came back from.
     followed_at: Duration,
     held_packets: u64,
     /// After BYE: so many more packets of it say that it has not left.
     leaving: u32,
-    /// The source that was followed before, with [`WEAK_PACKETS`] packets and more, until it fell
-    /// silent.
-    previous: Option<(Option<u32>, Option<SocketAddr>)>,
     announced: Option<u32>,
     /// The address that the signalling has named, and until when others wait for it.
     expected: Option<SocketAddr>,
@@ -105,7 +109,6 @@ impl Sources {
             followed_at: Duration::ZERO,
             held_packets: 0,
             leaving: 0,
-            previous: None,
             announced: None,
             expected: None,
             grace_until: None,
@@ -137,7 +140,8 @@ impl Sources {
         }
         source.is_valid = true;
         self.chosen += u64::from(self.followed != Some(index));
-        (self.followed, self.previous, self.leaving) = (Some(index), None, 0);
+        (self.followed, self.leaving) = (Some(index), 0);
+        self.forget_returns();
     }
 
     /// Takes note of a packet that came from there; `now` is the time on any steady clock.
@@ -191,15 +195,8 @@ impl Sources {
         if !self.table[index].is_valid || !self.is_free_for(index, now) {
             return Standing::Waiting;
         }
-        if !self.is_silent(now) {
-            // Displaced, not silent for a while: the place was not its own.
-            self.previous = None;
-        } else if let Some(before) =
-            self.followed.filter(|_| self.held_packets >= WEAK_PACKETS.into())
-        {
-            self.previous = Some((self.table[before].ssrc, self.table[before].from));
-        }
-        (self.followed, self.followed_at, self.held_packets) = (Some(index), now, 0);
+        self.lose_place(index, now);
+        (self.followed, self.followed_at) = (Some(index), now);
         self.leaving = 0;
         self.chosen += 1;
         Standing::Chosen(arrival)
@@ -216,13 +213,41 @@ impl Sources {
             let grace = *self.grace_until.get_or_insert(now + GRACE);
             return is_expected || !is_awaited || now >= grace;
         };
-        if self.is_silent(now) || is_expected && holder.from != self.expected {
+        let is_named = self.expected.is_some() && holder.from == self.expected;
+        if self.is_silent(now) || is_expected && !is_named {
             return true;
         }
-        let is_previous = self.previous == Some((challenger.ssrc, challenger.from));
+        if is_named {
+            return false;
+        }
         let is_measured = self.followed_at <= self.measured_at && holder.rate < WEAK_PACKETS;
-        is_previous && self.held_packets < WEAK_PACKETS.into()
+        challenger.may_return(now)
             || is_measured && challenger.rate >= CONTEST_RATIO * holder.rate.max(1)
+    }
+
+    /// The source that is followed gives its place to this one. It may come back if it was silent,
+    /// not if it was displaced, and not before one that was followed earlier has come back.
+    fn lose_place(&mut self, to: usize, now: Duration) {
+        let is_silent = self.is_silent(now) && self.held_packets >= WEAK_PACKETS.into();
+        if let Some(index) = self.followed {
+            self.table[index].lost_at = is_silent.then_some(now);
+        }
+        self.held_packets = 0;
+        if let Some(lost_at) = self.table[to].lost_at.take()
+            && now.saturating_sub(lost_at) < RETURN_WITHIN
+        {
+            self.held_packets = WEAK_PACKETS.into();
+            for source in &mut self.table {
+                source.lost_at = source.lost_at.filter(|at| *at < lost_at);
+            }
+        }
+    }
+
+    /// Nobody returns by right.
+    fn forget_returns(&mut self) {
+        for source in &mut self.table {
+            source.lost_at = None;
+        }
     }
 
     /// True where the source that is followed, if any, has lost its place by silence or BYE.
@@ -259,7 +284,8 @@ impl Sources {
 
     /// The signalling will name another source, if any.
     pub fn renounce(&mut self) {
-        (self.announced, self.followed, self.previous) = (None, None, None);
+        (self.announced, self.followed) = (None, None);
+        self.forget_returns();
     }
 
     /// The source that is followed.
@@ -317,6 +343,7 @@ impl Sources {
             packets: 0,
             in_window: 0,
             rate: 0,
+            lost_at: None,
         };
         let others = self.table.iter().enumerate().filter(|(at, _)| Some(*at) != self.followed);
         let own = others.clone().filter(|(_, other)| other.from == from);
@@ -326,7 +353,7 @@ impl Sources {
             return self.table.len() - 1;
         }
         self.forgotten += 1;
-        let age = |(_, source): &(usize, &Source)| (source.is_valid, source.heard);
+        let age = |(_, source): &(usize, &Source)| (source.lost_at, source.is_valid, source.heard);
         let oldest = if is_flood { own.min_by_key(age) } else { others.min_by_key(age) };
         let index = oldest.map_or(0, |(index, _)| index);
         self.table[index] = source;
@@ -344,6 +371,10 @@ pub const SOURCES_AN_ADDRESS_MAX: usize = 8;
 /// A source that says nothing for so long may be followed by another: longer than what a sender or
 /// a reader of bursts leaves between two packets of any stream that is a film.
 pub const SILENCE: Duration = Duration::from_millis(250);
+
+/// A source that was silent has its right to come back for so long: longer than a sender that
+/// starts again, or a switch that learns its ports, takes.
+pub const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Others wait so long for an address that was named: longer than a server takes from PLAY to its
 /// first packet.

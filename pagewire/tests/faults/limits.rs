@@ -173,8 +173,10 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let census = Census::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
-    // What making it took is given back by then.
+    // What planning and making images took is given back by then.
     server.await_log("wire image ready");
+    await_planned(&server, 2);
+    await_steady(&server);
     let mut kept = Line::to(server.http);
     let mut control = Control::to(server.rtsp);
     let mut other = Control::to(server.rtsp);
@@ -193,16 +195,8 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     assert!(sessions.len() > 10, "only {} sessions", sessions.len());
 
     // A SETUP that needed two at once has left one: connections take what is left.
-    let mut idle = Vec::new();
-    loop {
-        let mut newcomer = Control::to(server.rtsp);
-        let answer = newcomer.try_ask("OPTIONS", "a.ts", &[]);
-        if answer.is_none_or(|answer| answer.status != 200) {
-            break;
-        }
-        idle.push(newcomer);
-        assert!(idle.len() < 4, "{} connections after {} sessions", idle.len(), sessions.len());
-    }
+    let idle = take_what_is_left(&server);
+    assert!(idle.len() < 4, "{} connections after {} sessions", idle.len(), sessions.len());
 
     // Newcomers on either port, some of whom say nothing; those who are connected.
     for _ in 0..10 {
@@ -233,10 +227,7 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
         assert_eq!(control.ask("TEARDOWN", "a.ts", &[&session]).status, 200);
     }
     drop((control, other, kept, idle));
-    let index = server.await_index("all three files can be streamed", |index| {
-        let rows = index["files"].as_array().expect("a list of files");
-        rows.iter().filter(|row| row["stream"].is_object()).count() == 3
-    });
+    let index = await_planned(&server, 3);
     assert!(index["server"]["connections_refused"].as_u64() >= Some(20), "{index:#}");
     let before = player.heard().packets.len();
     player.hear("it plays on", |heard| heard.packets.len() > before + 20);
@@ -247,6 +238,46 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let mut again = Player::set_up(server.rtsp, "b.ts");
     again.play();
     again.hear("a new session plays", |heard| heard.packets.len() > 5);
+}
+
+/// Waits until so many files can be streamed.
+#[track_caller]
+fn await_planned(server: &Server, files: usize) -> serde_json::Value {
+    server.await_index("all files can be streamed", |index| {
+        let rows = index["files"].as_array().expect("a list of files");
+        rows.iter().filter(|row| row["stream"].is_object()).count() == files
+    })
+}
+
+/// Waits until the server has held the same number of descriptors for a while.
+#[track_caller]
+fn await_steady(server: &Server) {
+    let began = Instant::now();
+    let (mut held, mut since) = (census::descriptors(server), Instant::now());
+    while since.elapsed() < Duration::from_millis(300) {
+        assert!(began.elapsed() < LIMIT, "its descriptors come and go");
+        thread::sleep(Duration::from_millis(10));
+        let now = census::descriptors(server);
+        if now != held {
+            (held, since) = (now, Instant::now());
+        }
+    }
+}
+
+/// Connects until three newcomers in a row are refused.
+fn take_what_is_left(server: &Server) -> Vec<Control> {
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    while refused < 3 {
+        let mut newcomer = Control::to(server.rtsp);
+        let answer = newcomer.try_ask("OPTIONS", "a.ts", &[]);
+        if answer.is_some_and(|answer| answer.status == 200) {
+            taken.push(newcomer);
+            refused = 0;
+        } else {
+            refused += 1;
+        }
+    }
+    taken
 }
 
 #[track_caller]

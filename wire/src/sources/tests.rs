@@ -158,9 +158,61 @@ fn a_stream_has_its_place_back_after_a_gap() {
             trial.send(1, 2, ms(n));
         }
     }
-    assert!(matches!(trial.send(1, 2, ms(1300)), Standing::Chosen(_)), "in the gap");
-    assert!(matches!(trial.send(1, 1, ms(1310)), Standing::Chosen(_)), "it is back");
-    assert_eq!(trial.send(1, 2, ms(1311)), Standing::Waiting);
+    // A gap of 9 s, and a stranger that sends as much.
+    for n in 1300..10_000 {
+        trial.send(1, 2, ms(n));
+        trial.send(1, 3, ms(n));
+    }
+    assert_eq!(trial.followed_port(), Some(2), "in the gap");
+    assert!(trial.sources.followed().is_some_and(|s| s.reception.received() > 8000));
+    // Whoever was there before is back at once, and stays whatever the others do.
+    for n in 10_000..30_000 {
+        let standing = trial.send(1, 1, ms(n));
+        assert!(matches!(standing, Standing::Chosen(_) | Standing::Followed(_)), "{n}");
+        let is_pause = (15_000..15_400).contains(&n);
+        for port in [2, 3].into_iter().filter(|_| !is_pause) {
+            assert_eq!(trial.send(1, port, ms(n)), Standing::Waiting, "{n}");
+        }
+    }
+    assert_eq!(trial.sources.chosen(), 3);
+    // A pause after a few packets costs it no more than the pause.
+    trial.send(1, 2, ms(30_300));
+    trial.send(1, 1, ms(30_310));
+    trial.send(1, 2, ms(30_600));
+    assert_eq!(trial.followed_port(), Some(2));
+    assert!(matches!(trial.send(1, 1, ms(30_610)), Standing::Chosen(_)));
+}
+
+/// Strangers who take turns in a gap do not use up the right of the stream.
+#[test]
+fn strangers_who_take_turns_keep_no_stream_out() {
+    let mut trial = Trial::new();
+    for n in 0..5000 {
+        trial.send(1, 1, ms(n));
+    }
+    for n in 5300..9000 {
+        // Half a second each, by turns.
+        let port = if n / 500 % 2 == 0 { 2 } else { 3 };
+        trial.send(1, port, ms(n));
+        // And a flood of new sources drops none that may return.
+        trial.send(1000 + n as u32, 1000 + n as u16, ms(n));
+    }
+    assert!(trial.sources.chosen() > 4, "{}", trial.sources.chosen());
+    assert!(matches!(trial.send(1, 1, ms(9000)), Standing::Chosen(_)));
+    assert_eq!(trial.send(1, 2, ms(9001)), Standing::Waiting);
+}
+
+#[test]
+fn the_right_to_come_back_ends() {
+    let mut trial = Trial::new();
+    for n in 0..1000 {
+        trial.send(1, 1, ms(n));
+    }
+    for n in 1300..12_000 {
+        trial.send(1, 2, ms(n));
+    }
+    assert_eq!(trial.send(1, 1, ms(12_000)), Standing::Waiting);
+    assert_eq!(trial.followed_port(), Some(2));
 }
 
 #[test]
