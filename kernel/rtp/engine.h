@@ -31,6 +31,9 @@
 /* A batch for UDP_SEGMENT must fit in the fragments of one sk_buff to go without a copy. */
 #define PWR_BATCH_PIECES_MAX	min_t(unsigned int, MAX_SKB_FRAGS, PWR_PIECES_MAX)
 
+/* A look at signals and at who else wants the processor: a page may hold thousands of packets. */
+#define PWR_PACKETS_A_TURN	256
+
 /**
  * struct pwr_run - one transmission in progress
  * @socket: connected UDP socket; who made the run holds it

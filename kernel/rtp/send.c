@@ -114,6 +114,11 @@ static int pwr_run_begin(struct pwr_run *run, unsigned int bytes)
 	unsigned int payload_bytes = run->payload_bytes;
 	int error;
 
+	if (run->packet % PWR_PACKETS_A_TURN == PWR_PACKETS_A_TURN - 1) {
+		cond_resched();
+		if (signal_pending(current))
+			return -ERESTARTSYS;
+	}
 	if (run->plan)
 		payload_bytes = run->plan[run->packet].payload_bytes;
 	else if (run->bytes_left < payload_bytes)

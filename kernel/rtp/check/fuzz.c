@@ -24,6 +24,7 @@
 #define PAGE		4096
 #define NOTE_EVERY_NS	60000000000ull
 #define CALL_US_MAX	200000	/* then a signal: one call may be of millions of packets */
+#define SLOW_CALL_NS	2000000000ull
 
 static uint64_t state;
 
@@ -265,6 +266,7 @@ static void sources_close(void)
 void check_fuzz(uint64_t seed, long rounds, unsigned int seconds)
 {
 	uint64_t began = now_ns(), end = began + seconds * 1000000000ull, noted = began;
+	uint64_t called, took, longest = 0;
 	int device[DEVICES], index;
 	long round, wrong = 0;
 
@@ -283,15 +285,23 @@ void check_fuzz(uint64_t seed, long rounds, unsigned int seconds)
 			device[index] = open("/dev/pagewire_rtp", O_RDWR | O_CLOEXEC);
 			continue;
 		}
+		called = now_ns();
 		wrong += !one_call(device[index]);
+		took = now_ns() - called;
+		if (took > longest)
+			longest = took;
+		if (took > SLOW_CALL_NS)
+			tap_note("random call %ld took %llu ms", round,
+				 (unsigned long long)took / 1000000);
 		if (!(round % 16))
 			world_drain(world.receiver);
 		if (now_ns() - noted > NOTE_EVERY_NS) {
-			noted += NOTE_EVERY_NS;
+			noted = now_ns();
 			tap_note("%ld random calls in %llu s", round + 1,
 				 (unsigned long long)(noted - began) / 1000000000);
 		}
 	}
+	tap_note("the longest took %llu ms", (unsigned long long)longest / 1000000);
 	for (index = 0; index < DEVICES; index++)
 		close(device[index]);
 	signals(0);
