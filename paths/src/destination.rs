@@ -145,8 +145,8 @@ impl Destination {
         self.fall.take()
     }
 
-    /// What the path to the peer is said to have reported since this was last asked. Costs nothing
-    /// where nothing was.
+    /// Reports of the path to the peer since this was last asked, forged ones among them. Costs
+    /// nothing where there are none.
     pub fn take_reports(&mut self) -> Vec<PathReport> {
         std::mem::take(&mut self.reports)
     }

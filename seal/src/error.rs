@@ -54,6 +54,9 @@ pub enum Fault {
     /// The target is there and is not this run's to replace.
     #[error("is there already; write --force to replace it")]
     Exists,
+    /// The target is a symlink, a pipe, a device or a folder, which nothing replaces.
+    #[error("is there already and no regular file, so --force does not replace it; remove it")]
+    Obstructed,
     /// The target is this program's, of what the source was before.
     #[error("was sealed from what the source was before; write --force to seal it again")]
     Older,

@@ -24,7 +24,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, openat, renameat_with, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use crate::error::{Error, Fault};
@@ -124,14 +126,21 @@ impl Pending {
     /// symlink of that name is never followed.
     ///
     /// # Errors
-    /// [`Fault::Exists`], [`Error::Host`]; the target is as it was, and this file is removed.
+    /// [`Fault::Exists`], [`Fault::Obstructed`], [`Error::Host`]; the target is as it was, and this
+    /// file is removed.
     pub fn commit(mut self, replace: bool) -> Result<(), Error> {
         if let Some((folder, beside)) = &self.beside {
             let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
             let folder = folder.as_fd();
             match renameat_with(folder, beside, folder, split(&self.target).1, flags) {
                 Ok(()) => {}
-                Err(Errno::EXIST) => return Err(Error::file(&self.target(), Fault::Exists)),
+                Err(Errno::EXIST) => {
+                    let stat = statat(folder, split(&self.target).1, AtFlags::SYMLINK_NOFOLLOW);
+                    let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+                    let is_file = kind.is_ok_and(|kind| kind == FileType::RegularFile);
+                    let fault = if is_file { Fault::Exists } else { Fault::Obstructed };
+                    return Err(Error::file(&self.target(), fault));
+                }
                 Err(errno) => return Err(Error::host("rename", &self.target())(errno.into())),
             }
         }
@@ -214,6 +223,13 @@ mod tests {
         create().unwrap().commit(true).unwrap();
         assert_eq!(std::fs::read(&target).unwrap(), b"");
         assert_eq!(names(folder), ["book"]);
+
+        std::fs::remove_file(&target).unwrap();
+        std::os::unix::fs::symlink("elsewhere", &target).unwrap();
+        let refused = create().unwrap().commit(false).unwrap_err();
+        assert!(matches!(refused, Error::File { fault: Fault::Obstructed, .. }), "{refused}");
+        assert_eq!(names(folder), ["book"]);
+        std::fs::remove_file(&target).unwrap();
     }
 
     #[test]

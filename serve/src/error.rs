@@ -50,6 +50,19 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Host: the process may open too few descriptors to serve anybody.
+    #[error(
+        "ulimit -n: {found} file descriptors, of which a server here holds {held} before its first \
+         client; raise it to {needed} at least"
+    )]
+    Descriptors {
+        /// How many it may open.
+        found: u64,
+        /// How many it has open.
+        held: u64,
+        /// How many it needs for a few clients.
+        needed: u64,
+    },
     /// Host: a path cannot be used on this machine.
     #[error(transparent)]
     Path(#[from] paths::Error),

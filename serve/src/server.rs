@@ -119,7 +119,14 @@ impl Server {
             let weak = Arc::downgrade(&site);
             tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
         }
-        Ok(Server { site, http, tasks, watch, readers, http_runtime })
+        let server = Server { site, http, tasks, watch, readers, http_runtime };
+        match server.site.limits.check_room() {
+            Ok(()) => Ok(server),
+            Err(error) => {
+                server.stop().await;
+                Err(error)
+            }
+        }
     }
 
     /// Where RTSP is served.

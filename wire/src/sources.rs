@@ -9,9 +9,9 @@
 //!
 //! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
 //!   one that sends [`CONTEST_RATIO`] times as many for a second.
-//! - A source that sent [`WEAK_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of losing
-//!   its place to a silence, has it back at once from whoever was followed later. Those have no such
-//!   right against it then.
+//! - A source that sent [`WEAK_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
+//!   losing its place to a silence, has it back at once from whoever was followed later. Those have
+//!   no such right against it then.
 //! - An address that the signalling has named goes before all others.
 //!
 //! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]): a flood of sources drops its

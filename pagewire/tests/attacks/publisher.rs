@@ -2,7 +2,7 @@
 //! A hostile publisher: whoever may put files into the served folder gives them names that forge
 //! lines of the log, and links that lead to what is hidden.
 //!
-//! Sources: ECMA-48 §5 for what a terminal obeys.
+//! Sources: ECMA-48 §5 (control sequences of a terminal).
 
 use std::os::unix::fs::symlink;
 

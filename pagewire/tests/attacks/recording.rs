@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::harness::clip::{Clip, PAYLOAD_BYTES};
 use crate::harness::recorder::{Recorded, Recorder, Sender, free_port, url};
-use crate::harness::{PROGRAM, Place};
+use crate::harness::rtsp::Player;
+use crate::harness::{PROGRAM, Place, Server};
 
 const SSRC: u32 = 7;
 /// A little less than the silence after which another sender may be followed.
@@ -86,6 +87,56 @@ fn a_forged_bye_ends_no_recording() {
     assert_eq!(recorded.stream(0)["said_bye"], false);
     assert_eq!(recorded.figure("sources_followed"), 1);
     assert_refused(&recorded, &forger, "BYE");
+}
+
+/// The server's host is named by RTSP, and so are its ports: others of the same host are strangers.
+#[test]
+fn a_forged_bye_and_a_stranger_touch_no_recording_by_rtsp() {
+    let (place, served) = (Place::new(), Place::new());
+    let clip = Clip { bits_per_second: 2_000_000, ..Clip::of_seconds(1, 4) }.bytes();
+    served.put("film.ts", &clip);
+    let server = Server::at(&served, Command::new(PROGRAM), &[]);
+    server.await_stream("film.ts");
+    // Everybody who plays a file is told its SSRC.
+    let player = Player::set_up(server.rtsp, "film.ts");
+    let recorder = Recorder::start(&place, &[server.rtsp_url("film.ts")], &[]);
+    recorder.await_bytes("0.ts", 1);
+    let ports = udp_ports(recorder.pid());
+    assert!(ports.len() >= 2, "one for RTP, one for RTCP: {ports:?}");
+    let mut strangers: Vec<_> =
+        ports.iter().map(|port| Sender::rtp(*port, player.ssrc, 100)).collect();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(2) {
+        for stranger in &mut strangers {
+            // A port that was closed meanwhile refuses the next.
+            let _ = stranger.socket.send_to(&bye(player.ssrc), stranger.to);
+            let junk = stranger.datagram(&JUNK);
+            let _ = stranger.socket.send_to(&junk, stranger.to);
+        }
+        sleep(Duration::from_millis(2));
+    }
+    let recorded = recorder.ended().well();
+    assert_recorded(&place, &clip);
+    assert_eq!(recorded.stream(0)["ended"], "complete", "{:#}", recorded.summary);
+    assert!(recorded.figure("byes_refused") > 0, "{:#}", recorded.summary);
+    let counts = ["sources_followed", "sessions"].map(|name| recorded.figure(name));
+    assert_eq!(counts, [1, 1], "{:#}", recorded.summary);
+}
+
+/// The UDP ports that a process has open.
+fn udp_ports(pid: u32) -> Vec<u16> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+    let links = links.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    let own: Vec<_> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let table = fs::read_to_string(format!("/proc/{pid}/net/udp")).expect("it runs");
+    // proc_net(5): local address and port in hexadecimal, the inode in the tenth field.
+    let ports = table.lines().skip(1).filter_map(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let (_, port) = fields[1].split_once(':')?;
+        let is_own = own.contains(&format!("socket:[{}]", fields[9]));
+        is_own.then(|| u16::from_str_radix(port, 16).expect("hexadecimal"))
+    });
+    ports.collect()
 }
 
 #[test]

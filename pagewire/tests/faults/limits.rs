@@ -20,7 +20,7 @@ use crate::census::{self, Census};
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Player};
-use crate::harness::{PROGRAM, Server};
+use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::{serve, serve_by};
 
 /// A request that drips in, however evenly, is refused when its time is over; a thousand
@@ -298,6 +298,38 @@ fn the_soft_limit_on_descriptors_is_raised_to_the_hard_one() {
     let lines: Vec<_> = (0..60).map(|_| Line::to(server.http)).collect();
     server.await_index("all are accepted", |index| index["server"]["connections"] == 61);
     assert!(census::descriptors(&server) > lines.len());
+}
+
+/// A server that could not take one client says so instead of starting, and what it takes.
+#[test]
+fn a_server_with_too_few_descriptors_does_not_start() {
+    let place = Place::new();
+    let clip = Clip::of_seconds(6, 2).bytes();
+    place.put("a.ts", &clip);
+    let mut few = 40;
+    // Its own are as many as the machine has cores, about; what it says is enough at the end.
+    for _ in 0..5 {
+        let mut command = Command::new("timeout");
+        let limit = format!("ulimit -n {few} && exec \"$0\" \"$@\"");
+        command.args(["3", "sh", "-c", &limit, PROGRAM, "serve"]);
+        command.args(["--rtsp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--cache"]);
+        command.arg(place.top().join("cache")).arg(place.folder());
+        let ended = watchdog::run(&mut command, LIMIT).expect("coreutils are installed");
+        if ended.status.code() == Some(124) {
+            assert!(few > 40, "40 descriptors are said to be enough");
+            break;
+        }
+        let said = ended.stderr;
+        assert!(!ended.status.success(), "{said}");
+        let needed = said.split("raise it to ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        let needed: u64 = needed.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+        assert!(needed > few, "{said}");
+        few = needed;
+    }
+    let server = serve_by(limited(&format!("ulimit -n {few}")), &[("a.ts", &clip)], &[]);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    player.play();
+    player.hear("it plays", |heard| heard.packets.len() > 5);
 }
 
 /// The program, started by a shell that sets limits first.

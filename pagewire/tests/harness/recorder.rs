@@ -183,7 +183,7 @@ pub(crate) fn url(port: u16) -> String {
 /// Sends packets to one address.
 pub(crate) struct Sender {
     pub(crate) socket: UdpSocket,
-    to: SocketAddr,
+    pub(crate) to: SocketAddr,
     /// None: a bare transport stream.
     pub(crate) rtp: Option<Rtp>,
 }

@@ -98,6 +98,7 @@ pub(crate) struct Player {
     pub(crate) session: String,
     /// Where the server takes reports.
     pub(crate) server_rtcp: SocketAddr,
+    pub(crate) ssrc: u32,
     name: String,
     ears: Ears,
 }
@@ -129,9 +130,12 @@ impl Player {
             .split(';')
             .find_map(|part| part.strip_prefix("server_port=")?.split_once('-')?.1.parse().ok())
             .unwrap_or_else(|| panic!("server_port in {transport}"));
+        let ssrc = transport.split(';').find_map(|part| part.strip_prefix("ssrc="));
+        let ssrc = ssrc.and_then(|ssrc| u32::from_str_radix(ssrc, 16).ok());
+        let ssrc = ssrc.unwrap_or_else(|| panic!("ssrc in {transport}"));
         let server_rtcp = SocketAddr::new(control.server.ip(), rtcp_port);
         let ears = Ears::open(ports, server_rtcp);
-        Ok(Player { control, session, server_rtcp, name: name.to_owned(), ears })
+        Ok(Player { control, session, server_rtcp, ssrc, name: name.to_owned(), ears })
     }
 
     /// A command in the session, with further headers.

@@ -23,18 +23,21 @@ mod pace;
 mod refusal;
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::error::Error;
+
 pub use network::Network;
 pub(crate) use network::counted_as;
 pub(crate) use pace::RequestPace;
 pub(crate) use refusal::{RefusalMeters, Refused};
 
-/// What clients may hold at most. Each has its flag of `pagewire serve`.
+/// Limits on clients. Each has its flag of `pagewire serve`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ClientLimits {
@@ -82,6 +85,7 @@ impl Default for ClientLimits {
 pub(crate) struct Limiter {
     pub(crate) limits: ClientLimits,
     pub(crate) refusals: RefusalMeters,
+    descriptors: u64,
     marks: Marks,
     table: Mutex<Table>,
 }
@@ -121,7 +125,25 @@ impl Limiter {
     /// For a process that may open `descriptors`.
     pub(crate) fn new(limits: ClientLimits, descriptors: u64) -> Limiter {
         let refusals = RefusalMeters::default();
-        Limiter { limits, refusals, marks: Marks::of(descriptors), table: Mutex::default() }
+        let marks = Marks::of(descriptors);
+        Limiter { limits, refusals, descriptors, marks, table: Mutex::default() }
+    }
+
+    /// Looks whether a few clients find room below the marks, once everything of the server's own
+    /// is open.
+    pub(crate) fn check_room(&self) -> Result<(), Error> {
+        // The lowest number that is free says how many are taken.
+        let free = File::open("/dev/null").map_or(RawFd::MAX, |file| file.as_raw_fd());
+        let wanted = free.saturating_add(CLIENTS_MIN);
+        if wanted <= self.marks.sessions {
+            return Ok(());
+        }
+        let (found, held) =
+            (self.descriptors, u64::from(free.unsigned_abs()).min(self.descriptors));
+        let is_enough = |max: &u64| Marks::of(*max).sessions >= wanted.min(RawFd::MAX / 2);
+        // Not even one was free: how many more it takes is seen at the next try.
+        let needed = (found..DESCRIPTORS_TRIED).find(is_enough).unwrap_or(2 * found);
+        Err(Error::Descriptors { found, held, needed })
     }
 
     /// Counts an accepted connection, or says why it must go.
@@ -257,6 +279,10 @@ const RESERVE_MAX: RawFd = 512;
 /// An eighth is out of the sessions' reach, so that those who come when sessions have taken the
 /// rest can connect, and read why they get none.
 const CONNECTIONS_PART: RawFd = 8;
+/// Descriptors for clients that a server starts with at least: two that play.
+const CLIENTS_MIN: RawFd = 8;
+/// More than a server holds itself on any machine.
+const DESCRIPTORS_TRIED: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {

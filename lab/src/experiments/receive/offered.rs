@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is lost at a given rate: a sender on another core, a receiver that comes now and then.
 //!
-//! The receiver does as `pagewire receive` does: it takes all that is there and sleeps for some
-//! milliseconds, so what a way needs of a core is its thread's time over the wall's. With the
-//! sender on another core the kernel does its softirq work there, where no card would; the bill
-//! beside has it. A rate that the sender itself did not reach is said to be the one it reached.
+//! Three senders ([`OFFERS`]): many streams in segmented sends, one stream of the usual size with a
+//! send for each packet, and one of small packets. The receiver does as `pagewire receive` does: it
+//! takes all that is there and sleeps, for some milliseconds or as long as the path allows, so what
+//! a path needs of a core is its thread's time over the wall's. With the sender on another core the
+//! kernel does its softirq work there, where no card would; the bill beside has it. A rate that the
+//! sender itself did not reach is said to be the one it reached.
 //!
 //! Sources: RFC 2544 §26.1 and §26.3 (throughput, frame loss rate) for what is reported.
 //! Does not do: search for the rate at which the first packet is lost.
@@ -37,31 +39,51 @@ pub(super) fn run(
         results.notes.push(note.to_owned());
         return Ok(());
     }
-    let rates = if options.quick { QUICK_RATES } else { RATES };
     results.notes.push(format!(
-        "loss: {STREAMS} streams of 1328-byte packets in segmented sends, {} ms a run, the \
-         receiver looking every {} ms; of {ROUNDS} runs",
+        "loss: {} ms a run, the receiver looking every {} ms or more often; of {ROUNDS} runs",
         RUN.as_millis(),
         LOOK.as_millis()
     ));
-    for (place, &rate) in rates.iter().enumerate() {
-        let mut lost = vec![Vec::new(); members.len()];
-        let mut busy = vec![Vec::new(); members.len()];
-        let mut reached = vec![Vec::new(); members.len()];
-        for round in 0..ROUNDS {
-            for (index, spec) in members.iter().enumerate() {
-                if options.stopped() {
-                    return Ok(());
+    let rates = |offer: &Offer| if options.quick { offer.quick_rates } else { offer.rates };
+    let mut steps = OFFERS.iter().map(|offer| rates(offer).len()).sum::<usize>();
+    steps *= ROUNDS * members.len();
+    let mut measured = Measured { options, bench, cores, members, steps, done: 0 };
+    for offer in OFFERS {
+        for &rate in rates(offer) {
+            measured.at_rate(offer.load, rate, results);
+            if options.stopped() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A run over all offers.
+struct Measured<'a> {
+    options: &'a Options,
+    bench: &'a Bench,
+    cores: &'a Cores,
+    members: &'a [&'static ReceiveSpec],
+    steps: usize,
+    done: usize,
+}
+
+impl Measured<'_> {
+    /// All members by turns at one rate.
+    fn at_rate(&mut self, load: Load, rate: u64, results: &mut Results) {
+        let members = self.members;
+        let mut offered: Vec<Vec<Offered>> = members.iter().map(|_| Vec::new()).collect();
+        for _ in 0..ROUNDS {
+            for (spec, offered) in members.iter().zip(&mut offered) {
+                if self.options.stopped() {
+                    return;
                 }
-                let done = (place * ROUNDS + round) * members.len() + index;
                 let what = format!("{spec}, {rate} packets a second offered");
-                options.progress(done, rates.len() * ROUNDS * members.len(), &what);
-                match offer(bench, cores, spec, rate) {
-                    Ok(offered) => {
-                        lost[index].push(offered.lost_share * 100.0);
-                        busy[index].push(offered.busy_share);
-                        reached[index].push(offered.rate / 1e3);
-                    }
+                self.options.progress(self.done, self.steps, &what);
+                self.done += 1;
+                match offer(self.bench, self.cores, spec, load, rate) {
+                    Ok(one) => offered.push(one),
                     Err(error) => {
                         results.complete = false;
                         let (member, found) = (what, error.to_string());
@@ -70,22 +92,17 @@ pub(super) fn run(
                 }
             }
         }
-        let load = Load { bytes: BYTES, streams: STREAMS, sending: Sending::Joined };
-        let every = lost.into_iter().zip(busy).zip(reached);
-        for (spec, ((lost, busy), reached)) in members.iter().zip(every) {
-            if lost.is_empty() {
-                continue;
-            }
-            let mut push = |metric: &str, unit: &str, samples: Vec<f64>| {
-                let row = row(spec.name, load, metric, unit, Figure::of(samples));
+        for (spec, offered) in members.iter().zip(offered).filter(|(_, of)| !of.is_empty()) {
+            let mut push = |metric: &str, unit: &str, of: fn(&Offered) -> f64| {
+                let figure = Figure::of(offered.iter().map(of).collect());
+                let row = row(spec.name, load, metric, unit, figure);
                 results.rows.push(row.with("offered", rate / 1000).as_detail());
             };
-            push("lost", "%", lost);
-            push("receiver's core", "of 1", busy);
-            push("offered rate reached", "packets/ms", reached);
+            push("lost", "%", |one| one.lost_share * 100.0);
+            push("receiver's core", "of 1", |one| one.busy_share);
+            push("offered rate reached", "packets/ms", |one| one.rate / 1e3);
         }
     }
-    Ok(())
 }
 
 /// What a run at a rate gave.
@@ -101,10 +118,11 @@ fn offer(
     bench: &Bench,
     cores: &Cores,
     spec: &'static ReceiveSpec,
+    load: Load,
     rate: u64,
 ) -> Result<Offered, Error> {
-    let mut intake = bench.open(spec, STREAMS)?;
-    let load = Load { bytes: BYTES, streams: STREAMS, sending: Sending::Joined };
+    let mut intake = bench.open(spec, load.streams)?;
+    let look = LOOK.min(intake.path.pause_max());
     let mut feed = Feed::new(&bench.material, load.sizes(), load.sending, &intake.to)?;
     let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -116,21 +134,26 @@ fn offer(
             done
         });
         let (began, before) = (Instant::now(), thread_time());
-        let (mut taken, mut quiet) = (0, 0);
+        let (mut taken, mut came_at) = (0, Instant::now());
         let mut busy_share = 0.0;
-        // Some looks more than the last datagram needs to be handed over.
-        while quiet < QUIET_LOOKS {
+        // For some time longer than the last datagram needs to be handed over.
+        loop {
+            let is_over = over.load(Ordering::Acquire);
             let came = intake.take(u64::MAX, Duration::ZERO, |_, datagram| {
                 std::hint::black_box(datagram.first());
             })?;
             taken += came;
-            let ended = over.load(Ordering::Acquire);
-            if !ended {
+            if came > 0 {
+                came_at = Instant::now();
+            }
+            if !is_over {
                 let wall = began.elapsed().as_secs_f64();
                 busy_share = (thread_time() - before).as_secs_f64() / wall;
             }
-            quiet = if ended && came == 0 { quiet + 1 } else { 0 };
-            std::thread::sleep(LOOK);
+            if is_over && came_at.elapsed() >= QUIET {
+                break;
+            }
+            std::thread::sleep(look);
         }
         let seconds = sender.join().expect("it does not panic")?;
         let sent = sent.load(Ordering::Acquire);
@@ -155,13 +178,35 @@ fn send_paced(feed: &mut Feed<'_>, rate: u64) -> Result<f64, Error> {
     Ok(elapsed.as_secs_f64())
 }
 
-const BYTES: u32 = 1328;
-const STREAMS: usize = 16;
-/// Packets a second of all streams: 0.5 to 8.5 Gb/s.
-const RATES: &[u64] = &[50_000, 100_000, 200_000, 400_000, 800_000];
-const QUICK_RATES: &[u64] = &[200_000];
+/// What a sender offers.
+struct Offer {
+    load: Load,
+    /// Packets a second of all streams.
+    rates: &'static [u64],
+    quick_rates: &'static [u64],
+}
+
+/// 0.5 to 8.5 Gb/s of joined packets; up to 1.5 Gb/s of single ones; up to 500,000 small ones.
+const OFFERS: &[Offer] = &[
+    Offer {
+        load: Load { bytes: 1328, streams: 16, sending: Sending::Joined },
+        rates: &[50_000, 100_000, 200_000, 400_000, 800_000],
+        quick_rates: &[200_000],
+    },
+    Offer {
+        load: Load { bytes: 1328, streams: 1, sending: Sending::Apart },
+        rates: &[24_000, 70_000, 142_000],
+        quick_rates: &[142_000],
+    },
+    Offer {
+        load: Load { bytes: 64, streams: 1, sending: Sending::Apart },
+        rates: &[40_000, 250_000, 500_000],
+        quick_rates: &[500_000],
+    },
+];
 const ROUNDS: usize = 3;
 const RUN: Duration = Duration::from_millis(700);
 const LOOK: Duration = Duration::from_millis(2);
-const QUIET_LOOKS: u32 = 25;
+/// A ring hands over what is in its last block some milliseconds later.
+const QUIET: Duration = Duration::from_millis(50);
 const PACE: Duration = Duration::from_micros(200);
