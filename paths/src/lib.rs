@@ -51,7 +51,7 @@ pub use destination::{Destination, Fall, SEGMENTS_MAX};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
-pub use media::Media;
+pub use media::{Media, read_ahead};
 pub use receive::{
     Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, find_receive,
 };

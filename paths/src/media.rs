@@ -11,14 +11,14 @@
 //! `make_resident`, which asks for the size each time, notices.
 //!
 //! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
-//! `cachestat(2)` (6.5).
+//! `cachestat(2)` (6.5), `posix_fadvise(2)`.
 //!
 //! What it does not do: read ahead by itself, or pin pages. What is resident may be reclaimed.
 
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Errno, Error, SendError};
 use crate::sys::{self, Map};
@@ -26,6 +26,9 @@ use crate::tally::Tally;
 
 /// Distance of the bytes that [`Media::is_resident`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
+
+/// What [`read_ahead`] asks the kernel for in one call: some tens of microseconds of its work.
+const AHEAD_BYTES: u64 = 64 * 1024;
 
 /// Buffer of [`Media::make_resident`] where the kernel cannot populate a map.
 const READ_BYTES: usize = 128 * 1024;
@@ -39,6 +42,24 @@ pub struct Media {
     map: OnceLock<Result<Map, Errno>>,
     /// Whether the kernel has refused to count the file's cached pages.
     uncountable: AtomicBool,
+}
+
+/// Has the disk begin with all of `range`, and does not wait. A hint: what fails, fails when it is
+/// waited for.
+///
+/// In short steps, because the kernel's own are as long as the disk's setting says, several MiB on
+/// some: where kernel code is not preempted, a pacer that wants this core waits for the whole of a
+/// step. And one thread of the process at a time: beginning is work (memory is found, and cleared
+/// for holes), and as many threads as wait for disks would keep every core at it.
+pub fn read_ahead(file: &File, range: Range<u64>) {
+    static TURN: Mutex<()> = Mutex::new(());
+    let mut offset = range.start;
+    while offset < range.end {
+        let end = range.end.min(offset + AHEAD_BYTES);
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        sys::will_need(file, offset..end);
+        offset = end;
+    }
 }
 
 impl Media {
@@ -99,6 +120,9 @@ impl Media {
         let size = self.size_now(&mut Tally::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
         if !there.is_empty() {
+            if !self.is_resident(there.clone()) {
+                read_ahead(&self.file, there.clone());
+            }
             match self.populate(there.clone()) {
                 Ok(()) => {}
                 // Gone between the question and the answer, or a page that cannot be read.

@@ -26,7 +26,7 @@
 #define CALL_US_MAX	200000	/* then a signal: one call may be of millions of packets */
 #define SLOW_CALL_NS	2000000000ull
 
-static uint64_t state;
+static uint64_t state, longest_ns;
 
 /* The known file twice, as page cache and by O_DIRECT; files of the kernel's; one that is cut. */
 static int files[5], files_count, cut_file;
@@ -262,11 +262,22 @@ static void sources_close(void)
 		close(files[files_count]);
 }
 
+static void note_slow(const char *what, long round, uint64_t began)
+{
+	uint64_t took = now_ns() - began;
+
+	if (took > longest_ns)
+		longest_ns = took;
+	if (took > SLOW_CALL_NS)
+		tap_note("round %ld: %s took %llu ms", round, what,
+			 (unsigned long long)took / 1000000);
+}
+
 /* @rounds calls, or with @seconds as many as fit in them. */
 void check_fuzz(uint64_t seed, long rounds, unsigned int seconds)
 {
 	uint64_t began = now_ns(), end = began + seconds * 1000000000ull, noted = began;
-	uint64_t called, took, longest = 0;
+	uint64_t called;
 	int device[DEVICES], index;
 	long round, wrong = 0;
 
@@ -280,28 +291,27 @@ void check_fuzz(uint64_t seed, long rounds, unsigned int seconds)
 		index = below(DEVICES);
 		if (device[index] < 0)
 			fatal("/dev/pagewire_rtp");
+		called = now_ns();
 		if (!below(100)) {
 			close(device[index]);
+			note_slow("close()", round, called);
 			device[index] = open("/dev/pagewire_rtp", O_RDWR | O_CLOEXEC);
-			continue;
+		} else {
+			wrong += !one_call(device[index]);
+			note_slow("the call", round, called);
 		}
-		called = now_ns();
-		wrong += !one_call(device[index]);
-		took = now_ns() - called;
-		if (took > longest)
-			longest = took;
-		if (took > SLOW_CALL_NS)
-			tap_note("random call %ld took %llu ms", round,
-				 (unsigned long long)took / 1000000);
-		if (!(round % 16))
+		if (!(round % 16)) {
+			called = now_ns();
 			world_drain(world.receiver);
+			note_slow("emptying the receiver", round, called);
+		}
 		if (now_ns() - noted > NOTE_EVERY_NS) {
 			noted = now_ns();
 			tap_note("%ld random calls in %llu s", round + 1,
 				 (unsigned long long)(noted - began) / 1000000000);
 		}
 	}
-	tap_note("the longest took %llu ms", (unsigned long long)longest / 1000000);
+	tap_note("the longest took %llu ms", (unsigned long long)longest_ns / 1000000);
 	for (index = 0; index < DEVICES; index++)
 		close(device[index]);
 	signals(0);

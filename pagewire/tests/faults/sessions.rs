@@ -9,6 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::census::{Census, sessions};
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
@@ -36,6 +38,29 @@ fn setup_without_describe_plays_to_the_end() {
     assert_eq!(player.command("PLAY", &[]).status, 454, "it is gone");
     drop(player);
     census.assert_restored(&server);
+}
+
+/// A server that has the processor for 15 ms of every 115 sends all that is due each time.
+#[test]
+fn a_server_that_seldom_runs_keeps_up() {
+    let clip = long();
+    let server = serve(&[("a.ts", &clip)], &[]);
+    let mut player = Player::set_up(server.rtsp, "a.ts");
+    let first = player.play();
+    player.hear("it plays", |heard| heard.packets.len() > 5);
+    let pid = Pid::from_raw(server.pid().cast_signed()).expect("it runs");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(4) {
+        kill_process(pid, Signal::STOP).expect("it is ours");
+        thread::sleep(Duration::from_millis(100));
+        kill_process(pid, Signal::CONT).expect("it is ours");
+        thread::sleep(Duration::from_millis(15));
+    }
+    let before = player.heard().packets.len();
+    player.hear("it plays on", |heard| heard.packets.len() > before + 50);
+    player.heard().assert_gapless(&clip, first);
+    let log = server.log();
+    assert!(!log.contains("clock is moved"), "{log}");
 }
 
 /// An unknown identifier, and a known one from another address: one cannot be told from the other.

@@ -68,6 +68,16 @@ pub(crate) fn is_cached(file: &File, offset: u64) -> bool {
     counted(read).is_ok()
 }
 
+/// Has the kernel begin to read `range`, and does not wait. Only a hint.
+pub(crate) fn will_need(file: &File, range: Range<u64>) {
+    let (Ok(offset), Ok(bytes)) = (range.start.try_into(), (range.end - range.start).try_into())
+    else {
+        return;
+    };
+    // SAFETY: the call takes numbers alone, and the descriptor is open while it is borrowed.
+    unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
+}
+
 /// How many pages of `range`, which is not empty, are in the page cache, those included that are
 /// being read at this moment. `EPERM` for a file that this process neither owns nor may write (from
 /// Linux 6.14 on, and later versions of the older ones), `ENOSYS` before 6.5.

@@ -63,7 +63,7 @@ pub(crate) use errors::{
     queue_reports,
 };
 pub(crate) use ethtool::has_feature;
-pub(crate) use file::{cached_pages, is_cached, read_at, size_now};
+pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
 pub(crate) use map::Map;
 pub(crate) use messages::Outbox;
 pub(crate) use multishot::{Completion, Multishot};

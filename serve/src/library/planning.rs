@@ -4,13 +4,15 @@
 //! A scan advances by [`SLICE_BYTES`] a call and can be laid aside between two calls, so that many
 //! scans share a few threads and none holds a thread to its end. Before each slice the open file is
 //! compared with what it was at the beginning: a file that is being written ends its scan at once.
-//! Costs one read of the file, one `fstat` a slice and two mebibytes of memory; the page cache is
-//! warm afterwards.
+//! Costs one read of the file, one `fstat` a slice and two mebibytes of memory. A short file is in
+//! the page cache afterwards; of a long one only the beginning is, so that a scan of a library does
+//! not drive out what is being streamed.
 //!
 //! Does not do: parsing ([`media::ts::Scanner`] does); deciding whose turn it is
 //! ([`super::scans`] does).
 
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,8 +40,10 @@ pub(super) enum Slice {
 
 impl Progress {
     pub(super) fn new(file: &File) -> Progress {
-        // Only a hint: the scan is right without it.
-        let _ = fadvise(file, 0, None, Advice::Sequential);
+        // Only a hint: the scan is right without it. The kernel's own reading ahead is as long as
+        // the disk's setting says, several MiB on some; where kernel code is not preempted, a pacer
+        // that wants this core waits for all of it (50 ms were seen in a virtual machine).
+        let _ = fadvise(file, 0, None, Advice::Random);
         let was_linked = file.metadata().is_ok_and(|now| now.nlink() > 0);
         Progress { scanner: Box::new(Scanner::new()), offset: 0, was_linked }
     }
@@ -62,12 +66,15 @@ impl Progress {
             return Slice::Over(Err(NoAsset::CHANGING));
         }
         let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
-        piece.resize(PIECE_BYTES, 0);
+        piece.resize(PIECE_BYTES as usize, 0);
         while self.offset < slice_end {
             if is_given_up() {
                 return Slice::Unfinished(self);
             }
-            let wanted = (slice_end - self.offset).min(PIECE_BYTES as u64) as usize;
+            // The next piece is on its way while this one is parsed.
+            let next = self.offset + PIECE_BYTES;
+            paths::read_ahead(file, next..next + PIECE_BYTES);
+            let wanted = (slice_end - self.offset).min(PIECE_BYTES) as usize;
             let read = match file.read_at(&mut piece[..wanted], self.offset) {
                 Ok(0) => return Slice::Over(Err(NoAsset::CHANGING)),
                 Ok(read) => read,
@@ -82,6 +89,11 @@ impl Progress {
             if self.scanner.is_refused() {
                 return Slice::Over(self.finish(key.bytes));
             }
+        }
+        let slice = slice_end - SLICE_BYTES.min(slice_end);
+        if key.bytes > KEPT_BYTES && slice >= SLICE_BYTES {
+            // Pages that a session has mapped stay.
+            let _ = fadvise(file, slice, NonZeroU64::new(SLICE_BYTES), Advice::DontNeed);
         }
         match self.offset == key.bytes {
             true => Slice::Over(self.finish(key.bytes)),
@@ -115,7 +127,9 @@ pub(crate) fn identity() -> Identity {
     }
 }
 
-/// A mebibyte a read: larger was not measurably faster.
-const PIECE_BYTES: usize = 1 << 20;
+/// A read, and what is read ahead: larger was not measurably faster.
+const PIECE_BYTES: u64 = 256 << 10;
+/// What a longer file leaves in the page cache is its first slice, where most plays begin.
+const KEPT_BYTES: u64 = 64 << 20;
 /// A turn: some 16 ms of a file in the page cache, after which a shorter scan has its turn.
 const SLICE_BYTES: u64 = 16 << 20;

@@ -335,9 +335,11 @@ impl Thread {
         };
         let wake_moment = self.moment(wake);
         let Some(stream) = self.streams.get_mut(&number) else { return };
-        let next = match stream.step(now, wake_moment, &mut self.tools) {
+        let overslept = if fresh { 0 } else { tick.saturating_sub(stream.wake) };
+        let overslept = Duration::from_millis(overslept);
+        let next = match stream.step(now, (wake_moment, overslept), &mut self.tools) {
             Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
-            Step::Behind => tick + (burst_ticks / CATCH_UP).max(1),
+            Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
             Step::Over(over) => {
                 stream.halt();
@@ -436,8 +438,9 @@ const LOG_EVERY: Duration = Duration::from_secs(60);
 /// time up to 32 ms: a thousand sessions on a dead disk must not keep a core busy asking.
 const RETRY_TICKS: u64 = 1;
 const RETRY_DOUBLINGS_MAX: u32 = 5;
-/// A session that is behind is woken so many times a burst until it is not.
-const CATCH_UP: u64 = 4;
+/// A session that is behind is woken so many times a burst until it is not, and is sent so many
+/// times the media of what its wake is late by.
+pub(super) const CATCH_UP: u32 = 4;
 
 #[cfg(test)]
 mod tests {

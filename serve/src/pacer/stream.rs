@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use media::TICKS_PER_SECOND;
 use paths::{Batch, Destination, SendError};
 
-use super::Tools;
+use super::{CATCH_UP, Tools};
 use crate::asset::Source;
 use crate::faults;
 use crate::resident::{Form, Window, whole_parts};
@@ -122,14 +122,24 @@ impl Stream {
         self.playing
     }
 
-    /// Sends what is due before `wake`.
-    pub(crate) fn step(&mut self, now: Instant, wake: Instant, tools: &mut Tools) -> Step {
-        let step = self.try_step(now, wake, tools);
+    /// Sends what is due before `wake`. The step itself comes later than it should, by `overslept`.
+    pub(crate) fn step(
+        &mut self,
+        now: Instant,
+        (wake, overslept): (Instant, Duration),
+        tools: &mut Tools,
+    ) -> Step {
+        let step = self.try_step(now, (wake, overslept), tools);
         self.waits = if matches!(step, Step::Wait) { self.waits.saturating_add(1) } else { 0 };
         step
     }
 
-    fn try_step(&mut self, now: Instant, wake: Instant, tools: &mut Tools) -> Step {
+    fn try_step(
+        &mut self,
+        now: Instant,
+        (wake, overslept): (Instant, Duration),
+        tools: &mut Tools,
+    ) -> Step {
         if self.next >= self.end {
             return Step::Over(Over::Finished);
         }
@@ -148,8 +158,10 @@ impl Stream {
         }
         let clock = self.clock_at(now, tools);
         let plan = &self.source.asset.plan;
-        // Behind after a stall: no more than a burst and a packet a step all the same.
-        let cap = plan.ticks(self.next) + ticks(tools.burst) + 1;
+        // Behind after a stall: no more than a burst and a packet a step all the same, unless the
+        // processor was taken away. On a kernel that lets no one preempt its calls that is so again
+        // and again, for longer than a burst.
+        let cap = plan.ticks(self.next) + ticks(tools.burst + CATCH_UP * overslept) + 1;
         let horizon = clock.ticks_at(wake).min(cap);
         let due = plan.packets_before(horizon).min(self.end);
         let target = due.min(ready);
