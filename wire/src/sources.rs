@@ -9,7 +9,7 @@
 //!
 //! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
 //!   one that sends [`CONTEST_RATIO`] times as many for a second.
-//! - A source that sent [`WEAK_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
+//! - A source that sent [`SETTLED_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
 //!   losing its place to a silence, has it back at once from whoever was followed later. Those have
 //!   no such right against it then.
 //! - An address that the signalling has named goes before all others.
@@ -228,9 +228,9 @@ impl Sources {
     /// The source that is followed gives its place to this one. It may come back if it was silent,
     /// not if it was displaced, and not before one that was followed earlier has come back.
     fn lose_place(&mut self, to: usize, now: Duration) {
-        let is_silent = self.is_silent(now) && self.held_packets >= WEAK_PACKETS.into();
+        let returns = self.is_silent(now) && self.held_packets >= SETTLED_PACKETS;
         if let Some(index) = self.followed {
-            self.table[index].lost_at = is_silent.then_some(now);
+            self.table[index].lost_at = returns.then_some(now);
         }
         self.held_packets = 0;
         if let Some(lost_at) = self.table[to].lost_at.take()
@@ -376,6 +376,9 @@ pub const SILENCE: Duration = Duration::from_millis(250);
 /// starts again, or a switch that learns its ports, takes.
 pub const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
+/// A source that sent fewer has no such right: they may be the last of an earlier sender.
+pub const SETTLED_PACKETS: u64 = 16;
+
 /// Others wait so long for an address that was named: longer than a server takes from PLAY to its
 /// first packet.
 pub const GRACE: Duration = Duration::from_secs(2);
@@ -383,8 +386,8 @@ pub const GRACE: Duration = Duration::from_secs(2);
 /// Packets a second below which a place can be contested: 1 Mb/s of the usual size.
 pub const WEAK_PACKETS: u32 = 100;
 
-/// How many times more a contender has to send: less than 50, more than any pause explains.
-pub const CONTEST_RATIO: u32 = 40;
+/// How many times more a contender has to send: more than a pause of half of the time explains.
+pub const CONTEST_RATIO: u32 = 10;
 
 /// Rates are of this time at least.
 const WINDOW: Duration = Duration::from_secs(1);

@@ -106,6 +106,9 @@ pub(super) fn verdict(summary: &Summary) -> String {
     for stream in &summary.streams {
         let sender = stream.sender.as_deref().unwrap_or("nobody");
         let _ = write!(text, "{} from {}", Escaped(&stream.url), Escaped(sender));
+        if stream.sources_followed > 1 {
+            let _ = write!(text, ", after {} changes of sender", stream.sources_followed - 1);
+        }
         if let Some(file) = &stream.file {
             let mb = stream.written_bytes as f64 / 1e6;
             let _ = write!(text, ": {mb:.1} MB to {}", Escaped(file.display()));

@@ -142,7 +142,7 @@ impl Limiter {
             (self.descriptors, u64::from(free.unsigned_abs()).min(self.descriptors));
         let is_enough = |max: &u64| Marks::of(*max).sessions >= wanted.min(RawFd::MAX / 2);
         // Not even one was free: how many more it takes is seen at the next try.
-        let needed = (found..DESCRIPTORS_TRIED).find(is_enough).unwrap_or(2 * found);
+        let needed = (found..DESCRIPTORS_TRIED).find(is_enough).unwrap_or(2 * found) + SPARE;
         Err(Error::Descriptors { found, held, needed })
     }
 
@@ -281,6 +281,8 @@ const RESERVE_MAX: RawFd = 512;
 const CONNECTIONS_PART: RawFd = 8;
 /// Descriptors for clients that a server starts with at least: two that play.
 const CLIENTS_MIN: RawFd = 8;
+/// What one start holds more than another (a file being looked at), in what is asked for.
+const SPARE: u64 = 8;
 /// More than a server holds itself on any machine.
 const DESCRIPTORS_TRIED: u64 = 1 << 16;
 

@@ -203,6 +203,36 @@ fn strangers_who_take_turns_keep_no_stream_out() {
 }
 
 #[test]
+fn a_stream_that_has_just_begun_has_its_place_back_and_stray_packets_have_not() {
+    for (packets, is_back) in [(20, true), (10, false)] {
+        let mut trial = Trial::new();
+        for n in 0..packets {
+            trial.send(1, 1, ms(n));
+        }
+        for n in 300..2000 {
+            trial.send(1, 2, ms(n));
+        }
+        let is_chosen = matches!(trial.send(1, 1, ms(2000)), Standing::Chosen(_));
+        assert_eq!(is_chosen, is_back, "{packets} packets");
+    }
+}
+
+/// As the attack that fed 5 packets a second to a port for 200 a second.
+#[test]
+fn a_trickle_gives_way_to_ten_times_its_rate() {
+    let mut trial = Trial::new();
+    for n in 0..5000 {
+        if n % 200 == 0 {
+            trial.send(7, 2, ms(n));
+        }
+        if n > 1000 && n % 5 == 0 {
+            trial.send(7, 1, ms(n));
+        }
+    }
+    assert_eq!((trial.followed_port(), trial.sources.chosen()), (Some(1), 2));
+}
+
+#[test]
 fn the_right_to_come_back_ends() {
     let mut trial = Trial::new();
     for n in 0..1000 {
