@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who is charged: subordinate uids in a user namespace, and uids taken after a login, stay on one
+ * Users and their accounts: uids of a user namespace, and uids taken after a login, stay on one
  * account; two users have two. And what is charged: a user whose sessions have had their share of
  * work waits, and goes on.
  */

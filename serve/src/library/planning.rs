@@ -4,7 +4,7 @@
 //! A scan advances by [`SLICE_BYTES`] a call and can be laid aside between two calls, so that many
 //! scans share a few threads and none holds a thread to its end. Before each slice the open file is
 //! compared with what it was at the beginning: a file that is being written ends its scan at once.
-//! Costs one read of the file, one `fstat` a slice and two mebibytes of memory. A short file is in
+//! Costs one read of the file, one `fstat` a slice and 1.3 MiB of memory. A short file is in
 //! the page cache afterwards; of a long one only the beginning is, so that a scan of a library does
 //! not drive out what is being streamed.
 //!

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is lost at a given rate: a sender on another core, a receiver that comes now and then.
+//! Packets lost at a given rate: a sender on another core, a receiver that comes now and then.
 //!
 //! Three senders ([`OFFERS`]): many streams in segmented sends, one stream of the usual size with a
 //! send for each packet, and one of small packets. The receiver does as `pagewire receive` does: it
@@ -105,7 +105,7 @@ impl Measured<'_> {
     }
 }
 
-/// What a run at a rate gave.
+/// Result of a run at a rate.
 struct Offered {
     lost_share: f64,
     /// Of the wall's time, the receiving thread's.
@@ -178,7 +178,7 @@ fn send_paced(feed: &mut Feed<'_>, rate: u64) -> Result<f64, Error> {
     Ok(elapsed.as_secs_f64())
 }
 
-/// What a sender offers.
+/// Load and rates of a sender.
 struct Offer {
     load: Load,
     /// Packets a second of all streams.
