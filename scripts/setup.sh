@@ -4,7 +4,8 @@
 #
 #   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links), OpenSSL and cargo
 #   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
-#                            clients the interoperation tests talk to
+#                            clients the interoperation tests talk to; packages of Python and npm
+#                            go to ~/.cache/pagewire/test-tools
 #
 # Debian and Ubuntu packages are installed as root or through sudo that asks no password;
 # elsewhere it prints what to install. It exits non-zero only when something is missing that
@@ -20,10 +21,16 @@ if [[ $# -ne 1 || ($level != demo && $level != test) ]]; then
 fi
 
 CARGO_BIN=${CARGO_HOME:-$HOME/.cargo}/bin
-export PATH=$CARGO_BIN:$PATH
+# Debian keeps ip and ethtool where users do not look.
+export PATH=$CARGO_BIN:$PATH:/usr/sbin:/sbin
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 CARGO_DENY_VERSION=0.20
 CARGO_DENY_SECONDS_MAX=900
+# Packages of Python and npm that tests use, in folders of their own.
+TEST_TOOLS=${PAGEWIRE_TEST_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire/test-tools}
+TINK_VERSION=1.16.1
+HLS_JS_VERSION=1.7.4
+TEST_TOOLS_SECONDS_MAX=300
 
 say() { echo "setup: $*"; }
 
@@ -69,6 +76,15 @@ have_python_gst() {
     /usr/bin/python3 -c 'import gi; gi.require_version("Gst", "1.0")' 2>/dev/null
 }
 
+have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
+
+have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
+
+have_hls_js() {
+    grep -q "\"version\": \"$HLS_JS_VERSION\"" \
+        "$TEST_TOOLS/node_modules/hls.js/package.json" 2>/dev/null
+}
+
 cargo_version() { cargo --version 2>/dev/null | sed -n 's/^cargo \([0-9.]*\).*/\1/p'; }
 
 is_at_least() { # NEEDED FOUND
@@ -98,6 +114,11 @@ have multicat|multicat|interoperation with multicat as a sender
 have curl|curl|interoperation over HTTP
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
 have ip|iproute2|network namespaces with a sink device
+have ethtool|ethtool|a device that segments nothing
+have chromium|chromium|HLS in a browser
+have npm|npm|hls.js, for HLS in a browser
+have_python_venv|python3-venv|Tink, which opens files sealed in the form gcm
+have setpriv|util-linux|VLC as root; files that nobody may read
 have strace|strace|counting the system calls of a path
 have valgrind|valgrind|finding stalled loads by a trace of memory
 have_kernel_source|linux-source-6.12|the kernel laboratory: User Mode Linux
@@ -236,6 +257,27 @@ want_cargo_deny() {
     rm -f "$log"
 }
 
+# Optional, as cargo-deny.
+want_test_tool() { # NAME FUNCTION: that installs it
+    local log
+    say "$1: missing; installing to $TEST_TOOLS"
+    log=$(mktemp)
+    mkdir -p "$TEST_TOOLS"
+    "$2" >"$log" 2>&1 || say "$1: could not be installed; going on without: $(tail -n 1 "$log")"
+    rm -f "$log"
+}
+
+install_tink() {
+    /usr/bin/python3 -m venv "$TEST_TOOLS/python" &&
+        timeout "$TEST_TOOLS_SECONDS_MAX" "$TEST_TOOLS/python/bin/pip" install \
+            --disable-pip-version-check "tink==$TINK_VERSION"
+}
+
+install_hls_js() {
+    timeout "$TEST_TOOLS_SECONDS_MAX" npm install --prefix "$TEST_TOOLS" --no-audit --no-fund \
+        --no-save "hls.js@$HLS_JS_VERSION"
+}
+
 lines=$(missing)
 if [[ -n $lines ]] && can_install; then
     say "missing:"
@@ -259,5 +301,7 @@ if [[ $level == test && $ready == yes ]]; then
     require_component fmt rustfmt rustfmt || ready=no
     require_component clippy clippy rust-clippy || ready=no
     want_cargo_deny
+    have_tink || want_test_tool "Tink for Python" install_tink
+    have_hls_js || want_test_tool hls.js install_hls_js
 fi
 [[ $ready == yes ]]

@@ -7,7 +7,8 @@
 #   scripts/test.sh lint     only what runs no code of ours: format, clippy, licences
 #
 # All steps run even when one fails, so one run shows all there is to mend. A skip is a line that
-# begins with `skip:` and gives the reason; a test prints it and returns. The whole output is kept
+# begins with `skip:` and gives the reason; a test prints it and returns. With CI set a skip for a
+# missing program is a failure (scripts/skips.sh). The whole output is kept
 # in out/test.log; where the output is no terminal, what passed is left out of it. With CI set the
 # lock files must be current, and nothing is kept for a next build.
 set -euo pipefail
@@ -24,6 +25,9 @@ FUZZ_SECONDS=10
 DISK_FREE_GIB_MIN=2
 # The database of advisories comes from the network; where there is none, this is given up soon.
 ADVISORY_FETCH_SECONDS_MAX=60
+
+# Where Debian keeps ip, ethtool and the like, which users may run in namespaces of their own.
+export PATH=$PATH:/usr/sbin:/sbin
 
 mkdir -p out
 log=out/test.log
@@ -77,7 +81,7 @@ step() { # TITLE COMMAND...
 
 licences() {
     if ! command -v cargo-deny >/dev/null; then
-        echo "skip: cargo deny: cargo-deny is not installed; scripts/setup.sh test installs it"
+        echo "skip: cargo deny: not installed; scripts/setup.sh test installs it"
         return
     fi
     cargo deny "${locked[@]}" check --hide-inclusion-graph bans licenses sources || return
@@ -102,14 +106,7 @@ if [[ $level == all ]]; then
 fi
 step "licences, sources and advisories of dependencies" licences
 
-# Names the test where the line came from one: cargo heads its output with `---- NAME stdout ----`.
-skips=$(awk '
-    /^---- .* stdout ----$/ { test = $2; next }
-    /^== / || /^(successes|failures):$/ { test = "" }
-    /^skip:/ {
-        line = test == "" ? $0 : $0 " (" test ")"
-        if (!seen[line]++) print line
-    }' "$log")
+skips=$(scripts/skips.sh "$log") || failed+=("skipped for want of a program (CI is set)")
 count() { # WORD of cargo's `test result:` lines, summed
     awk -v word="$1" '
         /^test result:/ { for (i = 2; i <= NF; i++) if ($i == word ";") sum += $(i - 1) }

@@ -15,8 +15,8 @@
 #   --log FILE            the console as well
 #
 # The console goes to stdout. The exit status is 0 when the guest said `guest: end`, none of its
-# lines began with `guest: not ok` and the kernel complained of nothing; 124 when time was up; else
-# 1 with the reason on stderr.
+# lines began with `guest: not ok` and the kernel complained of nothing; 124 when time was up; 77
+# when this host lacks something, with what to install; else 1 with the reason on stderr.
 #
 # With --icount a run is the same each time: one processor, clocks that follow from instructions, a
 # fixed seed for what the machine offers as chance. Mitigations are off then:
@@ -29,6 +29,8 @@ here=$(dirname "$(readlink -f "$0")")
 # shellcheck source-path=SCRIPTDIR source=../complaints.sh
 source "$here/../complaints.sh"
 series=6.12 cpu=max icount=no processors=1 memory_mib=1024 kernel_args='' limit_s=300 root='' log=''
+
+UNFIT_HOST=77
 
 die() {
 	printf 'boot.sh: %s\n' "$*" >&2
@@ -65,8 +67,11 @@ done
 ((processors == 1)) || [[ $icount == no ]] || die "--icount counts for 1 processor only"
 [[ $memory_mib =~ ^[0-9]+$ ]] || die "--memory $memory_mib: not a number of mebibytes"
 [[ $limit_s =~ ^[0-9]+$ ]] || die "--timeout $limit_s: not a number of seconds"
-command -v qemu-system-x86_64 >/dev/null || die "qemu-system-x86_64: not found;" \
-	"apt-get install --no-install-recommends qemu-system-x86"
+command -v qemu-system-x86_64 >/dev/null || {
+	printf 'boot.sh: %s not installed; %s\n' "qemu-system-x86_64:" >&2 \
+		"apt-get install --no-install-recommends qemu-system-x86"
+	exit $UNFIT_HOST
+}
 
 lines=$("$here/fetch.sh" "$series")
 kernel=$(sed -n 's/^kernel=//p' <<<"$lines")

@@ -12,6 +12,9 @@
 #   dummy=FILE                      its dummy network device, unpacked
 #   headers=DIR                     make -C DIR M=... modules
 #
+# Status 77 when this host lacks something or cannot reach the archive, with the cure in the last
+# line of stderr.
+#
 # Costs 130 MB of download and 200 MB of disk once (6.1: 90 and 500); afterwards nothing is asked of
 # the archive, so that a cache stays with the kernel it has: remove the link debian-SERIES to look
 # for a newer one.
@@ -22,9 +25,17 @@ series=${1:-6.12}
 cache=${PAGEWIRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire}/kernel
 link=$cache/debian-$series
 
+UNFIT_HOST=77
+
 die() {
 	printf 'fetch.sh: %s\n' "$*" >&2
 	exit 1
+}
+
+# This host lacks something: no failure, and the line says what to do.
+unfit() {
+	printf 'fetch.sh: %s\n' "$*" >&2
+	exit $UNFIT_HOST
 }
 
 [[ $series =~ ^[0-9]+\.[0-9]+$ ]] || die "series $series: not two numbers; write 6.12 or 6.1"
@@ -70,12 +81,12 @@ unpack_dummy() {
 
 download() {
 	(cd "$1" && shift && apt-get -q -o APT::Sandbox::User=root download "$@") >&2 ||
-		die "download of ${*:2}: refused (above); run apt-get update as root and try again"
+		unfit "download of ${*:2}: refused (above); run apt-get update as root and try again"
 }
 
 for tool in apt-get apt-cache dpkg-deb flock xz; do
 	command -v "$tool" >/dev/null ||
-		die "$tool: not found; needs Debian 12 or newer with apt, dpkg, util-linux and xz-utils"
+		unfit "$tool: not installed; needs Debian 12 or newer with apt, dpkg, util-linux and xz-utils"
 done
 
 if [[ -z ${LINUX_VERSION:-} && -f $link/lines ]]; then
@@ -92,7 +103,7 @@ fi
 image=linux-image-${LINUX_VERSION:+${LINUX_VERSION%-amd64}-amd64}
 [[ -n ${LINUX_VERSION:-} ]] || image=$(newest)
 [[ -n $image ]] ||
-	die "linux-image-$series: not in the archive's lists; run apt-get update as root"
+	unfit "linux-image-$series: not in the archive's lists; run apt-get update as root"
 version=${image#linux-image-}
 place=$cache/debian-$version
 if [[ ! -f $place/lines ]]; then

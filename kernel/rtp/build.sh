@@ -14,13 +14,16 @@ cd "$(dirname "$(readlink -f "$0")")"
 
 say() { echo "rtp: $*" >&2; }
 die() { say "$*"; exit 1; }
+# This host lacks something: no failure, and the line says what to do.
+unfit() { say "$*"; exit 77; }
 
 [[ $# -ge 1 && $# -le 2 && $1 =~ ^(uml|debian)$ ]] || {
 	sed -n 's/^#   kernel/kernel/p' "$0" >&2
 	exit 2
 }
 for program in make gcc flock sha256sum strip; do
-	command -v "$program" >/dev/null || die "no $program; apt-get install make gcc binutils"
+	command -v "$program" >/dev/null ||
+		unfit "$program: not installed; apt-get install make gcc binutils"
 done
 cache=${PAGEWIRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire}/kernel
 mkdir -p "$cache"

@@ -6,13 +6,15 @@
 #   kernel/rtp/check.sh debian [SERIES] [-- WORDS...]     under QEMU with Debian's kernel
 #
 # WORDS are the check's (check/main.c), such as paced=60; TIMEOUT_SECONDS=900 gives it that long.
-# Status 0 when every claim holds, the check came to its end and the kernel's log is clean. The
+# Status 0 when every claim holds, the check came to its end and the kernel's log is clean; 77 when
+# this host cannot run it, with the reason and the cure as the last line of stderr. The
 # check is the machine's first process and loads the module, built with its self-test. No root
 # rights needed.
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")")
 
 TIMEOUT_SECONDS=${TIMEOUT_SECONDS:-540}
+UNFIT_HOST=77
 
 [[ $# -ge 1 && $1 =~ ^(uml|debian)$ ]] || {
 	sed -n 's/^#   kernel/kernel/p' "$0" >&2
@@ -47,6 +49,7 @@ fi
 log=$root/log
 status=0
 "${boot[@]}" -- "$@" | sed -u 's/\r//g' | tee "$log" || status=$?
+((status != UNFIT_HOST)) || exit $UNFIT_HOST
 if grep -q '^not ok' "$log" || ! grep -q '^1\.\.' "$log"; then
 	echo "check: claims that do not hold, or no end (above)" >&2
 	exit 1

@@ -11,8 +11,10 @@
 # --core they do so on one core, which halves what a crossing costs and takes the chance out of it.
 #
 # Exit status 0 when the guest said `guest: end` and the kernel's log has no warning, bug or panic;
-# 1 when not; 124 when time ran out. UML's processes are children of this one. The guest's memory
-# is a file in TMPDIR, /dev/shm or /tmp, the first that is large enough and lets programs run.
+# 1 when not; 124 when time ran out; 77 when this host cannot run it, with the reason and the cure
+# as the last line of stderr: a skip, not a failure (unfit_host lists them). UML's processes are
+# children of this one. The guest's memory is a file in TMPDIR, /dev/shm or /tmp, the first that is
+# large enough and lets programs run.
 # gmon.out (profile gprof) is left in the folder this was started in. No root rights needed.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +23,8 @@ source "$here/../complaints.sh"
 
 TIMEOUT_SECONDS=300
 KILL_AFTER_SECONDS=5
+
+UNFIT_HOST=77
 
 say() { echo "boot: $*" >&2; }
 usage() {
@@ -84,7 +88,25 @@ done
 [[ -n $memory_folder ]] || {
     say "the guest's memory: no $memory_mb MB free in \$TMPDIR, /dev/shm, /tmp (noexec does not" \
         "do); set TMPDIR, or --memory"
-    exit 1
+    exit $UNFIT_HOST
+}
+
+# unfit_host LOG: prints what this host refused to User Mode Linux, and the cure; fails when the log
+# shows no such refusal.
+unfit_host() {
+    shows() { grep -q -E "$1" "$log"; }
+    local log=$1
+    if shows 'ptrace set fp regs failed, errno = 14'; then
+        echo "the register state of this processor is larger than the room that this kernel has" \
+            "for it; raise HOST_FP_BYTES in kernel/uml/build.sh"
+    elif shows '[Pp][Tt][Rr][Aa][Cc][Ee].*: Operation not permitted'; then
+        echo "ptrace(2) is not permitted here; in a container add the capability SYS_PTRACE," \
+            "elsewhere: sysctl kernel.yama.ptrace_scope=1"
+    elif shows 'fork failed: Resource|clone failed, errno = 11'; then
+        echo "no more processes are allowed here; raise ulimit -u"
+    else
+        return 1
+    fi
 }
 
 scratch=$(mktemp -d "$memory_folder/pagewire-XXXXXX")
@@ -116,6 +138,10 @@ wait "$reader"
 if [[ $status -eq 124 || $status -eq 137 ]]; then
     say "no end after $seconds s; --timeout gives more"
     exit 124
+fi
+if refused=$(unfit_host "$log"); then
+    say "$refused"
+    exit $UNFIT_HOST
 fi
 if complained=$(complaint "$log"); then
     say "the kernel complained: $complained"

@@ -9,7 +9,8 @@
 #
 # Prints linux=PATH (the kernel, a program), build=PATH (its O= folder, for modules:
 # make -C SOURCE ARCH=um O=BUILD M=FOLDER modules), source=PATH and log=PATH (of the build);
-# progress goes to stderr. The first call takes about 5 minutes on 2 cores and 2 GB of disk; the
+# progress goes to stderr. Status 77 when this host lacks something, which the last line names with
+# what to install. The first call takes about 5 minutes on 2 cores and 2 GB of disk; the
 # next less than a second. What was built lies in ${PAGEWIRE_CACHE:-~/.cache/pagewire}/kernel,
 # under a hash of all it was made from: configuration, the files laid over the tree
 # (kernel/memcpy), kernel source, compiler. When only files laid over changed, the objects of an
@@ -31,8 +32,12 @@ HOST_FP_BYTES=12288
 # -msse2 gives back what UML's makefile takes away.
 VECTORISE_FLAGS='-O2 -ftree-vectorize -fvect-cost-model=dynamic -msse2 -fopt-info-vec-optimized'
 
+UNFIT_HOST=77
+
 say() { echo "uml: $*" >&2; }
 die() { say "$*"; exit 1; }
+# This host lacks something: no failure, and the line says what to do.
+unfit() { say "$*"; exit $UNFIT_HOST; }
 
 found=no
 if [[ ${1:-} == --found ]]; then
@@ -44,14 +49,14 @@ if [[ $# -gt 1 || ! -f $profile.config || $profile == base ]]; then
     echo 'usage: kernel/uml/build.sh [--found] [plain|gprof|check|kasan|vectorise]' >&2
     exit 2
 fi
-[[ $(uname -m) == x86_64 ]] || die "this machine is $(uname -m); the laboratory is for x86_64"
+[[ $(uname -m) == x86_64 ]] || unfit "this machine is $(uname -m); the laboratory is for x86_64"
 for program in gcc make flex bison bc xz tar flock sha256sum; do
     command -v "$program" >/dev/null ||
-        die "no $program; apt-get install --no-install-recommends $PACKAGES"
+        unfit "$program: not installed; apt-get install --no-install-recommends $PACKAGES"
 done
 tarball=${LINUX_SOURCE:-/usr/src/linux-source-6.12.tar.xz}
 [[ -r $tarball ]] ||
-    die "no $tarball; apt-get install --no-install-recommends $PACKAGES"
+    unfit "$tarball: not installed; apt-get install --no-install-recommends $PACKAGES"
 
 cache=${PAGEWIRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire}/kernel
 mkdir -p "$cache"

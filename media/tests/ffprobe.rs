@@ -20,7 +20,7 @@ fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = match Command::new(program).arg("-hide_banner").args(arguments).output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skip: {program}: {error}; apt install ffmpeg");
+            eprintln!("skip: {program}: not installed: {error}; apt install ffmpeg");
             return None;
         }
     };
@@ -34,7 +34,7 @@ fn film(name: &str, encoders: &[&str], arguments: &[&[&str]]) -> Option<PathBuf>
     let known = output("ffmpeg", &["-encoders"])?;
     for encoder in encoders {
         if !known.split_whitespace().any(|word| word == *encoder) {
-            eprintln!("skip: ffmpeg without the encoder {encoder}");
+            eprintln!("skip: encoder {encoder} of ffmpeg: not installed");
             return None;
         }
     }

@@ -175,7 +175,7 @@ mod tests {
     fn loopback_is_found_by_its_address() {
         match interface_of(IpAddr::from([127, 0, 0, 1])) {
             Some(name) => assert_eq!(name, "lo"),
-            None => eprintln!("skip: ip (iproute2) is not there"),
+            None => eprintln!("skip: ip: not installed; apt install iproute2"),
         }
         let subject = Subject::of(IpAddr::from([127, 0, 0, 1]));
         assert!(subject.key().contains("interface lo, "), "{}", subject.key());

@@ -197,7 +197,7 @@ fn openssl_opens_a_segment_with_the_key_and_iv_of_the_playlist() {
         openssl.args(["enc", "-d", "-aes-128-cbc", "-K", &hex, "-iv", &iv, "-in"]);
         let opened = match openssl.arg(place.path("t/film/00001.ts")).output() {
             Ok(opened) => opened,
-            Err(error) => return eprintln!("skip: openssl: {error}"),
+            Err(error) => return eprintln!("skip: openssl: not installed: {error}"),
         };
         assert!(opened.status.success(), "{}", String::from_utf8_lossy(&opened.stderr));
         let stream = opened.stdout;

@@ -407,7 +407,7 @@ fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
     match python(&script, &[]) {
         Ok(output) if output.status.success() => {}
         Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
-        Err(error) => return eprintln!("skip: python3: {error}"),
+        Err(error) => return eprintln!("skip: python3: not installed: {error}"),
     }
     let form = form("gcm");
     ground.seal(form, None);

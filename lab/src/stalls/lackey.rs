@@ -51,7 +51,7 @@ fn probe(_: &Options) -> Result<(), String> {
     match asked {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => Err(format!("valgrind: {}", String::from_utf8_lossy(&output.stderr).trim())),
-        Err(error) => Err(format!("valgrind: {error}; install the package valgrind")),
+        Err(error) => Err(format!("valgrind: not installed: {error}; apt install valgrind")),
     }
 }
 

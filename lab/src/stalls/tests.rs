@@ -22,7 +22,7 @@ pub(super) fn compiled(folder: &Path, name: &str, source: &str) -> Option<PathBu
             Some(program)
         }
         Err(error) => {
-            eprintln!("skip: cc: {error}");
+            eprintln!("skip: cc: not installed: {error}");
             None
         }
     }

@@ -484,7 +484,7 @@ fn a_change_through_a_mapping_is_noticed_by_a_second_read() {
     let mut python = Command::new("python3");
     python.args(["-c", script]).arg(shm.path().join("mapped"));
     let Ok(writer) = python.spawn() else {
-        println!("skip: no python3 to change a file through a mapping");
+        println!("skip: python3: not installed; changes a file through a mapping");
         return;
     };
     let writer = Killed(writer);

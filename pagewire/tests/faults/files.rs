@@ -237,7 +237,7 @@ pub(crate) fn as_somebody_else(place: &Place) -> Option<Command> {
             None
         }
         Err(error) => {
-            eprintln!("skip: root may read all, and setpriv: {error}");
+            eprintln!("skip: root may read all, and setpriv: not installed: {error}");
             None
         }
     }

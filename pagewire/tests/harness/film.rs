@@ -41,7 +41,7 @@ fn make(seconds: u64) -> Result<Film, String> {
     let known = String::from_utf8_lossy(&known);
     for encoder in ["libx264", "aac"] {
         if !known.split_whitespace().any(|word| word == encoder) {
-            return Err(format!("ffmpeg without the encoder {encoder}"));
+            return Err(format!("encoder {encoder} of ffmpeg: not installed"));
         }
     }
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));

@@ -39,7 +39,7 @@ pub(crate) fn run(command: &mut Command, limit: Duration) -> Result<Outcome, Str
         .stdout(duplicate(&stdout))
         .stderr(duplicate(&stderr))
         .spawn()
-        .map_err(|error| format!("{name}: {error}"))?;
+        .map_err(|error| format!("{name}: not installed: {error}"))?;
     let status = wait(&mut child, limit);
     let took = began.elapsed();
     let stderr = String::from_utf8_lossy(&contents(stderr)).into_owned();

@@ -14,7 +14,7 @@ pub(crate) fn has_elements(test: &str, elements: &[&str]) -> bool {
         let mut command = Command::new("gst-inspect-1.0");
         let Some(outcome) = client(test, command.args(["--exists", element])) else { return false };
         if !outcome.status.success() {
-            eprintln!("skip: {test}: GStreamer without {element}");
+            eprintln!("skip: {test}: GStreamer element {element}: not installed");
         }
         outcome.status.success()
     })
@@ -68,7 +68,7 @@ pub(crate) fn loses_nothing_in_a_pause() {
         command.arg(script).arg(server.rtsp_url("film.ts")).args(["10", "3"]);
         let Some(outcome) = client(test, &mut command) else { continue };
         if outcome.status.code() == Some(3) {
-            eprintln!("skip: {test}: {python}: {}", outcome.stderr.trim());
+            eprintln!("skip: {test}: {python}: bindings not installed: {}", outcome.stderr.trim());
             continue;
         }
         assert!(outcome.stderr.contains("playing"), "it never played on: {}", outcome.stderr);

@@ -29,11 +29,11 @@ pub(crate) fn output(test: &str, url: &str, options: &[&str]) -> Option<Vec<u8>>
     let outcome = client(test, &mut command)?;
     // 127: env(1)'s and setpriv's word for a program that is not there.
     if outcome.status.code() == Some(127) || outcome.stderr.contains("failed to execute cvlc") {
-        eprintln!("skip: {test}: {}", outcome.stderr.trim());
+        eprintln!("skip: {test}: cvlc: not installed: {}", outcome.stderr.trim());
         return None;
     }
     if outcome.stderr.contains("no suitable access module") {
-        eprintln!("skip: {test}: VLC without a plugin for RTSP");
+        eprintln!("skip: {test}: plugin of VLC for RTSP: not installed");
         return None;
     }
     assert!(!outcome.stdout.is_empty(), "VLC wrote nothing: {}", outcome.stderr);

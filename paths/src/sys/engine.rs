@@ -330,7 +330,7 @@ mod tests {
         compiler.arg("-Wall").arg("-Werror").arg("-I").arg(include);
         match compiler.arg("-o").arg(&program).arg(&source).stdin(Stdio::null()).status() {
             Ok(status) => assert!(status.success(), "{text}"),
-            Err(error) => return eprintln!("skip: cc: {error}"),
+            Err(error) => return eprintln!("skip: cc: not installed: {error}"),
         }
         let said = Command::new(&program).output().unwrap();
         assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);

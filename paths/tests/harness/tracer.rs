@@ -51,7 +51,7 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     let output = match strace.output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skip: strace: {error}");
+            eprintln!("skip: strace: not installed: {error}");
             return None;
         }
     };

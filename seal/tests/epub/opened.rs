@@ -15,7 +15,7 @@ use crate::{Desk, PASSPHRASE, refusal, user_key, well};
 fn read_by_python(desk: &Desk, sealed: &Path, source: &Path) -> bool {
     for needed in [["python3", "--version"], ["openssl", "version"]] {
         if Command::new(needed[0]).arg(needed[1]).output().is_err() {
-            eprintln!("skip: no {} to read the sealed book with", needed[0]);
+            eprintln!("skip: {}: not installed; reads the sealed book", needed[0]);
             return false;
         }
     }
@@ -317,7 +317,7 @@ fn resources(book: &Path) -> String {
             String::from_utf8(output.stdout).unwrap()
         }
         Err(_) => {
-            eprintln!("skip: no python3 to compare the resources of {}", book.display());
+            eprintln!("skip: python3: not installed; compares the resources of {}", book.display());
             String::new()
         }
     }

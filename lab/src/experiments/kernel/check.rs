@@ -39,37 +39,82 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
          arrival at a receiver in the guest; {fuzz} random calls"
     ));
 
-    let uml = Uml::ready(course)?;
-    let root = root(course, "check-uml", &program, &[("pagewire_rtp", &engine(course, "uml")?)])?;
-    let in_uml = uml.command(&root, (&[], &words), LIMIT);
-
-    let qemu = Qemu::ready(course)?;
-    let engine = engine(course, "debian")?;
-    let modules = [("pagewire_rtp", engine.as_path()), ("dummy", qemu.dummy.as_path())];
-    let root = self::root(course, "check-debian", &program, &modules)?;
-    let counting = Machine { processor: "max", counts: true };
-    let in_debian = qemu.command(&root, (counting, &words), LIMIT);
-    results.notes.push(format!("check: Debian's kernel is {}", qemu.version));
+    let in_uml = fit("User Mode Linux", uml_command(course, &program, &words), results)?;
+    let debian = fit("Debian's kernel", Debian::ready(course), results)?;
+    let in_debian = match &debian {
+        Some(debian) => {
+            results.notes.push(format!("check: Debian's kernel is {}", debian.qemu.version));
+            Some(debian.command(course, &program, &words)?)
+        }
+        None => None,
+    };
     course.step("check: in User Mode Linux and in Debian's kernel");
     // Both at once, each on a core: what one of them waits for is not for the processor.
-    let (uml, debian) = std::thread::scope(|scope| {
-        let uml = scope.spawn(|| tried(course, "User Mode Linux", in_uml));
-        let debian = tried(course, "Debian's kernel", in_debian);
-        (uml.join().expect("it does not panic"), debian)
+    let (uml, in_debian) = std::thread::scope(|scope| {
+        let uml =
+            in_uml.map(|command| scope.spawn(move || tried(course, "User Mode Linux", command)));
+        let in_debian = in_debian.map(|command| tried(course, "Debian's kernel", command));
+        (uml.map(|uml| uml.join().expect("it does not panic")), in_debian)
     });
-    judged(course, uml, results);
-    judged(course, debian, results);
-    // The check has compared bytes of every mode of the module already.
-    if course.options.stopped() || course.options.quick {
-        return Ok(());
+    for tried in uml.into_iter().chain(in_debian) {
+        judged(course, tried, results);
     }
-    let modules = [into_modules(&engine, "pagewire_rtp"), into_modules(&qemu.dummy, "dummy")];
+    // The check has compared bytes of every mode of the module already.
+    let Some(debian) = debian.filter(|_| !course.options.stopped() && !course.options.quick) else {
+        return Ok(());
+    };
+    let modules =
+        [into_modules(&debian.engine, "pagewire_rtp"), into_modules(&debian.qemu.dummy, "dummy")];
     let root = uml::root(course, ("verify", false), &modules)?;
     course.step("check: bytes of every path in Debian's kernel");
-    let timed = Machine { counts: false, ..counting };
-    let command = qemu.command(&root, (timed, &["verify"]), LIMIT);
+    let timed = Machine { processor: "max", counts: false };
+    let command = debian.qemu.command(&root, (timed, &["verify"]), LIMIT);
     judged(course, tried(course, "Debian's, every path", command), results);
     Ok(())
+}
+
+/// What is ready here; what this host lacks something for is a note with the reason and the cure.
+fn fit<T>(name: &str, ready: Result<T, Error>, results: &mut Results) -> Result<Option<T>, Error> {
+    match ready {
+        Ok(ready) => Ok(Some(ready)),
+        Err(error @ Error::Unavailable { .. }) => {
+            results.notes.push(format!("skip: check in {name}: {error}"));
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn uml_command(course: &Course<'_>, program: &Path, words: &[&str]) -> Result<Command, Error> {
+    let uml = Uml::ready(course)?;
+    let engine = engine(course, "uml")?;
+    let root = root(course, "check-uml", program, &[("pagewire_rtp", &engine)])?;
+    Ok(uml.command(&root, (&[], words), LIMIT))
+}
+
+/// Debian's kernel, and the module for it.
+struct Debian {
+    qemu: Qemu,
+    engine: PathBuf,
+}
+
+impl Debian {
+    fn ready(course: &Course<'_>) -> Result<Debian, Error> {
+        Ok(Debian { qemu: Qemu::ready(course)?, engine: engine(course, "debian")? })
+    }
+
+    fn command(
+        &self,
+        course: &Course<'_>,
+        program: &Path,
+        words: &[&str],
+    ) -> Result<Command, Error> {
+        let modules =
+            [("pagewire_rtp", self.engine.as_path()), ("dummy", self.qemu.dummy.as_path())];
+        let root = root(course, "check-debian", program, &modules)?;
+        let counting = Machine { processor: "max", counts: true };
+        Ok(self.qemu.command(&root, (counting, words), LIMIT))
+    }
 }
 
 /// A folder whose first process is the check, which loads the modules.
@@ -122,6 +167,10 @@ fn tried(course: &Course<'_>, name: &'static str, mut command: Command) -> Tried
 /// Counts what it said; what fails is a warning.
 fn judged(course: &Course<'_>, tried: Tried, results: &mut Results) {
     let Tried { name, guest, ended } = tried;
+    if let Err(error @ Error::Unavailable { .. }) = &ended {
+        results.notes.push(format!("skip: check in {name}: {error}"));
+        return;
+    }
     count(name, &guest, results);
     if course.options.stopped() {
         return;
@@ -230,6 +279,17 @@ mod tests {
         assert_eq!(median("paced session, within 2 ms"), Some(99.987));
         assert_eq!(results.notes, ["check: here: skip: c: no root"]);
         assert!(Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
+    }
+
+    #[test]
+    fn a_laboratory_that_this_host_lacks_something_for_is_a_note() {
+        let mut results = Results::new("kernel", []);
+        let lacking = || Error::Unavailable { need: "a thing", found: "none; get one".to_owned() };
+        assert_eq!(fit("here", Ok(7), &mut results).unwrap(), Some(7));
+        assert_eq!(fit::<u8>("here", Err(lacking()), &mut results).unwrap(), None);
+        assert_eq!(results.notes, ["skip: check in here: this needs a thing; none; get one"]);
+        let broken = Error::Host { what: "boot".to_owned(), found: "a panic".to_owned() };
+        assert!(fit::<u8>("here", Err(broken), &mut results).is_err(), "no skip");
     }
 
     #[test]

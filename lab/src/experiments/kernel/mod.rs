@@ -7,8 +7,8 @@
 //! own kernel and counts its instructions: the same count every time, on any machine. Both are
 //! built, fetched and booted by the scripts of a checkout ([`checkout`], [`program`]), speak by
 //! lines on their console ([`said`], [`boot`]) and are taken apart in parts, a file each:
-//! [`PARTS`]. A part that cannot be measured here says why and what to install, and the others go
-//! on.
+//! [`PARTS`]. A part that this host lacks something for is a note `skip: PART: ...` with the reason
+//! and the cure, one that fails is a warning and an exit status of 1; the others go on.
 //!
 //! The first run builds a kernel (some 5 minutes on 2 cores) and fetches another (130 MB); both
 //! are kept in a cache folder.
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let checkout = Checkout::find(options.tree.as_deref(), &from)?;
     let course = Course::new(options, checkout, parts.len())?;
     results.complete = true;
-    let mut first = None;
+    let (mut first, mut unavailable) = (None, None);
     for part in parts {
         if options.stopped() {
             break;
@@ -80,7 +80,11 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         course.part(part.what);
         let began = Instant::now();
         let before = results.rows.len();
-        if let Err(error) = (part.run)(&course, &mut results) {
+        let outcome = (part.run)(&course, &mut results);
+        if let Err(error @ Error::Unavailable { .. }) = outcome {
+            results.notes.push(format!("skip: {}: {error}", part.name));
+            unavailable.get_or_insert(error);
+        } else if let Err(error) = outcome {
             results.complete = false;
             if options.stopped() {
                 break;
@@ -97,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         results.complete = false;
         results.notes.push("interrupted: what was measured until then is here".to_owned());
     }
-    match first {
+    match first.or(unavailable) {
         // Nothing was measured: what stood in the way is all there is to say.
         Some(error) if results.rows.is_empty() => Err(error),
         _ => Ok(results),

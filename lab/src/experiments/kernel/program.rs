@@ -116,7 +116,8 @@ impl Program {
     /// Waits for its end.
     ///
     /// # Errors
-    /// [`Error::Host`] with its last words when it did not end well, and as [`Program::line`].
+    /// [`Error::Unavailable`] with its last words when it ended with the status that says so,
+    /// [`Error::Host`] when it did not end well otherwise, and as [`Program::line`].
     pub(super) fn finish(mut self, watch: &dyn Watch) -> Result<(), Error> {
         while self.line(watch)?.is_some() {}
         loop {
@@ -125,6 +126,11 @@ impl Program {
                 Some(status) if status.success() => {
                     self.ended = true;
                     return Ok(());
+                }
+                Some(status) if status.code() == Some(UNFIT_HOST) => {
+                    self.ended = true;
+                    let found = format!("{}{}", self.what, self.last());
+                    return Err(Error::Unavailable { need: NEED, found });
                 }
                 Some(status) => {
                     self.ended = true;
@@ -249,6 +255,10 @@ fn each_line(source: Option<impl Read>, mut take: impl FnMut(String) -> bool) {
     }
 }
 
+/// The exit status of a script for which this host lacks something: the reason and the cure are its
+/// last words. Automake's tests use the same number for a skip.
+const UNFIT_HOST: i32 = 77;
+const NEED: &str = "something that this host lacks";
 /// How often the clock and the user are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// What a script has to remove what it made.
@@ -327,6 +337,10 @@ pub(super) mod tests {
             paths("exit 1", LONG).unwrap_err(),
             "uml/build.sh: exit status: 1; it said nothing"
         );
+        let error = paths("echo 'ptrace(2) is not permitted; add it' >&2; exit 77", LONG);
+        let expected = "this needs something that this host lacks; \
+                        uml/build.sh; ptrace(2) is not permitted; add it";
+        assert_eq!(error.unwrap_err(), expected);
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("qemu/fetch.sh");
         let error = paths_of(&mut Command::new(&missing), &[], LONG, &Heard::default());
