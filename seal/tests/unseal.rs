@@ -396,10 +396,21 @@ fn files_of_openssl_enc_open() {
     }
 }
 
+/// Where scripts/setup.sh puts Tink, or else the Python that is there.
+fn python_with_tink() -> PathBuf {
+    let tools = std::env::var_os("PAGEWIRE_TEST_TOOLS").map(PathBuf::from).or_else(|| {
+        let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
+        Some(cache.join("pagewire/test-tools"))
+    });
+    let python = tools.map(|tools| tools.join("python/bin/python3")).filter(|path| path.exists());
+    python.unwrap_or_else(|| PathBuf::from("python3"))
+}
+
 #[test]
 fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
     let python = |script: &Path, arguments: &[&Path]| {
-        Command::new("python3").arg(script).args(arguments).output()
+        Command::new(python_with_tink()).arg(script).args(arguments).output()
     };
     let ground = Ground::new();
     let script = ground.source.parent().unwrap().join("interop.py");
