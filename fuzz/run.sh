@@ -33,7 +33,7 @@ cd "$(dirname "$0")"
 
 # The compiler that libfuzzer-sys will call.
 if ! command -v "${CXX:-c++}" >/dev/null; then
-    echo "skip: fuzzing: C++ compiler ${CXX:-c++}: not installed; scripts/setup.sh test installs one"
+    echo "skip: fuzzing: C++ compiler ${CXX:-c++}: not installed; scripts/setup.sh test installs it"
     exit 0
 fi
 
