@@ -88,21 +88,37 @@ pub(crate) fn permissions(stat: &Stat) -> u32 {
     stat.st_mode & 0o7777
 }
 
-/// Looks at all that is below `root`, with `threads`.
+/// Looks at all that is below `root`, with `threads` where there is something for more than one.
 pub fn walk(root: &Root, threads: usize) -> Tree {
     let queue = Queue::default();
     queue.push(Task::List(c".".to_owned()));
-    let mut tree = std::thread::scope(|scope| {
+    let mut tree = Tree::default();
+    // A flat folder of a few hundred files is one task, and starting threads takes longer than it.
+    while queue.waiting() == 1 {
+        work(root, &queue, &mut tree, 1);
+    }
+    if queue.waiting() > 1 {
+        walk_together(root, threads, &queue, &mut tree);
+    }
+    tree.files.sort_unstable_by_key(|file| file.inode);
+    let is_below = |folder: &Folder| folder.path.as_c_str() != c".";
+    tree.folders.sort_unstable_by(|one, other| {
+        (is_below(one), &one.path).cmp(&(is_below(other), &other.path))
+    });
+    tree.refused.sort_by_cached_key(ToString::to_string);
+    tree
+}
+
+/// Does what waits, and what comes of it, by `threads`.
+fn walk_together(root: &Root, threads: usize, queue: &Queue, tree: &mut Tree) {
+    std::thread::scope(|scope| {
         let walk = || {
             let mut found = Tree::default();
-            while let Some(task) = queue.take() {
-                task.run(root, &queue, &mut found);
-                queue.done();
-            }
+            work(root, queue, &mut found, usize::MAX);
             found
         };
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(walk)).collect();
-        let mut tree = walk();
+        work(root, queue, tree, usize::MAX);
         for other in others {
             let found = match other.join() {
                 Ok(found) => found,
@@ -112,15 +128,16 @@ pub fn walk(root: &Root, threads: usize) -> Tree {
             tree.folders.extend(found.folders);
             tree.refused.extend(found.refused);
         }
-        tree
     });
-    tree.files.sort_unstable_by_key(|file| file.inode);
-    let is_below = |folder: &Folder| folder.path.as_c_str() != c".";
-    tree.folders.sort_unstable_by(|one, other| {
-        (is_below(one), &one.path).cmp(&(is_below(other), &other.path))
-    });
-    tree.refused.sort_by_cached_key(ToString::to_string);
-    tree
+}
+
+/// Does tasks until there are no more, and at most so many.
+fn work(root: &Root, queue: &Queue, found: &mut Tree, tasks_max: usize) {
+    for _ in 0..tasks_max {
+        let Some(task) = queue.take() else { return };
+        task.run(root, queue, found);
+        queue.done();
+    }
 }
 
 /// Names that are looked at as one task.
@@ -145,6 +162,11 @@ impl Queue {
     fn push(&self, task: Task) {
         self.state.lock().expect("no walker panicked").0.push(task);
         self.changed.notify_one();
+    }
+
+    /// Tasks that nobody has taken.
+    fn waiting(&self) -> usize {
+        self.state.lock().expect("no walker panicked").0.len()
     }
 
     /// The next task; `None` when there is none and nobody at work can bring one.

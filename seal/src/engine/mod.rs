@@ -182,9 +182,9 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
     let held_bytes = (settings.memory_bytes / threads).saturating_sub(WORKER_BYTES);
     let queue = Queue::new(works, threads, streams_max(threads), held_bytes);
     let reports: Vec<_> = std::thread::scope(|scope| {
-        let work = || worker::work(&queue, settings.cbc, seen);
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-        let mine = work();
+        let work = |number| worker::work(number, &queue, settings.cbc, seen);
+        let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || work(number))).collect();
+        let mine = work(0);
         let joined = others.into_iter().map(|other| match other.join() {
             Ok(report) => report,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The works that no worker has taken yet, largest first.
 //!
-//! A worker takes as many at once as its round has room for, but never more than its share of what
-//! is left: at the end all workers have something, and the tail is short.
+//! A worker takes as many at once as its round has room for, but never so many that it would have
+//! more than its share of all that is unfinished: what is left and what workers have open. So the
+//! first worker to start does not take a library of few files one by one from the others, who are
+//! still starting, and at the end all workers have something. With shares of what is left alone, 8
+//! files of 4 MiB on two cores were all worked on by the first (7.6 in its lanes): half the
+//! throughput.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -11,12 +15,17 @@ use super::{ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, SLICE_BYTES_MIN, Work};
 
 /// Shared by all workers.
 pub(super) struct Queue<W> {
-    /// Smallest first, as they are taken from the end.
-    works: Mutex<Vec<W>>,
-    threads: usize,
+    unfinished: Mutex<Unfinished<W>>,
     streams_max: usize,
     /// What streams of one worker may hold together.
     held_bytes_max: usize,
+}
+
+struct Unfinished<W> {
+    /// Smallest first, as they are taken from the end.
+    works: Vec<W>,
+    /// Streams that each worker has open, as of its last taking: a few too many at times.
+    open: Vec<usize>,
 }
 
 /// What a worker has open.
@@ -37,21 +46,22 @@ impl<W: Work> Queue<W> {
         // Stable both ways: works of one size keep the order they came in.
         works.sort_by_key(|work| Reverse(work.bytes()));
         works.reverse();
-        Self { works: Mutex::new(works), threads, streams_max, held_bytes_max }
+        let unfinished = Mutex::new(Unfinished { works, open: vec![0; threads] });
+        Self { unfinished, streams_max, held_bytes_max }
     }
 
-    /// Takes what fits beside `load` and adds it there. A work that holds more than there is memory
-    /// for is taken alone.
-    pub(super) fn take(&self, load: &mut Load, taken: &mut Vec<W>) {
+    /// Takes for `worker`, a number below that of the threads, what fits beside `load`, and adds it
+    /// there. A work that holds more than there is memory for is taken alone.
+    pub(super) fn take(&self, worker: usize, load: &mut Load, taken: &mut Vec<W>) {
         if load.streams >= self.streams_max || load.slice_bytes >= ROUND_BYTES {
             return;
         }
-        let mut works = self.works.lock().expect("no worker panicked");
-        let share = works.len().div_ceil(self.threads);
-        while taken.len() < share
-            && load.streams < self.streams_max
-            && load.slice_bytes < ROUND_BYTES
-        {
+        let mut unfinished = self.unfinished.lock().expect("no worker panicked");
+        let Unfinished { works, open } = &mut *unfinished;
+        open[worker] = load.streams;
+        let all = works.len() + open.iter().sum::<usize>();
+        let share = all.div_ceil(open.len()).min(self.streams_max);
+        while load.streams < share && load.slice_bytes < ROUND_BYTES {
             let Some(work) = works.last() else { break };
             let held_bytes = load.held_bytes.saturating_add(work.held_bytes());
             if held_bytes > self.held_bytes_max && load.streams > 0 {
@@ -62,6 +72,7 @@ impl<W: Work> Queue<W> {
             load.held_bytes = held_bytes;
             taken.extend(works.pop());
         }
+        open[worker] = load.streams;
     }
 }
 

@@ -200,7 +200,7 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
     let taken = |held_bytes: usize| {
         let queue = Queue::new((0..9).map(|_| work(held_bytes)).collect(), 1, STREAMS_MAX, 4096);
         let mut taken = Vec::new();
-        queue.take(&mut queue::Load::default(), &mut taken);
+        queue.take(0, &mut queue::Load::default(), &mut taken);
         taken.len()
     };
     assert_eq!([taken(0), taken(1024), taken(4096), taken(5000)], [9, 4, 1, 1]);
@@ -213,4 +213,32 @@ fn too_little_memory_is_named_with_the_least_that_works() {
     assert!(error.to_string().contains("--memory") && error.to_string().contains("write 2 MiB"));
     assert_eq!(settings(4).within(2 * WORKER_BYTES).unwrap().threads, 2);
     assert_eq!(settings(4).within(1 << 30).unwrap().threads, 4);
+}
+
+/// The first of two workers asks again and again before the second has started.
+#[test]
+fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
+    let key = Key::new(&[7; 32]).expect("a length of AES");
+    let out = Mutex::new(Vec::new());
+    let work = |number| Memory {
+        number,
+        bytes: 4 << 20,
+        key: &key,
+        fails: None,
+        held_bytes: 0,
+        out: &out,
+    };
+    let queue = Queue::new((0..9).map(work).collect(), 2, STREAMS_MAX, MEMORY_BYTES);
+    let (mut first, mut second) = (queue::Load::default(), queue::Load::default());
+    let mut taken = Vec::new();
+    for _ in 0..5 {
+        queue.take(0, &mut first, &mut taken);
+    }
+    assert_eq!((taken.len(), first.streams), (5, 5), "half of nine, and not one by one the rest");
+    queue.take(1, &mut second, &mut taken);
+    assert_eq!((taken.len(), second.streams), (9, 4));
+    // One that has finished all of its own takes no more than there is.
+    let mut idle = queue::Load::default();
+    queue.take(0, &mut idle, &mut taken);
+    assert_eq!((taken.len(), idle.streams), (9, 0));
 }

@@ -30,10 +30,11 @@ impl<S> Active<S> {
     }
 }
 
-/// Works until the queue is empty and all that was taken is finished.
-pub(super) fn work<W: Work>(queue: &Queue<W>, cbc: Cbc, seen: &Seen) -> Report {
+/// Works as worker `number` until the queue is empty and all that was taken is finished.
+pub(super) fn work<W: Work>(number: usize, queue: &Queue<W>, cbc: Cbc, seen: &Seen) -> Report {
     stage::begin();
     let mut worker = Worker::<W::Stream> {
+        number,
         seen,
         cbc,
         buffer: vec![0; ROUND_BYTES + SLICE_BYTES + SLACK_BYTES],
@@ -68,6 +69,8 @@ pub(super) fn work<W: Work>(queue: &Queue<W>, cbc: Cbc, seen: &Seen) -> Report {
 }
 
 struct Worker<'a, S> {
+    /// Which of the workers it is, from 0.
+    number: usize,
     seen: &'a Seen,
     cbc: Cbc,
     buffer: Vec<u8>,
@@ -86,7 +89,7 @@ impl<S: Stream> Worker<'_, S> {
                 load.slice_bytes += slice_bytes(one.left_bytes.max(1));
                 load.held_bytes += one.held_bytes;
             }
-            queue.take(&mut load, taken);
+            queue.take(self.number, &mut load, taken);
             if taken.is_empty() {
                 return;
             }
