@@ -30,6 +30,7 @@ pub(crate) struct Control {
     pub(crate) receiver: Sender<Order>,
     pub(crate) clock: Clock,
     pub(crate) reports: bool,
+    pub(crate) is_live: bool,
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
@@ -59,6 +60,8 @@ impl Control {
                     sessions: &shared.sessions,
                     is_over: &shared.is_over,
                     trouble: &shared.trouble,
+                    refusal: &shared.refusal,
+                    is_live: self.is_live,
                 };
                 asked.run(self.stopped).await;
             }

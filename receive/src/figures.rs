@@ -12,7 +12,7 @@ use wire::rtp::Reception;
 
 use crate::receiver::lock;
 use crate::recording::Shared;
-use crate::refused::RefusedSender;
+use crate::refused::{RefusedCounts, RefusedSender};
 use crate::stream::Stream;
 
 /// One stream so far.
@@ -53,6 +53,8 @@ pub struct Figures {
     pub sources_forgotten: u64,
     /// Datagrams of other senders, sources or payload types.
     pub foreign: u64,
+    /// Datagrams that were refused, by reason: those that are foreign, malformed or misshapen.
+    pub refused: RefusedCounts,
     /// Senders whose datagrams were refused, 16 at most, and why.
     pub refused_senders: Vec<RefusedSender>,
     /// Datagrams of refused senders beyond those.
@@ -103,7 +105,7 @@ pub struct Figures {
     pub said_bye: bool,
     /// Sessions begun with a server, by RTSP.
     pub sessions: u64,
-    /// What went wrong last with the server; it is asked again.
+    /// Reason of the last session's end; the server was asked again.
     pub trouble: Option<String>,
     /// Why nothing more comes or is written.
     pub ended: Option<String>,
@@ -159,7 +161,8 @@ impl Figures {
         let reception = source.map(|source| &source.reception);
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
         let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
-        let failure = lock(&written.failure).clone();
+        let refusal = lock(&shared.refusal).clone();
+        let failure = lock(&written.failure).clone().or(refusal);
         let is_over = shared.is_over.load(Ordering::Relaxed);
         Figures {
             url: url.to_owned(),
@@ -183,6 +186,7 @@ impl Figures {
             sources_followed: stream.sources.chosen(),
             sources_forgotten: stream.sources.forgotten(),
             foreign: counts.foreign,
+            refused: counts.refused(),
             refused_senders: stream.refused.senders().to_vec(),
             refused_of_others: stream.refused.others(),
             byes_refused: exchanged.byes_refused + stream.sources.refuted_byes(),

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asking;
 mod block;
 mod choice;
 mod closer;
@@ -42,6 +43,6 @@ pub use error::Error;
 pub use figures::{Figures, Summary};
 pub use intake::{Intake, TakenIn};
 pub use recording::{Options, Recording};
-pub use refused::RefusedSender;
+pub use refused::{RefusedCounts, RefusedSender};
 pub use source::Source;
 pub use writer::Sync;

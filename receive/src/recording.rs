@@ -60,6 +60,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether receiver reports are sent.
     pub reports: bool,
+    /// Whether servers are asked again after an announced end, and when a source is not there.
+    pub live: bool,
 }
 
 impl Options {
@@ -77,6 +79,7 @@ impl Options {
             relay: Vec::new(),
             threads: 1,
             reports: true,
+            live: false,
         }
     }
 }
@@ -112,6 +115,8 @@ pub(crate) struct Shared {
     pub(crate) sessions: AtomicU64,
     pub(crate) is_over: AtomicBool,
     pub(crate) trouble: Mutex<Option<String>>,
+    /// Why the server is not asked again.
+    pub(crate) refusal: Mutex<Option<String>>,
 }
 
 impl Recording {
@@ -150,7 +155,7 @@ impl Recording {
         };
         recording.start_disks(options, pool, inbox)?;
         recording.start_receivers(taking, &targets)?;
-        recording.start_control(options.reports)?;
+        recording.start_control(options.reports, options.live)?;
         Ok(recording)
     }
 
@@ -294,7 +299,7 @@ impl Recording {
     }
 
     /// RTSP and RTCP, all on one thread.
-    fn start_control(&mut self, reports: bool) -> Result<(), Error> {
+    fn start_control(&mut self, reports: bool, is_live: bool) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let host = |source| Error::Host { call: "epoll_create", object: "control".into(), source };
         let runtime = runtime.map_err(host)?;
@@ -314,6 +319,7 @@ impl Recording {
             receiver: self.receivers[key % self.receivers.len()].0.clone(),
             clock: self.clock,
             reports,
+            is_live,
             stopped: stopped.clone(),
         });
         let tasks: Vec<Control> = tasks.collect();

@@ -23,6 +23,8 @@ pub(crate) enum Why {
     NotFollowed,
     /// The stream comes from another address, and the sender uses its SSRC (RFC 3550 §8.2).
     Collision,
+    /// RTP of another payload type than the stream's.
+    PayloadType,
     /// Neither RTP nor transport stream.
     Malformed,
     /// RTCP of the stream's SSRC, from another address than the stream's.
@@ -37,11 +39,30 @@ impl Why {
             Why::NotNamed => "not a sender that was named",
             Why::NotFollowed => "not the sender of the stream",
             Why::Collision => "the SSRC of the stream from another address (RFC 3550 §8.2)",
+            Why::PayloadType => "RTP of another payload type than the stream's",
             Why::Malformed => "neither RTP nor a transport stream",
             Why::Report => "RTCP for the stream from another address",
             Why::Bye => "RTCP BYE for the stream from another address",
         }
     }
+}
+
+/// Datagrams that were refused, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RefusedCounts {
+    /// RTP of another payload type than the stream's.
+    pub payload_type: u64,
+    /// The last such payload type.
+    pub last_payload_type: Option<u8>,
+    /// Another SSRC of the sender that is recorded.
+    pub ssrc: u64,
+    /// Another sender than the one that is recorded.
+    pub sender: u64,
+    /// A payload of another size than whole transport stream packets of 188 bytes.
+    pub size: u64,
+    /// Neither RTP nor a transport stream.
+    pub malformed: u64,
 }
 
 /// A sender that was refused.

@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams that a server is asked for: one RTSP session after the other for as long as it takes.
 //!
-//! A session that breaks off (the server stops, the connection breaks, nothing comes any more) is
-//! begun again, after a second at first and half a minute at last. Of an asset with an end, play
-//! goes on where it was broken off, at the random access point that the server starts from, and its
-//! end ends the stream; a live stream goes on wherever it is.
+//! A title is what has an announced end (`a=range` of the description, or Range of PLAY). It is
+//! complete, and asked for no more, when its range has come (the last RTP timestamp is within a
+//! second of the end), or when the server ends it (BYE, or the connection) and nothing shows that
+//! a part is missing. A session that breaks off before that (the server stops, the connection
+//! breaks, nothing comes any more) is begun again, after a second at first and half a minute at
+//! last, where it was broken off, at the random access point that the server starts from; three
+//! sessions in a row that bring nothing more end the title as failed. A live source, by `--live` or
+//! for want of an announced end, goes on wherever it is. [`crate::asking`] lists the refusals that
+//! end a source.
 //!
-//! Sources: RFC 2326 §10.5, §12.29 (Range), §12.37.
+//! RTP-Info names the timestamp of the start; where it is missing, or lies more than ten seconds
+//! from the first packet's, that of the first packet counts. A BYE when the range's length has
+//! passed by the clock is the end, whatever the timestamps are.
+//!
+//! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info), §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not do: pause, or RTP over the RTSP connection.
 
 use std::net::SocketAddr;
@@ -20,9 +29,10 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtsp::client::Started;
-use wire::rtsp::{NptStart, Ports};
+use wire::rtsp::{NptRange, NptStart, Ports};
 use wire::sdp::CLOCK_RATE_HZ;
 
+use crate::asking::Stands;
 use crate::receiver::{Clock, Order, lock};
 use crate::reports::{Exchanged, Reporter, random};
 use crate::source::BUFFER_BYTES;
@@ -42,37 +52,70 @@ pub(crate) struct Asked<'a> {
     pub(crate) is_over: &'a AtomicBool,
     /// Why the last session did not go on.
     pub(crate) trouble: &'a Mutex<Option<String>>,
+    /// Why the server is not asked again.
+    pub(crate) refusal: &'a Mutex<Option<String>>,
+    /// `--live`: asked again whatever is announced.
+    pub(crate) is_live: bool,
 }
 
 /// What ended a session.
 enum End {
     /// It was told to.
     Stopped,
-    /// All of the asset came.
+    /// All of the title came.
     Complete,
     /// It may go on from here, in normal play time.
     Broken { why: String, at: Option<Duration> },
+    /// It was refused.
+    Refused { why: String, stands: Stands },
+}
+
+/// Why a session is over, before it is known how much of a title is missing.
+enum Farewell {
+    /// The server said BYE.
+    Bye,
+    /// The connection, the session or the packets stopped.
+    Silence(String),
+}
+
+/// Earlier sessions, as far as the next one depends on them.
+#[derive(Default)]
+struct Course {
+    /// Where play goes on, in normal play time.
+    start: Option<Duration>,
+    /// Whether an end of the range was announced; `None` before the first description.
+    is_title: Option<bool>,
+    /// Sessions in a row that have brought nothing more of a title.
+    stalled: u32,
+}
+
+/// The range of a title that a session plays.
+#[derive(Debug, Clone, Copy)]
+struct Span {
+    from: Duration,
+    end: Duration,
+    /// RTP timestamp of `from`, where RTP-Info has it.
+    timestamp: Option<u32>,
+    /// When PLAY was granted, by the recording's clock.
+    began: Duration,
 }
 
 impl Asked<'_> {
-    /// Asks until the asset is over, or it is told to stop.
+    /// Asks until the title is complete, the source is refused for good, or it is told to stop.
     pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
-        let mut start = None;
+        let mut course = Course::default();
         let mut wait = BACKOFF_MIN;
         loop {
             let before = self.sessions.load(Ordering::Relaxed);
-            let ended = self.session(start, &mut stopped).await;
+            let ended = self.session(&mut course, &mut stopped).await;
             // The path takes in for the next session, if there is one.
             let _ = self.receiver.send(Order::Remove { key: self.key });
-            match ended {
-                Ok(End::Stopped) => return,
-                Ok(End::Complete) => return self.is_over.store(true, Ordering::Relaxed),
-                Ok(End::Broken { why, at }) => {
-                    start = at.or(start);
-                    self.complain(&why);
-                }
-                Err(why) => self.complain(&why),
-            }
+            let why = match self.next(&mut course, ended) {
+                Ok(why) => why,
+                Err(is_over) => return self.is_over.store(is_over, Ordering::Relaxed),
+            };
+            tracing::warn!("{}: {why}; asking again", self.url);
+            *lock(self.trouble) = Some(why);
             if self.sessions.load(Ordering::Relaxed) > before {
                 wait = BACKOFF_MIN;
             }
@@ -84,25 +127,54 @@ impl Asked<'_> {
         }
     }
 
-    fn complain(&self, why: &str) {
-        tracing::warn!("{}: {why}; asking again", self.url);
-        *lock(self.trouble) = Some(why.to_owned());
+    /// Why there is another session, or, where there is none, whether the source has ended.
+    fn next(&self, course: &mut Course, ended: End) -> Result<String, bool> {
+        let is_live = self.is_live || course.is_title == Some(false);
+        match ended {
+            End::Stopped => Err(false),
+            End::Complete => Err(true),
+            End::Broken { why, at: None } => Ok(why),
+            End::Broken { why, at: Some(at) } => {
+                let is_stalled = at <= course.start.unwrap_or_default() + PROGRESS_MIN;
+                course.stalled = if is_stalled { course.stalled + 1 } else { 0 };
+                course.start = Some(at);
+                if course.stalled >= STALLED_MAX {
+                    let why = format!("{why}; {STALLED_MAX} sessions brought nothing more");
+                    return Err(self.give_up(why));
+                }
+                Ok(why)
+            }
+            End::Refused { why, stands } => {
+                let has_played = self.sessions.load(Ordering::Relaxed) > 0;
+                match stands.is_asked_again(is_live, has_played) {
+                    true => Ok(why),
+                    false => Err(self.give_up(why)),
+                }
+            }
+        }
     }
 
-    async fn session(
-        &self,
-        start: Option<Duration>,
-        stopped: &mut watch::Receiver<bool>,
-    ) -> Result<End, String> {
-        let (mut session, reporter) = tokio::select! {
-            prepared = self.prepare() => prepared?,
-            _ = stopped.changed() => return Ok(End::Stopped),
+    fn give_up(&self, why: String) -> bool {
+        tracing::error!("{}: {why}", self.url);
+        *lock(self.refusal) = Some(why);
+        true
+    }
+
+    async fn session(&self, course: &mut Course, stopped: &mut watch::Receiver<bool>) -> End {
+        let prepared = tokio::select! {
+            prepared = self.prepare() => prepared,
+            _ = stopped.changed() => return End::Stopped,
         };
+        let (mut session, reporter) = match prepared {
+            Ok(prepared) => prepared,
+            Err(refused) => return refused,
+        };
+        course.is_title = Some(session.duration().is_some());
         let byes = lock(self.exchanged).byes;
         let played = tokio::select! {
-            played = self.play(&mut session, start, byes) => played,
-            () = reporter.exchange() => Err("the reports have ended".to_owned()),
-            _ = stopped.changed() => Ok(End::Stopped),
+            played = self.play(&mut session, course, byes) => played,
+            () = reporter.exchange() => End::host("the reports have ended".to_owned()),
+            _ = stopped.changed() => End::Stopped,
         };
         drop(reporter);
         session.tear_down().await;
@@ -110,11 +182,10 @@ impl Asked<'_> {
     }
 
     /// Up to SETUP.
-    async fn prepare(&self) -> Result<(Session, Reporter<'_>), String> {
-        let said = |error: serve::Error| error.to_string();
-        let mut session = Session::open(self.url).await.map_err(said)?;
-        let (ports, rtcp) = self.take_in(&session)?;
-        let granted = session.set_up(ports).await.map_err(said)?;
+    async fn prepare(&self) -> Result<(Session, Reporter<'_>), End> {
+        let mut session = Session::open(self.url).await.map_err(End::refused)?;
+        let (ports, rtcp) = self.take_in(&session).map_err(End::host)?;
+        let granted = session.set_up(ports).await.map_err(End::refused)?;
         lock(self.stream).announce(Announced {
             host: granted.host.to_canonical(),
             port: granted.rtp.map(|address| address.port()),
@@ -127,7 +198,7 @@ impl Asked<'_> {
                 |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
             (exchanged.to, exchanged.named) = (granted.rtcp, granted.rtcp.map(canonical));
         }
-        let refused = |error| format!("RTCP socket: {error}");
+        let refused = |error| End::host(format!("RTCP socket: {error}"));
         rtcp.set_nonblocking(true).map_err(refused)?;
         let socket = UdpSocket::from_std(rtcp).map_err(refused)?;
         let (stream, exchanged) = (self.stream, self.exchanged);
@@ -161,18 +232,20 @@ impl Asked<'_> {
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
     }
 
-    async fn play(
-        &self,
-        session: &mut Session,
-        start: Option<Duration>,
-        mut byes: u64,
-    ) -> Result<End, String> {
-        let started = session.play(start).await.map_err(|error| error.to_string())?;
+    async fn play(&self, session: &mut Session, course: &mut Course, mut byes: u64) -> End {
+        let started = match session.play(course.start).await {
+            Ok(started) => started,
+            Err(error) => return End::refused(error),
+        };
         self.sessions.fetch_add(1, Ordering::Relaxed);
         if let Some(sequence) = started.sequence {
             lock(self.stream).begin_at(sequence);
         }
         let began = self.clock.now();
+        let span = Span::of(&started, session.duration(), course.start, began);
+        let span = span.filter(|_| !self.is_live);
+        course.is_title = Some(span.is_some());
+        let silence = |why| self.end(span, course.start, Farewell::Silence(why));
         let mut alive_at = Instant::now() + session.keep_alive_every();
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
@@ -180,28 +253,27 @@ impl Asked<'_> {
             tokio::select! {
                 why = session.closed() => {
                     sleep(SETTLE).await;
-                    return Ok(self.end(&started, why));
+                    return silence(why);
                 }
                 () = sleep_until(due) => {}
             }
             let now = Instant::now();
             if now >= alive_at {
                 if let Err(error) = session.keep_alive().await {
-                    return Ok(self.end(&started, error.to_string()));
+                    return silence(error.to_string());
                 }
                 alive_at = now + session.keep_alive_every();
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
                 if self.has_left(&mut byes).await {
-                    return Ok(self.end(&started, "the server said BYE".to_owned()));
+                    return self.end(span, course.start, Farewell::Bye);
                 }
                 let heard = lock(self.stream).heard.map_or(began, |(heard, _)| heard.max(began));
-                let silence = self.clock.now().saturating_sub(heard);
-                let is_all = || self.short(&started).is_some_and(|short| short <= SHORT_STAMPS_MAX);
-                if silence >= SILENCE_MAX || silence >= QUIET && is_all() {
-                    let why = format!("nothing came for {} s", silence.as_secs());
-                    return Ok(self.end(&started, why));
+                let quiet = self.clock.now().saturating_sub(heard);
+                let is_all = || span.and_then(|span| self.left(&span)).is_some_and(is_nothing);
+                if quiet >= SILENCE_MAX || quiet >= QUIET && is_all() {
+                    return silence(format!("nothing came for {} s", quiet.as_secs()));
                 }
             }
         }
@@ -227,30 +299,80 @@ impl Asked<'_> {
         false
     }
 
-    /// Whether that was the end of the asset.
-    fn end(&self, started: &Started, why: String) -> End {
-        let Some(short) = self.short(started) else {
+    /// Whether that was the end of the title.
+    fn end(&self, span: Option<Span>, start: Option<Duration>, farewell: Farewell) -> End {
+        let (is_bye, why) = match farewell {
+            Farewell::Bye => (true, "the server said BYE".to_owned()),
+            Farewell::Silence(why) => (false, why),
+        };
+        let Some(span) = span else {
             return End::Broken { why, at: None };
         };
-        if short <= SHORT_STAMPS_MAX {
+        let Some(left) = self.left(&span) else {
+            return End::Broken { why, at: Some(span.from) };
+        };
+        let at = span.end.saturating_sub(left);
+        let passed = self.clock.now().saturating_sub(span.began);
+        let has_passed = span.from + passed + SHORT_MAX >= span.end;
+        let is_stalled = start.is_some_and(|start| at <= start + PROGRESS_MIN);
+        if is_nothing(left) || is_bye && (has_passed || is_stalled) {
             return End::Complete;
         }
-        let left = Duration::from_secs(u64::from(short)) / CLOCK_RATE_HZ;
-        let end = started.range.and_then(|range| range.end);
-        End::Broken { why, at: end.map(|end| end.saturating_sub(left)) }
+        End::Broken { why, at: Some(at) }
     }
 
-    /// How much of the range that was announced has not come, in RTP's units.
-    fn short(&self, started: &Started) -> Option<u32> {
-        let range = started.range?;
-        let NptStart::At(from) = range.start else { return None };
-        let length = range.end?.saturating_sub(from);
-        let stamps = length.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000;
-        let end = started.timestamp?.wrapping_add(stamps as u32);
+    /// How much of the range has not come; `None` when no packet of the session has.
+    fn left(&self, span: &Span) -> Option<Duration> {
         let stream = lock(self.stream);
-        stream.heard?;
-        Some(end.wrapping_sub(stream.last_timestamp()).cast_signed().max(0).unsigned_abs())
+        let first = stream.first_timestamp()?;
+        let is_near = |announced: &u32| {
+            announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
+        };
+        let start = span.timestamp.filter(is_near).unwrap_or(first);
+        let stamps = stream.last_timestamp().wrapping_sub(start);
+        // 32 bits are 13 hours: the number of their turns is that which fits the clock best.
+        let passed = self.clock.now().saturating_sub(span.began).as_nanos();
+        let passed = (passed * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
+        let ahead = stamps.wrapping_sub(passed as u32).cast_signed();
+        let played = passed.saturating_add_signed(ahead.into());
+        let played = Duration::from_nanos(
+            (u128::from(played) * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64,
+        );
+        Some(span.end.saturating_sub(span.from + played))
     }
+}
+
+impl End {
+    fn refused(error: serve::Error) -> End {
+        End::Refused { why: error.to_string(), stands: Stands::of(&error) }
+    }
+
+    /// This host, or the recording, did not do its part.
+    fn host(why: String) -> End {
+        End::Refused { why, stands: Stands::Moment }
+    }
+}
+
+impl Span {
+    /// What is played, where its end is announced; Range of PLAY goes before the description.
+    fn of(
+        started: &Started,
+        described: Option<Duration>,
+        asked: Option<Duration>,
+        began: Duration,
+    ) -> Option<Span> {
+        let range = started.range.unwrap_or(NptRange { start: NptStart::Now, end: None });
+        let end = range.end.or(described)?;
+        let from = match range.start {
+            NptStart::At(from) => from,
+            NptStart::Now => asked.unwrap_or_default(),
+        };
+        Some(Span { from: from.min(end), end, timestamp: started.timestamp, began })
+    }
+}
+
+fn is_nothing(left: Duration) -> bool {
+    left <= SHORT_MAX
 }
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -264,5 +386,10 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
 const ADD_WAIT: Duration = Duration::from_secs(5);
 const PAIRS_TRIED_MAX: u32 = 8;
-/// A second: the last packet is stamped with the time of its first byte.
-const SHORT_STAMPS_MAX: u32 = CLOCK_RATE_HZ;
+/// The last packet is stamped with the time of its first byte.
+const SHORT_MAX: Duration = Duration::from_secs(1);
+/// Less than this is no progress of a title.
+const PROGRESS_MIN: Duration = Duration::from_secs(1);
+const STALLED_MAX: u32 = 3;
+/// Ten seconds: a first packet that is lost, and a server that starts at the key frame before.
+const NEAR_STAMPS_MAX: u32 = 10 * CLOCK_RATE_HZ;

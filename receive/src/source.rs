@@ -33,7 +33,10 @@ impl Source {
     pub fn parse(url: &str) -> Result<Source, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
-            "rtsp" => Ok(Source::Rtsp(url.to_owned())),
+            "rtsp" => match wire::rtsp::client::Client::new(url) {
+                Ok(_) => Ok(Source::Rtsp(url.to_owned())),
+                Err(_) => Err(wrong(url, "write rtsp://HOST[:PORT]/PATH")),
+            },
             "udp" | "rtp" => udp(rest).map(Source::Udp).map_err(|cure| wrong(url, cure)),
             _ => Err(wrong(url, "write udp://ADDRESS:PORT or rtsp://HOST/PATH")),
         }
@@ -138,6 +141,7 @@ mod tests {
     fn what_is_wrong_is_told_with_what_to_write() {
         for (url, cure) in [
             ("http://h/a.ts", "write udp://ADDRESS:PORT or rtsp://HOST/PATH"),
+            ("rtsp:///film.ts", "write rtsp://HOST[:PORT]/PATH"),
             ("239.1.1.1:5004", "write udp://ADDRESS:PORT"),
             ("udp://239.1.1.1", "write an address and a port"),
             ("udp://host:5004", "write an address and a port"),
@@ -159,6 +163,6 @@ mod tests {
         assert_eq!(label("udp://10.0.0.7@232.1.1.1:5004"), "232.1.1.1-5004");
         assert_eq!(label("udp://[ff3e::1]:5004"), "ff3e--1--5004");
         assert_eq!(label("rtsp://me:secret@h:8554/a/b.ts?x=../.."), "h-8554-a-b");
-        assert_eq!(label("rtsp://../../etc"), "etc");
+        assert_eq!(label("rtsp://h/../../etc"), "h-..-..-etc");
     }
 }

@@ -21,7 +21,7 @@ use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::{Sources, Standing};
 
 use crate::block::Output;
-use crate::refused::{Refused, Why};
+use crate::refused::{Refused, RefusedCounts, Why};
 use crate::room::{Identity, Room, Waited};
 
 /// A stream that is received.
@@ -44,6 +44,7 @@ pub(crate) struct Stream {
     /// When the stream was heard, and who sent.
     pub(crate) heard: Option<(Duration, SocketAddr)>,
     is_out: bool,
+    first_timestamp: Option<u32>,
     last_timestamp: u32,
 }
 
@@ -58,13 +59,34 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
     /// Of other senders, sources or payload types.
     pub(crate) foreign: u64,
+    /// Among those, RTP of another payload type, and the last of these.
+    pub(crate) foreign_type: u64,
+    pub(crate) foreign_type_last: Option<u8>,
+    /// Among those, another source of the sender that is followed.
+    pub(crate) foreign_ssrc: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
+    /// Among those, what begins as a transport stream and is not whole packets.
+    pub(crate) bare_misshapen: u64,
     /// RTP without whole transport stream packets in it.
     pub(crate) misshapen: u64,
     /// How often the stream came back after [`OUTAGE_AFTER`] and more, and how long it was away.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
+}
+
+impl Counts {
+    /// What was refused, by reason.
+    pub(crate) fn refused(&self) -> RefusedCounts {
+        RefusedCounts {
+            payload_type: self.foreign_type,
+            last_payload_type: self.foreign_type_last,
+            ssrc: self.foreign_ssrc,
+            sender: self.foreign - self.foreign_type - self.foreign_ssrc,
+            size: self.misshapen + self.bare_misshapen,
+            malformed: self.malformed - self.bare_misshapen,
+        }
+    }
 }
 
 /// What the signalling has said of a stream.
@@ -93,6 +115,7 @@ impl Stream {
             refused: Refused::default(),
             heard: None,
             is_out: false,
+            first_timestamp: None,
             last_timestamp: 0,
         }
     }
@@ -101,6 +124,7 @@ impl Stream {
     pub(crate) fn announce(&mut self, announced: Announced) {
         self.senders = vec![announced.host];
         self.payload_type = announced.payload_type;
+        self.first_timestamp = None;
         self.flush();
         self.sources.renounce();
         self.sources.expect(announced.port.map(|port| SocketAddr::new(announced.host, port)));
@@ -216,6 +240,11 @@ impl Stream {
         self.window.missing()
     }
 
+    /// The RTP timestamp of the first packet since the last announcement; none before it came.
+    pub(crate) fn first_timestamp(&self) -> Option<u32> {
+        self.first_timestamp
+    }
+
     /// The RTP timestamp of the last packet that was not late.
     pub(crate) fn last_timestamp(&self) -> u32 {
         self.last_timestamp
@@ -248,8 +277,19 @@ impl Stream {
         if self.peer() == Some(from) {
             // Another source of the same sender.
             self.counts.foreign += datagrams;
+            self.counts.foreign_ssrc += datagrams;
         } else {
             self.refuse(from, datagrams, why);
+        }
+    }
+
+    /// Refuses a packet of another payload type.
+    fn refuse_type(&mut self, payload_type: u8, from: SocketAddr) {
+        self.counts.foreign += 1;
+        self.counts.foreign_type += 1;
+        self.counts.foreign_type_last = Some(payload_type);
+        if self.peer() != Some(from) {
+            self.refused.note(from, 1, Why::PayloadType);
         }
     }
 
@@ -280,6 +320,7 @@ impl Stream {
 
     fn take_bare(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !datagram.len().is_multiple_of(TS_PACKET_BYTES) {
+            self.counts.bare_misshapen += 1;
             return self.malformed(from, 1);
         }
         let standing = self.sources.receive_bare(from, now);
@@ -292,7 +333,7 @@ impl Stream {
         };
         let who = (Some(header.ssrc), from);
         if header.payload_type != self.payload_type {
-            self.refuse_source(who, 1);
+            self.refuse_type(header.payload_type, from);
             return self.peer().is_none_or(|peer| peer == from);
         }
         let payload = &datagram[payload];
@@ -303,6 +344,7 @@ impl Stream {
                 Arrival::Reordered | Arrival::Old | Arrival::Duplicate | Arrival::Stray
             )
         {
+            self.first_timestamp.get_or_insert(header.timestamp);
             self.last_timestamp = header.timestamp;
         }
         self.take_standing(standing, who, (header.sequence, payload), now)

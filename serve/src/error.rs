@@ -74,6 +74,24 @@ pub enum Error {
         /// What was found, and where.
         found: String,
     },
+    /// Peer: a server refused a request of RTSP.
+    #[error("{peer}: {found}")]
+    Refused {
+        /// Who.
+        peer: String,
+        /// The status code of the answer.
+        status: u16,
+        /// The request, and the answer in words.
+        found: String,
+    },
+    /// Peer: an RTSP connection ended, or a request was not answered in time.
+    #[error("{peer}: {found}")]
+    Lost {
+        /// Who.
+        peer: String,
+        /// The request, and what was found.
+        found: String,
+    },
 }
 
 impl Error {

@@ -75,7 +75,10 @@ pub enum Fault {
     /// The session description cannot be parsed.
     Description,
     /// The session description offers no MPEG transport stream over RTP/AVP.
-    NoTransportStream,
+    NoTransportStream {
+        /// The encodings that it offers instead.
+        offered: String,
+    },
     /// An RTP packet shorter than its headers, extension or padding say.
     RtpTooShort,
     /// RTP or RTCP of a version other than 2.
@@ -110,7 +113,7 @@ impl Fault {
             Fault::ReplyHeader { name: "RTP-Info" } => "RFC 2326 §12.33",
             Fault::ReplyHeader { .. } => "RFC 2326 §12",
             Fault::Description => "RFC 8866 §9",
-            Fault::NoTransportStream => "RFC 2250 §2",
+            Fault::NoTransportStream { .. } => "RFC 2250 §2",
             Fault::RtpTooShort | Fault::RtpVersion { .. } => "RFC 3550 §5.1",
             Fault::RtcpLength | Fault::RtcpFirst { .. } => "RFC 3550 §6.1",
         }
@@ -137,9 +140,11 @@ impl fmt::Display for Fault {
                 write!(f, "reply with no {name} header that can be understood")
             }
             Fault::Description => f.write_str("session description that is not SDP"),
-            Fault::NoTransportStream => {
-                f.write_str("session description without an MPEG transport stream over RTP/AVP")
-            }
+            Fault::NoTransportStream { offered } => write!(
+                f,
+                "session description without an MPEG transport stream over RTP/AVP; it offers \
+                 {offered}"
+            ),
             Fault::RtpTooShort => f.write_str("RTP packet shorter than its header says"),
             Fault::RtpVersion { version } => write!(f, "RTP version {version}"),
             Fault::RtcpLength => f.write_str("RTCP packet that contradicts its length"),

@@ -116,7 +116,9 @@ pub fn parse(text: &[u8]) -> Result<Offer, Malformed> {
         .medias
         .iter()
         .find_map(|media| Some((media, transport_stream(media)?)))
-        .ok_or_else(|| Malformed::new(0, Fault::NoTransportStream))?;
+        .ok_or_else(|| {
+            Malformed::new(0, Fault::NoTransportStream { offered: offered(&session.medias) })
+        })?;
     let range = value(&session.attributes, "range").or(value(&media.attributes, "range"));
     Ok(Offer {
         name: session.session_name.clone(),
@@ -145,9 +147,30 @@ fn transport_stream(media: &Media) -> Option<u8> {
     })
 }
 
+/// What a description without a transport stream offers, for a message: `video H264/90000`, or the
+/// payload type where rtpmap names none. Text of a peer: printable ASCII alone, and bounded.
+fn offered(medias: &[Media]) -> String {
+    let one = |media: &Media| {
+        let maps = media.attributes.iter().filter(|attribute| attribute.attribute == "rtpmap");
+        let encodings = maps.filter_map(|map| map.value.as_deref()?.split_once(' '));
+        let encodings: Vec<&str> = encodings.map(|(_, encoding)| encoding.trim()).collect();
+        let encodings = match encodings.is_empty() {
+            true => format!("payload type {}", media.fmt),
+            false => encodings.join(" or "),
+        };
+        format!("{} {encodings} ({})", media.media, media.proto)
+    };
+    let all = medias.iter().map(one).collect::<Vec<_>>().join(", ");
+    let is_fit = |c: &char| c.is_ascii_graphic() || *c == ' ';
+    let all: String = all.chars().filter(is_fit).take(OFFERED_CHARS_MAX).collect();
+    if all.is_empty() { "nothing".to_owned() } else { all }
+}
+
 fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
     attributes.iter().find(|a| a.attribute == name).and_then(|a| a.value.as_deref())
 }
+
+const OFFERED_CHARS_MAX: usize = 200;
 
 /// 7 × 188.
 const PAYLOAD_BYTES: u128 = 1316;
@@ -235,7 +258,17 @@ mod tests {
         let seminar = "v=0\r\no=mhandley 2890844526 2890842807 IN IP4 126.16.64.4\r\n\
             s=SDP Seminar\r\nc=IN IP4 224.2.17.12/127\r\nt=2873397496 2873404696\r\na=recvonly\r\n\
             m=audio 3456 RTP/AVP 0\r\nm=video 2232 RTP/AVP 31\r\nm=whiteboard 32416 UDP WB\r\n";
-        assert_eq!(parse(seminar.as_bytes()).unwrap_err().fault, Fault::NoTransportStream);
+        let fault = parse(seminar.as_bytes()).unwrap_err().fault.to_string();
+        let ending = "; it offers audio payload type 0 (RTP/AVP), video payload type 31 (RTP/AVP), \
+                      whiteboard payload type WB (UDP)";
+        assert!(fault.ends_with(ending), "{fault}");
+        let camera = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n\
+            m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n";
+        let fault = parse(camera.as_bytes()).unwrap_err().fault.to_string();
+        assert!(fault.ends_with("; it offers video H264/90000 (RTP/AVP)"), "{fault}");
+        let empty = "v=0\r\no=- 1 1 IN IP4 192.0.2.1\r\ns=x\r\nt=0 0\r\n";
+        let fault = parse(empty.as_bytes()).unwrap_err().fault.to_string();
+        assert!(fault.ends_with("; it offers nothing"), "{fault}");
         assert_eq!(parse(b"<html>").unwrap_err().fault, Fault::Description);
     }
 }

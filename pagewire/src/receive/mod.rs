@@ -60,6 +60,11 @@ pub(crate) struct Options {
     /// Where plans are kept for `pagewire serve`, as its own --cache.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
+    /// Asks an RTSP server again whenever a session ends and while the source is not there (404),
+    /// whatever it announces. Without, a source whose description has an end (a title) is asked for
+    /// once, and is complete when its range has come; one without an end is live.
+    #[arg(long)]
+    live: bool,
     /// Sends no RTCP receiver reports.
     #[arg(long)]
     no_reports: bool,
@@ -108,6 +113,7 @@ fn wanted(options: &Options) -> ::receive::Options {
     wanted.path = options.path.clone();
     wanted.threads = options.threads;
     wanted.reports = !options.no_reports;
+    wanted.live = options.live;
     wanted
 }
 

@@ -122,9 +122,10 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.reordered, "reordered"),
             (stream.duplicates, "duplicates"),
             (stream.restarts, "restarts"),
-            (stream.foreign, "foreign"),
-            (stream.malformed, "malformed"),
-            (stream.misshapen, "misshapen"),
+            (stream.refused.ssrc, "refused for their SSRC"),
+            (stream.refused.sender, "refused for their sender"),
+            (stream.refused.size, "refused for their size (not whole packets of 188 bytes)"),
+            (stream.refused.malformed, "refused as neither RTP nor a transport stream"),
             (stream.sources_forgotten, "sources forgotten"),
             (stream.continuity_errors, "continuity errors"),
             (stream.sync_byte_errors, "wrong sync bytes"),
@@ -137,6 +138,13 @@ pub(super) fn verdict(summary: &Summary) -> String {
             if count > 0 {
                 let _ = write!(text, ", {count} {what}");
             }
+        }
+        if let Some(found) = stream.refused.last_payload_type {
+            let count = stream.refused.payload_type;
+            let _ = write!(
+                text,
+                ", {count} refused for their payload type ({found}; recorded is MPEG-TS, 33)"
+            );
         }
         if stream.byes_refused > 0 {
             let _ = write!(text, ", {} BYE refused", stream.byes_refused);
@@ -187,6 +195,11 @@ mod tests {
         assert!(text.contains(", 3 lost, 7 TS packets dropped by the disk\n"), "{text}");
         assert!(text.ends_with("NOT whole\n"));
         summary.streams[0].dropped_by_disk = 0;
+        let refused = &mut summary.streams[0].refused;
+        (refused.payload_type, refused.last_payload_type, refused.size) = (40, Some(96), 2);
+        let text = verdict(&summary);
+        assert!(text.contains(", 2 refused for their size (not whole packets of 188 bytes)"));
+        assert!(text.contains(", 40 refused for their payload type (96; recorded is MPEG-TS, 33)"));
         assert!(verdict(&summary).ends_with("nothing was lost on this host\n"));
     }
 }

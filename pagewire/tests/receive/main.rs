@@ -4,8 +4,9 @@
 //! word for it.
 //!
 //! One file a kind: [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
-//! restarts), [`relays`] (sent on), [`disks`] (full, slow, and the recorder killed), [`networks`]
-//! (groups and interfaces, in a network of their own). Nothing here asserts that something is fast.
+//! restarts), [`servers`] (RTSP, by [`fake`]), [`relays`] (sent on), [`disks`] (full, slow, and the
+//! recorder killed), [`networks`] (groups and interfaces, in a network of their own). Nothing here
+//! asserts that something is fast.
 
 #![forbid(unsafe_code)]
 
@@ -16,10 +17,12 @@ mod harness;
 mod network;
 
 mod disks;
+mod fake;
 mod networks;
 mod recording;
 mod relays;
 mod senders;
+mod servers;
 
 use std::path::Path;
 

@@ -59,15 +59,23 @@ impl Control {
         let request = request(&mut self.client);
         let reply = match timeout(ANSWER_WAIT, self.exchange(&request)).await {
             Ok(Ok(reply)) => reply,
-            Ok(Err(found)) => return Err(self.fault(what, found)),
+            Ok(Err(Unanswered::Malformed(found))) => return Err(self.fault(what, found)),
+            Ok(Err(Unanswered::Lost(found))) => return Err(self.lost(what, found)),
             Err(_) => {
-                return Err(self.fault(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
+                return Err(self.lost(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
             }
         };
         match reply.status() {
             200 => Ok(reply),
-            _ => Err(self.fault(what, refusal(&reply))),
+            status => {
+                let found = format!("{what}: {}", refusal(&reply));
+                Err(Error::Refused { peer: self.peer.clone(), status, found })
+            }
         }
+    }
+
+    fn lost(&self, what: &str, found: impl std::fmt::Display) -> Error {
+        Error::Lost { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
     /// What was wrong with an answer, or with the lack of one.
@@ -95,11 +103,11 @@ impl Control {
         }
     }
 
-    async fn exchange(&mut self, request: &[u8]) -> Result<Reply, String> {
-        let broke = |error: io::Error| format!("the connection broke: {error}");
+    async fn exchange(&mut self, request: &[u8]) -> Result<Reply, Unanswered> {
+        let broke = |error: io::Error| Unanswered::Lost(format!("the connection broke: {error}"));
         self.stream.write_all(request).await.map_err(broke)?;
         loop {
-            match self.reader.next().map_err(|malformed: Malformed| malformed.to_string())? {
+            match self.reader.next().map_err(Unanswered::Malformed)? {
                 // Some servers leave it out; there is only one request it can belong to.
                 Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
                     return Ok(reply);
@@ -108,11 +116,19 @@ impl Control {
                 None => {}
             }
             match self.stream.read(&mut self.buffer).await.map_err(broke)? {
-                0 => return Err("the server closed the connection instead of answering".to_owned()),
+                0 => return Err(Unanswered::Lost(CLOSED.to_owned())),
                 bytes => self.reader.feed(&self.buffer[..bytes]),
             }
         }
     }
+}
+
+/// Why a request has no answer.
+enum Unanswered {
+    /// The connection ended.
+    Lost(String),
+    /// The bytes that came are no answer.
+    Malformed(Malformed),
 }
 
 /// Opens a TCP connection, to the first address of a name that takes it.
@@ -184,6 +200,7 @@ fn cure(status: u16) -> &'static str {
     }
 }
 
+const CLOSED: &str = "the server closed the connection instead of answering";
 const CONNECT_WAIT_S: u64 = 5;
 /// A cold disk may have to be read before DESCRIBE is answered.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);

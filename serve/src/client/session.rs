@@ -24,6 +24,7 @@ use crate::error::Error;
 pub struct Session {
     control: Control,
     payload_type: u8,
+    duration: Option<Duration>,
     timeout: Duration,
 }
 
@@ -50,8 +51,8 @@ impl Session {
         let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
         let described = control.client.described(&reply);
         let described = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?;
-        let timeout = Duration::ZERO;
-        Ok(Session { control, payload_type: described.offer.payload_type, timeout })
+        let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
+        Ok(Session { control, payload_type, duration, timeout: Duration::ZERO })
     }
 
     /// This end of the connection: media is received at the same address.
@@ -62,6 +63,12 @@ impl Session {
     /// The payload type that the description names.
     pub fn payload_type(&self) -> u8 {
         self.payload_type
+    }
+
+    /// The end of the range that the description announces (`a=range:npt=0-60`); none for what has
+    /// no end.
+    pub fn duration(&self) -> Option<Duration> {
+        self.duration
     }
 
     /// Two neighbouring ports at that address, found free by binding them. The first is let go
@@ -107,12 +114,15 @@ impl Session {
         (self.timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// A sign of life.
+    /// A sign of life. A server that does not know the request has seen it all the same.
     ///
     /// # Errors
     /// Peer: the session or the connection is no longer there.
     pub async fn keep_alive(&mut self) -> Result<(), Error> {
-        self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await.map(drop)
+        match self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await {
+            Err(Error::Refused { status, .. }) if status != SESSION_NOT_FOUND => Ok(()),
+            answered => answered.map(drop),
+        }
     }
 
     /// Comes back, with the reason, when the server has closed the connection.
@@ -127,6 +137,8 @@ impl Session {
     }
 }
 
+/// RFC 2326 §11.3.5.
+const SESSION_NOT_FOUND: u16 = 454;
 /// A time-out of nothing must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An RTSP server that announces, refuses and ends as a test tells it to: what servers other than
+//! ours do, and cameras.
+//!
+//! It reads requests by hand and shares nothing with the client under test.
+//!
+//! Sources: RFC 2326 §10, C.1.5; RFC 3550 §6.6.
+//! Does not do: seek; every PLAY sends the stream from its start.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::harness::clip::PAYLOAD_BYTES;
+
+/// What to send and say.
+#[derive(Clone)]
+pub(crate) struct Script {
+    pub(crate) stream: Vec<u8>,
+    /// How long sending the stream takes.
+    pub(crate) length: Duration,
+    /// The description's media section, and what goes before it.
+    pub(crate) range: &'static str,
+    pub(crate) media: &'static str,
+    /// Headers of the answer to PLAY, whole lines.
+    pub(crate) play: &'static str,
+    /// RTP timestamps go on with the time.
+    pub(crate) has_clock: bool,
+    pub(crate) says_bye: bool,
+    pub(crate) closes: bool,
+    /// The next requests of a method that are refused, with the status line's end.
+    pub(crate) refusals: Vec<(&'static str, &'static str)>,
+}
+
+impl Script {
+    pub(crate) fn title(stream: Vec<u8>, length: Duration) -> Script {
+        Script {
+            stream,
+            length,
+            range: "a=range:npt=0-2.0\r\n",
+            media: MP2T,
+            play: "",
+            has_clock: true,
+            says_bye: true,
+            closes: false,
+            refusals: Vec::new(),
+        }
+    }
+}
+
+/// The server, and the methods that it was asked for.
+pub(crate) struct Fake {
+    pub(crate) url: String,
+    pub(crate) address: SocketAddr,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Fake {
+    pub(crate) fn start(script: Script) -> Fake {
+        Fake::at((Ipv4Addr::LOCALHOST, 0).into(), script)
+    }
+
+    pub(crate) fn at(address: SocketAddr, script: Script) -> Fake {
+        let listener = TcpListener::bind(address).expect("a port");
+        let address = listener.local_addr().expect("it is bound");
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let (log, script) = (asked.clone(), Arc::new(Mutex::new(script)));
+        // It ends with the test program.
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (log, script) = (log.clone(), script.clone());
+                thread::spawn(move || converse(stream, &script, &log));
+            }
+        });
+        Fake { url: format!("rtsp://{address}/title"), address, asked }
+    }
+
+    /// How often a method was asked for.
+    pub(crate) fn asked(&self, method: &str) -> usize {
+        let asked = self.asked.lock().expect("nobody panics with it");
+        asked.iter().filter(|found| *found == method).count()
+    }
+}
+
+fn converse(stream: TcpStream, script: &Mutex<Script>, log: &Mutex<Vec<String>>) {
+    let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = |socket: &UdpSocket| socket.local_addr().expect("it is bound").port();
+    let ports = format!("{}-{}", port(&rtp), port(&rtcp));
+    let mut client = (0, 0);
+    let mut answers = stream.try_clone().expect("a descriptor");
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let (rtp, rtcp) = (Arc::new(rtp), Arc::new(rtcp));
+    while let Some(request) = lines.next() {
+        let headers: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
+        let header = |name| headers.iter().find_map(|line| line.strip_prefix(name));
+        let cseq = header("CSeq: ").unwrap_or_default();
+        let method = request.split(' ').next().unwrap_or_default().to_owned();
+        log.lock().expect("nobody panics with it").push(method.clone());
+        let mut script = script.lock().expect("nobody panics with it");
+        if let Some(at) = script.refusals.iter().position(|(refused, _)| *refused == method) {
+            let (_, status) = script.refusals.remove(at);
+            let _ = write!(answers, "RTSP/1.0 {status}\r\nCSeq: {cseq}\r\n\r\n");
+            continue;
+        }
+        let rest = match method.as_str() {
+            "DESCRIBE" => {
+                let sdp = format!("{SDP}{}{}", script.range, script.media);
+                let bytes = sdp.len();
+                format!("Content-Type: application/sdp\r\nContent-Length: {bytes}\r\n\r\n{sdp}")
+            }
+            "SETUP" => {
+                let transport = header("Transport: ").unwrap_or_default();
+                let pair = transport.split("client_port=").nth(1).and_then(|p| p.split_once('-'));
+                let (first, second) = pair.expect("client_port");
+                client = (first.parse().expect("a port"), second.parse().expect("a port"));
+                format!("Session: 1\r\nTransport: {transport};server_port={ports}\r\n\r\n")
+            }
+            "PLAY" => format!("Session: 1\r\n{}\r\n", script.play),
+            _ => "\r\n".to_owned(),
+        };
+        if write!(answers, "RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n{rest}").is_err() {
+            return;
+        }
+        if method == "PLAY" {
+            let (script, sockets) = (script.clone(), (rtp.clone(), rtcp.clone()));
+            let connection = answers.try_clone().expect("a descriptor");
+            thread::spawn(move || play(&script, &sockets, client, &connection));
+        }
+    }
+}
+
+fn play(
+    script: &Script,
+    (rtp, rtcp): &(Arc<UdpSocket>, Arc<UdpSocket>),
+    client: (u16, u16),
+    connection: &TcpStream,
+) {
+    let began = Instant::now();
+    let packets = script.stream.len().div_ceil(PAYLOAD_BYTES) as u32;
+    for (number, payload) in (0..).zip(script.stream.chunks(PAYLOAD_BYTES)) {
+        let at = script.length * number / packets;
+        thread::sleep((began + at).saturating_duration_since(Instant::now()));
+        let ticks = if script.has_clock { (at.as_millis() * 90) as u32 } else { 0 };
+        let mut packet = vec![0x80, 33];
+        packet.extend((number as u16).to_be_bytes());
+        packet.extend(FIRST_TIMESTAMP.wrapping_add(ticks).to_be_bytes());
+        packet.extend(SSRC.to_be_bytes());
+        packet.extend_from_slice(payload);
+        let _ = rtp.send_to(&packet, (Ipv4Addr::LOCALHOST, client.0));
+    }
+    if script.says_bye {
+        let ssrc = SSRC.to_be_bytes();
+        // An empty receiver report before it makes it a compound packet (RFC 3550 §6.1).
+        let report = [&[0x80, 201, 0, 1][..], &ssrc, &[0x81, 203, 0, 1], &ssrc].concat();
+        let _ = rtcp.send_to(&report, (Ipv4Addr::LOCALHOST, client.1));
+    }
+    if script.closes {
+        let _ = connection.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+pub(crate) const MP2T: &str = "m=video 0 RTP/AVP 33\r\n";
+/// As cameras describe themselves.
+pub(crate) const H264: &str = "m=video 0 RTP/AVP 96\r\na=rtpmap:96 H264/90000\r\n\
+    m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/48000/2\r\n";
+const SDP: &str = "v=0\r\no=- 1 1 IN IP4 127.0.0.1\r\ns=title\r\nt=0 0\r\n";
+const SSRC: u32 = 0x0bad_cafe;
+/// They wrap while the stream is played.
+const FIRST_TIMESTAMP: u32 = u32::MAX - 90_000;
