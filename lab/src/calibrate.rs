@@ -27,11 +27,11 @@ use crate::statistics::Figure;
 /// A path's place on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rank {
-    /// `rtp` or `tcp`.
+    /// `rtp`, `tcp`, or `receive` for the other direction.
     pub transport: String,
     /// The path.
     pub member: String,
-    /// Packets of a call for which it was timed; 0 for downloads.
+    /// Packets of a call for which it was timed, the sender's when received; 0 for downloads.
     pub burst_packets: u32,
     /// Processor seconds per 10⁹ bytes, the median; `None` where it cannot be used.
     pub bill: Option<f64>,

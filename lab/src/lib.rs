@@ -42,7 +42,7 @@ pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
 pub use claims::Claims;
 pub use compare::{Change, Comparison, Verdict, compare};
 pub use error::Error;
-pub use experiments::{EXPERIMENTS, Experiment, find};
+pub use experiments::{EXPERIMENTS, Experiment, calibrate_receiving, find};
 pub use host::{COMMIT, HostFacts};
 pub use network::{Sink, private};
 pub use options::{Options, Progress};

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What paths cost on this machine, measured once and kept.
+//! What paths cost on this machine, measured once and kept: those of sending for `serve`, those of
+//! receiving for `receive`.
 //!
 //! The laboratory times them in a network of its own, for at most two seconds, as a program of its
 //! own. The answer is kept under all that it depends on: the machine, its kernel, the program, the
-//! interface and whether that segments UDP itself. Where no network can be made (a container that
-//! may not) nothing is kept, and the server goes by its usual order and says so.
+//! rights of the user, and for sending the interface and whether that segments UDP itself. Where no
+//! network can be made (a container that may not) nothing is kept, and server and recorder go by
+//! their usual order and say so.
 //!
-//! Sources: `lab::calibrate`; machine-id(5); XDG Base Directory Specification 0.8.
+//! Sources: `lab::calibrate`, `lab::calibrate_receiving`; machine-id(5); XDG Base Directory Specification 0.8.
 //! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
 
 use std::fs;
@@ -29,10 +31,16 @@ pub(crate) struct Calibration {
 }
 
 /// What a calibration is for.
-pub(crate) struct Subject {
-    pub(crate) interface: String,
-    /// Whether the interface cuts super-packets of UDP itself.
-    pub(crate) segments: bool,
+pub(crate) enum Subject {
+    /// Paths from file to socket.
+    Sending {
+        /// The interface that peers are reached by.
+        interface: String,
+        /// Whether the interface cuts super-packets of UDP itself.
+        segments: bool,
+    },
+    /// Ways from socket to memory.
+    Receiving,
 }
 
 impl Subject {
@@ -41,16 +49,36 @@ impl Subject {
         let interface = interface_of(address).unwrap_or_else(|| "lo".to_owned());
         // An interface that does not say is taken for one that does not.
         let segments = lab::segments_udp(&interface).unwrap_or(false);
-        Subject { interface, segments }
+        Subject::Sending { interface, segments }
     }
 
     pub(crate) fn named(interface: &str) -> Result<Subject, lab::Error> {
         match lab::segments_udp(interface) {
-            Ok(segments) => Ok(Subject { interface: interface.to_owned(), segments }),
+            Ok(segments) => Ok(Subject::Sending { interface: interface.to_owned(), segments }),
             Err(errno) => Err(lab::Error::Caller {
                 what: format!("--interface {interface}"),
                 found: format!("{errno}; write a name that `ip link` lists"),
             }),
+        }
+    }
+
+    /// In words.
+    pub(crate) fn title(&self) -> String {
+        match self {
+            Subject::Sending { interface, segments } => {
+                let by = if *segments { "the device" } else { "the kernel" };
+                format!("interface {interface}, UDP segmented by {by}")
+            }
+            Subject::Receiving => "receiving, both ends on one core".to_owned(),
+        }
+    }
+
+    /// How the program is asked to measure it.
+    fn arguments(&self) -> &'static [&'static str] {
+        match self {
+            Subject::Sending { segments: true, .. } => &["paths", "--segments", "yes"],
+            Subject::Sending { segments: false, .. } => &["paths", "--segments", "no"],
+            Subject::Receiving => &["paths", "--receive"],
         }
     }
 
@@ -70,14 +98,12 @@ impl Subject {
             if lab::has_engine() { "engine" } else { "" }.to_owned(),
         ];
         format!(
-            "machine {}\nkernel {}\nprocessor {} ({} cores)\ninterface {}, {}\nprogram {} {}\n\
-             user {}\n",
+            "machine {}\nkernel {}\nprocessor {} ({} cores)\n{}\nprogram {} {}\nuser {}\n",
             machine.trim(),
             host.kernel,
             host.processor,
             host.cores,
-            self.interface,
-            if self.segments { "segments UDP" } else { "does not segment UDP" },
+            self.title(),
             env!("CARGO_PKG_VERSION"),
             lab::COMMIT,
             rights.join(" ")
@@ -93,8 +119,7 @@ impl Calibration {
         if !again && let Some(kept) = file.as_ref().and_then(|file| read(file, &key)) {
             return Ok(kept);
         }
-        let segments = if subject.segments { "yes" } else { "no" };
-        let text = crate::lab::inside(&["paths", "--segments", segments])?;
+        let text = crate::lab::inside(subject.arguments())?;
         let ranks = serde_json::from_str(&text).map_err(|error| lab::Error::Host {
             what: "the calibration's answer".to_owned(),
             found: error.to_string(),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire paths`: every path that could serve, by what it costs on this machine.
+//! `pagewire paths`: every path that could serve, by what it costs on this machine; with
+//! `--receive` every way of receiving.
 //!
-//! The table that `serve --path auto` goes by; `pagewire lab paths` measures the same at length and
-//! at other sizes.
+//! The tables that `serve --path auto` and `receive --path auto` go by; `pagewire lab paths` and
+//! `pagewire lab receive` measure the same at length and at other sizes.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
@@ -18,8 +19,11 @@ use crate::escape::Escaped;
 #[derive(Args)]
 pub(crate) struct Options {
     /// The interface that peers are reached by [default: that of the default route].
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", conflicts_with = "receive")]
     interface: Option<String>,
+    /// The ways of receiving instead.
+    #[arg(long)]
+    receive: bool,
     /// Measures again, whatever is kept.
     #[arg(long)]
     again: bool,
@@ -30,7 +34,7 @@ pub(crate) struct Options {
     #[arg(long, hide = true, value_name = "yes|no")]
     segments: Option<String>,
     /// Set by the program itself in the namespace it made.
-    #[arg(long, hide = true, requires = "segments")]
+    #[arg(long, hide = true)]
     inside: bool,
 }
 
@@ -50,13 +54,17 @@ pub(crate) fn run(options: Options) -> ExitCode {
 
 /// In the namespace: measures and says it in JSON.
 fn measure(options: &Options) -> Result<String, lab::Error> {
-    let ranks = lab::calibrate(options.segments.as_deref() == Some("yes"))?;
+    let ranks = match options.receive {
+        true => lab::calibrate_receiving()?,
+        false => lab::calibrate(options.segments.as_deref() == Some("yes"))?,
+    };
     Ok(serde_json::to_string(&ranks).expect("plain data"))
 }
 
 fn show(options: &Options) -> Result<String, lab::Error> {
     let subject = match &options.interface {
         Some(name) => Subject::named(name)?,
+        None if options.receive => Subject::Receiving,
         None => Subject::of(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
     };
     let waiting = ProgressBar::new_spinner().with_message("measuring, at most two seconds");
@@ -73,10 +81,8 @@ fn show(options: &Options) -> Result<String, lab::Error> {
 }
 
 fn table(calibration: &Calibration, subject: &Subject) -> String {
-    let Subject { interface, segments } = subject;
-    let by = if *segments { "the device" } else { "the kernel" };
     let when = if calibration.kept { "kept from before; --again measures" } else { "measured now" };
-    let mut text = format!("interface {interface}, UDP segmented by {by}; {when}\n");
+    let mut text = format!("{}; {when}\n", subject.title());
     let mut group = None;
     let mut reference = None;
     for rank in &calibration.ranks {
@@ -84,6 +90,7 @@ fn table(calibration: &Calibration, subject: &Subject) -> String {
         if group.as_ref() != Some(&of) {
             let burst = match rank.burst_packets {
                 0 => String::new(),
+                1 => ", packets sent one by one".to_owned(),
                 packets => format!(", {packets} packets a burst"),
             };
             let _ = writeln!(text, "\n{}{burst}: processor seconds per gigabyte", rank.transport);

@@ -156,11 +156,8 @@ fn bills(address: IpAddr) -> Vec<Bill> {
     waiting.finish_and_clear();
     match calibration {
         Ok(calibration) => {
-            let (interface, kept) = (&subject.interface, calibration.kept);
-            tracing::info!(
-                "calibration for {interface}: {}",
-                if kept { "kept" } else { "measured" }
-            );
+            let when = if calibration.kept { "kept" } else { "measured" };
+            tracing::info!("calibration for {}: {when}", subject.title());
             let ranks = calibration.ranks.into_iter();
             ranks
                 .map(|rank| Bill {

@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which way of receiving is taken: the first of those wanted that this host grants for all ports.
 //!
-//! A way that is refused (no right, an old kernel, a device that will not do) is named with the
-//! reason and the next is tried; what a recording uses is never a guess.
+//! `auto` stands for the ways by socket, cheapest first by what each costs on this machine
+//! ([`Bill`], from a calibration). A receiver does not know its senders, so packets sent in GSO
+//! batches and one by one count alike: each cost is divided by the lowest for that way of sending,
+//! and the smallest sum is taken. Without bills the order is [`AUTO`], that of a machine that
+//! was measured before. What takes frames off the device (`packet_ring`, `xdp`) passes the firewall
+//! by and is used by name alone.
 //!
-//! Does not do: measure (`pagewire lab receive` does).
+//! A way that is refused (no right, an old kernel, a device that will not do) is named with the
+//! reason and the next is tried.
+//!
+//! Sources: `pagewire lab receive`.
+//! Does not do: measure (`lab::calibrate_receiving` does).
 
-use paths::{Host, Port, ReceivePath, ReceiveSpec, find_receive};
+use paths::{Host, Port, ReceivePath, ReceiveSpec, Via, find_receive};
 
 use crate::error::Error;
 
-/// What `auto` tries, best first: fewest system calls and traversals of the stack for the same
-/// bytes.
+/// CPU cost of a way of receiving on this machine.
+#[derive(Debug, Clone)]
+pub struct Bill {
+    /// Its name.
+    pub path: String,
+    /// Processor seconds of both ends per 10⁹ bytes, a figure for each way of sending.
+    pub seconds_per_gb: Vec<f64>,
+}
+
+/// What `auto` tries without bills, best first: fewest system calls and traversals of the stack for
+/// the same bytes.
 const AUTO: &[&str] = &["recvmmsg_gro", "recvmmsg", "recvfrom"];
 
 /// A way that was granted.
@@ -23,18 +40,40 @@ pub(crate) struct Choice {
 }
 
 /// The names of a list such as `xdp,recvmmsg` or `auto`, as members, what `auto` would try behind.
-pub(crate) fn wanted(list: &str) -> Result<Vec<&'static ReceiveSpec>, Error> {
+pub(crate) fn wanted(list: &str, bills: &[Bill]) -> Result<Vec<&'static ReceiveSpec>, Error> {
     let mut specs: Vec<&'static ReceiveSpec> = Vec::new();
     let names = list.split(',').map(str::trim).filter(|name| *name != "auto");
     for name in names {
         specs.push(find_receive(name).ok_or_else(|| unknown(list))?);
     }
-    for spec in AUTO.iter().filter_map(|name| find_receive(name)) {
+    // What could not be measured here goes behind: it may still be granted.
+    let usual = AUTO.iter().filter_map(|name| find_receive(name));
+    for spec in ranked(bills).into_iter().chain(usual) {
         if !specs.iter().any(|known| known.name == spec.name) {
             specs.push(spec);
         }
     }
     Ok(specs)
+}
+
+/// The ways by socket that have bills, cheapest first.
+fn ranked(bills: &[Bill]) -> Vec<&'static ReceiveSpec> {
+    let by_socket = |bill: &Bill| find_receive(&bill.path).filter(|spec| spec.via == Via::Socket);
+    let known = bills.iter().filter(|bill| !bill.seconds_per_gb.is_empty());
+    let known: Vec<_> = known.filter_map(|bill| Some((by_socket(bill)?, bill))).collect();
+    let lowest = |sending: usize| {
+        let costs = known.iter().filter_map(|(_, bill)| bill.seconds_per_gb.get(sending));
+        costs.copied().fold(f64::INFINITY, f64::min)
+    };
+    let relative = |bill: &Bill| -> f64 {
+        (0..).zip(&bill.seconds_per_gb).map(|(sending, cost)| cost / lowest(sending)).sum()
+    };
+    let mut ranked: Vec<_> = known.iter().map(|(spec, bill)| (relative(bill), *spec)).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for (spec, bill) in &known {
+        tracing::info!("{spec}: {:.3?} s/GB, by way of sending", bill.seconds_per_gb);
+    }
+    ranked.into_iter().map(|(_, spec)| spec).collect()
 }
 
 fn unknown(list: &str) -> Error {
@@ -80,16 +119,37 @@ mod tests {
     use super::*;
 
     fn names(list: &str) -> Vec<&'static str> {
-        wanted(list).unwrap().iter().map(|spec| spec.name).collect()
+        wanted(list, &[]).unwrap().iter().map(|spec| spec.name).collect()
     }
 
     #[test]
     fn what_is_named_comes_first_and_the_rest_behind() {
         assert_eq!(names("recvfrom")[..2], ["recvfrom", names("auto")[0]]);
         assert_eq!(names("auto").last(), Some(&"recvfrom"));
-        let error = wanted("teleport").unwrap_err();
+        let error = wanted("teleport", &[]).unwrap_err();
         assert!(error.is_caller());
         assert!(error.to_string().starts_with("--path: teleport; write auto or one of "));
+    }
+
+    #[test]
+    fn auto_never_takes_what_is_dearer_here() {
+        let bill = |path: &str, seconds_per_gb: [f64; 2]| Bill {
+            path: path.to_owned(),
+            seconds_per_gb: seconds_per_gb.to_vec(),
+        };
+        let bills = [
+            bill("recvmmsg_gro", [0.2, 1.9]),
+            bill("recvmmsg", [0.6, 1.2]),
+            bill("uring_multishot", [0.18, 1.6]),
+            bill("xdp", [0.01, 0.01]),
+        ];
+        let order = |list: &str| -> Vec<&str> {
+            wanted(list, &bills).unwrap().iter().map(|spec| spec.name).collect()
+        };
+        let measured = ["uring_multishot", "recvmmsg_gro", "recvmmsg", "recvfrom"];
+        assert_eq!(order("auto"), measured);
+        assert_eq!(order("xdp,auto")[..2], ["xdp", "uring_multishot"]);
+        assert_eq!(names("auto"), AUTO);
     }
 
     #[test]
@@ -97,7 +157,7 @@ mod tests {
         // TEST-NET-1, RFC 5737: nobody's.
         let address = "192.0.2.1:5004".parse().unwrap();
         let port = Port { address, sources: Vec::new(), interface: None, buffer_bytes: 0 };
-        let error = choose(&wanted("auto").unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
+        let error = choose(&wanted("auto", &[]).unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("bind on 192.0.2.1:5004: "), "{said}");
     }

@@ -39,6 +39,7 @@ mod taking;
 mod writer;
 
 pub use block::Rotation;
+pub use choice::Bill;
 pub use error::Error;
 pub use figures::{Figures, Summary};
 pub use intake::{Intake, TakenIn};

@@ -20,7 +20,7 @@ use serve::Plans;
 use tokio::sync::watch;
 
 use crate::block::{Order as WriteOrder, Output, Pool, Rotation};
-use crate::choice::wanted;
+use crate::choice::{Bill, wanted};
 use crate::closer::Syncs;
 use crate::control::Control;
 use crate::error::Error;
@@ -54,6 +54,8 @@ pub struct Options {
     pub reorder_wait: Duration,
     /// Ways of receiving, best first, or `auto`.
     pub path: String,
+    /// What ways of receiving cost here; without any, `auto` has an order of its own.
+    pub bills: Vec<Bill>,
     /// Where each stream is sent on, `ADDRESS:PORT[?interface=NAME&hops=N]`; nowhere when empty.
     pub relay: Vec<String>,
     /// Receiving threads.
@@ -76,6 +78,7 @@ impl Options {
             queue_bytes: 256 << 20,
             reorder_wait: Duration::from_millis(100),
             path: "auto".to_owned(),
+            bills: Vec::new(),
             relay: Vec::new(),
             threads: 1,
             reports: true,
@@ -126,7 +129,7 @@ impl Recording {
     /// Caller: an option that cannot be. Host: ports, memory or threads that are refused.
     pub fn start(options: &Options) -> Result<Recording, Error> {
         let rows = rows(options)?;
-        let wanted = wanted(&options.path)?;
+        let wanted = wanted(&options.path, &options.bills)?;
         if let Some(pattern) = &options.output {
             names::check(pattern, rows.len())?;
         }

@@ -16,6 +16,8 @@ mod recording;
 mod seal;
 mod sessions;
 
+pub use receive::calibrate_receiving;
+
 use crate::error::Error;
 use crate::options::Options;
 use crate::results::Results;

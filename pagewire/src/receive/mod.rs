@@ -13,9 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::receive::{Error, Recording, Rotation, Summary, Sync};
+use ::receive::{Bill, Error, Recording, Rotation, Summary, Sync};
 use clap::Args;
+use indicatif::ProgressBar;
 
+use crate::calibration::{Calibration, Subject};
 use crate::escape::{Escaped, EscapedLines};
 use crate::play::seconds;
 
@@ -42,6 +44,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Ways of receiving in order of preference, such as xdp,recvmmsg; what is refused is named.
+    /// auto measures the ways by socket for two seconds at the first start, takes the cheapest, and
+    /// keeps the answer (`pagewire paths --receive` shows it).
     #[arg(long, value_name = "NAMES", default_value = "auto")]
     path: String,
     /// Sends each stream on, to ADDRESS:PORT[?interface=NAME&hops=N]; once for each URL. Without
@@ -111,10 +115,42 @@ fn wanted(options: &Options) -> ::receive::Options {
     wanted.queue_bytes = options.queue_mib << 20;
     wanted.reorder_wait = Duration::from_millis(options.reorder_ms);
     wanted.path = options.path.clone();
+    if wanted.output.is_some() && options.path.split(',').any(|name| name.trim() == "auto") {
+        wanted.bills = bills();
+    }
     wanted.threads = options.threads;
     wanted.reports = !options.no_reports;
     wanted.live = options.live;
     wanted
+}
+
+/// What ways of receiving cost on this machine; none, and a line why, where that cannot be
+/// measured.
+fn bills() -> Vec<Bill> {
+    let waiting = ProgressBar::new_spinner();
+    waiting.set_message("measuring this machine's ways of receiving, two seconds, once");
+    waiting.enable_steady_tick(Duration::from_millis(100));
+    let calibration = Calibration::of(&Subject::Receiving, false);
+    waiting.finish_and_clear();
+    let ranks = match calibration {
+        Ok(calibration) => calibration.ranks,
+        Err(error) => {
+            tracing::warn!("--path auto: {error}; the usual order of ways is used");
+            return Vec::new();
+        }
+    };
+    let mut bills: Vec<Bill> = Vec::new();
+    for rank in ranks {
+        let at = bills.iter().position(|bill| bill.path == rank.member).unwrap_or_else(|| {
+            bills.push(Bill { path: rank.member.clone(), seconds_per_gb: Vec::new() });
+            bills.len() - 1
+        });
+        bills[at].seconds_per_gb.extend(rank.bill);
+    }
+    let measured = bills.iter().map(|bill| bill.seconds_per_gb.len()).max().unwrap_or(0);
+    // One that failed for one way of sending has no sum.
+    bills.retain(|bill| bill.seconds_per_gb.len() == measured);
+    bills
 }
 
 /// Shows how it goes until it is over; then ends it.

@@ -68,6 +68,10 @@ impl Recorder {
         urls: &[String],
         options: &[&str],
     ) -> Recorder {
+        if command.get_envs().all(|(name, _)| name != CACHE_HOME) {
+            // Calibrated once for all tests, and not in the user's own cache.
+            command.env(CACHE_HOME, env!("CARGO_TARGET_TMPDIR"));
+        }
         let create = |name: &str| File::create(place.top().join(name)).expect("a file");
         let child = command
             .arg("--log=info")
@@ -247,6 +251,8 @@ impl Sender {
     }
 }
 
+/// Calibrations are kept below it.
+pub(crate) const CACHE_HOME: &str = "XDG_CACHE_HOME";
 /// 1400 packets a second: what a socket holds by default lasts a tenth of a second.
 const BURST: usize = 7;
 const PACE: Duration = Duration::from_millis(5);

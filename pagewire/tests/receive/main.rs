@@ -3,7 +3,7 @@
 //! way of receiving; and whatever senders, disks and the network do, there is a count or a clear
 //! word for it.
 //!
-//! One file a kind: [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
+//! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
 //! restarts), [`servers`] (RTSP, by [`fake`]), [`relays`] (sent on), [`disks`] (full, slow, and the
 //! recorder killed), [`networks`] (groups and interfaces, in a network of their own). Nothing here
 //! asserts that something is fast.
@@ -16,6 +16,7 @@ mod harness;
 #[allow(dead_code, reason = "these tests have networks of their own")]
 mod network;
 
+mod choice;
 mod disks;
 mod fake;
 mod networks;

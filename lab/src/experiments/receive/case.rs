@@ -181,7 +181,7 @@ impl Bench {
 
     /// A timed run of `bytes` bytes, or of [`RUN_MAX`]. `sending_bill` is subtracted; none where
     /// it is more than the run cost.
-    fn time(
+    pub(super) fn time(
         &self,
         case: &Case,
         (bytes, sending_bill): (u64, f64),

@@ -10,6 +10,7 @@
 //! Sources: the sending half (`pagewire lab paths`) for the method.
 //! Does not do: cards of this machine; receiving needs a sender behind the wire.
 
+mod calibrate;
 mod case;
 mod feed;
 mod offered;
@@ -26,6 +27,7 @@ use crate::statistics::Figure;
 use crate::warning::Warning;
 use crate::{Options, material::Material};
 
+pub use calibrate::calibrate_receiving;
 use case::{Bench, Case, Load, Sample};
 use feed::Sending;
 
