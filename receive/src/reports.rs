@@ -13,7 +13,7 @@
 //! it. A sender that uses another port there is heard after two reports a second apart, unless the
 //! usual one is. What others say of that SSRC is refused, counted and named.
 //!
-//! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760.
+//! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760; RFC 7022.
 //! Does not do: widen the interval for a large group (§6.3).
 
 use std::io;
@@ -86,7 +86,9 @@ pub(crate) struct Reporter<'a> {
     pub(crate) exchanged: &'a Mutex<Exchanged>,
     /// The group reports go to, if they do.
     pub(crate) group: Option<SocketAddr>,
-    pub(crate) ssrc: u32,
+    ssrc: u32,
+    /// One for each session (RFC 7022 §4.2).
+    cname: String,
 }
 
 /// The reports of what is sent to a port; `is_free` says that the port after it is no stream's.
@@ -110,10 +112,21 @@ pub(crate) async fn of_port(
     };
     let is_open_group = port.address.ip().is_multicast() && port.sources.is_empty();
     let group = is_open_group.then(|| after(port.address));
-    Reporter { socket, stream, exchanged, group, ssrc: random() }.exchange().await;
+    Reporter::new(socket, (stream, exchanged), group).exchange().await;
 }
 
-impl Reporter<'_> {
+impl<'a> Reporter<'a> {
+    /// One with an SSRC and a name of its own.
+    pub(crate) fn new(
+        socket: UdpSocket,
+        (stream, exchanged): (&'a Mutex<Stream>, &'a Mutex<Exchanged>),
+        group: Option<SocketAddr>,
+    ) -> Reporter<'a> {
+        let mut bits = [0; 12];
+        getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
+        Reporter { socket, stream, exchanged, group, ssrc: random(), cname: rtcp::cname(bits) }
+    }
+
     /// Listens and reports until it is dropped.
     pub(crate) async fn exchange(&self) {
         let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
@@ -181,13 +194,9 @@ impl Reporter<'_> {
             report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
         }
         let to = self.group.or(exchanged.to).unwrap_or_else(|| after(sender));
-        let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname());
+        let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
         // One that does not get out is made up for by the next.
         exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
-    }
-
-    fn cname(&self) -> String {
-        format!("receive-{:08x}", self.ssrc)
     }
 }
 
@@ -198,7 +207,7 @@ impl Drop for Reporter<'_> {
         let sender = lock(self.stream).heard.map(|(_, sender)| after(sender));
         let mut exchanged = lock(self.exchanged);
         if let Some(to) = self.group.or(exchanged.to).or(sender).filter(|_| exchanged.sent > 0) {
-            let datagram = rtcp::receiver_bye(self.ssrc, &self.cname(), "");
+            let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");
             exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
         }
     }
@@ -246,7 +255,7 @@ fn after(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port().wrapping_add(1))
 }
 
-pub(crate) fn random() -> u32 {
+fn random() -> u32 {
     getrandom::u32().expect("the kernel has random bits once it runs")
 }
 

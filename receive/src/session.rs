@@ -34,7 +34,7 @@ use wire::sdp::CLOCK_RATE_HZ;
 
 use crate::asking::Stands;
 use crate::receiver::{Clock, Order, lock};
-use crate::reports::{Exchanged, Reporter, random};
+use crate::reports::{Exchanged, Reporter};
 use crate::source::BUFFER_BYTES;
 use crate::stream::{Announced, Stream};
 
@@ -201,9 +201,7 @@ impl Asked<'_> {
         let refused = |error| End::host(format!("RTCP socket: {error}"));
         rtcp.set_nonblocking(true).map_err(refused)?;
         let socket = UdpSocket::from_std(rtcp).map_err(refused)?;
-        let (stream, exchanged) = (self.stream, self.exchanged);
-        let reporter = Reporter { socket, stream, exchanged, group: None, ssrc: random() };
-        Ok((session, reporter))
+        Ok((session, Reporter::new(socket, (self.stream, self.exchanged), None)))
     }
 
     /// Has the path take in at a pair of ports.

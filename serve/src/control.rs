@@ -157,14 +157,15 @@ async fn farewell(session: Arc<Session>, play: u64) {
 fn report(session: &Session, shift: Shift) {
     // Before the first packet there is nothing to report.
     if session.link.progress().clock.is_some() {
-        send(session, &rtcp::sender_report(&sender(session, shift), CNAME));
+        send(session, &rtcp::sender_report(&sender(session, shift), &session.cname));
     }
 }
 
 fn bye(session: &Session, control: &mut Control, reason: &str) {
     if !control.said_bye {
         control.said_bye = true;
-        send(session, &rtcp::sender_bye(&sender(session, control.shift), CNAME, reason));
+        let sender = sender(session, control.shift);
+        send(session, &rtcp::sender_bye(&sender, &session.cname, reason));
     }
 }
 
@@ -222,7 +223,6 @@ fn over(site: &Site, event: Event) {
     }
 }
 
-const CNAME: &str = "pagewire";
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// More than the largest burst, which leaves at once before it is due, and a slow client's pause.
 const BYE_AFTER: Duration = Duration::from_millis(300);

@@ -38,7 +38,7 @@ use crate::listen::{close, is_spent, read, write};
 use crate::meter::Meters;
 use crate::pacer::{Stream, ticks};
 use crate::ports::{is_own_address, media_socket};
-use crate::session::{Control, Link, Session, Shift, random_id};
+use crate::session::{Control, Link, Session, Shift, random_cname, random_id};
 use crate::site::Site;
 
 /// What a new client is told that is refused before it has asked.
@@ -321,6 +321,7 @@ impl Line {
             rtp_peer,
             rtcp_peer,
             rtcp: lease.rtcp.clone(),
+            cname: random_cname(),
             rtcp_task: lease.own.then(|| {
                 let receive = control::receive_rtcp(lease.rtcp.clone(), Arc::downgrade(site));
                 tokio::spawn(receive).abort_handle()

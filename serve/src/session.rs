@@ -150,6 +150,8 @@ pub(crate) struct Session {
     pub(crate) rtp_peer: SocketAddr,
     pub(crate) rtcp_peer: SocketAddr,
     pub(crate) rtcp: Arc<UdpSocket>,
+    /// In its sender reports (RFC 7022).
+    pub(crate) cname: String,
     /// Reads `rtcp` where that is the session's own.
     pub(crate) rtcp_task: Option<tokio::task::AbortHandle>,
     /// The control connection it was made on.
@@ -246,6 +248,13 @@ impl Sessions {
     pub(crate) fn len(&self) -> usize {
         self.tables.lock().unwrap().by_number.len()
     }
+}
+
+/// A canonical name for a session.
+pub(crate) fn random_cname() -> String {
+    let mut bits = [0_u8; 12];
+    getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
+    wire::rtcp::cname(bits)
 }
 
 /// 128 random bits in hexadecimal: RFC 2326 §3.4 asks for at least 64.

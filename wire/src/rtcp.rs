@@ -8,8 +8,8 @@
 //!
 //! Cost: about one packet of 60 bytes per session and five seconds, each way.
 //!
-//! Sources: RFC 3550 §4 (NTP time), §6.1, §6.2, §6.3.1, §6.4, §6.6, A.2; written and read by
-//! `rtcp-types`. Not here: feedback (RFC 4585), extended reports (RFC 3611), encryption.
+//! Sources: RFC 3550 §4 (NTP time), §6.1, §6.2, §6.3.1, §6.4, §6.5.1, §6.6, A.2; RFC 7022 §4.2
+//! (CNAME); RFC 4648 §4 (base64); written and read by `rtcp-types`. Not here: feedback (RFC 4585), extended reports (RFC 3611), encryption.
 
 use std::time::Duration;
 
@@ -96,6 +96,17 @@ pub fn delay_units(delay: Duration) -> u32 {
     u32::try_from((delay.as_nanos() << 16) / 1_000_000_000).unwrap_or(u32::MAX)
 }
 
+/// A canonical name that no other session has (RFC 7022 §4.2): 96 random bits of the caller's in
+/// base64. A session here is one stream to one peer, whose name ties it to no other session, so
+/// each has a name of its own, kept as long as the session lasts (RFC 3550 §6.5.1).
+pub fn cname(random: [u8; 12]) -> String {
+    let sextets = random.chunks_exact(3).flat_map(|three| {
+        let bits = u32::from_be_bytes([0, three[0], three[1], three[2]]);
+        [18, 12, 6, 0].map(|shift| BASE64[(bits >> shift & 63) as usize])
+    });
+    sextets.map(char::from).collect()
+}
+
 /// A sender report with the sender's name.
 pub fn sender_report(sender: &Sender, cname: &str) -> Vec<u8> {
     encode(Compound::builder().add_packet(sr(sender)).add_packet(sdes(sender.ssrc, cname)))
@@ -124,6 +135,8 @@ pub fn receiver_bye(ssrc: u32, cname: &str, reason: &str) -> Vec<u8> {
         .add_packet(Bye::builder().add_source(ssrc).reason(cut(reason)));
     encode(compound)
 }
+
+const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 fn sr(sender: &Sender) -> rtcp_types::SenderReportBuilder {
     SenderReport::builder(sender.ssrc)

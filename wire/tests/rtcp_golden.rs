@@ -17,6 +17,14 @@ fn seen(datagram: &[u8]) -> Vec<Seen> {
 // §6.4.1, figure 2: SR sent at 10 Nov 1995 11:33:25.125 UTC, answered 5.25 s after it came, back at
 // 11:33:36.5: 6.125 s on the way.
 #[test]
+fn a_cname_is_96_bits_in_base64() {
+    assert_eq!(rtcp::cname([0; 12]), "A".repeat(16));
+    assert_eq!(rtcp::cname([0xff; 12]), "/".repeat(16));
+    // RFC 4648 §10 and §9: "foobar", and 14 fb 9c 03 d9 7e.
+    assert_eq!(rtcp::cname(*b"foobar\x14\xfb\x9c\x03\xd9\x7e"), "Zm9vYmFyFPucA9l+");
+}
+
+#[test]
 fn rfc_3550_figure_2_round_trip() {
     let sent = rtcp::ntp(Duration::from_millis(816_003_205_125));
     assert_eq!(sent, 0xb44d_b705_2000_0000);

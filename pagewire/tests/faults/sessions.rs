@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::census::{Census, sessions};
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
-use crate::harness::rtsp::{Control, LOCALHOST, Player, PortPair};
+use crate::harness::rtsp::{Control, LOCALHOST, Player, PortPair, assert_cname};
 use crate::serve;
 
 /// One that lasts until the test is over.
@@ -38,6 +38,24 @@ fn setup_without_describe_plays_to_the_end() {
     assert_eq!(player.command("PLAY", &[]).status, 454, "it is gone");
     drop(player);
     census.assert_restored(&server);
+}
+
+/// RFC 7022 §4.2: two streams of one server have nothing in common, and no two servers have one
+/// name.
+#[test]
+fn each_session_has_a_canonical_name_of_its_own() {
+    let server = serve(&[("a.ts", &Clip::of_seconds(4, 2).bytes())], &[]);
+    let mut players = [(); 2].map(|()| Player::set_up(server.rtsp, "a.ts"));
+    let names = players.each_mut().map(|player| {
+        player.play();
+        player.hear("the end", |heard| !heard.byes.is_empty());
+        let names = player.heard().cnames.clone();
+        assert_cname(&names[0]);
+        // A report at the beginning, and BYE.
+        assert!(names.len() >= 2 && names.iter().all(|name| *name == names[0]), "{names:?}");
+        names
+    });
+    assert_ne!(names[0][0], names[1][0]);
 }
 
 /// A server that has the processor for 15 ms of every 115 sends all that is due each time.

@@ -199,6 +199,8 @@ pub(crate) struct Heard {
     pub(crate) packets: Vec<Vec<u8>>,
     /// Reasons of the BYEs.
     pub(crate) byes: Vec<String>,
+    /// Canonical names in RTCP, one for each datagram.
+    pub(crate) cnames: Vec<String>,
 }
 
 impl Heard {
@@ -247,7 +249,9 @@ impl Ears {
             }),
             std::thread::spawn(move || {
                 listen(&rtcp_ear, server_rtcp, &ended_too, |datagram| {
-                    reports.lock().unwrap().byes.extend(bye(datagram));
+                    let mut heard = reports.lock().unwrap();
+                    heard.byes.extend(bye(datagram));
+                    heard.cnames.extend(cname(datagram));
                 });
             }),
         ];
@@ -295,6 +299,26 @@ fn bye(mut datagram: &[u8]) -> Option<String> {
         datagram = &datagram[bytes..];
     }
     None
+}
+
+/// The canonical name in a compound packet (RFC 3550 §6.5.1): the first item of SDES.
+pub(crate) fn cname(mut datagram: &[u8]) -> Option<String> {
+    while let [_, kind, high, low, ..] = *datagram {
+        let bytes = 4 * (usize::from(u16::from_be_bytes([high, low])) + 1);
+        let packet = datagram.get(..bytes)?;
+        if let (202, Some([1, length, rest @ ..])) = (kind, packet.get(8..)) {
+            return Some(String::from_utf8_lossy(rest.get(..usize::from(*length))?).into_owned());
+        }
+        datagram = &datagram[bytes..];
+    }
+    None
+}
+
+/// Asserts that a canonical name is 96 bits in base64 (RFC 7022 §4.2).
+#[track_caller]
+pub(crate) fn assert_cname(name: &str) {
+    let is_base64 = |byte: u8| byte.is_ascii_alphanumeric() || b"+/".contains(&byte);
+    assert!(name.len() == 16 && name.bytes().all(is_base64), "{name:?}");
 }
 
 pub(crate) const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::harness::clip::PAYLOAD_BYTES;
+use crate::harness::rtsp::cname;
 
 /// What to send and say.
 #[derive(Clone)]
@@ -55,6 +56,7 @@ pub(crate) struct Fake {
     pub(crate) url: String,
     pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
+    cnames: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fake {
@@ -66,15 +68,22 @@ impl Fake {
         let listener = TcpListener::bind(address).expect("a port");
         let address = listener.local_addr().expect("it is bound");
         let asked = Arc::<Mutex<Vec<String>>>::default();
-        let (log, script) = (asked.clone(), Arc::new(Mutex::new(script)));
+        let cnames = Arc::<Mutex<Vec<String>>>::default();
+        let (log, names) = (asked.clone(), cnames.clone());
+        let script = Arc::new(Mutex::new(script));
         // It ends with the test program.
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (log, script) = (log.clone(), script.clone());
-                thread::spawn(move || converse(stream, &script, &log));
+                let (log, script, names) = (log.clone(), script.clone(), names.clone());
+                thread::spawn(move || converse(stream, &script, &log, names));
             }
         });
-        Fake { url: format!("rtsp://{address}/title"), address, asked }
+        Fake { url: format!("rtsp://{address}/title"), address, asked, cnames }
+    }
+
+    /// Canonical names in receiver reports, one for each datagram.
+    pub(crate) fn cnames(&self) -> Vec<String> {
+        self.cnames.lock().expect("nobody panics with it").clone()
     }
 
     /// How often a method was asked for.
@@ -84,7 +93,12 @@ impl Fake {
     }
 }
 
-fn converse(stream: TcpStream, script: &Mutex<Script>, log: &Mutex<Vec<String>>) {
+fn converse(
+    stream: TcpStream,
+    script: &Mutex<Script>,
+    log: &Mutex<Vec<String>>,
+    cnames: Arc<Mutex<Vec<String>>>,
+) {
     let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = |socket: &UdpSocket| socket.local_addr().expect("it is bound").port();
@@ -93,6 +107,13 @@ fn converse(stream: TcpStream, script: &Mutex<Script>, log: &Mutex<Vec<String>>)
     let mut answers = stream.try_clone().expect("a descriptor");
     let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
     let (rtp, rtcp) = (Arc::new(rtp), Arc::new(rtcp));
+    let ear = rtcp.clone();
+    thread::spawn(move || {
+        let mut datagram = [0; 2048];
+        while let Ok(bytes) = ear.recv(&mut datagram) {
+            cnames.lock().expect("nobody panics with it").extend(cname(&datagram[..bytes]));
+        }
+    });
     while let Some(request) = lines.next() {
         let headers: Vec<String> = lines.by_ref().take_while(|line| !line.is_empty()).collect();
         let header = |name| headers.iter().find_map(|line| line.strip_prefix(name));

@@ -9,6 +9,7 @@ use crate::fake::{Fake, H264, Script};
 use crate::harness::Place;
 use crate::harness::clip::Clip;
 use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::rtsp::assert_cname;
 
 const LENGTH: Duration = Duration::from_secs(2);
 
@@ -69,6 +70,23 @@ fn a_live_source_is_asked_again() {
         let written = std::fs::read(place.folder().join("0.ts")).expect("a file");
         assert!(written.starts_with(&stream.repeat(2)), "{} bytes", written.len());
     }
+}
+
+/// RFC 7022: who hears the reports of two sessions cannot tell that they are of one recorder.
+#[test]
+fn every_session_has_a_canonical_name_of_its_own() {
+    let place = Place::new();
+    let fakes = [Fake::start(title(11)), Fake::start(title(12))];
+    let urls = fakes.each_ref().map(|fake| fake.url.clone());
+    Recorder::start(&place, &urls, &[]).ended().well();
+    // The last report and BYE leave when a session ends.
+    let names = fakes.each_ref().map(Fake::cnames);
+    for names in &names {
+        assert!(names.len() >= 2, "{names:?}");
+        assert_cname(&names[0]);
+        assert!(names.iter().all(|name| *name == names[0]), "{names:?}");
+    }
+    assert_ne!(names[0][0], names[1][0]);
 }
 
 #[test]

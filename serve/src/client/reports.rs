@@ -52,7 +52,7 @@ impl Reporter {
             host,
             to: Mutex::new(to),
             ssrc,
-            cname: format!("play-{ssrc:08x}"),
+            cname: crate::session::random_cname(),
             books,
             sent: AtomicU64::new(0),
             bye: Notify::new(),

@@ -31,6 +31,7 @@ pub(super) struct Rtcp {
     to: Option<SocketAddr>,
     /// This receiver.
     ssrc: u32,
+    cname: String,
     /// The sender, where SETUP said.
     sender: Option<u32>,
     last_report: Option<(rtcp::Sender, Instant)>,
@@ -50,9 +51,9 @@ impl Rtcp {
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
-        let ssrc = random();
+        let (ssrc, cname) = (random(), crate::session::random_cname());
         let (last_report, first_count, said_bye) = (None, None, false);
-        Ok(Rtcp { socket, host, to, ssrc, sender, last_report, first_count, said_bye })
+        Ok(Rtcp { socket, host, to, ssrc, cname, sender, last_report, first_count, said_bye })
     }
 
     /// Comes back when a datagram was heard; dropped before that, nothing is lost.
@@ -95,7 +96,7 @@ impl Rtcp {
             let ssrc = books.ssrc().filter(|_| books.reception.received() > 0)?;
             Some(block(&mut books.reception, ssrc, self.last_report))
         });
-        self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.name()));
+        self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.cname));
         rtcp::report_interval(false, random())
     }
 
@@ -105,11 +106,7 @@ impl Rtcp {
     }
 
     pub(super) fn leave(&self) {
-        self.send(&rtcp::receiver_bye(self.ssrc, &self.name(), ""));
-    }
-
-    fn name(&self) -> String {
-        format!("load-{:08x}", self.ssrc)
+        self.send(&rtcp::receiver_bye(self.ssrc, &self.cname, ""));
     }
 
     fn send(&self, datagram: &[u8]) {
