@@ -10,11 +10,15 @@
 //! the lock when the maker is killed, so [`sweep`] tells a leftover from a file that another server
 //! is making by the lock alone, however young or old either is.
 //!
-//! Sources: XDG Base Directory Specification 0.8, rename(2), flock(2).
+//! Files are named by the BLAKE3 hash of their asset's path, which is the same in every build:
+//! recorder and server find each other's. Releases before named them by a hash that the Rust
+//! library may change; such files are removed when a cache is opened, unless they are in use.
+//!
+//! Sources: XDG Base Directory Specification 0.8, rename(2), flock(2); BLAKE3 (the paper's §2.6 on
+//! shortened output).
 //! Does not do: wire images' contents and limits ([`crate::image`]).
 
 use std::fs::File;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +50,7 @@ impl Cache {
                 return Cache { folder: None };
             }
             sweep(&folder.join(part));
+            retire(&folder.join(part));
         }
         Cache { folder: Some(folder) }
     }
@@ -94,7 +99,7 @@ impl Cache {
 
     fn plan_path(&self, key: &Key) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?;
-        Some(folder.join(PLANS).join(format!("{:016x}.plan", hash(&key.path))))
+        Some(folder.join(PLANS).join(format!("{}.plan", name(&key.path))))
     }
 }
 
@@ -160,7 +165,7 @@ pub(crate) fn sweep(folder: &Path) -> Temporary {
             continue;
         }
         // Gone meanwhile: its maker has renamed it.
-        let Ok(file) = open_temporary(&path) else { continue };
+        let Ok(file) = open_regular(&path) else { continue };
         let Ok(metadata) = file.metadata() else { continue };
         let is_free = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
         let counted = match is_free && std::fs::remove_file(&path).is_ok() {
@@ -179,7 +184,7 @@ pub(crate) fn sweep(folder: &Path) -> Temporary {
 }
 
 /// Opens a regular file without following a link or waiting for a pipe.
-fn open_temporary(path: &Path) -> io::Result<File> {
+fn open_regular(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
     match file.metadata()?.is_file() {
@@ -188,12 +193,30 @@ fn open_temporary(path: &Path) -> io::Result<File> {
     }
 }
 
-/// A name for the file in the cache; the key inside is what is trusted, so a collision costs a
-/// rebuild.
-pub(crate) fn hash(path: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    path.hash(&mut hasher);
-    hasher.finish()
+/// Removes the files that earlier releases named, 16 hexadecimal digits, and that nobody holds.
+fn retire(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    let mut retired = 0;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let is_old = stem.len() == OLD_NAME_CHARS
+            && stem.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && path.extension().is_some_and(|kind| kind == "plan" || kind == "wire");
+        // An earlier release that runs holds a shared lock on the images that it sends.
+        let is_free = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if is_old && open_regular(&path).is_ok_and(|file| is_free(&file)) {
+            retired += u64::from(std::fs::remove_file(&path).is_ok());
+        }
+    }
+    if retired > 0 {
+        tracing::info!("cache {}: {retired} files of an earlier release removed", folder.display());
+    }
+}
+
+/// A name for the file in the cache: 128 bits of BLAKE3. The key inside is what is trusted, so a
+/// collision costs a rebuild.
+pub(crate) fn name(path: &[u8]) -> String {
+    blake3::hash(path).to_hex()[..NAME_CHARS].to_owned()
 }
 
 fn default_folder() -> Option<PathBuf> {
@@ -202,6 +225,8 @@ fn default_folder() -> Option<PathBuf> {
     Some(base.join("pagewire"))
 }
 
+const NAME_CHARS: usize = 32;
+const OLD_NAME_CHARS: usize = 16;
 const PLANS: &str = "plans";
 const IMAGES: &str = "images";
 /// A sweep meets a new file before its lock once in a very long while; ten times is no accident.
@@ -239,6 +264,41 @@ mod tests {
         making.keep().unwrap();
         assert_eq!(std::fs::read(made("making.wire")).unwrap(), [2; 9000]);
         assert_eq!(sweep(folder.path()), Temporary::default());
+    }
+
+    #[test]
+    fn names_are_the_same_in_every_build() {
+        // The known answer of BLAKE3 for "abc" and for nothing, shortened.
+        assert_eq!(name(b"abc"), "6437b3ac38465133ffb63b75273a8db5");
+        assert_eq!(name(b""), "af1349b9f5f9a1a6a0404dea36dcc949");
+    }
+
+    #[test]
+    fn files_of_earlier_releases_are_removed_unless_they_are_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |part: &str, file: &str| folder.path().join(part).join(file);
+        for part in [PLANS, IMAGES] {
+            std::fs::create_dir(folder.path().join(part)).unwrap();
+        }
+        let old = [of(PLANS, "0123456789abcdef.plan"), of(IMAGES, "0123456789abcdef.wire")];
+        let held = of(IMAGES, "fedcba9876543210.wire");
+        let kept = [
+            of(PLANS, &format!("{}.plan", name(b"abc"))),
+            of(IMAGES, &format!("{}.wire", name(b"abc"))),
+            of(PLANS, "0123456789abcdef.txt"),
+            of(PLANS, "0123456789abcdeg.plan"),
+        ];
+        for path in old.iter().chain(&kept).chain([&held]) {
+            std::fs::write(path, "whole").unwrap();
+        }
+        let user = File::open(&held).unwrap();
+        flock(&user, FlockOperation::NonBlockingLockShared).unwrap();
+        Cache::open(Some(folder.path().to_owned()));
+        assert!(old.iter().all(|path| !path.exists()));
+        assert!(kept.iter().all(|path| path.exists()) && held.exists());
+        drop(user);
+        Cache::open(Some(folder.path().to_owned()));
+        assert!(!held.exists());
     }
 
     #[test]

@@ -35,7 +35,7 @@ use rustix::fs::FlockOperation;
 use crate::access::Folder;
 use crate::asset::{Asset, Source, key};
 use crate::blocks::{BlockSums, Blocks, sums_bytes};
-use crate::cache::{Cache, Pending, hash, sweep};
+use crate::cache::{self, Cache, Pending, sweep};
 use crate::error::Error;
 
 /// An open wire image. Its lock goes with its descriptor.
@@ -205,7 +205,7 @@ impl Store {
     }
 
     fn path(&self, asset: &Asset) -> Option<PathBuf> {
-        let name = format!("{:016x}.wire", hash(&asset.key.path));
+        let name = format!("{}.wire", cache::name(&asset.key.path));
         Some(self.folder.as_ref()?.join(name))
     }
 
