@@ -2,7 +2,8 @@
 //! Meters: what was sent, how late, and what it cost.
 //!
 //! Each pacer thread owns one [`PacerMeter`] behind a lock that nobody else takes but a reader of
-//! the index, so that counting costs one uncontended lock per session and tick. Each session owns
+//! the index, so that counting costs one uncontended lock per send call. Both hold it for additions
+//! and a copy, never across a system call. Each session owns
 //! one [`Progress`]; the reports (RTCP sender reports, the index) are made from copies.
 //!
 //! Does not do: history. A reader who wants rates takes two samples.
@@ -44,9 +45,13 @@ impl PacerMeter {
         }
     }
 
-    pub(crate) fn record_late(&mut self, late: Duration, packets: u64) {
-        let us = (late.as_micros() as u64).clamp(1, LATE_US_MAX);
-        self.late_us.saturating_record_n(us, packets);
+    /// Adds what a send call came to: `packets` that were so late.
+    pub(crate) fn record(&mut self, tally: &Tally, late: Duration, packets: u64) {
+        self.tally += *tally;
+        if packets > 0 {
+            let us = (late.as_micros() as u64).clamp(1, LATE_US_MAX);
+            self.late_us.saturating_record_n(us, packets);
+        }
     }
 }
 

@@ -255,6 +255,29 @@ pub(crate) fn fetch(window: &Window) -> bool {
     }
 }
 
+/// One past the last packet of a window that begins at `packets.start`: as many of `packets` as lie
+/// in `bytes_max` bytes of this form of the asset.
+pub(crate) fn within(plan: &Plan, form: Form, packets: Range<u64>, bytes_max: u64) -> u64 {
+    let Range { start, end } = packets;
+    let fits = |end: u64| {
+        let bytes = match form {
+            Form::Source => file_range(plan, &(start..end)),
+            Form::Image => plan.wire_offset(start)..plan.wire_offset(end),
+        };
+        bytes.end - bytes.start <= bytes_max
+    };
+    // Nearly always: two seconds of all but the largest rates.
+    if fits(end) {
+        return end;
+    }
+    let (mut most, mut too_many) = (start, end);
+    while too_many - most > 1 {
+        let middle = most + (too_many - most) / 2;
+        if fits(middle) { most = middle } else { too_many = middle }
+    }
+    most
+}
+
 /// The bytes of the file from the first packet's payload to the last one's.
 fn file_range(plan: &Plan, packets: &Range<u64>) -> Range<u64> {
     if packets.is_empty() {

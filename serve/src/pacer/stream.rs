@@ -4,7 +4,8 @@
 //! A step sends every packet that becomes due before the session's next wake, in as few calls as
 //! runs and segmentation allow; so a packet leaves at most one burst early and, the machine
 //! willing, never late. Costs per step: one look-up in the clock table, one or two locks nobody
-//! contends for, one send call per run. No allocation.
+//! contends for, one send call per run. No allocation. No lock is held across a send call: it
+//! counts into a tally of the step's own.
 //!
 //! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants,
 //! not departure times, so sending a burst ahead is within the protocol).
@@ -16,12 +17,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, Destination, SendError};
+use paths::{Batch, Destination, SendError, Tally};
 
 use super::{CATCH_UP, Tools};
 use crate::asset::Source;
 use crate::faults;
-use crate::resident::{Form, Window, whole_parts};
+use crate::resident::{Form, Window, whole_parts, within};
 use crate::session::{Clock, Link, Shift};
 
 /// What a session looks like to its pacer.
@@ -240,7 +241,7 @@ impl Stream {
         let now = plan.ticks(self.next);
         if ready < self.end && plan.ticks(ready.max(self.next)).saturating_sub(now) < half {
             let until = plan.packets_before(now.saturating_add(ticks(WINDOW)));
-            let packets = self.window(ready, until);
+            let packets = self.window(form, ready, until);
             if self.source.residence(form).is_fresh(&packets) {
                 mark.answer(packets, true);
                 ready = mark.ready_to(self.next);
@@ -258,12 +259,13 @@ impl Stream {
     }
 
     /// From `ready` on to `until`, at least one burst's worth of packets and at most
-    /// [`WINDOW_BYTES_MAX`], in whole parts of the asset.
-    fn window(&self, ready: u64, until: u64) -> Range<u64> {
-        let packets_max = WINDOW_BYTES_MAX / 1328;
-        let least = ready + PACKETS_MIN;
-        let wanted = ready..until.clamp(least, ready + packets_max).min(self.end);
-        whole_parts(wanted, self.source.asset.plan.packets())
+    /// [`WINDOW_BYTES_MAX`] of the form that is sent, in whole parts of the asset.
+    fn window(&self, form: Form, ready: u64, until: u64) -> Range<u64> {
+        let plan = &self.source.asset.plan;
+        let least = (ready + PACKETS_MIN).min(self.end);
+        let wanted = ready..until.clamp(least, self.end.max(least));
+        let end = within(plan, form, wanted, WINDOW_BYTES_MAX).max(least);
+        whole_parts(ready..end, plan.packets())
     }
 
     fn mark(&self, form: Form) -> &crate::resident::Mark {
@@ -286,10 +288,14 @@ impl Stream {
             let batch = self.next..self.next + count;
             let late =
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
+            let mut tally = Tally::default();
+            let (source, to) = (&self.source, &mut self.to);
             let sent = match form {
-                Form::Image => send_image(&self.source, batch, &mut self.to, tools),
-                Form::Source => send_gathered(&self.source, batch, self.shift, &mut self.to, tools),
+                Form::Image => send_image(source, batch, to, tools, &mut tally),
+                Form::Source => send_gathered(source, batch, self.shift, to, tools, &mut tally),
             };
+            let count = u64::from(*sent.as_ref().unwrap_or(&0));
+            tools.meter().record(&tally, late, count);
             if let Some(fall) = self.to.take_fall() {
                 let (name, from, to) = (self.to.name(), fall.from, fall.to);
                 let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
@@ -297,12 +303,10 @@ impl Stream {
             }
             match sent {
                 Ok(0) | Err(SendError::Blocked) => return Err(Step::Wait),
-                Ok(count) => {
-                    let count = u64::from(count);
+                Ok(_) => {
                     let octets = plan.payload_bytes(self.next..self.next + count);
                     self.next += count;
                     self.link.count(self.next, count, octets, late);
-                    tools.meter().record_late(late, count);
                 }
                 // Cut or unreadable since it was compared; the asset itself may be well.
                 Err(error @ SendError::Shrunk { .. }) if form == Form::Image => {
@@ -364,6 +368,7 @@ fn send_image(
     packets: Range<u64>,
     to: &mut Destination,
     tools: &mut Tools,
+    tally: &mut Tally,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
     // Dropped a moment ago by another session: again, from the file.
@@ -374,7 +379,7 @@ fn send_image(
     let count = (packets.end - packets.start) as u32;
     let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
     let path = tools.image.as_mut().expect("the form is chosen by the path being there");
-    path.of(count.into()).send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+    path.of(count.into()).send(&batch, to, tally)
 }
 
 fn send_gathered(
@@ -383,6 +388,7 @@ fn send_gathered(
     shift: Shift,
     to: &mut Destination,
     tools: &mut Tools,
+    tally: &mut Tally,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
     let count = (packets.end - packets.start) as u32;
@@ -390,7 +396,7 @@ fn send_gathered(
     tools.gather.fill(plan, packets, shift);
     let (heads, pieces) = (tools.gather.heads(), tools.gather.pieces());
     let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
-    tools.gathered.of(count.into()).send(&batch, to, &mut tools.meter.lock().unwrap().tally)
+    tools.gathered.of(count.into()).send(&batch, to, tally)
 }
 
 /// A duration in the plan's ticks.
@@ -409,3 +415,121 @@ const PACKETS_MIN: u64 = 64;
 const BATCH_PACKETS_MAX: u64 = 48;
 /// Further behind than this, the packets are of no use at their time: the clock moves instead.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::net::UdpSocket;
+    use std::sync::Mutex;
+
+    use media::Scanner;
+    use paths::{Media, StreamPath};
+
+    use super::super::gather::Gather;
+    use super::super::{Sending, Tools};
+    use super::*;
+    use crate::asset::{Asset, key};
+    use crate::meter::PacerMeter;
+    use crate::resident::Readers;
+
+    /// An asset of so many RTP packets with a clock reference in each, in packets of 188 or of 192
+    /// bytes (a time code before each, as Blu-ray has it).
+    fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<Source> {
+        let mut bytes = Vec::new();
+        for number in 0..7 * packets {
+            let mut packet = [0xff; 188];
+            packet[..4].copy_from_slice(&[0x47, 1, 0, 0x10]);
+            if number.is_multiple_of(7) {
+                packet[3..6].copy_from_slice(&[0x20, 183, 0x10]);
+                let base = number / 7 * 900;
+                packet[6..12].copy_from_slice(&(base << 15 | 0x7e00).to_be_bytes()[2..]);
+            }
+            bytes.resize(bytes.len() + packet_bytes - 188, 0);
+            bytes.extend_from_slice(&packet);
+        }
+        let path = folder.path().join(format!("{packet_bytes}.ts"));
+        std::fs::write(&path, &bytes).unwrap();
+        let mut scanner = Scanner::new();
+        scanner.feed(&bytes);
+        let key = key(&path, &File::open(&path).unwrap()).unwrap();
+        let plan = scanner.finish(key.bytes, crate::library::identity()).unwrap();
+        assert_eq!((plan.packets(), plan.stride()), (packets, packet_bytes as u64));
+        let asset = Arc::new(Asset::new("a.ts".to_owned(), key, plan));
+        asset.source(|| Media::open(File::open(&path).unwrap(), "a.ts")).unwrap()
+    }
+
+    #[test]
+    fn windows_are_as_many_bytes_as_the_plan_says() {
+        let folder = tempfile::tempdir().unwrap();
+        // Bytes of an RTP packet in the file, and in the image.
+        for (packet_bytes, form, each) in [
+            (188, Form::Source, 1316),
+            (188, Form::Image, 1328),
+            (192, Form::Source, 1344),
+            (192, Form::Image, 1328),
+        ] {
+            let source = source(&folder, packet_bytes, 300);
+            let plan = &source.asset.plan;
+            for packets in [1, 2, 99, 150] {
+                let bytes_max = packets * each;
+                assert_eq!(within(plan, form, 100..300, bytes_max), 100 + packets, "{form:?}");
+                assert_eq!(within(plan, form, 100..300, bytes_max - 1), 99 + packets, "{form:?}");
+            }
+            assert_eq!(within(plan, form, 100..300, u64::MAX), 300);
+        }
+    }
+
+    /// Asserts that whoever reads the meter does not wait for a send call.
+    struct Probe {
+        meter: Arc<Mutex<PacerMeter>>,
+        calls: Arc<Mutex<u64>>,
+    }
+
+    impl StreamPath for Probe {
+        fn send(
+            &mut self,
+            batch: &Batch<'_>,
+            _: &mut Destination,
+            tally: &mut Tally,
+        ) -> Result<u32, SendError> {
+            assert!(self.meter.try_lock().is_ok(), "the meter is locked across a send call");
+            *self.calls.lock().unwrap() += 1;
+            tally.packets += u64::from(batch.packets);
+            Ok(batch.packets)
+        }
+    }
+
+    #[test]
+    fn no_lock_is_held_across_a_send_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = source(&folder, 188, 300);
+        let (meter, calls) = (Arc::new(Mutex::new(PacerMeter::new())), Arc::default());
+        let readers = Readers::start(|_| true).unwrap();
+        let probe = Probe { meter: meter.clone(), calls: Arc::clone(&calls) };
+        let mut tools = Tools {
+            gathered: Sending { short: Box::new(probe), long: None },
+            image: None,
+            gather: Gather::default(),
+            meter: meter.clone(),
+            readers: readers.asker(),
+            burst: Duration::from_secs(1),
+            ignored_logged: None,
+        };
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(socket.local_addr().unwrap()).unwrap();
+        let to = Destination::new(socket, "here".to_owned()).unwrap();
+        let link = Arc::new(Link::default());
+        link.source.answer(0..300, true);
+        let mut stream = Stream::new(source, to, link);
+        stream.play_from(0, 300, Shift::default());
+        let now = Instant::now();
+        let wake = now + Duration::from_secs(1);
+        stream.step(now, (wake, Duration::ZERO), &mut tools);
+        // A hundred packets a second, 48 a call at most.
+        let meter = meter.lock().unwrap();
+        assert_eq!((stream.next, meter.tally.packets, meter.late_us.len()), (100, 100, 100));
+        assert_eq!(*calls.lock().unwrap(), 3);
+        drop(meter);
+        readers.stop();
+    }
+}
