@@ -256,13 +256,9 @@ impl Destination {
                 tally.refused += 1;
                 Verdict::Stop(SendError::Blocked)
             }
-            libc::EIO | libc::EINVAL if self.segment_bytes > 0 => {
-                // A device that refuses by EIO refuses any number; the others may be a matter of
-                // length.
-                let to = if errno.code() == libc::EIO { 1 } else { packets / 2 };
-                self.lower(to, Some(errno));
-                Verdict::Repeat
-            }
+            // A device that refuses by EIO refuses any number; EINVAL may be a matter of length.
+            libc::EIO if self.segment_bytes > 0 => self.shorter(1, errno),
+            libc::EINVAL if self.segment_bytes > 0 => self.shorter(packets / 2, errno),
             libc::EMSGSIZE => self.judge_length(call, errno, packets, tally),
             libc::ECONNREFUSED
             | libc::EHOSTUNREACH
@@ -270,22 +266,12 @@ impl Destination {
             | libc::EHOSTDOWN
             | libc::ENETDOWN
             | libc::ENONET => {
-                self.hear(errno, tally);
-                if self.refused_in_row < REPEATS_MAX {
-                    return Verdict::Repeat;
-                }
                 // A route that is gone may come back.
-                self.refused_in_row = 0;
-                tally.refused += 1;
-                Verdict::Stop(SendError::Blocked)
+                self.judge_report(errno, SendError::Blocked, tally)
             }
             // ICMP's, or this host's own.
             libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
-                self.hear(errno, tally);
-                match self.refused_in_row < REPEATS_MAX {
-                    true => Verdict::Repeat,
-                    false => Verdict::Stop(self.host(call, errno)),
-                }
+                self.judge_report(errno, self.host(call, errno), tally)
             }
             libc::EPIPE
             | libc::ECONNRESET
@@ -295,6 +281,26 @@ impl Destination {
             | libc::ETIMEDOUT => Verdict::Stop(SendError::Gone { errno }),
             _ => Verdict::Stop(self.host(call, errno)),
         }
+    }
+
+    /// The send is made again with runs of `to` packets.
+    fn shorter(&mut self, to: u32, errno: Errno) -> Verdict {
+        self.lower(to, Some(errno));
+        Verdict::Repeat
+    }
+
+    /// A refusal that ICMP may have caused: the send is made again, unless [`REPEATS_MAX`] in a row
+    /// were refused, which is `lasting`.
+    fn judge_report(&mut self, errno: Errno, lasting: SendError, tally: &mut Tally) -> Verdict {
+        self.hear(errno, tally);
+        if self.refused_in_row < REPEATS_MAX {
+            return Verdict::Repeat;
+        }
+        if lasting == SendError::Blocked {
+            self.refused_in_row = 0;
+            tally.refused += 1;
+        }
+        Verdict::Stop(lasting)
     }
 
     /// `EMSGSIZE`: ICMP says so once, the kernel of a packet that exceeds the device's MTU always.
@@ -309,8 +315,7 @@ impl Destination {
             return Verdict::Repeat;
         }
         if self.segment_bytes > 0 {
-            self.lower(packets / 2, Some(errno));
-            return Verdict::Repeat;
+            return self.shorter(packets / 2, errno);
         }
         if !self.cuts_at_device {
             self.cuts_at_device = true;

@@ -117,10 +117,17 @@ impl Media {
     /// Waits until `range` is in the page cache. What lies there is made resident even when the
     /// file ends before the range does, which is then [`SendError::Shrunk`].
     pub fn make_resident(&self, range: Range<u64>) -> Result<(), SendError> {
+        let is_resident = self.is_resident(range.clone());
+        self.bring_in(range, is_resident)
+    }
+
+    /// As [`Media::make_resident`], for a caller who has just asked [`Media::is_resident`] of the
+    /// range: it costs a system call, and is not asked twice.
+    pub fn bring_in(&self, range: Range<u64>, is_resident: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut Tally::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
         if !there.is_empty() {
-            if !self.is_resident(there.clone()) {
+            if !is_resident {
                 read_ahead(&self.file, there.clone());
             }
             match self.populate(there.clone()) {
@@ -250,6 +257,11 @@ mod tests {
         assert_eq!(media.bytes(), 300_000);
         assert_eq!(media.make_resident(0..300_000), Ok(()));
         assert_eq!(media.make_resident(5..5), Ok(()));
+        for is_resident in [false, true] {
+            assert_eq!(media.bring_in(0..300_000, is_resident), Ok(()));
+            let shrunk = media.bring_in(0..300_001, is_resident);
+            assert_eq!(shrunk, Err(SendError::Shrunk { at: 300_000 }));
+        }
         assert_eq!(media.make_resident(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
         media.file().set_len(100_001).unwrap();
         assert_eq!(media.make_resident(0..100_001), Ok(()));

@@ -412,7 +412,7 @@ async fn fetch(media: &Arc<Media>, range: std::ops::Range<u64>) {
         return;
     }
     let media = media.clone();
-    let fetched = tokio::task::spawn_blocking(move || media.make_resident(range)).await;
+    let fetched = tokio::task::spawn_blocking(move || media.bring_in(range, false)).await;
     if let Ok(Err(error)) = fetched {
         // The send that follows says so with its consequences.
         tracing::debug!("http download: {error}");

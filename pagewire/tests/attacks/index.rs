@@ -108,6 +108,9 @@ fn pages_of_the_index_are_all_of_it_once_and_the_same_compressed() {
     let three = rest("limit=3");
     assert_eq!(three["files"].as_array().map(Vec::len), Some(3));
     assert!(three["next"].as_str().is_some_and(|next| next.ends_with("&limit=3")), "{three:#}");
+    let wrong = http(server.http, "GET", "/index.json?limit=abc");
+    assert_eq!(wrong.status, 400);
+    assert!(wrong.text().contains("such as limit=100"), "{}", wrong.text());
     // A name that is not there, past all others, and a row in the middle of a page.
     assert_eq!(rest("after=zzz")["files"], Value::Array(Vec::new()));
     let after = rest("after=series%2007%2f&limit=1");

@@ -126,7 +126,11 @@ impl Index {
         now: SystemTime,
     ) -> (Response, Option<Body>) {
         let form = if request.path == "/" { Form::Html } else { Form::Json };
-        let Some(view) = self.view(request.query.as_deref(), form, &site.library).await else {
+        let query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
+            Ok(query) => query,
+            Err(wrong) => return (error(request, 400, wrong, now), None),
+        };
+        let Some(view) = self.view(query, form, &site.library).await else {
             return (error(request, 500, "internal error", now), None);
         };
         let authorities = authorities(request, site, local, form);
@@ -181,9 +185,8 @@ impl Index {
     }
 
     /// The page that a query names, with its text; `None` after a panic, which has been logged.
-    async fn view(&self, query: Option<&str>, form: Form, library: &Arc<Library>) -> Option<View> {
+    async fn view(&self, query: Query, form: Form, library: &Arc<Library>) -> Option<View> {
         let listing = self.listing(library).await?;
-        let query = Query::parse(query.unwrap_or_default());
         let after = query.after.as_deref();
         let is_before = |row: &Row| after.is_some_and(|after| row.name.as_str() <= after);
         let at = listing.pages.partition_point(|page| page.rows.last().is_some_and(is_before));
@@ -270,8 +273,11 @@ struct Query {
 }
 
 impl Query {
-    /// What cannot be read is passed over, as other names are.
-    fn parse(query: &str) -> Query {
+    /// Reads `after` and `limit`; passes other names over.
+    ///
+    /// # Errors
+    /// A value that cannot be read, with what to write.
+    fn parse(query: &str) -> Result<Query, &'static str> {
         let mut parsed = Query { after: None, limit: PAGE_ROWS, limit_asked: None };
         for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
             match name {
@@ -279,16 +285,22 @@ impl Query {
                 "after" => {
                     let value = value.replace('+', " ");
                     let value = percent_decode_str(&value).decode_utf8();
-                    parsed.after = value.ok().map(|name| name.into_owned());
+                    let name =
+                        value.map_err(|_| "after is not UTF-8; write a name of the index")?;
+                    parsed.after = Some(name.into_owned());
                 }
                 "limit" => {
-                    parsed.limit_asked = value.parse().ok().filter(|limit| *limit > 0);
-                    parsed.limit = parsed.limit_asked.unwrap_or(PAGE_ROWS).min(PAGE_ROWS);
+                    let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+                    // More digits than fit are more rows than a page has.
+                    let limit = is_number.then(|| value.parse().unwrap_or(usize::MAX));
+                    let limit = limit.filter(|limit| *limit > 0).ok_or(WRONG_LIMIT)?;
+                    parsed.limit_asked = Some(limit);
+                    parsed.limit = limit.min(PAGE_ROWS);
                 }
                 _ => {}
             }
         }
-        parsed
+        Ok(parsed)
     }
 
     /// The query of the page behind `last`.
@@ -417,6 +429,8 @@ const PACKED_BYTES_MIN: u64 = 2048;
 const COST_SHARE: u32 = 20;
 /// A listing is not older than this when it is shown and the library has changed.
 const REST_MAX: Duration = Duration::from_secs(5);
+const WRONG_LIMIT: &str =
+    "limit is no number of rows; write 1 or more, such as limit=100 (a page has 1000 at most)";
 /// The listing is dropped when nobody has asked for it for so long.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -426,15 +440,22 @@ mod tests {
 
     #[test]
     fn queries_name_a_page() {
-        let query = Query::parse("after=a%2Fb+c.ts&limit=7&x=y");
+        let query = Query::parse("after=a%2Fb+c.ts&limit=7&x=y").unwrap();
         assert_eq!((query.after.as_deref(), query.limit), (Some("a/b c.ts"), 7));
         assert_eq!(query.next("ä&.ts"), "after=%C3%A4%26%2Ets&limit=7");
-        for odd in ["", "limit=0", "limit=-1", "limit=x", "limit=99999999999999999999", "after"] {
-            let query = Query::parse(odd);
+        for odd in ["", "limit=99999999999999999999", "limit=1000000", "after", "x=%ff"] {
+            let query = Query::parse(odd).unwrap();
             assert_eq!((query.after.as_deref(), query.limit), (None, PAGE_ROWS), "{odd}");
         }
-        assert_eq!(Query::parse("limit=1000000").limit, PAGE_ROWS);
-        assert_eq!(Query::parse("after=%ff").after, None);
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_refused_with_what_to_write() {
+        for wrong in ["limit=0", "limit=-1", "limit=abc", "limit=", "after=a&limit=+7"] {
+            assert_eq!(Query::parse(wrong).err(), Some(WRONG_LIMIT), "{wrong}");
+        }
+        assert!(WRONG_LIMIT.contains(&PAGE_ROWS.to_string()));
+        assert!(Query::parse("after=%ff").err().unwrap().contains("UTF-8"));
     }
 
     fn row(number: usize, bytes: u64) -> Row {
