@@ -10,10 +10,11 @@ use lab::report::number;
 use lab::{Claims, Results, Row};
 use paths::{PATHS, Spec};
 
+use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, parameter};
 
 /// The table, and a sentence that says whether all is as claimed.
-pub(crate) fn table(results: &Results) -> String {
+pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
     let mut text = "| path | for | packets a call | copies a byte: claimed | counted | calls a \
                     packet (tcp: a step): claimed | counted |\n|---|---|--:|--:|--:|--:|--:|\n"
         .to_owned();
@@ -38,7 +39,7 @@ pub(crate) fn table(results: &Results) -> String {
                 let off = |row: &&&Row| !Claims::met(claimed, row.figure.median);
                 mismatches.extend(counted.iter().filter(off).map(|row| {
                     let sink = parameter(row, "sink");
-                    let (claimed, counted) = (number(claimed), number(row.figure.median));
+                    let (claimed, counted) = (number(claimed), marks.cell(row));
                     format!(
                         "`{spec}`, {length} a call, {sink}: claims {claimed} {metric}, counted \
                          {counted}"
@@ -47,7 +48,7 @@ pub(crate) fn table(results: &Results) -> String {
                 // Of several sinks, the count that is furthest from the claim.
                 let far = |row: &&&Row| (row.figure.median - claimed).abs();
                 let furthest = counted.iter().max_by(|a, b| far(a).total_cmp(&far(b)));
-                let counted = furthest.map(|row| number(row.figure.median)).unwrap_or_default();
+                let counted = furthest.map(|row| marks.cell(row)).unwrap_or_default();
                 let _ = write!(text, " {} | {counted} |", number(claimed));
             }
             text.push('\n');
@@ -65,6 +66,11 @@ pub(crate) fn table(results: &Results) -> String {
         let _ = writeln!(text, "\nNot measured: {}.", missing.join(", "));
     }
     text
+}
+
+/// Whether the table has this figure.
+pub(crate) fn is_shown(row: &Row) -> bool {
+    PATHS.iter().any(|spec| is_of(row, spec))
 }
 
 fn is_of(row: &Row, spec: &Spec) -> bool {
@@ -93,11 +99,11 @@ fn a_count_off_its_claim_is_named() {
         results.rows = vec![row("calls", calls), row("copies", 0.0)];
         results
     };
-    let met = table(&results(0.1));
+    let met = table(&results(0.1), &Marks::of(&[]));
     assert!(met.contains("2 claims compared with counts: no mismatch."), "{met}");
     assert!(met.contains("| `wire_sendfile` | rtp | 10 | 0 | 0 | 0.100 | 0.100 |"), "{met}");
     assert!(met.contains("Not measured: `rtp/read_writev`, "), "{met}");
-    let off = table(&results(0.2));
+    let off = table(&results(0.2), &Marks::of(&[]));
     let line = "- `rtp/wire_sendfile`, 10 a call, ifb-software: claims 0.100 calls, counted 0.200";
     assert!(off.contains("1 not met") && off.contains(line), "{off}");
 }

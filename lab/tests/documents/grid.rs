@@ -42,10 +42,56 @@ impl<'a> Marks<'a> {
         }
         marks
     }
+
+    /// The figure, and its marks.
+    pub(crate) fn cell(&self, row: &Row) -> String {
+        format!("{}{}", number(row.figure.median), self.beside(row))
+    }
+
+    /// The marks of several figures that another one is computed from, each once.
+    pub(crate) fn beside_all(&self, rows: &[&Row]) -> String {
+        let all: Vec<String> = rows.iter().map(|row| self.beside(row)).collect();
+        let mut words: Vec<&str> = all.iter().flat_map(|marks| marks.split_whitespace()).collect();
+        words.sort_unstable();
+        words.dedup();
+        words.iter().fold(String::new(), |text, word| format!("{text} {word}"))
+    }
+
+    /// A line for each of these marks that stands in `text`: what kind of doubt it is.
+    pub(crate) fn legend(&self, text: &str) -> String {
+        let mut lines = String::new();
+        for (index, kind) in self.kinds.iter().enumerate() {
+            let mark = format!("!{}", index + 1);
+            let Some(first) = self.warnings.iter().find(|other| discriminant(*other) == *kind)
+            else {
+                continue;
+            };
+            if text.split_whitespace().any(|word| word == mark) {
+                let _ = writeln!(lines, "{mark}: {}.", doubt(first));
+            }
+        }
+        lines
+    }
+}
+
+/// A kind of warning in few words.
+fn doubt(warning: &Warning) -> String {
+    match warning {
+        Warning::NoisySpread { .. } => {
+            format!("the samples' spread is over {:.0} %", lab::SPREAD_MAX * 100.0)
+        }
+        Warning::ZerocopyCopied { .. } => "sends that asked for no copy were copied".to_owned(),
+        Warning::InstrumentLarge { .. } => "measuring itself cost over 1 % of it".to_owned(),
+        Warning::MemberFailed { .. } => "the member could not go on".to_owned(),
+        other => other.cure().to_owned(),
+    }
 }
 
 /// Whether a warning is about this figure, and not about the run.
 pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
+    if row.published.is_some() {
+        return false;
+    }
     match warning {
         Warning::NoisySpread { member, parameters, metric, .. } => {
             (member, parameters, metric) == (&row.member, &row.parameters, &row.metric)
@@ -56,6 +102,7 @@ pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
         Warning::InstrumentLarge { member, metric, .. } => {
             (member, metric) == (&row.member, &row.metric)
         }
+        Warning::MemberFailed { member, .. } => *member == row.member,
         _ => false,
     }
 }
@@ -101,8 +148,8 @@ pub(crate) fn grid(
     for (name, points) in lines {
         let _ = write!(text, "| {name} |");
         for column in &columns {
-            let figure = |row: &&Row| format!("{}{}", number(row.figure.median), marks.beside(row));
-            let _ = write!(text, " {} |", points.get(column).map(figure).unwrap_or_default());
+            let figure = points.get(column).map(|row| marks.cell(row));
+            let _ = write!(text, " {} |", figure.unwrap_or_default());
         }
         text.push('\n');
     }

@@ -5,8 +5,9 @@
 //! Does not do: tables of what was not measured; a part that is missing from the file has none.
 
 use std::fmt::Write;
+use std::mem::{Discriminant, discriminant};
 
-use lab::report::number;
+use lab::report::markdown;
 use lab::{Results, Row, Warning};
 
 use crate::grid::{Marks, grid};
@@ -21,8 +22,8 @@ pub(crate) fn tables(results: &Results) -> String {
             let _ = write!(text, "\n### {title}\n\n{table}");
         }
     };
-    add("memcpy's own time, and the whole run", times(results));
-    add("Functions with most time, percent", functions(results));
+    add("memcpy's own time, and the whole run", times(results, &marks));
+    add("Functions with most time, percent", functions(results, &marks));
     let bills = of(results, |row| row.metric == "bill" && row.published.is_none());
     let (sized, whole): (Vec<&Row>, Vec<&Row>) =
         bills.into_iter().partition(|row| row.parameters.contains_key("bytes"));
@@ -41,7 +42,7 @@ pub(crate) fn tables(results: &Results) -> String {
     let sizes = of(results, |row| row.metric == "copies by caller and size");
     let callers = most(results, &sizes);
     add("Copies by caller, and bytes from", grid(&callers, ("bytes from", 1), member, &marks));
-    add("Vectorised loops", beside(results, "vectorised loops", ""));
+    add("Vectorised loops", beside(results, ("vectorised loops", ""), &marks));
     for (processor, place) in
         [("with fast strings", "max"), ("without fast strings", "max,-erms,-fsrm")]
     {
@@ -57,7 +58,7 @@ pub(crate) fn tables(results: &Results) -> String {
         for reference in ["rtp_sendfile", "mmap_writev", "read_writev", "read_send_rtp"] {
             let metric = format!("instructions, relative to {reference}");
             let title = format!("Instructions relative to `{reference}`, {processor}");
-            add(&title, beside(results, &metric, processor));
+            add(&title, beside(results, (&metric, processor), &marks));
         }
     }
     let copies = of(results, |row| row.metric == "a copy in the kernel");
@@ -68,9 +69,61 @@ pub(crate) fn tables(results: &Results) -> String {
     let claims =
         of(results, |row| row.metric.starts_with("claims ") || row.metric.starts_with("paced "));
     let claim = |row: &Row| format!("{}, {}", row.metric, row.unit);
-    add("The check of the module", across_members(&claims, claim));
-    text.push('\n');
+    let check = across_members(&claims, claim, &marks);
+    add("The check of the module", with_notes(check, results, "check: "));
+    text.push_str(&doubts(results));
     text
+}
+
+/// A table, and below it the notes of its part: skips with their reasons stand beside the figures.
+fn with_notes(mut table: String, results: &Results, part: &str) -> String {
+    let mut notes = results.notes.iter().filter_map(|note| note.strip_prefix(part)).peekable();
+    if !table.is_empty() && notes.peek().is_some() {
+        table.push('\n');
+        notes.for_each(|note| table.push_str(&format!("- {note}\n")));
+    }
+    table
+}
+
+/// The kinds of warning that the marks number, each quantity in a line with its largest spread;
+/// then host, command and commit.
+fn doubts(results: &Results) -> String {
+    let mut kinds: Vec<(Discriminant<Warning>, &Warning, Vec<String>)> = Vec::new();
+    let mut noisy: Vec<(&str, usize, f64)> = Vec::new();
+    for warning in &results.warnings {
+        let kind = discriminant(warning);
+        let index = kinds.iter().position(|(known, ..)| *known == kind).unwrap_or_else(|| {
+            kinds.push((kind, warning, Vec::new()));
+            kinds.len() - 1
+        });
+        let Warning::NoisySpread { metric, spread, .. } = warning else {
+            kinds[index].2.push(warning.to_string());
+            continue;
+        };
+        match noisy.iter_mut().find(|(known, ..)| known == metric) {
+            Some((_, count, most)) => (*count, *most) = (*count + 1, most.max(*spread)),
+            None => noisy.push((metric, 1, *spread)),
+        }
+    }
+    let mut text = if kinds.is_empty() { String::new() } else { "\n### Warnings\n".to_owned() };
+    for (index, (_, first, lines)) in kinds.iter().enumerate() {
+        let _ = write!(text, "\n**!{}** {}\n\n", index + 1, first.cure());
+        lines.iter().for_each(|line| text.push_str(&format!("- {line}\n")));
+        if matches!(first, Warning::NoisySpread { .. }) {
+            for (metric, count, most) in &noisy {
+                let (plural, most) = (if *count == 1 { "" } else { "s" }, most * 100.0);
+                let _ = writeln!(
+                    text,
+                    "- {metric}: {count} figure{plural} with a spread over {:.0} %, the largest \
+                     {most:.0} %",
+                    lab::SPREAD_MAX * 100.0
+                );
+            }
+        }
+    }
+    let report = markdown(&Results { rows: Vec::new(), warnings: Vec::new(), ..results.clone() });
+    let facts = report.find("\n| | |\n|---|---|\n").expect("a report has facts");
+    text + &report[facts..] + "\n"
 }
 
 fn of(results: &Results, is_in: impl Fn(&Row) -> bool) -> Vec<&Row> {
@@ -89,7 +142,7 @@ fn most<'a>(results: &'a Results, sizes: &[&'a Row]) -> Vec<&'a Row> {
 }
 
 /// Tables 3 and 4 of the study: before and after, published and here.
-fn times(results: &Results) -> String {
+fn times(results: &Results, marks: &Marks<'_>) -> String {
     let metrics = [
         "profile: whole run",
         "profile: memcpy's own time",
@@ -107,7 +160,7 @@ fn times(results: &Results) -> String {
             lines.len() - 1
         });
         let column = metrics.iter().position(|metric| *metric == row.metric).expect("one of them");
-        lines[index].1[column] = number(row.figure.median);
+        lines[index].1[column] = marks.cell(row);
     }
     if lines.is_empty() {
         return String::new();
@@ -123,7 +176,7 @@ fn times(results: &Results) -> String {
 }
 
 /// Tables 2 and 3 of the study, each function's share beside those of ours.
-fn functions(results: &Results) -> String {
+fn functions(results: &Results, marks: &Marks<'_>) -> String {
     let rows = of(results, |row| row.metric == "profile: functions with most time");
     let label = |row: &Row| {
         let published = if row.published.is_some() { " (published)" } else { "" };
@@ -132,7 +185,7 @@ fn functions(results: &Results) -> String {
     let mut columns: Vec<(String, Vec<String>)> = Vec::new();
     for row in rows {
         let name = label(row);
-        let cell = format!("`{}` {}", row.member, number(row.figure.median));
+        let cell = format!("`{}` {}", row.member, marks.cell(row));
         match columns.iter_mut().find(|(known, _)| *known == name) {
             Some((_, cells)) => cells.push(cell),
             None => columns.push((name, vec![cell])),
@@ -146,7 +199,7 @@ fn functions(results: &Results) -> String {
 }
 
 /// A line for each member: published, and here.
-fn beside(results: &Results, metric: &str, processor: &str) -> String {
+fn beside(results: &Results, (metric, processor): (&str, &str), marks: &Marks<'_>) -> String {
     let rows = of(results, |row| row.metric == metric && parameter(row, "processor") == processor);
     let mut lines: Vec<(String, [String; 2])> = Vec::new();
     for row in rows {
@@ -158,7 +211,7 @@ fn beside(results: &Results, metric: &str, processor: &str) -> String {
             lines.push((name, Default::default()));
             lines.len() - 1
         });
-        lines[index].1[usize::from(row.published.is_none())] = number(row.figure.median);
+        lines[index].1[usize::from(row.published.is_none())] = marks.cell(row);
     }
     if lines.is_empty() {
         return String::new();
@@ -171,7 +224,7 @@ fn beside(results: &Results, metric: &str, processor: &str) -> String {
 }
 
 /// A line for each label, a column for each member.
-fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String) -> String {
+fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String, marks: &Marks<'_>) -> String {
     let mut members: Vec<&str> = Vec::new();
     let mut lines: Vec<String> = Vec::new();
     for row in rows {
@@ -193,8 +246,7 @@ fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String) -> String {
         let _ = write!(text, "| {line} |");
         for member in &members {
             let row = rows.iter().find(|row| row.member == *member && label(row) == line);
-            let _ =
-                write!(text, " {} |", row.map(|row| number(row.figure.median)).unwrap_or_default());
+            let _ = write!(text, " {} |", row.map(|row| marks.cell(row)).unwrap_or_default());
         }
         text.push('\n');
     }

@@ -15,6 +15,7 @@ mod claims;
 mod document;
 mod grid;
 mod kernel;
+mod marks;
 mod measurements;
 mod picture;
 mod study;

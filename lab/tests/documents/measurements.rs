@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use lab::report::{markdown, number};
+use lab::report::markdown;
 use lab::{EXPERIMENTS, Experiment, Results, Row, Warning};
 
 use crate::grid::{Marks, concerns, grid};
@@ -19,18 +19,22 @@ pub(crate) fn all() -> String {
     let own = |experiment: &&Experiment| experiment.name != "kernel";
     let experiments = EXPERIMENTS.iter().filter(own);
     let measured = experiments.filter_map(|experiment| document::measured(experiment.name));
-    let sections = measured.map(|results| match results.experiment.as_str() {
-        "paths" => paths(&results),
-        "batch" => over(&results, "segments", "packets a call"),
-        "sessions" => sessions(&results),
-        "cold" => over(&results, "read ahead", "who reads ahead"),
-        "cipher" => ciphers(&results),
-        "copy" => copies(&results),
-        "receive" => received(&results),
-        "recording" => over(&results, "streams", "streams"),
-        _ => markdown(&results),
-    });
-    sections.fold(String::new(), |text, section| format!("{text}\n{section}"))
+    measured.fold(String::new(), |text, results| format!("{text}\n{}", section(&results)))
+}
+
+/// That of an experiment.
+pub(crate) fn section(results: &Results) -> String {
+    match results.experiment.as_str() {
+        "paths" => paths(results),
+        "batch" => over(results, "segments", "packets a call"),
+        "sessions" => sessions(results),
+        "cold" => over(results, "read ahead", "who reads ahead"),
+        "cipher" => ciphers(results),
+        "copy" => copies(results),
+        "receive" => received(results),
+        "recording" => over(results, "streams", "streams"),
+        _ => markdown(results),
+    }
 }
 
 fn paths(results: &Results) -> String {
@@ -47,8 +51,9 @@ fn paths(results: &Results) -> String {
     // Of figures that stand in no table the file has the warnings.
     shown.warnings.retain(|warning| match warning {
         Warning::NoisySpread { .. } => {
-            let mut rows = shown.rows.iter().chain(over_sizes.iter().copied());
-            rows.any(|row| concerns(warning, row))
+            let rows = shown.rows.iter().chain(over_sizes.iter().copied());
+            let claimed = results.rows.iter().filter(|row| claims::is_shown(row));
+            rows.chain(claimed).any(|row| concerns(warning, row))
         }
         _ => true,
     });
@@ -67,8 +72,8 @@ fn paths(results: &Results) -> String {
         }
     }
     let _ = write!(tables, "\n### Claims and counts at {USUAL_BYTES} bytes\n");
-    let _ = write!(tables, "\n{}", claims::table(results));
-    let study = study::table(results);
+    let _ = write!(tables, "\n{}", claims::table(results, &marks));
+    let study = study::table(results, &marks);
     if !study.is_empty() {
         let _ = write!(tables, "\n### Beside the study\n\n{STUDY}\n\n{study}");
     }
@@ -187,7 +192,7 @@ fn sessions(results: &Results) -> String {
         let is_in =
             |row: &&&Row| row.parameters.iter().all(|(name, value)| kind.get(name) == Some(value));
         for row in of_all.iter().filter(is_in) {
-            let _ = write!(tables, "{}: {}\n\n", label(row), number(row.figure.median));
+            let _ = write!(tables, "{}: {}\n\n", label(row), marks.cell(row));
         }
         let rows: Vec<&Row> = points.iter().filter(|row| others(row) == kind).copied().collect();
         tables.push_str(&grid(&rows, ("sessions", 1), label, &marks));

@@ -6,14 +6,15 @@
 use std::fmt::Write;
 
 use lab::report::number;
-use lab::{Results, SPREAD_MAX};
+use lab::{Results, Row, SPREAD_MAX, Warning};
 use paths::{PATHS, Spec, Transport};
 
-use crate::measurements::USUAL_BYTES;
+use crate::grid::{Marks, concerns};
+use crate::measurements::{USUAL_BYTES, parameter};
 
 /// What the bars show, and why it is worth a line.
 const BARS: &[(&str, &str, &str)] = &[
-    ("read_writev", "", "what most servers do"),
+    ("read_writev", "", "read + writev, one datagram a call"),
     ("rtp_sendfile", "", "the study's choice on a stock kernel"),
     ("mmap_writev", "", ""),
     ("mmap_gso", SHORT_RUN, ""),
@@ -24,26 +25,31 @@ const BARS: &[(&str, &str, &str)] = &[
 
 /// Of a measurement of `paths`; what it has no figure of is left out.
 pub(crate) fn of(results: &Results) -> String {
-    let mut text = "\n".to_owned();
+    let mut text = NULL_DEVICE.to_owned();
+    let doubts = doubts(results);
+    let marks = Marks::of(&doubts);
     let bill = |name, segments| Figures::of(results, name, segments, SOFTWARE);
     let bars = BARS.iter().filter_map(|(name, segments, why)| {
         Some((name, segments, why, bill(name, segments)?.bill))
     });
     let bars: Vec<_> = bars.collect();
-    let most = bars.iter().map(|(.., bill)| *bill).fold(f64::MIN_POSITIVE, f64::max);
+    let medians = bars.iter().map(|(.., bill)| bill.figure.median);
+    let most = medians.fold(f64::MIN_POSITIVE, f64::max);
     for (name, segments, why, bill) in bars {
-        let length = ((bill / most * BAR_CHARS).round() as usize).max(1);
+        let length = ((bill.figure.median / most * BAR_CHARS).round() as usize).max(1);
         let segments = if segments.is_empty() { "1" } else { segments };
-        let (value, bar) = (number(bill), "█".repeat(length));
-        let line = format!("    {name:13} {segments:>2} a call  {value:>5} s/GB  {bar}");
+        let (value, bar) = (number(bill.figure.median), "█".repeat(length));
+        let unit = format!("s/GB{}", marks.beside(bill));
+        let line = format!("    {name:13} {segments:>2} a call  {value:>5} {unit:UNIT$}  {bar}");
         let line = if why.is_empty() { line } else { format!("{line:CHARS$}  {why}") };
         let _ = writeln!(text, "{line}");
     }
     let mut spread_most = 0.0_f64;
     text.push_str(HEAD);
     for spec in PATHS.iter().filter(|spec| spec.transport == Transport::Rtp) {
-        line(&mut text, results, spec, &mut spread_most);
+        line(&mut text, results, spec, &marks, &mut spread_most);
     }
+    let legend = marks.legend(&text);
     let Results { command, commit, taken, host, .. } = results;
     let doubt = if spread_most > SPREAD_MAX { ", with the warnings there" } else { "" };
     let _ = writeln!(
@@ -52,24 +58,50 @@ pub(crate) fn of(results: &Results) -> String {
         host.line(),
         spread_most * 100.0
     );
+    if !legend.is_empty() {
+        let _ = write!(text, "\n{legend}");
+    }
     text.push('\n');
     text
 }
 
+/// The warnings of figures that may stand here, so that marks are numbered from 1.
+fn doubts(results: &Results) -> Vec<Warning> {
+    let may_stand = |row: &&Row| {
+        let of = |name, value| parameter(row, name) == value;
+        of("transport", "rtp") && of("bytes", USUAL_BYTES) && of_a_sink(row)
+    };
+    let rows: Vec<&Row> = results.rows.iter().filter(may_stand).collect();
+    let of_rows = |warning: &&Warning| rows.iter().any(|row| concerns(warning, row));
+    results.warnings.iter().filter(of_rows).cloned().collect()
+}
+
+fn of_a_sink(row: &Row) -> bool {
+    [SOFTWARE, DEVICE].contains(&parameter(row, "sink"))
+}
+
 /// A path's line: as many packets a call as it can carry, the kernel segmenting and the device.
-fn line(text: &mut String, results: &Results, spec: &Spec, spread_most: &mut f64) {
+fn line(
+    text: &mut String,
+    results: &Results,
+    spec: &Spec,
+    marks: &Marks<'_>,
+    spread_most: &mut f64,
+) {
     let both = [SOFTWARE, DEVICE].map(|sink| {
         let long = Figures::of(results, spec.name, LONG_RUN, sink);
         long.or_else(|| Figures::of(results, spec.name, "", sink))
     });
     let Some(counted) = both.iter().flatten().next() else { return };
-    let (copies, calls) = (number(counted.copies), number(counted.calls));
+    let (copies, calls) = (marks.cell(counted.copies), marks.cell(counted.calls));
     let _ = write!(text, "| `{}` | {copies} | {calls} |", spec.name);
     for figures in &both {
         let values = match figures {
-            Some(Figures { bill, relative, carries, spread, .. }) => {
-                *spread_most = spread_most.max(*spread);
-                [*bill, *relative, *carries].map(number)
+            Some(Figures { bill, relative, carries, .. }) => {
+                let shown = [*bill, *relative, *carries];
+                let spreads = shown.iter().map(|row| row.figure.spread);
+                *spread_most = spreads.fold(*spread_most, f64::max);
+                shown.map(|row| marks.cell(row))
             }
             None => [const { String::new() }; 3],
         };
@@ -78,35 +110,36 @@ fn line(text: &mut String, results: &Results, spec: &Spec, spread_most: &mut f64
     text.push('\n');
 }
 
-/// What is shown of a path into one sink.
-struct Figures {
-    bill: f64,
+/// The rows that are shown of a path into one sink.
+struct Figures<'a> {
+    bill: &'a Row,
     /// To the bill of `read_writev`.
-    relative: f64,
+    relative: &'a Row,
     /// Gb/s a core.
-    carries: f64,
-    calls: f64,
-    copies: f64,
-    /// The larger one of bill and ratio.
-    spread: f64,
+    carries: &'a Row,
+    calls: &'a Row,
+    copies: &'a Row,
 }
 
-impl Figures {
+impl<'a> Figures<'a> {
     /// `segments` is empty for a path of a packet a call.
-    fn of(results: &Results, name: &str, segments: &str, sink: &str) -> Option<Figures> {
+    fn of(results: &'a Results, name: &str, segments: &str, sink: &str) -> Option<Figures<'a>> {
         let mut at = vec![("transport", "rtp"), ("bytes", USUAL_BYTES), ("sink", sink)];
         if !segments.is_empty() {
             at.push(("segments", segments));
         }
-        let figure = |metric: &str| results.figure(name, metric, &at);
-        let (bill, relative) = (figure("bill")?, figure("relative to read_writev")?);
+        let is = |row: &&Row| {
+            row.member == name
+                && row.published.is_none()
+                && at.iter().all(|(name, value)| parameter(row, name) == *value)
+        };
+        let find = |metric: &str| results.rows.iter().filter(is).find(|row| row.metric == metric);
         Some(Figures {
-            bill: bill.median,
-            relative: relative.median,
-            carries: figure("a core carries")?.median,
-            calls: figure("calls")?.median,
-            copies: figure("copies")?.median,
-            spread: bill.spread.max(relative.spread),
+            bill: find("bill")?,
+            relative: find("relative to read_writev")?,
+            carries: find("a core carries")?,
+            calls: find("calls")?,
+            copies: find("copies")?,
         })
     }
 }
@@ -117,7 +150,15 @@ const SHORT_RUN: &str = "10";
 const LONG_RUN: &str = "44";
 const BAR_CHARS: f64 = 36.0;
 /// Before the remark.
-const CHARS: usize = 78;
+const CHARS: usize = 80;
+/// Of a unit with a mark.
+const UNIT: usize = 7;
+/// Above the bars.
+const NULL_DEVICE: &str = "
+Measured into a null device: `ifb` drops each packet at its driver's entry. No card, no driver of a
+card and no wire is in these figures.
+
+";
 const HEAD: &str = "
 | path | copies a byte | calls a packet | kernel segments: s/GB | to `read_writev` | Gb/s a core | \
 device segments: s/GB | to `read_writev` | Gb/s a core |
@@ -135,7 +176,7 @@ fn bars_are_as_long_as_the_bill() {
             ("calls", 1.0),
             ("copies", 0.0),
         ] {
-            let row = lab::Row::new("paths", name, metric, "", lab::Figure::of(vec![value; 3]));
+            let row = Row::new("paths", name, metric, "", lab::Figure::of(vec![value; 3]));
             let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES);
             let row = row.with("sink", SOFTWARE);
             results.rows.push(if segments.is_empty() {
@@ -147,7 +188,9 @@ fn bars_are_as_long_as_the_bill() {
     }
     let text = of(&results);
     let bars: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
-    assert_eq!(bars[1..3], [36, 9]);
+    assert_eq!(bars[4..6], [36, 9]);
+    assert!(text.starts_with("\nMeasured into a null device"), "{text}");
+    assert!(!text.contains("most servers"), "a claim without a source");
     assert!(
         text.contains("| `wire_sendfile` | 0 | 1.00 | 0.500 | 0.250 | 16.0 |  |  |  |"),
         "{text}"

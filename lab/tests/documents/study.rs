@@ -7,8 +7,9 @@
 use std::fmt::Write;
 
 use lab::report::number;
-use lab::{Figure, Results, Row};
+use lab::{Figure, Results, Row, Warning};
 
+use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, named, parameter};
 
 /// The study's paths that took a changed kernel, and what comes nearest without one: as many
@@ -22,7 +23,7 @@ const NEAREST: &[(&str, &[&str])] = &[
 ];
 
 /// Nothing where the file has no published values.
-pub(crate) fn table(results: &Results) -> String {
+pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
     let published: Vec<&Row> = results.rows.iter().filter(|row| row.published.is_some()).collect();
     let sinks = sinks(results);
     if published.is_empty() || sinks.is_empty() {
@@ -50,7 +51,10 @@ pub(crate) fn table(results: &Results) -> String {
             );
             for sink in &sinks {
                 let figure = measured(results, row, (name, segments), sink);
-                let value = figure.map(|figure| number(figure.median)).unwrap_or_default();
+                let value = figure.map(|(figure, of)| {
+                    format!("{}{}", number(figure.median), marks.beside_all(&of))
+                });
+                let value = value.unwrap_or_default();
                 let _ = write!(text, " {value} |");
             }
             let _ = writeln!(text, " {} |", row.published.as_deref().unwrap_or_default());
@@ -84,26 +88,28 @@ fn lengths<'a>(results: &'a Results, like: &Row, name: &'a str) -> Vec<(&'a str,
 }
 
 /// The same quantity of a path measured here: what a core carries, or the ratio to another path's
-/// bill, round by round.
-fn measured(
-    results: &Results,
+/// bill, round by round; with the bills that it is computed from.
+fn measured<'a>(
+    results: &'a Results,
     like: &Row,
     (name, segments): (&str, &str),
     sink: &str,
-) -> Option<Figure> {
+) -> Option<(Figure, Vec<&'a Row>)> {
     let at = |row: &&Row| parameter(row, "sink") == sink && parameter(row, "segments") == segments;
     let mut of_path = bills(results).filter(|row| is_like(row, like, name)).filter(at);
-    let bill = &of_path.next()?.figure;
+    let path = of_path.next()?;
+    let bill = &path.figure;
     let Some(other) = like.metric.strip_prefix("relative to ") else {
         let carries = bill.samples.iter().map(|bill| GIGABITS / bill).collect();
-        return Some(Figure::of(carries));
+        return Some((Figure::of(carries), vec![path]));
     };
     let is_other = |row: &&Row| {
         row.member == other
             && parameter(row, "transport") == "rtp"
             && parameter(row, "sink") == sink
     };
-    bill.relative_to(&bills(results).find(is_other)?.figure)
+    let other = bills(results).find(is_other)?;
+    Some((bill.relative_to(&other.figure)?, vec![path, other]))
 }
 
 fn is_like(row: &Row, like: &Row, name: &str) -> bool {
@@ -136,19 +142,29 @@ fn a_published_value_stands_beside_the_nearest_path() {
     };
     let mut results = Results::new("paths", []);
     results.rows = vec![
-        bill("rtp_sendfile", [4.0, 8.0, 4.0], None),
-        bill("wire_sendfile", [1.0, 2.0, 1.0], Some(10)),
+        bill("rtp_sendfile", [4.0, 8.0, 2.0], None),
+        bill("wire_sendfile", [1.0, 2.0, 0.5], Some(10)),
         published("relative to rtp_sendfile", ""),
         published("a core carries", "Gb/s"),
     ];
-    let text = table(&results);
+    let text = table(&results, &Marks::of(&[]));
     let ratio = "| krtpsendfile† | relative to rtp_sendfile | 0.730 | `wire_sendfile`, 10 a call | \
                  0.250 | section 4 |\n";
     assert!(text.contains(ratio), "{text}");
     assert!(text.contains("| a core carries, Gb/s | 0.730 | `wire_sendfile`, 10 a call | 8.00 |"));
     assert!(!text.contains("`krtpsendfile`"), "not measured: {text}");
-    results.rows.push(bill("krtpsendfile", [2.0, 4.0, 2.0], Some(10)));
-    let text = table(&results);
+    results.rows.push(bill("krtpsendfile", [2.0, 4.0, 1.0], Some(10)));
+    let text = table(&results, &Marks::of(&[]));
     let itself = ratio.replace("`wire_sendfile`", "`krtpsendfile`").replace("0.250", "0.500");
     assert!(text.contains(&format!("{itself}{ratio}")), "{text}");
+    let warnings = Warning::of_rows(&results.rows);
+    assert_eq!(warnings.len(), 3 + 1, "each bill's spread, and that the samples are few");
+    results.warnings = warnings;
+    results.warnings.retain(|warning| match warning {
+        Warning::NoisySpread { member, .. } => member == "rtp_sendfile",
+        _ => false,
+    });
+    let marked = table(&results, &Marks::of(&results.warnings));
+    assert!(marked.contains("`wire_sendfile`, 10 a call | 0.250 !1 |"), "{marked}");
+    assert!(marked.contains("`wire_sendfile`, 10 a call | 8.00 |"), "{marked}");
 }
