@@ -118,7 +118,7 @@ echo '|---|---|---|---|---|'
 for variant in "${variants[@]}"; do
     awk -v variant="$variant" '
         { all += $1 }
-        $2 ~ /^(memcpy|__memcpy|memcpy_orig|pagewire_(memcpy|fixed)_)/ { own += $1 }
+        $2 ~ /^(memcpy|__memcpy|memcpy_orig|pagewire_memcpy_.*|pagewire_fixed_.*)$/ { own += $1 }
         END { print variant, all, own }' "$work/$variant.seconds"
 done | awk '
     NR == 1 { first = $3 }

@@ -12,9 +12,28 @@ builds=$(../uml/build.sh vectorise)
 path_of() { sed -n "s/^$1=//p" <<<"$builds"; }
 linux=$(path_of linux)
 log=$(path_of log)
+source=$(path_of source)
+build=$(path_of build)
 version=$("$linux" --version)
 compiler=$(gcc --version | head -n 1)
 flags=$(sed -n "s/^VECTORISE_FLAGS='\(.*\)'/\1/p" ../uml/build.sh)
+
+# Of the study's files, those that cannot have a loop here, and why: lines "FILE REASON".
+absent() {
+    local file
+    while read -r file _; do
+        case $file in
+        '' | '#'*) ;;
+        *)
+            if [[ ! -e $source/$file ]]; then
+                echo "$file gone from the kernel"
+            elif [[ ! -e $build/${file%.c}.o ]]; then
+                echo "$file not compiled in this configuration"
+            fi
+            ;;
+        esac
+    done <published.tsv
+}
 
 {
     cat <<END
@@ -27,11 +46,13 @@ flags=$(sed -n "s/^VECTORISE_FLAGS='\(.*\)'/\1/p" ../uml/build.sh)
 
 A loop is counted once by its place in the source, however often a header that it is in was
 compiled, and however many widths it got. Basic blocks (straight-line code, SLP) are counted apart:
-the study's compiler did not report them. Of the study's files, ext3 is no longer in the kernel
-(ext4 took its place), and others have other code under the old name.
+the study's compiler did not report them. Of the study's files, some are gone from the kernel (ext4
+took the place of ext3) or not compiled here: they have no count, and the last column says why. The
+others were compiled; their code may be other code under the old name. Only built: this kernel was
+not timed, so the table does not say what its vectors are worth.
 
 END
-    awk -f table.awk published.tsv "$log"
+    awk -v absent="$(absent)" -f table.awk published.tsv "$log"
 } >result.md.new
 mv result.md.new result.md
 tail -n 1 result.md

@@ -8,7 +8,16 @@
 #
 # A place (file, line, column) counts once, however often a header of it was compiled and however
 # many widths one loop got; loops and basic blocks apart. First argument: published.tsv, the
-# study's table, shown beside. Order: published files, then the rest by name.
+# study's table, shown beside. The variable `absent` has a line for each of its files that was not
+# compiled: the file, and why; it gets no count. Order: published files, then the rest by name.
+
+BEGIN {
+    lines = split(absent, line, "\n")
+    for (i = 1; i <= lines; i++) {
+        space = index(line[i], " ")
+        if (space) why[substr(line[i], 1, space - 1)] = substr(line[i], space + 1)
+    }
+}
 
 FILENAME == ARGV[1] {
     if ($0 !~ /^#/ && NF == 2) {
@@ -42,8 +51,8 @@ FILENAME == ARGV[1] {
 }
 
 END {
-    print "| file | loops published (2.6.39, GCC 4.6) | loops | basic blocks |"
-    print "|---|---|---|---|"
+    print "| file | loops published (2.6.39, GCC 4.6) | loops | basic blocks | not counted |"
+    print "|---|---|---|---|---|"
     for (i = 1; i <= files; i++) {
         file = order[i]
         row(file)
@@ -60,15 +69,19 @@ END {
             rest_files++
             rest_blocks += blocks[found[i]]
         }
-    printf "| %d other files, basic blocks only | | | %d |\n", rest_files, rest_blocks
+    printf "| %d other files, basic blocks only | | | %d | |\n", rest_files, rest_blocks
     loop_files = 0
     for (file in loops) loop_files += loops[file] > 0
-    printf "| all | %d in %d files | %d in %d files | %d |\n",
+    printf "| all | %d in %d files | %d in %d files | %d | |\n",
         published_loops, files, loops_all, loop_files, blocks_all
 }
 
 function row(file) {
-    printf "| `%s` | %s | %s | %s |\n", file, published[file], loops[file] + 0, blocks[file] + 0
+    if (file in why)
+        printf "| `%s` | %s | | | %s |\n", file, published[file], why[file]
+    else
+        printf "| `%s` | %s | %s | %s | |\n", file, published[file], loops[file] + 0, \
+            blocks[file] + 0
 }
 
 # Insertion sort: mawk has no asort.

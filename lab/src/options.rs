@@ -27,6 +27,9 @@ pub struct Options {
     pub sinks: Vec<Sink>,
     /// Timed rounds; the experiment's own by default.
     pub rounds: Option<usize>,
+    /// The most rounds where an experiment adds some until its figures are calm; its own by
+    /// default, or as many as `rounds` when those are given.
+    pub rounds_max: Option<usize>,
     /// Numbers of sessions, for `sessions`; its own when empty.
     pub sessions: Vec<usize>,
     /// Seconds of steady streaming, for `sessions`.

@@ -338,7 +338,7 @@ const DAY_S: u64 = 86_400;
 const FILE_BYTES_MAX: u64 = 64 << 20;
 /// Units of what is counted, not timed.
 const COUNT_UNITS: &[&str] =
-    &["per packet", "per byte", "blocks", "cases", "checks", "copies", "loops"];
+    &["per packet", "per byte", "blocks", "cases", "checks", "copies", "loops", "samples"];
 
 #[cfg(test)]
 mod tests {

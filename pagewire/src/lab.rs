@@ -55,6 +55,10 @@ pub(crate) struct Options {
     /// Timed rounds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
+    /// The most rounds of `kernel`, which adds blocks of them until every spread is at most 10 %
+    /// [default: 20, or --rounds where that is given].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds_max: Option<u16>,
     /// Sessions, for `sessions`; may be given several times.
     #[arg(long, value_name = "N")]
     sessions: Vec<usize>,
@@ -181,6 +185,7 @@ impl Options {
             sizes: self.size.clone(),
             sinks,
             rounds: self.rounds.map(usize::from),
+            rounds_max: self.rounds_max.map(usize::from),
             sessions: self.sessions.clone(),
             seconds: self.seconds,
             cores: self.cores,

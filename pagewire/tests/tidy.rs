@@ -4,7 +4,7 @@
 //! A rule that only a reader enforces decays. These cost a few milliseconds: plain text, no parser
 //! for Rust or TOML. Findings are listed all together, each as `file:line: what; what to do`.
 //!
-//! Sources: DESIGN.md ("The tree": which crate may know which), STYLE.md; TigerBeetle's `tidy.zig`
+//! Sources: ARCHITECTURE.md ("Dependencies": which crate may know which); TigerBeetle's `tidy.zig`
 //! is where the idea is from.
 //!
 //! Does not: look at what git ignores, nor judge names, comments or the length of functions.

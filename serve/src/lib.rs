@@ -5,7 +5,7 @@
 //! for nothing but the clock; disks are waited for by reader threads. The three meet in queues and
 //! in the few atomics and short locks of [`session`].
 //!
-//! Sources: DESIGN.md, "A streamed byte's journey".
+//! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 
 #![forbid(unsafe_code)]
 

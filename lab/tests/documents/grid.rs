@@ -80,6 +80,7 @@ fn doubt(warning: &Warning) -> String {
         Warning::NoisySpread { .. } => {
             format!("the samples' spread is over {:.0} %", lab::SPREAD_MAX * 100.0)
         }
+        Warning::SpreadStays { .. } => "rounds were added and its spread stayed".to_owned(),
         Warning::ZerocopyCopied { .. } => "sends that asked for no copy were copied".to_owned(),
         Warning::InstrumentLarge { .. } => "measuring itself cost over 1 % of it".to_owned(),
         Warning::MemberFailed { .. } => "the member could not go on".to_owned(),
@@ -93,7 +94,8 @@ pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
         return false;
     }
     match warning {
-        Warning::NoisySpread { member, parameters, metric, .. } => {
+        Warning::NoisySpread { member, parameters, metric, .. }
+        | Warning::SpreadStays { member, parameters, metric, .. } => {
             (member, parameters, metric) == (&row.member, &row.parameters, &row.metric)
         }
         Warning::ZerocopyCopied { member, parameters, .. } => {

@@ -42,7 +42,8 @@ pub(crate) fn tables(results: &Results) -> String {
     let sizes = of(results, |row| row.metric == "copies by caller and size");
     let callers = most(results, &sizes);
     add("Copies by caller, and bytes from", grid(&callers, ("bytes from", 1), member, &marks));
-    add("Vectorised loops", beside(results, ("vectorised loops", ""), &marks));
+    let loops = beside(results, ("vectorised loops", ""), &marks);
+    add("Vectorised loops", with_notes(loops, results, "vectorise: "));
     for (processor, place) in
         [("with fast strings", "max"), ("without fast strings", "max,-erms,-fsrm")]
     {
@@ -148,9 +149,17 @@ fn times(results: &Results, marks: &Marks<'_>) -> String {
         "profile: memcpy's own time",
         "profile: memcpy's share",
         "memcpy's own time, relative to stock",
+        "profile: samples of memcpy",
+    ];
+    let mut names = vec![
+        "whole run, s",
+        "memcpy, s",
+        "memcpy, %",
+        "memcpy, relative to stock",
+        "samples, ± √n",
     ];
     let rows = of(results, |row| metrics.contains(&row.metric.as_str()));
-    let mut lines: Vec<(String, [String; 4])> = Vec::new();
+    let mut lines: Vec<(String, [String; 5])> = Vec::new();
     for row in rows {
         let place = parameter(row, "workloads");
         let published = if row.published.is_some() { " (published)" } else { "" };
@@ -160,17 +169,23 @@ fn times(results: &Results, marks: &Marks<'_>) -> String {
             lines.len() - 1
         });
         let column = metrics.iter().position(|metric| *metric == row.metric).expect("one of them");
-        lines[index].1[column] = marks.cell(row);
+        lines[index].1[column] = match column {
+            4 => format!("{:.0} ± {:.0}", row.figure.median, row.figure.median.sqrt()),
+            _ => marks.cell(row),
+        };
     }
     if lines.is_empty() {
         return String::new();
     }
-    let mut text =
-        "| workloads | whole run, s | memcpy, s | memcpy, % | memcpy, relative to stock \
-                    |\n|---|--:|--:|--:|--:|\n"
-            .to_owned();
+    // Files of before 2026-11-22 have no samples.
+    if lines.iter().all(|(_, cells)| cells[4].is_empty()) {
+        names.pop();
+    }
+    let mut text = format!("| workloads | {} |\n|---|", names.join(" | "));
+    text.push_str(&"--:|".repeat(names.len()));
+    text.push('\n');
     for (name, cells) in lines {
-        let _ = writeln!(text, "| {name} | {} |", cells.join(" | "));
+        let _ = writeln!(text, "| {name} | {} |", cells[..names.len()].join(" | "));
     }
     text
 }
@@ -289,4 +304,9 @@ fn published_and_measured_stand_in_one_line() {
         assert!(text.contains(line), "{line} in {text}");
     }
     assert!(!text.contains("Vectorised loops"), "there are none");
+    assert!(!text.contains("samples, ±"), "no column without a figure");
+    results.rows.push(whole("stock", 400.0, false, "mix"));
+    results.rows.last_mut().unwrap().metric = "profile: samples of memcpy".to_owned();
+    let text = tables(&results);
+    assert!(text.contains("| mix: `stock` | 1.50 |  |  |  | 400 ± 20 |"), "{text}");
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a User Mode Linux spends its time, function by function, while a workload runs.
 //!
-//! Its kernel is one process of this machine, so the machine's own clock events sample it, a
+//! Its kernel is one process of this machine, so the machine's own clock events sample it, four
 //! thousand times a second of the time that it runs, and its symbols say which function that was.
 //! The events are counted only between a workload's begin and its end; what is asked of the file of
-//! symbols is asked when the guest is gone, as its pauses are short. Sampling costs about a third
-//! of a percent, the same for every variant.
+//! symbols is asked when the guest is gone, as its pauses are short. A thousand samples a second
+//! cost about a third of a percent, the same for every variant.
 //!
 //! Seconds are samples times their period: the time of that process outside the machine's kernel,
 //! as gprof has it. System calls that the kernel makes for its processes' memory are not in it.
@@ -140,15 +140,19 @@ fn sampler(pid: i32) -> io::Result<Sampler> {
 
 /// Whether a function of the kernel is memcpy, of whatever variant.
 pub(super) fn is_memcpy(function: &str) -> bool {
-    let name = function.trim_start_matches('_');
-    name.starts_with("pagewire_memcpy_") || matches!(name, "memcpy" | "memcpy_orig")
+    MEMCPY.contains(&function) || MEMCPY_STARTS.iter().any(|start| function.starts_with(start))
 }
+
+/// Names of the tree's own routine; kernel/uml/profile.sh counts the same.
+const MEMCPY: [&str; 3] = ["memcpy", "__memcpy", "memcpy_orig"];
+/// Of kernel/memcpy: the variants, and the routines of `sized` for a constant size.
+const MEMCPY_STARTS: [&str; 2] = ["pagewire_memcpy_", "pagewire_fixed_"];
 
 const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 /// A prime, so that no loop keeps step.
-const PERIOD_NS: u64 = 1_000_003;
-const PERIOD_SECONDS: f64 = PERIOD_NS as f64 / 1e9;
-/// Half a minute of a thousand samples a second, 16 bytes each.
+const PERIOD_NS: u64 = 250_007;
+pub(super) const PERIOD_SECONDS: f64 = PERIOD_NS as f64 / 1e9;
+/// Eight seconds of four thousand samples a second, 16 bytes each; a workload runs for two at most.
 const BUFFER_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
@@ -162,9 +166,36 @@ mod tests {
         for name in ["memcpy", "__memcpy", "memcpy_orig", "pagewire_memcpy_avx2"] {
             assert!(is_memcpy(name), "{name}");
         }
+        assert!(is_memcpy("pagewire_fixed_512") && is_memcpy("pagewire_fixed_4096"));
         for name in ["nla_memcpy", "memcpy_and_pad", "memset", "copy_page_to_iter", "memmove"] {
             assert!(!is_memcpy(name), "{name}");
         }
+    }
+
+    /// Every routine of kernel/memcpy is counted, and profile.sh counts what is counted here.
+    #[test]
+    fn the_script_counts_the_same_functions() {
+        let kernel = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel");
+        let mut routines = Vec::new();
+        for entry in fs::read_dir(kernel.join("memcpy")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "S") {
+                let text = fs::read_to_string(&path).unwrap();
+                for start in ["SYM_FUNC_START(", "SYM_INNER_LABEL("] {
+                    let named = text.lines().filter_map(|line| line.strip_prefix(start));
+                    let names = named.filter_map(|rest| rest.split([')', ',']).next());
+                    routines.extend(names.map(str::to_owned));
+                }
+            }
+        }
+        assert!(routines.len() >= 9, "{routines:?}");
+        for routine in &routines {
+            assert!(is_memcpy(routine), "{routine} of kernel/memcpy is left out");
+        }
+        let starts = MEMCPY_STARTS.map(|start| format!("{start}.*"));
+        let pattern = format!("/^({}|{})$/", MEMCPY.join("|"), starts.join("|"));
+        let script = fs::read_to_string(kernel.join("uml/profile.sh")).unwrap();
+        assert!(script.contains(&pattern), "kernel/uml/profile.sh has no {pattern}");
     }
 
     /// A shell stands in for the kernel: a program with symbols that is busy for a while.

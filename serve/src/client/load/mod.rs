@@ -13,7 +13,7 @@
 //! Costs at 2,500 sessions of 5 Mb/s, 41 of them verified: about 5 % of a core besides the
 //! kernel's own work of delivering, three descriptors and some 9 KiB a session.
 //!
-//! Sources: RFC 2326, RFC 3550, RFC 2250; DESIGN.md ("A load client can be nearly free").
+//! Sources: RFC 2326, RFC 3550, RFC 2250.
 //! Does not do: RTP over TCP, redirections, authentication; begin a session again that has ended.
 
 mod broke;

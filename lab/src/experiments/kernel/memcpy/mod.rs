@@ -2,7 +2,8 @@
 //! Part memcpy: the kernel's copies by the stock routine and by others, in User Mode Linux.
 //!
 //! One kernel has all variants and takes one when it boots. First a boot tests them all; then every
-//! round boots each variant once, every other round in reverse order, and runs the same workloads.
+//! round boots each variant once, every other round in reverse order, and runs the same workloads,
+//! as many rounds as [`rounds`] asks for.
 //! A workload's figure is the processor time of all processes of the guest for its bytes, or for
 //! its calls; while it runs, the kernel's own process is sampled, so that memcpy's own time stands
 //! beside the whole ([`super::profile`]). At last a boot counts who copies how many bytes.
@@ -13,10 +14,10 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::boot::{Guest, Observer, Unobserved, boot};
-use super::profile::{Profile, Profiler};
+use super::profile::{PERIOD_SECONDS, Profile, Profiler};
 use super::uml::{self, Uml};
 use super::{Course, study};
 use crate::error::Error;
@@ -24,9 +25,11 @@ use crate::results::{Results, Row};
 use crate::statistics::Figure;
 use crate::warning::Warning;
 
+mod rounds;
 mod sizes;
 mod times;
 
+use rounds::{Next, Stopping};
 use times::Times;
 pub(super) use times::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
 
@@ -59,7 +62,6 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
         }
         is_here
     });
-    let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { ROUNDS });
     let words: &[&str] = if options.quick { &QUICK_WORDS } else { &WORDS };
     let profiled = match Profiler::probe() {
         Ok(()) => true,
@@ -68,25 +70,92 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
             false
         }
     };
-    results.notes.push(format!(
-        "memcpy: {rounds} interleaved rounds of {} variants, a boot each; bill: processor seconds \
-         of all processes of the guest per 10⁹ bytes that cross between its programs and its \
-         kernel; profile: the kernel's own process, outside the machine's kernel",
-        members.len()
-    ));
+    let stopping = Stopping::of(options);
+    let plan = Plan { stopping, words, profiled };
     let mut times = Times::default();
-    for round in 0..rounds {
+    plan.run(course, &lab, members, &mut times, results);
+    study::memcpy(results);
+    if !options.stopped() {
+        sizes::measure(course, &lab, results)?;
+    }
+    Ok(())
+}
+
+/// What the rounds are.
+struct Plan<'a> {
+    stopping: Stopping,
+    words: &'a [&'a str],
+    profiled: bool,
+}
+
+impl Plan<'_> {
+    /// Round after round until [`Stopping`] ends them; the rows and what to doubt.
+    fn run(
+        &self,
+        course: &Course<'_>,
+        lab: &Lab,
+        mut members: Vec<&'static str>,
+        times: &mut Times,
+        results: &mut Results,
+    ) {
+        let (began, mut done) = (Instant::now(), 0);
+        let variants = members.len();
+        let ended = loop {
+            let widest = || rounds::widest(&times.rows(self.stopping.rounds_a_sample(done)));
+            let more = match self.stopping.next(done, began.elapsed(), widest) {
+                Next::Rounds(more) if !course.options.stopped() && !members.is_empty() => more,
+                ended => break ended,
+            };
+            for round in done..done + more {
+                self.round(course, (lab, round), &mut members, times, results);
+            }
+            done += more;
+        };
+        let ended = match ended {
+            Next::Calm => "every spread was at most 10 %",
+            Next::MostRounds => "the most rounds",
+            Next::TimeLimit => "the time limit",
+            Next::Rounds(_) => "interrupted",
+        };
+        let done = done.min(times.most_rounds());
+        let summed = self.stopping.rounds_a_sample(done);
+        results.notes.push(format!(
+            "memcpy: {done} interleaved rounds of {variants} variants, a boot each ({}; ended by: \
+             {ended}); a sample is the sum of {summed}; bill: processor seconds of all processes \
+             of the guest per 10⁹ bytes that cross between its programs and its kernel; profile: \
+             {:.0} samples a second of the kernel's own process, outside the machine's kernel; n \
+             samples are uncertain by √n",
+            self.stopping.words(),
+            1.0 / PERIOD_SECONDS
+        ));
+        let before = results.rows.len();
+        times.report(summed, results);
+        let stay = rounds::stays(&results.rows[before..], done, &times.machine());
+        if matches!(ended, "the most rounds" | "the time limit") && self.stopping.is_adaptive() {
+            stay.into_iter().for_each(|warning| results.warn(warning));
+        }
+    }
+
+    /// A boot of each variant; one that fails has no more rounds, as ratios are taken within one.
+    fn round(
+        &self,
+        course: &Course<'_>,
+        (lab, round): (&Lab, usize),
+        members: &mut Vec<&'static str>,
+        times: &mut Times,
+        results: &mut Results,
+    ) {
         let count = members.len();
         for turn in 0..count {
-            if options.stopped() {
-                break;
+            if course.options.stopped() {
+                return;
             }
             let variant = members[if round % 2 == 0 { turn } else { count - 1 - turn }];
-            course.step(&format!("memcpy: {variant}, round {} of {rounds}", round + 1));
-            let run = Run { lab: &lab, variant, words, profiled };
+            course.step(&format!("memcpy: {variant}, round {}", round + 1));
+            let run = Run { lab, variant, words: self.words, profiled: self.profiled };
             match run.boot(course) {
                 Ok((guest, profile)) => times.add(variant, &guest, profile),
-                Err(_) if options.stopped() => break,
+                Err(_) if course.options.stopped() => return,
                 Err(error) => {
                     results.complete = false;
                     let member = variant.to_owned();
@@ -94,15 +163,8 @@ pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), 
                 }
             }
         }
-        // One that cannot go on has no more rounds: ratios are taken within a round.
         members.retain(|variant| times.rounds(variant) == round + 1);
     }
-    times.report(results);
-    study::memcpy(results);
-    if !options.stopped() {
-        sizes::measure(course, &lab, results)?;
-    }
-    Ok(())
 }
 
 /// A kernel with all variants, and a guest.
@@ -194,10 +256,8 @@ const STOCK: &str = "stock";
 /// As kernel/memcpy names them.
 const VARIANTS: [&str; 7] = [STOCK, "movsb", "movsq", "sse_published", "avx2", "avx512", "sized"];
 const QUICK_VARIANTS: [&str; 3] = [STOCK, "sse_published", "sized"];
-const ROUNDS: usize = 7;
-const QUICK_ROUNDS: usize = 3;
-/// Groups of guest/src/workloads.
-const WORDS: [&str; 3] = ["copies", "network", "mix"];
+/// Groups of guest/src/workloads. A round of the mix has few samples in memcpy, so it runs twice.
+const WORDS: [&str; 4] = ["copies", "network", "mix", "mix"];
 const QUICK_WORDS: [&str; 1] = ["large_buffers"];
 const SPEEDS: &str = "speed in the kernel, one buffer to another";
 /// Parameters of the kernel, kernel/memcpy.

@@ -10,11 +10,12 @@
 use std::collections::BTreeMap;
 
 use super::STOCK;
+use super::rounds::samples;
 use crate::experiments::kernel::boot::{Guest, Ran};
 use crate::experiments::kernel::profile::{Profile, is_memcpy};
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
-use crate::warning::Warning;
+use crate::warning::{Percent, Warning};
 
 /// All rounds of all variants.
 #[derive(Default)]
@@ -27,7 +28,8 @@ pub(super) struct Times {
     stolen: f64,
 }
 
-/// One boot.
+/// One boot, or several one after the other.
+#[derive(Clone, Default)]
 struct Round {
     /// Of each workload, in its order.
     ran: Vec<(String, Cost)>,
@@ -68,12 +70,52 @@ impl Times {
         self.rounds.get(variant).map_or(0, Vec::len)
     }
 
-    /// The rows of all, and what to doubt.
-    pub(super) fn report(&self, results: &mut Results) {
-        self.bills(results);
+    /// How many rounds the variant with most has.
+    pub(super) fn most_rounds(&self) -> usize {
+        self.rounds.values().map(Vec::len).max().unwrap_or(0)
+    }
+
+    /// The rows of all, each sample the sum of `rounds` rounds.
+    pub(super) fn rows(&self, rounds: usize) -> Vec<Row> {
+        let mut results = Results::new("kernel", []);
+        let summed = self.summed(rounds);
+        summed.bills(&mut results);
         for (name, is_in) in PROFILES {
-            self.profiles(name, is_in, results);
+            summed.profiles(name, is_in, &mut results);
         }
+        results.rows
+    }
+
+    /// Rounds one after the other as one; a rest that is too short is left out.
+    fn summed(&self, rounds: usize) -> Times {
+        let sum = |of: &[Round]| {
+            let mut sum = Round::default();
+            for round in of {
+                sum.ran.extend_from_slice(&round.ran);
+                sum.profile.extend_from_slice(&round.profile);
+            }
+            sum
+        };
+        let all = self
+            .rounds
+            .iter()
+            .map(|(variant, all)| (*variant, all.chunks_exact(rounds).map(sum).collect()));
+        Times { rounds: all.collect(), ..Times::default() }
+    }
+
+    /// What had the cores besides the guests, in words.
+    pub(super) fn machine(&self) -> String {
+        let share = |seconds: f64| Percent(seconds / self.cores.max(f64::MIN_POSITIVE));
+        format!(
+            "other programs had {} of the cores' time and the hypervisor {}",
+            share(self.others),
+            share(self.stolen)
+        )
+    }
+
+    /// The rows of all, each sample the sum of `rounds` rounds, and what to doubt.
+    pub(super) fn report(&self, rounds: usize, results: &mut Results) {
+        results.rows.extend(self.rows(rounds));
         if self.lost > 0 {
             results.notes.push(format!("memcpy: {} samples of profiles were lost", self.lost));
         }
@@ -95,22 +137,27 @@ impl Times {
     fn bills(&self, results: &mut Results) {
         let stock = self.rounds.get(STOCK);
         let first = stock.or_else(|| self.rounds.values().next()).and_then(|rounds| rounds.first());
-        let names: Vec<&String> =
-            first.iter().flat_map(|round| &round.ran).map(|(n, _)| n).collect();
+        let mut names: Vec<&String> = Vec::new();
+        for (name, _) in first.iter().flat_map(|round| &round.ran) {
+            // Some run more than once a round.
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
         for name in names {
             let of = |round: &Round| round.of(|other| other == name);
             let (workload, bytes) = sized(name);
-            self.rows(&of, results, |row| match bytes {
+            self.costs(&of, results, |row| match bytes {
                 Some(bytes) => row.with("workload", &workload).with("bytes", bytes),
                 None => row.with("workload", &workload),
             });
         }
         let large = |round: &Round| round.of(is_large);
-        self.rows(&large, results, |row| row.with("workload", LARGE));
+        self.costs(&large, results, |row| row.with("workload", LARGE));
     }
 
     /// The rows of something that each round has a cost of, of all variants.
-    fn rows(
+    fn costs(
         &self,
         of: &dyn Fn(&Round) -> Option<Cost>,
         results: &mut Results,
@@ -149,7 +196,7 @@ impl Times {
         };
         let mut reference = None;
         let mut tops = Vec::new();
-        let mut rows = [const { Vec::new() }; 4];
+        let mut rows = [const { Vec::new() }; 5];
         for (variant, rounds) in self.shown() {
             let seconds: Vec<BTreeMap<&str, f64>> =
                 rounds.iter().map(|round| round.functions(is_in)).collect();
@@ -168,6 +215,8 @@ impl Times {
                 let ratio = own.relative_to(&reference.1);
                 rows[3].extend(ratio.map(|ratio| push(variant, OWN_RATIO, "", ratio)));
             }
+            let samples = samples(&copies);
+            rows[4].push(push(variant, SAMPLES, "samples", samples).as_detail());
             tops.extend(top(variant, workloads, &seconds, &whole));
         }
         results.rows.extend(rows.into_iter().flatten());
@@ -285,6 +334,7 @@ pub(in super::super) const WHOLE: &str = "profile: whole run";
 pub(in super::super) const OWN: &str = "profile: memcpy's own time";
 pub(in super::super) const SHARE: &str = "profile: memcpy's share";
 pub(in super::super) const OWN_RATIO: &str = "memcpy's own time, relative to stock";
+pub(super) const SAMPLES: &str = "profile: samples of memcpy";
 pub(in super::super) const FUNCTIONS: &str = "profile: functions with most time";
 const OTHERS_MAX: f64 = 0.05;
 const STOLEN_MAX: f64 = 0.01;
@@ -337,7 +387,7 @@ mod tests {
     #[test]
     fn bills_are_of_bytes_and_times_of_calls_with_ratios_by_round() {
         let mut results = Results::new("kernel", []);
-        times().report(&mut results);
+        times().report(1, &mut results);
         let median = |member: &str, metric: &str, parameters: &[(&str, &str)]| {
             let found = results.figure(member, metric, parameters);
             found.map(|figure| (figure.median * 1e9).round() / 1e9)
@@ -352,7 +402,8 @@ mod tests {
         assert_eq!(median("avx2", "relative to stock", &large), Some(0.75));
         let call = [("workload", "system_call")];
         assert_eq!(median("avx2", "time a call", &call), Some(300.0));
-        assert!(results.rows.iter().all(|row| row.figure.samples.len() == 3));
+        let sampled = |row: &&Row| row.metric != SAMPLES;
+        assert!(results.rows.iter().filter(sampled).all(|row| row.figure.samples.len() == 3));
         assert_eq!(results.rows[0].member, STOCK, "in the order of the list");
         assert_eq!(times().rounds("avx2"), 3);
     }
@@ -360,7 +411,7 @@ mod tests {
     #[test]
     fn profiles_are_of_their_workloads_with_memcpy_as_one_function() {
         let mut results = Results::new("kernel", []);
-        times().report(&mut results);
+        times().report(1, &mut results);
         let figure = |member: &str, metric: &str, workloads: &str| {
             let found = results.figure(member, metric, &[("workloads", workloads)]);
             found.map(|figure| (figure.median * 1e6).round() / 1e6)
@@ -376,6 +427,29 @@ mod tests {
         assert_eq!(share.samples, [50.0; 3]);
         let first = results.rows.iter().find(|row| row.metric == FUNCTIONS).unwrap();
         assert!(first.member == MEMCPY || first.member == "copy", "the largest first");
+    }
+
+    #[test]
+    fn a_sample_is_the_sum_of_some_rounds_and_a_workload_may_run_twice_in_one() {
+        let mut times = Times::default();
+        for ms in [400, 600, 200, 400, 900] {
+            let twice = [("system_call", 0, 1_000, ms), ("system_call", 0, 1_000, ms)];
+            let of: &[(&str, f64)] = &[("memcpy", ms as f64 / 1e4), ("copy", 0.5)];
+            let of = profile(&[("system_call", of), ("system_call", of)]);
+            times.add(STOCK, &guest(&twice), of);
+        }
+        let median = |rounds: usize, metric: &str| {
+            let rows = times.rows(rounds);
+            let mut found = rows.iter().filter(|row| row.metric == metric);
+            let figure = found.next().map(|row| row.figure.clone()).unwrap();
+            assert!(found.next().is_none(), "one row a workload");
+            figure.samples.iter().map(|sample| (sample * 1e3).round() / 1e3).collect::<Vec<_>>()
+        };
+        assert_eq!(median(1, "time a call"), [400.0, 600.0, 200.0, 400.0, 900.0]);
+        assert_eq!(median(2, "time a call"), [500.0, 300.0]);
+        assert_eq!(median(1, OWN), [0.08, 0.12, 0.04, 0.08, 0.18]);
+        assert_eq!(median(2, OWN), [0.2, 0.12]);
+        assert_eq!(median(2, SHARE), [9.091, 5.66]);
     }
 
     #[test]
