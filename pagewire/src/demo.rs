@@ -13,6 +13,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serve::client::{Play, Target, Verdict, download, play};
 use serve::{Config, Error, Server};
 
+use crate::output;
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// Goes on serving the clip until Ctrl-C, to be opened in a player or a browser.
@@ -49,17 +51,20 @@ async fn show(stay: bool) -> Result<bool, Error> {
     let stream_url = format!("rtsp://{}/{CLIP_NAME}", server.rtsp());
     let download_url = format!("http://{}/{CLIP_NAME}", server.http());
 
-    println!("1. a download of the clip over HTTP, every byte compared");
+    output::offer("1. a download of the clip over HTTP, every byte compared");
     let downloaded = compare_download(&download_url).await?;
-    println!("2. the same clip as a paced stream over RTSP and RTP, every byte compared");
+    output::offer("2. the same clip as a paced stream over RTSP and RTP, every byte compared");
     let received = folder.path().join("received.ts");
     let verdict = watch(&stream_url, &received).await?;
     let streamed = std::fs::read(&received).map_err(host("read", &received))? == CLIP;
-    print!("{verdict}");
-    println!("   {}", if streamed { "byte for byte the clip" } else { "NOT the clip" });
-    println!(
+    output::offer(verdict.to_string().trim_end());
+    output::offer(format_args!(
+        "   {}",
+        if streamed { "byte for byte the clip" } else { "NOT the clip" }
+    ));
+    output::offer(format_args!(
         "3. the bill on this machine: RTP packets of 1328 bytes, processor seconds per gigabyte"
-    );
+    ));
     let spinner = ProgressBar::new_spinner().with_message("measuring in a network of its own");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
     // Measuring takes both cores' peace: nothing else runs meanwhile.
@@ -67,20 +72,22 @@ async fn show(stay: bool) -> Result<bool, Error> {
     spinner.finish_and_clear();
     match bill {
         Ok(Ok(table)) => print_bill(&table),
-        Ok(Err(error)) => println!("   not measured: {error}"),
-        Err(panic) => println!("   not measured: {panic}"),
+        Ok(Err(error)) => output::offer(format_args!("   not measured: {error}")),
+        Err(panic) => output::offer(format_args!("   not measured: {panic}")),
     }
     if stay {
-        println!("\nopen in VLC, ffplay or GStreamer: {stream_url}");
-        println!("open in a browser:                http://{}/", server.http());
-        println!("serving until Ctrl-C");
+        output::offer(format_args!("\nopen in VLC, ffplay or GStreamer: {stream_url}"));
+        output::offer(format_args!("open in a browser:                http://{}/", server.http()));
+        output::offer("serving until Ctrl-C");
         match crate::serve::stop_signal() {
             Ok(stop) => stop.await,
             Err(error) => eprintln!("pagewire: signal handlers: {error}"),
         }
     } else {
-        println!("\nto open it in VLC or a browser: pagewire demo --stay (make demo ARGS=--stay)");
-        println!("to serve a folder of your own:  pagewire serve DIR");
+        output::offer(
+            "\nto open it in VLC or a browser: pagewire demo --stay (make demo ARGS=--stay)",
+        );
+        output::offer("to serve a folder of your own:  pagewire serve DIR");
     }
     server.stop().await;
     Ok(downloaded && streamed && verdict.is_whole())
@@ -108,8 +115,11 @@ async fn compare_download(url: &str) -> Result<bool, Error> {
     };
     let done = download(url, Target::Sink(&mut compare), |_| {}).await?;
     let equal = equal && at == CLIP.len();
-    println!("   {done}");
-    println!("   {}", if equal { "byte for byte the clip" } else { "NOT the clip" });
+    output::offer(format_args!("   {done}"));
+    output::offer(format_args!(
+        "   {}",
+        if equal { "byte for byte the clip" } else { "NOT the clip" }
+    ));
     Ok(equal)
 }
 
@@ -139,7 +149,10 @@ fn print_bill(results: &lab::Results) {
         let bar = "█".repeat((relative * 40.0).round().max(1.0) as usize);
         let segments = row.parameters.get("segments").map_or("1", String::as_str);
         let what = format!("{}, {segments} a call", row.member);
-        println!("   {what:27} {:6.3} s/GB  {relative:5.2}  {bar}", row.figure.median);
+        output::offer(format_args!(
+            "   {what:27} {:6.3} s/GB  {relative:5.2}  {bar}",
+            row.figure.median
+        ));
     }
 }
 

@@ -19,6 +19,8 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Results, Sink, Transport};
 
+use crate::output;
+
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Options {
@@ -111,11 +113,20 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let done = match (options.name.as_deref(), &options.files[..]) {
         (None, _) => {
             for experiment in lab::EXPERIMENTS {
-                println!("{:12} {}", experiment.name, experiment.summary);
+                output::line(format_args!("{:12} {}", experiment.name, experiment.summary));
             }
-            println!("{:12} what changed from one measurement file to another", "compare");
-            println!("{:12} a measurement file as table, CSV, Markdown or HTML", "report");
-            println!("{:12} loads of any program that wait for a store (stalls --help)", "stalls");
+            output::line(format_args!(
+                "{:12} what changed from one measurement file to another",
+                "compare"
+            ));
+            output::line(format_args!(
+                "{:12} a measurement file as table, CSV, Markdown or HTML",
+                "report"
+            ));
+            output::line(format_args!(
+                "{:12} loads of any program that wait for a store (stalls --help)",
+                "stalls"
+            ));
             Ok(())
         }
         (Some("compare"), [before, after]) => compare(before, after),
@@ -205,10 +216,10 @@ impl Options {
 
     /// The table on the terminal first: no file that cannot be written takes it away.
     fn show(&self, results: &Results) -> Result<(), lab::Error> {
-        match &self.json {
-            Some(path) if path.as_os_str() == "-" => print!("{}", results.json()),
-            _ => print!("{}", lab::report::terminal(results)),
-        }
+        let shown = match &self.json {
+            Some(path) if path.as_os_str() == "-" => output::attempt(results.json()),
+            _ => output::attempt(lab::report::terminal(results)),
+        };
         let mut first = Ok(());
         let mut write = |path: &Option<PathBuf>, text: fn(&Results) -> String| {
             let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { return };
@@ -221,6 +232,9 @@ impl Options {
         write(&self.csv, lab::report::csv);
         write(&self.markdown, lab::report::markdown);
         write(&self.html, lab::report::html);
+        if first.is_ok() {
+            shown.or_end();
+        }
         first
     }
 }
@@ -266,7 +280,7 @@ pub(crate) fn quick_paths() -> Result<Results, lab::Error> {
 
 fn compare(before: &Path, after: &Path) -> Result<(), lab::Error> {
     let comparison = lab::compare(&Results::read(before)?, &Results::read(after)?)?;
-    print!("{comparison}");
+    output::print(comparison);
     Ok(())
 }
 

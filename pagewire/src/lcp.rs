@@ -14,6 +14,7 @@ use seal::lcp::{Algorithm, Names, TestProvider};
 use seal::tree::Root;
 use seal::{Error, Pending};
 
+use crate::output;
 use crate::seal::failures;
 
 #[derive(Args)]
@@ -93,8 +94,10 @@ impl Keygen {
             pending.commit(false)?;
         }
         let folder = self.folder.display();
-        println!("{folder}/provider.pem and provider.key: --certificate and --signing-key");
-        println!("{folder}/root.pem: --root, for whoever verifies");
+        output::line(format_args!(
+            "{folder}/provider.pem and provider.key: --certificate and --signing-key\n\
+             {folder}/root.pem: --root, for whoever verifies"
+        ));
         Ok(())
     }
 }

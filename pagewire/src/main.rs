@@ -4,6 +4,8 @@
 //! Exit status: 0 done (and on SIGTERM or Ctrl-C), 1 something failed, 2 a wrong option.
 
 #![forbid(unsafe_code)]
+// Standard output is written in one place: it may be a closed pipe.
+#![deny(clippy::print_stdout)]
 
 mod calibration;
 mod demo;
@@ -12,6 +14,7 @@ mod interrupt;
 mod lab;
 mod lcp;
 mod load;
+mod output;
 mod paths;
 mod play;
 mod receive;

@@ -15,6 +15,7 @@ use lab::Rank;
 
 use crate::calibration::{Calibration, Subject};
 use crate::escape::Escaped;
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -42,7 +43,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let shown = if options.inside { measure(&options) } else { show(&options) };
     match shown {
         Ok(text) => {
-            print!("{text}");
+            output::print(text);
             ExitCode::SUCCESS
         }
         Err(error) => {

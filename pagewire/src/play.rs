@@ -13,6 +13,7 @@ use serve::Error;
 use serve::client::{Play, Scheme, Target, download, play};
 
 use crate::escape::{Escaped, EscapedLines};
+use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -80,9 +81,9 @@ async fn stream(options: &Options) -> Result<ExitCode, Error> {
     let verdict = verdict?;
     if options.json {
         let text = serde_json::to_string_pretty(&verdict).expect("plain data");
-        println!("{}", EscapedLines(text));
+        output::line(EscapedLines(text));
     } else {
-        print!("{}", EscapedLines(&verdict));
+        output::print(EscapedLines(&verdict));
     }
     Ok(if verdict.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -113,9 +114,9 @@ async fn fetch(options: &Options) -> Result<ExitCode, Error> {
     let done = done?;
     if options.json {
         let text = serde_json::to_string_pretty(&done).expect("plain data");
-        println!("{}", EscapedLines(text));
+        output::line(EscapedLines(text));
     } else {
-        println!("{}", Escaped(done));
+        output::line(Escaped(done));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,6 +13,8 @@ use std::process::ExitCode;
 use clap::Args;
 use lab::stalls::{Check, EXERCISES, Finding, Report, TRACERS};
 
+use crate::output;
+
 #[derive(Args)]
 pub(crate) struct Options {
     /// The program to look at and its arguments, behind --.
@@ -94,9 +96,9 @@ impl Options {
 
     fn list(&self) {
         for tracer in TRACERS {
-            println!("{:9} {}", tracer.name, tracer.summary);
+            output::line(format_args!("{:9} {}", tracer.name, tracer.summary));
             if let Err(error) = tracer.probe(&self.asked()) {
-                println!("{:9} not here: {error}", "");
+                output::line(format_args!("{:9} not here: {error}", ""));
             }
         }
     }
@@ -123,11 +125,15 @@ impl Options {
 
     /// On the terminal first, as other measurements.
     fn show(&self, json: &str, text: &str) -> Result<(), lab::Error> {
-        print!("{}", if self.json_to_stdout() { json } else { text });
-        match &self.json {
+        let shown = output::attempt(if self.json_to_stdout() { json } else { text });
+        let saved = match &self.json {
             Some(path) if path != Path::new("-") => lab::save(path, json),
             _ => Ok(()),
+        };
+        if saved.is_ok() {
+            shown.or_end();
         }
+        saved
     }
 }
 

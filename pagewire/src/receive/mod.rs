@@ -19,6 +19,7 @@ use indicatif::ProgressBar;
 
 use crate::calibration::{Calibration, Subject};
 use crate::escape::{Escaped, EscapedLines};
+use crate::output;
 use crate::play::seconds;
 
 #[derive(Args)]
@@ -97,9 +98,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let summary = watch(recording, &options, &stop);
     if options.json {
         let text = serde_json::to_string_pretty(&summary).expect("plain data");
-        println!("{}", EscapedLines(text));
+        output::line(EscapedLines(text));
     } else {
-        print!("{}", table::verdict(&summary));
+        output::print(table::verdict(&summary));
     }
     if summary.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whoever reads standard output may stop reading: a verb ends quietly then, what it was to write
+//! elsewhere is written, and a server goes on.
+//!
+//! The pipe's reading end is closed before the program starts, so that its first write finds EPIPE.
+//! `println!` would panic with status 101 and a message.
+
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::io::{Read, Write, pipe};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A command whose standard output nobody reads.
+fn unread(arguments: &[&str]) -> Command {
+    let (reader, writer) = pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagewire"));
+    command.args(arguments).stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    unread(arguments).output().expect("the program runs")
+}
+
+/// The status of a program that SIGPIPE killed, as a shell shows it, and no word.
+fn ends_quietly(arguments: &[&str]) {
+    let output = run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), said.as_ref()), (Some(141), ""), "{arguments:?}");
+}
+
+fn measurement(name: &str) -> String {
+    format!("{}/../docs/measurements/{name}.json", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn folder() -> TempDir {
+    TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
+}
+
+#[test]
+fn verbs_that_print_end_quietly() {
+    let file = measurement("recording");
+    ends_quietly(&["lab"]);
+    ends_quietly(&["lab", "stalls", "--list"]);
+    ends_quietly(&["lab", "report", &file]);
+    ends_quietly(&["lab", "report", &file, "--json", "-"]);
+    ends_quietly(&["lab", "compare", &file, &file]);
+    let keys = folder();
+    let provider = keys.path().join("provider");
+    ends_quietly(&["lcp", "keygen", provider.to_str().expect("a plain name")]);
+    assert!(provider.join("provider.pem").exists(), "the keys were made before");
+}
+
+#[test]
+fn files_are_written_though_nobody_reads_the_table() {
+    let folder = folder();
+    let csv = folder.path().join("m.csv");
+    let csv = csv.to_str().expect("a plain name");
+    ends_quietly(&["lab", "report", &measurement("recording"), "--csv", csv]);
+    assert!(fs::read_to_string(csv).expect("the file").lines().count() > 3);
+}
+
+#[test]
+fn a_full_device_is_an_error_with_its_reason() {
+    let full = fs::File::options().write(true).open("/dev/full").expect("/dev/full");
+    let mut command = unread(&["lab"]);
+    let output = command.stdout(full).output().expect("the program runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.starts_with("pagewire: writing to standard output: No space left"), "{said}");
+}
+
+#[test]
+fn a_server_goes_on_and_a_download_is_whole() {
+    let folder = folder();
+    let library = folder.path().join("library");
+    fs::create_dir(&library).expect("a folder");
+    let bytes: Vec<u8> = (0..100_000_u32).map(|n| (n % 251) as u8).collect();
+    fs::write(library.join("file.bin"), &bytes).expect("a file");
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let http = free.local_addr().expect("an address").to_string();
+    drop(free);
+    let cache = folder.path().join("cache");
+    let [library, cache] = [&library, &cache].map(|path| path.to_str().expect("a plain name"));
+    let serve =
+        ["serve", library, "--cache", cache, "--rtsp", "127.0.0.1:0", "--http", &http, "--path"];
+    let mut server = unread(&[&serve[..], &["mmap_writev"]].concat()).spawn().expect("it starts");
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while TcpStream::connect(&http).is_err() {
+        assert!(server.try_wait().expect("its status").is_none(), "the server has ended");
+        assert!(Instant::now() < deadline, "no server after 30 s");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let target = folder.path().join("copy.bin");
+    let url = format!("http://{http}/file.bin");
+    ends_quietly(&["play", &url, "--output", target.to_str().expect("a plain name")]);
+    assert!(fs::read(&target).expect("the download") == bytes, "byte for byte");
+    let mut answer = String::new();
+    let mut client = TcpStream::connect(&http).expect("the server is there");
+    client.write_all(b"GET /file.bin HTTP/1.0\r\n\r\n").expect("a request");
+    let _ = client.take(12).read_to_string(&mut answer);
+    assert!(answer.ends_with(" 200"), "{answer}");
+    let pid = Pid::from_child(&server);
+    kill_process(pid, Signal::TERM).expect("its own child");
+    assert_eq!(server.wait().expect("its status").code(), Some(0));
+}
