@@ -22,7 +22,9 @@ pub use plan::{
     ClockPoint, Entry, Extent, Identity, Key, Payload, Plan, Stream, SyncLoss, Timestamps,
 };
 pub use segments::{Segment, Segments};
-pub use ts::{Scanner, Starts, codecs};
+pub use ts::{
+    Coding, Counters, Extract, Format, Programme, Scanner, Starts, Survey, Track, codecs,
+};
 
 /// The system clock of an MPEG transport stream, and the unit of media time everywhere here.
 pub const TICKS_PER_SECOND: u64 = 27_000_000;

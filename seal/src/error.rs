@@ -81,6 +81,18 @@ pub enum Fault {
     /// Of a film, or of what it was made into.
     #[error(transparent)]
     Stream(#[from] Box<crate::hls::StreamFault>),
+    /// Not what the form of protection takes, and left alone. No failure.
+    #[error("passed over: {reason}")]
+    PassedOver {
+        /// Why, and what would be taken.
+        reason: String,
+    },
+    /// Nothing that the form of protection takes.
+    #[error("nothing here to be worked on: no {wanted}")]
+    Nothing {
+        /// What was looked for.
+        wanted: &'static str,
+    },
     /// A publication that cannot be taken.
     #[error(transparent)]
     Book(#[from] BookFault),

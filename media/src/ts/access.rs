@@ -178,7 +178,7 @@ impl Access {
 }
 
 /// The presentation time of a PES packet, if it lies in these its first bytes (§2.4.3.7).
-fn presentation(bytes: &[u8]) -> Option<u64> {
+pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
     let [0, 0, 1, _, _, _, _, flags, _, a, b, c, d, e, ..] = *bytes else { return None };
     let bits = |byte: u8, shift: u32| u64::from(byte >> 1) << shift;
     let time = u64::from(a >> 1 & 7) << 30 | u64::from(b) << 22 | bits(c, 15);

@@ -4,30 +4,38 @@
 //! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
 //! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
 //! finds where play can start, `lead` keeps the tables in force there, `content` hands each
-//! packet to those that want it, and `scan` drives all of them. `codecs` names the streams;
-//! `monitor` watches one that arrives.
+//! packet to those that want it, and `scan` drives all of them. `survey` finds the programmes and
+//! their tracks, `format` reads the tracks' headers with `bits`, `codecs` names them, `extract`
+//! makes a stream of some of them; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
 
 mod access;
+mod bits;
 mod clock;
 mod codecs;
 mod content;
+mod extract;
+mod format;
 mod lead;
 mod monitor;
 mod psi;
 mod scan;
+mod survey;
 mod sync;
 mod tables;
 
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
+pub use extract::{Counters, Extract};
+pub use format::{Coding, Format};
 pub use lead::Starts;
 pub(crate) use lead::{SETS_MAX, Start};
 pub use monitor::{Counts, Monitor};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
+pub use survey::{Programme, Survey, Track};
 
 use crate::TS_PACKET_BYTES;
 

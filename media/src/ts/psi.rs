@@ -5,7 +5,7 @@
 //! repeated several times a second. One PID's sections need at most [`SECTION_BYTES_MAX`] bytes.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8),
-//! annex A (CRC). Descriptors are not read.
+//! annex A (CRC). Descriptors are handed on as they are.
 
 use super::Packet;
 
@@ -127,17 +127,36 @@ pub(super) fn association(section: &[u8]) -> Option<Association> {
     Some(Association { version: header[5] >> 1 & 0x1f, section: header[6], programmes })
 }
 
-/// Reads a section of a PMT that is in force: the programme's number and its map.
-pub(super) fn map(section: &[u8]) -> Option<(u16, Map)> {
+/// A section of a PMT with its descriptors.
+pub(super) struct Described<'a> {
+    pub(super) number: u16,
+    pub(super) pcr_pid: u16,
+    /// Of the programme.
+    pub(super) descriptors: &'a [u8],
+    /// PID, stream type and descriptors, in the table's order.
+    pub(super) streams: Vec<(u16, u8, &'a [u8])>,
+}
+
+/// Reads a section of a PMT that is in force, with its descriptors.
+pub(super) fn described(section: &[u8]) -> Option<Described<'_>> {
     let (header, body) = table(section, 0x02)?;
     let number = u16::from_be_bytes([header[3], header[4]]);
     let pcr_pid = pid(body.get(..2)?);
-    let mut rest = body.get(4 + length(body.get(2..4)?)..)?;
+    let (descriptors, mut rest) = body.get(4..)?.split_at_checked(length(body.get(2..4)?))?;
     let mut streams = Vec::new();
     while let Some(entry) = rest.get(..5) {
-        streams.push((pid(&entry[1..3]), entry[0]));
-        rest = rest.get(5 + length(&entry[3..5])..).unwrap_or(&[]);
+        let bytes = length(&entry[3..5]);
+        let own = rest.get(5..5 + bytes).unwrap_or(&[]);
+        streams.push((pid(&entry[1..3]), entry[0], own));
+        rest = rest.get(5 + bytes..).unwrap_or(&[]);
     }
+    Some(Described { number, pcr_pid, descriptors, streams })
+}
+
+/// Reads a section of a PMT that is in force: the programme's number and its map.
+pub(super) fn map(section: &[u8]) -> Option<(u16, Map)> {
+    let Described { number, pcr_pid, streams, .. } = described(section)?;
+    let streams = streams.into_iter().map(|(pid, stream_type, _)| (pid, stream_type)).collect();
     Some((number, Map { pcr_pid, streams }))
 }
 

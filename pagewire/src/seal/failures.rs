@@ -29,6 +29,18 @@ pub(crate) fn list(failed: &[Error]) -> ExitCode {
     ExitCode::from(status(failed))
 }
 
+/// Names on standard error each file that a run passed over, and how many they are.
+pub(crate) fn passed_over(files: &[Error]) {
+    let mut out = std::io::stderr().lock();
+    for line in lines(files) {
+        // As above.
+        let _ = writeln!(out, "pagewire: {line}");
+    }
+    if files.len() > 1 {
+        let _ = writeln!(out, "pagewire: {} files passed over", files.len());
+    }
+}
+
 /// Names on standard error what was found and is no failure.
 pub(crate) fn note(found: &[Error]) {
     let mut out = std::io::stderr().lock();

@@ -100,6 +100,8 @@ impl Running {
         let outcome =
             outcome.unwrap_or_else(|error| Outcome { failed: vec![error], ..Outcome::default() });
         summary::say(audience, &outcome);
+        failures::passed_over(&outcome.passed_over);
+        failures::note(&outcome.remarks);
         match failures::list(&outcome.failed) {
             ExitCode::SUCCESS if outcome.is_stopped => ExitCode::FAILURE,
             status => status,

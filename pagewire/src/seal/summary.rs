@@ -40,6 +40,8 @@ struct Summary {
     /// That were done before.
     skipped_files: u64,
     failed_files: u64,
+    /// That are none of the form's.
+    passed_over_files: u64,
     source_bytes: u64,
     seconds: f64,
     bytes_per_second: u64,
@@ -52,6 +54,9 @@ struct Summary {
     /// Shares of the workers' time.
     stages: BTreeMap<&'static str, f64>,
     failures: Vec<String>,
+    passed_over: Vec<String>,
+    /// What was done and is not all that may be expected, such as a codec that browsers lack.
+    notes: Vec<String>,
 }
 
 impl Summary {
@@ -69,6 +74,7 @@ impl Summary {
             done_files: outcome.done,
             skipped_files: outcome.skipped,
             failed_files: outcome.failed.len() as u64,
+            passed_over_files: outcome.passed_over.len() as u64,
             source_bytes: outcome.bytes,
             seconds,
             bytes_per_second: rate as u64,
@@ -78,6 +84,8 @@ impl Summary {
             lanes: outcome.lanes,
             stages: outcome.stages.shares().filter(|(_, share)| *share > 0.0).collect(),
             failures: failures::lines(&outcome.failed),
+            passed_over: failures::lines(&outcome.passed_over),
+            notes: failures::lines(&outcome.remarks),
         }
     }
 }
@@ -87,7 +95,12 @@ impl fmt::Display for Summary {
         let (done, bytes) = (files(self.done_files), size(self.source_bytes));
         write!(f, "{}: {done}, {bytes} in {:.2} s", self.outcome, self.seconds)?;
         write!(f, ", {}/s", size(self.bytes_per_second))?;
-        for (count, what) in [(self.skipped_files, "done before"), (self.failed_files, "failed")] {
+        let counts = [
+            (self.skipped_files, "done before"),
+            (self.failed_files, "failed"),
+            (self.passed_over_files, "passed over"),
+        ];
+        for (count, what) in counts {
             if count > 0 {
                 write!(f, "; {} {what}", files(count))?;
             }

@@ -116,6 +116,21 @@ fn vlc_plays_it() {
 fn a_browser_plays_it() {
     let test = "hls::a_browser_plays_it";
     let Some(Sealed { server, secrets: _kept }) = sealed(test, &KEY, &SERVED_KEY) else { return };
+    match browsed(test, &server, page).as_deref() {
+        None => {}
+        Some("unable") => eprintln!("skip: {test}: chromium without a player of HLS"),
+        Some(said) => assert_eq!(said, "played 480x270"),
+    }
+    server.stop();
+}
+
+/// What a page in Chromium tells first, which is served beside the films and knows the address to
+/// tell it to; `None`, with the reason printed, where there is no Chromium.
+pub(crate) fn browsed(
+    test: &str,
+    server: &Server,
+    page: impl Fn(&str) -> String,
+) -> Option<String> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let report = listener.local_addr().expect("it is bound");
     fs::write(server.folder().join("page.html"), page(&report.to_string())).expect("written");
@@ -128,18 +143,19 @@ fn a_browser_plays_it() {
     let started = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
     let mut browser = match started {
         Ok(browser) => browser,
-        Err(error) => return eprintln!("skip: {test}: chromium: {error}"),
+        Err(error) => {
+            eprintln!("skip: {test}: chromium: {error}");
+            return None;
+        }
     };
     let said = heard(&listener, LIMIT);
     // Its other processes end with it.
     let _ = browser.kill();
     browser.wait().expect("it is our child");
-    match said.as_deref() {
-        None => eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}"),
-        Some("unable") => eprintln!("skip: {test}: chromium without a player of HLS"),
-        Some(said) => assert_eq!(said, "played 480x270"),
+    if said.is_none() {
+        eprintln!("skip: {test}: chromium opened no page within {LIMIT:?}");
     }
-    server.stop();
+    said
 }
 
 /// A page that plays the film for two seconds and tells `report`.

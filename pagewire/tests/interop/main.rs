@@ -15,6 +15,7 @@ mod curl;
 mod ffmpeg;
 mod gstreamer;
 mod hls;
+mod hls_js;
 mod receive;
 mod socket;
 mod vlc;

@@ -17,6 +17,10 @@ pub struct Outcome {
     pub failed: Vec<Error>,
     /// Works that were done before.
     pub skipped: u64,
+    /// Files found that are none of the form's, with the reason; no failures.
+    pub passed_over: Vec<Error>,
+    /// What was done and is not all that its owner may expect of it; no failures.
+    pub remarks: Vec<Error>,
     /// Bytes of sources that were taken.
     pub bytes: u64,
     /// It was stopped from outside: there may be works that are neither done nor failed.

@@ -5,24 +5,27 @@
 //!
 //! Does not do: encipher ([`super::segment`] does).
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use media::plan::Identity;
-use media::{Scanner, Segment, Segments};
-use rustix::fs::{Advice, FileType, Mode, fadvise, fchmod, fstat};
+use media::Segment;
+use rustix::fs::{FileType, Mode, fchmod, fstat};
 use simd::cbc::Key;
 
 use super::journal::{Journal, boot_id};
 use super::keys::KEY_BYTES;
-use super::playlist::{self, Line, MASTER, MEDIA, Playlist, segment_name};
+use super::part::{Cut, Reader};
+use super::playlist::{self, Line, MASTER, Playlist, key_name, playlist_name, segment_name};
+use super::scan::scan;
 use super::segment::SegmentWork;
 use super::target::{Target, film_folder};
+use super::titles::Title;
 use super::{Options, StreamFault, Sync};
 use crate::error::{Error, Fault};
 use crate::folder::umask;
@@ -55,17 +58,18 @@ pub(super) struct Film<'a> {
     pub(super) source: PathBuf,
     pub(super) file: File,
     pub(super) options: &'a Options,
-    pub(super) segments: Segments,
+    /// The stream as it is first, then its parts.
+    cuts: Vec<Cut>,
+    titles: Vec<Title>,
     name: String,
     state: State,
     edition: [u8; 32],
-    codecs: Result<String, String>,
     /// The name of its folder in the one above, and where it is until it has that.
     folder: CString,
     working: Working,
     journal: File,
-    /// One for every rotation.
-    keys: Vec<Key>,
+    /// For each cut one for every rotation.
+    keys: Vec<Vec<Key>>,
     left: AtomicUsize,
     checks: Mutex<Vec<Option<[u8; 16]>>>,
     has_failed: AtomicBool,
@@ -76,7 +80,16 @@ pub(super) enum Looked<'a> {
     /// It was sealed before, as it would be now.
     Done,
     /// These segments are to be made.
-    Works(Vec<SegmentWork<'a>>),
+    Works(Works<'a>),
+}
+
+/// The segments of a film that are to be made.
+pub(super) struct Works<'a> {
+    pub(super) segments: Vec<SegmentWork<'a>>,
+    /// Bytes beyond those of the film: of its parts.
+    pub(super) more_bytes: u64,
+    /// What its owner has to know.
+    pub(super) remarks: Vec<Error>,
 }
 
 impl<'a> Film<'a> {
@@ -102,20 +115,20 @@ impl<'a> Film<'a> {
                 None => return Err(Error::file(folder.path(), StreamFault::NotOurs.into())),
             }
         }
-        let (segments, codecs) = scan(&file, source, state, options.target_s, stop)?;
+        let scanned = scan(&file, source, state.bytes, options.target_s, stop)?;
         let (working, folder) = target.working(&below)?;
-        let checks = begin(&working, &edition, segments.list(), options)?;
+        let checks = begin(&working, &edition, &scanned.cuts, options)?;
         let left: Vec<usize> = (0..checks.len()).filter(|&index| checks[index].is_none()).collect();
         let film = Arc::new(Self {
             source: source.to_owned(),
             file,
             options,
-            keys: keys(name, segments.list().len() as u64, options),
-            segments,
+            keys: scanned.cuts.iter().map(|cut| keys(name, cut, options)).collect(),
+            cuts: scanned.cuts,
+            titles: scanned.titles,
             name: name.to_owned(),
             state,
             edition,
-            codecs,
             folder,
             journal: Journal::open(working.folder())?,
             working,
@@ -127,34 +140,72 @@ impl<'a> Film<'a> {
             film.publish()?;
             return Ok(Looked::Done);
         }
-        let works = left.into_iter().map(|index| SegmentWork { film: film.clone(), index });
-        Ok(Looked::Works(works.collect()))
+        let segments = left.into_iter().map(|index| SegmentWork { film: film.clone(), index });
+        Ok(Looked::Works(Works {
+            segments: segments.collect(),
+            more_bytes: film.cuts[1..].iter().map(|cut| cut.bytes).sum(),
+            remarks: scanned.remarks,
+        }))
     }
 
-    pub(super) fn segment(&self, index: usize) -> &Segment {
-        &self.segments.list()[index]
+    /// The cut that segment `index` of all belongs to, and its number there.
+    fn place(&self, mut index: usize) -> (&Cut, usize) {
+        let found = self.cuts.iter().find(|cut| {
+            let is_here = index < cut.segments.list().len();
+            index -= if is_here { 0 } else { cut.segments.list().len() };
+            is_here
+        });
+        (found.expect("a segment of one of them"), index)
+    }
+
+    fn segment(&self, index: usize) -> &Segment {
+        let (cut, index) = self.place(index);
+        &cut.segments.list()[index]
+    }
+
+    /// Bytes of the stream in a segment.
+    pub(super) fn bytes(&self, index: usize) -> u64 {
+        let file = &self.segment(index).file;
+        file.end - file.start
+    }
+
+    /// The packets to put in front of a segment.
+    pub(super) fn tables(&self, index: usize) -> Vec<u8> {
+        let (cut, index) = self.place(index);
+        cut.segments.tables(&cut.segments.list()[index])
+    }
+
+    /// What reads a segment.
+    pub(super) fn reader(&self, index: usize) -> Reader {
+        let (cut, index) = self.place(index);
+        cut.reader(index)
     }
 
     /// Begins the file of a segment, which lies in the working folder until all are there.
     pub(super) fn create(&self, index: usize) -> Result<Pending, Error> {
-        let name = c_string(segment_name(index as u64).as_ref())?;
+        let (cut, index) = self.place(index);
+        let name = c_string(segment_name(&cut.id, index as u64).as_ref())?;
         Pending::create_below(self.working.folder(), name, 0o644)
     }
 
     /// The key and the IV of a segment; none if it stays clear.
     pub(super) fn key_and_iv(&self, index: usize) -> Option<(&Key, [u8; 16])> {
         let protection = self.options.protection.as_ref()?;
-        let number = playlist::key_number(protection.rotation.map(Into::into), index as u64);
-        let key = &self.keys[usize::try_from(number).expect("fewer than segments")];
-        let iv = self.iv(index).unwrap_or_else(|| (index as u128).to_be_bytes());
+        let (cut, local) = self.place(index);
+        let number = playlist::key_number(protection.rotation.map(Into::into), local as u64);
+        let at = self.cuts.iter().position(|other| other.id == cut.id).expect("one of them");
+        let key = &self.keys[at][usize::try_from(number).expect("fewer than segments")];
+        let iv = self.iv(index).unwrap_or_else(|| (local as u128).to_be_bytes());
         Some((key, iv))
     }
 
     /// A segment's IV if it is not its number.
     fn iv(&self, index: usize) -> Option<[u8; 16]> {
         let protection = self.options.protection.as_ref()?;
+        let (cut, local) = self.place(index);
+        let name = key_name(&self.name, &cut.id);
         let wanted = protection.has_random_iv;
-        wanted.then(|| protection.keys.iv(&self.name, &self.edition, index as u64))
+        wanted.then(|| protection.keys.iv(&name, &self.edition, local as u64))
     }
 
     /// Something went wrong with a segment: whether it is the first of this film.
@@ -188,39 +239,54 @@ impl<'a> Film<'a> {
         if State::of(&self.file, &self.source)? != self.state {
             return Err(Error::file(&self.source, Fault::Changed));
         }
-        let playlist = self.playlist();
         let protection = self.options.protection.as_ref();
-        if let Some((protection, folder)) = protection.and_then(|p| Some((p, p.folder.as_ref()?))) {
-            for number in 0..self.keys.len() as u64 {
-                let key = protection.keys.key(&self.name, number);
-                folder.keep(&self.name, number, &key, self.options.force)?;
+        let mut rates = HashMap::new();
+        let mut first = 0;
+        for (cut, keys) in self.cuts.iter().zip(&self.keys) {
+            let playlist = self.playlist(cut, first);
+            first += cut.segments.list().len();
+            let name = &playlist.name;
+            if let Some((protection, folder)) =
+                protection.and_then(|p| Some((p, p.folder.as_ref()?)))
+            {
+                for number in 0..keys.len() as u64 {
+                    let key = protection.keys.key(name, number);
+                    folder.keep(name, number, &key, self.options.force)?;
+                }
             }
+            let uri = |number| protection.map_or_else(String::new, |p| p.uri.of(name, number));
+            self.write(&playlist_name(&cut.id), &playlist.media(uri))?;
+            rates.insert(cut.id.as_str(), playlist.bits_per_second());
         }
-        let uri = |number| protection.map_or_else(String::new, |p| p.uri.of(&self.name, number));
-        self.write(MEDIA, &playlist.media(uri))?;
-        self.write(MASTER, &playlist.master(&self.codecs))?;
+        for title in &self.titles {
+            let text = title.master(|id| rates[id]);
+            title.masters.iter().try_for_each(|master| self.write(master, &text))?;
+        }
         self.give_name()
     }
 
-    fn playlist(&self) -> Playlist {
+    /// The media playlist of a cut whose first segment is the one of this number of all.
+    fn playlist(&self, cut: &Cut, first: usize) -> Playlist {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines = self.segments.list().iter().enumerate().map(|(index, segment)| {
-            let tables = self.segments.tables(segment).len() as u64;
+        let lines = cut.segments.list().iter().enumerate().map(|(index, segment)| {
+            let tables = cut.segments.tables(segment).len() as u64;
             Line {
                 ticks: segment.ticks,
                 bytes: sealed_bytes(tables + segment.file.end - segment.file.start, self.options),
                 is_break: segment.is_break,
                 tables: tables / media::TS_PACKET_BYTES as u64,
-                check: checks[index].expect("all segments are done"),
-                iv: self.iv(index),
+                check: checks[first + index].expect("all segments are done"),
+                iv: self.iv(first + index),
             }
         });
         Playlist {
-            name: self.name.clone(),
-            source_bytes: self.state.bytes,
-            tail_bytes: self.segments.tail_bytes(),
+            name: key_name(&self.name, &cut.id),
+            id: cut.id.clone(),
+            source_bytes: cut.bytes,
+            tail_bytes: cut.segments.tail_bytes(),
             rotation: self.options.protection.as_ref().map(|p| p.rotation.map_or(0, Into::into)),
-            target_s: self.segments.target_s(),
+            // One for all of a title (RFC 8216 §6.2.4).
+            target_s: self.cuts.iter().map(|cut| cut.segments.target_s()).max().unwrap_or(1),
             lines: lines.collect(),
         }
     }
@@ -279,6 +345,9 @@ fn sealed_bytes(bytes: u64, options: &Options) -> u64 {
     }
 }
 
+/// Changes with what is made of a film: sounds and programmes have segments of their own since 2.
+const LAYOUT: [u8; 1] = [2];
+
 /// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
 fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {
     let clear = blake3::derive_key("pagewire hls 2026-11-21 edition without keys v1", &[]);
@@ -294,16 +363,17 @@ fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {
         hasher.update(&[1, u8::from(protection.has_random_iv)]).update(&rotation.to_le_bytes());
         hasher.update(protection.uri.of("", 0).as_bytes()).update(&[0]);
     }
-    hasher.update(name.as_bytes());
+    hasher.update(&LAYOUT).update(name.as_bytes());
     *hasher.finalize().as_bytes()
 }
 
-/// The keys of a film of so many segments.
-fn keys(name: &str, segments: u64, options: &Options) -> Vec<Key> {
+/// The keys of a cut.
+fn keys(film: &str, cut: &Cut, options: &Options) -> Vec<Key> {
     let Some(protection) = &options.protection else { return Vec::new() };
+    let (name, segments) = (key_name(film, &cut.id), cut.segments.list().len() as u64);
     let last = playlist::key_number(protection.rotation.map(Into::into), segments - 1);
     let key = |number| {
-        let bytes = protection.keys.key(name, number);
+        let bytes = protection.keys.key(&name, number);
         const { assert!(KEY_BYTES == 16) };
         Key::new(bytes.as_slice()).expect("a length that AES has")
     };
@@ -314,18 +384,22 @@ fn keys(name: &str, segments: u64, options: &Options) -> Vec<Key> {
 fn begin(
     working: &Working,
     edition: &[u8; 32],
-    segments: &[Segment],
+    cuts: &[Cut],
     options: &Options,
 ) -> Result<Vec<Option<[u8; 16]>>, Error> {
     let folder = working.folder();
-    let mut checks = vec![None; segments.len()];
+    let names = cuts.iter().flat_map(|cut| {
+        (0..cut.segments.list().len() as u64).map(|index| segment_name(&cut.id, index))
+    });
+    let names: Vec<String> = names.collect();
+    let mut checks = vec![None; names.len()];
     let kept = Journal::read(folder)?.filter(|journal| journal.is_of(edition));
     match kept {
         Some(journal) => {
             for (index, check) in journal.done {
-                let place = usize::try_from(index).ok().and_then(|at| checks.get_mut(at));
-                if let (Some(place), true) = (place, is_file(folder, &segment_name(index))) {
-                    *place = Some(check);
+                let at = usize::try_from(index).ok().filter(|&at| at < names.len());
+                if let Some(at) = at.filter(|&at| is_file(folder, &names[at])) {
+                    checks[at] = Some(check);
                 }
             }
             working.remove_unfinished()?;
@@ -344,46 +418,3 @@ fn is_file(folder: &Root, name: &str) -> bool {
     let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
-
-/// Reads a film once, to know where it can be cut and what is in it.
-fn scan(
-    file: &File,
-    source: &Path,
-    state: State,
-    target_s: u64,
-    stop: &AtomicBool,
-) -> Result<(Segments, Result<String, String>), Error> {
-    // Only a hint: the scan is right without it.
-    let _ = fadvise(file, 0, None, Advice::Sequential);
-    let mut scanner = Scanner::new();
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < state.bytes && !scanner.is_refused() {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::file(source, StreamFault::GivenUp.into()));
-        }
-        let wanted = (state.bytes - offset).min(PIECE_BYTES as u64) as usize;
-        match file.read_at(&mut piece[..wanted], offset) {
-            Ok(0) => return Err(Error::file(source, Fault::Changed)),
-            Ok(read) => {
-                scanner.feed(&piece[..read]);
-                offset += read as u64;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(Error::host("read", source)(error)),
-        }
-    }
-    // Nothing is sent by this plan.
-    let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
-    let refused = |refusal| Error::file(source, StreamFault::Refused(refusal).into());
-    let (plan, starts) = scanner.finish_with_starts(state.bytes, identity).map_err(refused)?;
-    let mut head = vec![0; HEAD_BYTES.min(usize::try_from(state.bytes).unwrap_or(HEAD_BYTES))];
-    file.read_exact_at(&mut head, 0).map_err(Error::host("read", source))?;
-    let segments = Segments::cut(&plan, starts, target_s).map_err(refused)?;
-    Ok((segments, media::codecs(plan.streams(), &head)))
-}
-
-/// A mebibyte a read: larger was not measurably faster.
-const PIECE_BYTES: usize = 1 << 20;
-/// What is looked at to know the codecs: some pictures and sound.
-const HEAD_BYTES: usize = 1 << 20;

@@ -11,6 +11,10 @@
 //! second time from the page cache where it fits. Films are scanned while others are sealed, one a
 //! core and [`AHEAD_SEGMENTS`] ahead, and a segment takes about 150 bytes until its film is done.
 //!
+//! Further sounds and the programmes of a stream that has several have segments of their own beside
+//! those of the whole stream (`titles`, `part`), so a player takes what it can play, and `unseal`
+//! makes the source again whatever that was.
+//!
 //! Sources: RFC 8216 (HLS) §3.2, §4.3, §5.2 (AES-128: CBC, PKCS#7, the whole segment).
 //! Does not do: move packets, transcode, join several films into one multivariant playlist,
 //! SAMPLE-AES, protection of the playlists themselves.
@@ -18,10 +22,13 @@
 mod film;
 mod journal;
 mod keys;
+mod part;
 mod playlist;
 mod run;
+mod scan;
 mod segment;
 mod target;
+mod titles;
 mod unseal;
 mod verify;
 
@@ -88,6 +95,9 @@ pub enum StreamFault {
     /// What is at the folder's name was not made here.
     #[error("is there already and is no film sealed here; name another target")]
     NotOurs,
+    /// What its owner has to know, and that is no failure.
+    #[error("{0}")]
+    Remark(String),
     /// Another segment of the film failed, and said why.
     #[error("given up: another segment of it failed")]
     GivenUp,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playlists: the media playlist of a film and the multivariant one, written; the first read again.
+//! Media playlists of a film and its parts, written and read again.
 //!
 //! What `unseal` needs beyond the standard stands in comments (lines that begin with `#` but not
 //! with `#EXT` are none to a player): the film's name and size, how often keys change, and for each
@@ -44,8 +44,10 @@ pub(super) struct Line {
 /// A film as a media playlist has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Playlist {
-    /// The film's name among those of its secret.
+    /// The name among those of its secret: the film's, with the part's behind it.
     pub(super) name: String,
+    /// The part of the film; empty for the whole stream.
+    pub(super) id: String,
     /// Bytes of the source, and how many at its end were left out.
     pub(super) source_bytes: u64,
     pub(super) tail_bytes: u64,
@@ -55,9 +57,28 @@ pub(super) struct Playlist {
     pub(super) lines: Vec<Line>,
 }
 
-/// What the file of a segment is called.
-pub(super) fn segment_name(index: u64) -> String {
-    format!("{index:05}.ts")
+/// What the file of a segment of the part `id` is called; the whole stream has no `id`.
+pub(super) fn segment_name(id: &str, index: u64) -> String {
+    match id {
+        "" => format!("{index:05}.ts"),
+        id => format!("{id}-{index:05}.ts"),
+    }
+}
+
+/// What the media playlist of the part `id` is called.
+pub(super) fn playlist_name(id: &str) -> String {
+    match id {
+        "" => MEDIA.to_owned(),
+        id => format!("{id}.m3u8"),
+    }
+}
+
+/// The name among those of a secret by which the part `id` of a film has its keys.
+pub(super) fn key_name(film: &str, id: &str) -> String {
+    match id {
+        "" => film.to_owned(),
+        id => format!("{film}/{id}"),
+    }
 }
 
 impl Playlist {
@@ -108,31 +129,16 @@ impl Playlist {
                 line.tables,
                 us / 1_000_000,
                 us % 1_000_000,
-                segment_name(index)
+                segment_name(&self.id, index)
             );
         }
         text.push_str("#EXT-X-ENDLIST\n");
         text
     }
 
-    /// The multivariant playlist; `codecs` as RFC 6381 has them, or why they are not known.
-    pub(super) fn master(&self, codecs: &Result<String, String>) -> String {
-        let (peak, average) = self.bits_per_second();
-        let mut text = "#EXTM3U\n#EXT-X-VERSION:3\n".to_owned();
-        if let Err(reason) = codecs {
-            let _ = writeln!(text, "# CODECS is left out: {}", reason.replace(['\r', '\n'], " "));
-        }
-        let _ = write!(text, "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={average}");
-        if let Ok(codecs) = codecs {
-            let _ = write!(text, ",CODECS=\"{codecs}\"");
-        }
-        let _ = write!(text, "\n{MEDIA}\n");
-        text
-    }
-
     /// Peak and average segment bit rate (RFC 8216 §4.1): the peak is that of the neighbours that
     /// have the most of it, among those that together play half to one and a half of the target.
-    fn bits_per_second(&self) -> (u64, u64) {
+    pub(super) fn bits_per_second(&self) -> (u64, u64) {
         let target = self.target_s.saturating_mul(media::TICKS_PER_SECOND);
         let (shortest, longest) = (target / 2, target.saturating_add(target / 2));
         let mut peak = 0;
@@ -156,7 +162,7 @@ impl Playlist {
     }
 
     /// Reads a media playlist that [`Playlist::media`] wrote; where it is not one, the line.
-    pub(super) fn read(text: &str) -> Result<Self, u64> {
+    pub(super) fn read(text: &str, id: &str) -> Result<Self, u64> {
         let mut playlist: Option<Self> = None;
         let mut target_s = 0;
         let mut line = Line::default();
@@ -169,7 +175,7 @@ impl Playlist {
             if let Some(seconds) = text.strip_prefix("#EXT-X-TARGETDURATION:") {
                 target_s = seconds.parse().map_err(|_| number)?;
             } else if let Some(attributes) = text.strip_prefix(FILM) {
-                playlist = Some(film(attributes, target_s).ok_or_else(bad)?);
+                playlist = Some(film(attributes, id, target_s).ok_or_else(bad)?);
             } else if let Some(attributes) = text.strip_prefix("#EXT-X-KEY:") {
                 line.iv = iv(attributes).ok_or_else(bad)?;
             } else if text == "#EXT-X-DISCONTINUITY" {
@@ -184,7 +190,7 @@ impl Playlist {
                 has_ended = true;
             } else if !text.starts_with('#') {
                 let playlist = playlist.as_mut().ok_or(number)?;
-                if text != segment_name(playlist.lines.len() as u64) || line.ticks == u64::MAX {
+                if text != segment_name(id, playlist.lines.len() as u64) || line.ticks == u64::MAX {
                     return Err(number);
                 }
                 // The IV of a key tag is for all segments up to the next one.
@@ -216,7 +222,7 @@ fn rate(bytes: u64, ticks: u64) -> u64 {
     u64::try_from(bits.div_ceil(u128::from(ticks.max(1)))).unwrap_or(u64::MAX)
 }
 
-fn film(attributes: &str, target_s: u64) -> Option<Playlist> {
+fn film(attributes: &str, id: &str, target_s: u64) -> Option<Playlist> {
     let number = |name| attribute(attributes, name)?.parse().ok();
     let rotation = match attribute(attributes, "ROTATION")? {
         "none" => None,
@@ -224,6 +230,7 @@ fn film(attributes: &str, target_s: u64) -> Option<Playlist> {
     };
     Some(Playlist {
         name: unescape(attribute(attributes, "NAME")?)?,
+        id: id.to_owned(),
         source_bytes: number("BYTES")?,
         tail_bytes: number("TAIL")?,
         rotation,
@@ -283,6 +290,7 @@ mod tests {
         };
         Playlist {
             name: "a, b/\"ü\"".to_owned(),
+            id: String::new(),
             source_bytes: 1_880_100,
             tail_bytes: 100,
             rotation,
@@ -297,7 +305,11 @@ mod tests {
             for with_iv in [false, rotation.is_some()] {
                 let written = playlist(rotation, with_iv);
                 let text = written.media(|number| format!("/keys/{number}?a=1,b"));
-                assert_eq!(Playlist::read(&text), Ok(written), "{text}");
+                assert_eq!(Playlist::read(&text, ""), Ok(written.clone()), "{text}");
+                let part = Playlist { id: "audio-257".to_owned(), ..written };
+                let text = part.media(|number| number.to_string());
+                assert_eq!(Playlist::read(&text, "audio-257"), Ok(part), "{text}");
+                assert!(Playlist::read(&text, "").is_err(), "segments of another part");
             }
         }
     }
@@ -317,10 +329,10 @@ mod tests {
     #[test]
     fn playlists_that_are_not_ours_or_cut_off_are_refused_with_the_line() {
         let text = playlist(Some(2), true).media(|number| number.to_string());
-        assert_eq!(Playlist::read(""), Err(0));
-        assert_eq!(Playlist::read("#EXTM3U\n#EXTINF:6.0,\na.ts\n"), Err(2));
+        assert_eq!(Playlist::read("", ""), Err(0));
+        assert_eq!(Playlist::read("#EXTM3U\n#EXTINF:6.0,\na.ts\n", ""), Err(2));
         for (at, _) in text.match_indices('\n') {
-            assert!(at + 1 == text.len() || Playlist::read(&text[..at]).is_err());
+            assert!(at + 1 == text.len() || Playlist::read(&text[..at], "").is_err());
         }
         for (from, to) in [
             ("00002.ts", "../../etc/passwd"),
@@ -330,7 +342,9 @@ mod tests {
             ("BYTES=1", "BYTES=-1"),
             ("#EXTINF:6.", "#EXTINF:99999999999999999999."),
         ] {
-            assert!(text.contains(from) && Playlist::read(&text.replacen(from, to, 1)).is_err());
+            assert!(
+                text.contains(from) && Playlist::read(&text.replacen(from, to, 1), "").is_err()
+            );
         }
     }
 

@@ -16,6 +16,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::film::{Film, Looked};
+use super::keys::escape;
+use super::playlist::MASTER;
 use super::segment::SegmentWork;
 use super::target::Target;
 use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
@@ -31,10 +33,13 @@ pub struct Planned {
     pub segments: AtomicU64,
     /// Films that were there already, as they would be now.
     pub films_done: AtomicU64,
-    /// Files passed over because their names are not those of transport streams.
-    pub passed_over: AtomicU64,
     /// What looks like an earlier run's folder and is not used, with the reason; at the end.
     pub notes: Mutex<Vec<Error>>,
+    /// Where the titles that are there can be played below the target's address, in the order of
+    /// their names; at the end.
+    pub titles: Mutex<Vec<String>>,
+    /// What owners of films have to know.
+    remarks: Mutex<Vec<Error>>,
 }
 
 /// A film found.
@@ -60,8 +65,15 @@ pub fn seal(
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
     check_key_folder(target, options)?;
-    let (found, errors) = find(source, planned)?;
-    let mut outcome = Outcome { failed: errors, ..Outcome::default() };
+    let Selection { found, mut errors, passed_over } = find(source)?;
+    planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
+    if found.is_empty() {
+        let wanted = "transport stream (.ts, .m2ts, .mts, .m2t, .mpegts, .tp, .trp)";
+        errors.push(Error::file(source, Fault::Nothing { wanted }));
+        return Ok(Outcome { failed: errors, passed_over, ..Outcome::default() });
+    }
+    let mut outcome = Outcome { failed: errors, passed_over, ..Outcome::default() };
+    let (target_path, was_there) = (target, target.symlink_metadata().is_ok());
     let target = Target::take(target)?;
     seen.failed.fetch_add(outcome.failed.len() as u64, Ordering::Relaxed);
     let next = AtomicUsize::new(0);
@@ -82,7 +94,19 @@ pub fn seal(
     if options.sync == Sync::End && !seen.stop.load(Ordering::Relaxed) {
         make_last(&target, &found)?;
     }
+    let mut names: Vec<&str> = found.iter().map(|film| film.name.as_str()).collect();
+    names.sort_unstable();
+    names.retain(|name| target.has(name));
+    let titles = names.iter().map(|name| format!("{}/{MASTER}", escape(name))).collect();
+    *planned.titles.lock().unwrap_or_else(PoisonError::into_inner) = titles;
     planned.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(target.into_notes());
+    if !was_there {
+        // Only an empty one goes: no film could be sealed.
+        let _ = fs::remove_dir(target_path);
+    }
+    let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+    outcome.remarks = std::mem::take(&mut *remarks);
+    drop(remarks);
     outcome.skipped = planned.films_done.load(Ordering::Relaxed);
     outcome.is_stopped = seen.stop.load(Ordering::Relaxed);
     outcome.wall = began.elapsed();
@@ -124,8 +148,11 @@ fn scan<'a>(
                 continue;
             }
             Ok(Looked::Works(works)) => {
-                planned.segments.fetch_add(works.len() as u64, Ordering::Relaxed);
-                Ok(works)
+                planned.segments.fetch_add(works.segments.len() as u64, Ordering::Relaxed);
+                planned.bytes.fetch_add(works.more_bytes, Ordering::Relaxed);
+                let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+                remarks.extend(works.remarks);
+                Ok(works.segments)
             }
             Err(error) => Err(error),
         };
@@ -183,20 +210,29 @@ fn check_key_folder(target: &Path, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Films, largest first, each with the name of its folder; and what cannot be one.
-fn find(source: &Path, planned: &Planned) -> Result<(Vec<Found>, Vec<Error>), Error> {
+/// What was found at or below a source.
+#[derive(Default)]
+struct Selection {
+    found: Vec<Found>,
+    /// What cannot be a film and is called like one.
+    errors: Vec<Error>,
+    passed_over: Vec<Error>,
+}
+
+/// Films, largest first, each with the name of its folder; and what is none.
+fn find(source: &Path) -> Result<Selection, Error> {
     let metadata = fs::metadata(source).map_err(Error::host("stat", source))?;
-    let mut found = Vec::new();
-    let mut errors = Vec::new();
+    let mut selection = Selection::default();
     if metadata.is_file() {
         let below = source.file_name().map_or(source, Path::new);
-        add(source, below, metadata.len(), &mut found, &mut errors);
+        selection.add(source, below, metadata.len());
     } else {
         let mut folders = vec![source.to_owned()];
         while let Some(folder) = folders.pop() {
-            look(&folder, source, &mut folders, planned, &mut found, &mut errors);
+            selection.look(&folder, source, &mut folders);
         }
     }
+    let Selection { found, errors, .. } = &mut selection;
     // By name first, so that it does not depend on the file system which of two names clashes.
     found.sort_by(|a, b| a.source.cmp(&b.source));
     let mut names: HashMap<String, String> = HashMap::new();
@@ -219,54 +255,74 @@ fn find(source: &Path, planned: &Planned) -> Result<(Vec<Found>, Vec<Error>), Er
         false
     });
     found.sort_by_key(|film| std::cmp::Reverse(film.bytes));
-    planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
-    Ok((found, errors))
+    selection.passed_over.sort_by_cached_key(ToString::to_string);
+    Ok(selection)
 }
 
-/// What is in a folder: films, folders, and what is neither.
-fn look(
-    folder: &Path,
-    top: &Path,
-    folders: &mut Vec<PathBuf>,
-    planned: &Planned,
-    found: &mut Vec<Found>,
-    errors: &mut Vec<Error>,
-) {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) => return errors.push(Error::host("open", folder)(error)),
-    };
-    for entry in entries {
-        let looked = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
-        let (path, metadata) = match looked {
-            Ok(looked) => looked,
-            Err(error) => {
-                errors.push(Error::host("getdents", folder)(error));
-                continue;
-            }
+impl Selection {
+    /// Adds what is in a folder: films, folders, and what is neither.
+    fn look(&mut self, folder: &Path, top: &Path, folders: &mut Vec<PathBuf>) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) => return self.errors.push(Error::host("open", folder)(error)),
         };
-        let is_hidden = path.file_name().is_some_and(|n| n.as_encoded_bytes().starts_with(b"."));
-        if metadata.is_dir() && !is_hidden {
-            folders.push(path);
-        } else if is_film(&path) && metadata.is_file() && !is_hidden {
-            let below = path.strip_prefix(top).expect("it was found below");
-            add(&path, below, metadata.len(), found, errors);
-        } else if is_film(&path) && !metadata.is_dir() && !is_hidden {
-            errors.push(Error::file(&path, StreamFault::NoFile.into()));
-        } else {
-            planned.passed_over.fetch_add(1, Ordering::Relaxed);
+        for entry in entries {
+            let looked = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
+            let (path, metadata) = match looked {
+                Ok(looked) => looked,
+                Err(error) => {
+                    self.errors.push(Error::host("getdents", folder)(error));
+                    continue;
+                }
+            };
+            let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+            if let Some(reason) = passed_over(&path, name.starts_with(b"."), metadata.is_dir()) {
+                let fault = Fault::PassedOver { reason: reason.to_owned() };
+                self.passed_over.push(Error::file(&path, fault));
+            } else if metadata.is_dir() {
+                folders.push(path);
+            } else if metadata.is_file() {
+                let below = path.strip_prefix(top).expect("it was found below");
+                self.add(&path, below, metadata.len());
+            } else {
+                self.errors.push(Error::file(&path, StreamFault::NoFile.into()));
+            }
+        }
+    }
+
+    fn add(&mut self, source: &Path, below: &Path, bytes: u64) {
+        match below.with_extension("").to_str() {
+            Some(name) => {
+                let (source, name) = (source.to_owned(), name.to_owned());
+                self.found.push(Found { source, name, bytes });
+            }
+            None => self.errors.push(Error::file(source, StreamFault::Name.into())),
         }
     }
 }
 
-fn add(source: &Path, below: &Path, bytes: u64, found: &mut Vec<Found>, errors: &mut Vec<Error>) {
-    match below.with_extension("").to_str() {
-        Some(name) => {
-            found.push(Found { source: source.to_owned(), name: name.to_owned(), bytes });
-        }
-        None => errors.push(Error::file(source, StreamFault::Name.into())),
+/// Why something in a folder is no film.
+fn passed_over(path: &Path, is_hidden: bool, is_folder: bool) -> Option<&'static str> {
+    match (is_hidden, is_folder) {
+        (true, true) => return Some("a hidden folder"),
+        (true, false) => return Some("a hidden file"),
+        (false, true) => return None,
+        (false, false) if is_film(path) => return None,
+        (false, false) => {}
     }
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    let is_media = MEDIA_FILES.iter().any(|known| known.eq_ignore_ascii_case(extension));
+    Some(match is_media {
+        true => "no transport stream; make one of it: ffmpeg -i FILE -c copy FILE.ts",
+        false => "not called a transport stream (.ts, .m2ts, .mts, .m2t, .mpegts, .tp, .trp)",
+    })
 }
+
+/// Names of media that ffmpeg can make a transport stream of.
+const MEDIA_FILES: &[&str] = &[
+    "mp4", "m4v", "mov", "mkv", "webm", "avi", "flv", "mpg", "mpeg", "vob", "mp3", "aac", "m4a",
+    "ac3", "wmv",
+];
 
 /// Whether a file is called a transport stream.
 fn is_film(path: &Path) -> bool {

@@ -7,12 +7,12 @@
 //! Sources: RFC 8216 §4.3.2.4 (AES-128 of the whole segment, PKCS#7), RFC 5652 §6.3 (the padding).
 
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use simd::cbc::Key;
 
 use super::film::Film;
+use super::part::Reader;
 use super::{StreamFault, Sync};
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{Filled, Stream, Work};
@@ -34,8 +34,7 @@ pub(super) struct SegmentStream<'a> {
     pending: Option<Pending>,
     /// What is still to be taken: tables, then bytes of the film.
     tables: Vec<u8>,
-    at: u64,
-    end: u64,
+    source: Reader,
     hasher: blake3::Hasher,
     iv: [u8; BLOCK_BYTES],
     is_clear: bool,
@@ -45,8 +44,7 @@ impl<'a> Work for SegmentWork<'a> {
     type Stream = SegmentStream<'a>;
 
     fn bytes(&self) -> u64 {
-        let file = &self.film.segment(self.index).file;
-        file.end - file.start
+        self.film.bytes(self.index)
     }
 
     fn open(self) -> Result<SegmentStream<'a>, Error> {
@@ -58,16 +56,13 @@ impl<'a> Work for SegmentWork<'a> {
             Ok(pending) => Some(pending),
             Err(error) => return Err(first(&film, error)),
         };
-        let segment = film.segment(index);
-        let (at, end) = (segment.file.start, segment.file.end);
         let hasher = hasher(film.options.protection.as_ref().map(|p| p.keys.check()));
         let iv = film.key_and_iv(index).map(|(_, iv)| iv);
         Ok(SegmentStream {
-            tables: film.segments.tables(segment),
+            tables: film.tables(index),
+            source: film.reader(index),
             index,
             pending,
-            at,
-            end,
             hasher,
             is_clear: iv.is_none(),
             iv: iv.unwrap_or_default(),
@@ -103,17 +98,14 @@ impl SegmentStream<'_> {
         buffer[..filled].copy_from_slice(&self.tables[..filled]);
         self.tables.drain(..filled);
         let mut source_bytes = 0;
-        while filled < buffer.len() && self.at < self.end {
-            let room = (buffer.len() - filled) as u64;
-            let wanted = room.min(self.end - self.at) as usize;
-            match self.film.file.read_at(&mut buffer[filled..filled + wanted], self.at) {
+        while filled < buffer.len() && !self.source.is_taken() {
+            match self.source.read(&self.film.file, &mut buffer[filled..]) {
                 Ok(0) => return Err(Error::file(&self.film.source, Fault::Changed)),
                 Ok(read) => {
                     enter(Stage::Hash);
                     self.hasher.update(&buffer[filled..filled + read]);
                     enter(Stage::Read);
                     (filled, source_bytes) = (filled + read, source_bytes + read as u64);
-                    self.at += read as u64;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Error::host("read", &self.film.source)(error)),
@@ -123,7 +115,7 @@ impl SegmentStream<'_> {
     }
 
     fn is_taken(&self) -> bool {
-        self.tables.is_empty() && self.at == self.end
+        self.tables.is_empty() && self.source.is_taken()
     }
 
     fn file(&self) -> &Pending {

@@ -85,6 +85,12 @@ impl Target {
         }
     }
 
+    /// Whether a film of that name is there.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let folder = spot::c_string(name.as_ref()).and_then(|below| self.film(&below));
+        folder.is_ok_and(|folder| folder.is_some())
+    }
+
     /// What looks like a working folder and is not used.
     pub(super) fn into_notes(self) -> Vec<Error> {
         self.notes.into_inner().unwrap_or_else(PoisonError::into_inner)

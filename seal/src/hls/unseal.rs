@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 use super::StreamFault;
 use super::keys::{KEY_BYTES, KeyFolder, Keys};
-use super::playlist::{self, MEDIA, PLAYLIST_BYTES_MAX, Playlist};
+use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
 use super::segment::{check, hasher};
 use super::verify::OpenSsl;
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
@@ -50,7 +50,7 @@ pub enum KeySource {
 }
 
 impl KeySource {
-    fn key(
+    pub(super) fn key(
         &self,
         playlist: &Playlist,
         number: u64,
@@ -91,7 +91,8 @@ pub fn unseal(
         };
         let sink = Sink::Into { target, force };
         let cipher = Cipher::Lanes(settings.cbc);
-        works.push(FilmWork { folder: film.folder, keys, sink, cipher, bytes: film.bytes });
+        let (folder, id, bytes) = (film.folder, String::new(), film.bytes);
+        works.push(FilmWork { folder, id, keys, sink, cipher, bytes });
     }
     Ok(engine::run(works, settings, seen))
 }
@@ -177,6 +178,8 @@ pub(super) enum Cipher {
 /// A film to be opened.
 pub(super) struct FilmWork<'a> {
     pub(super) folder: PathBuf,
+    /// The part of it; empty for the whole stream.
+    pub(super) id: String,
     pub(super) keys: &'a KeySource,
     pub(super) sink: Sink,
     pub(super) cipher: Cipher,
@@ -230,9 +233,9 @@ impl<'a> Work for FilmWork<'a> {
     }
 
     fn open(self) -> Result<FilmStream<'a>, Error> {
-        let path = self.folder.join(MEDIA);
+        let path = self.folder.join(playlist_name(&self.id));
         let folder = Root::open(&self.folder)?;
-        let playlist = read_playlist(&folder)?;
+        let playlist = read_playlist(&folder, &self.id)?;
         if playlist.rotation.is_some() && matches!(self.keys, KeySource::None) {
             return Err(Error::file(&path, StreamFault::KeyNeeded.into()));
         }
@@ -269,21 +272,22 @@ fn make_folders_of(target: &Spot) -> Result<(), Error> {
     }
 }
 
-fn read_playlist(folder: &Root) -> Result<Playlist, Error> {
-    let name = c_string(MEDIA.as_ref())?;
+/// Reads the media playlist of a part.
+pub(super) fn read_playlist(folder: &Root, id: &str) -> Result<Playlist, Error> {
+    let name = c_string(playlist_name(id).as_ref())?;
     let path = folder.shown(&name);
     let refuse = |line| Error::file(&path, StreamFault::Playlist { line }.into());
     let text = planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
         .ok_or_else(|| folder.error("open", &name, Errno::NOENT))?;
     let text = String::from_utf8(text).map_err(|_| refuse(1))?;
-    Playlist::read(&text).map_err(refuse)
+    Playlist::read(&text, id).map_err(refuse)
 }
 
 impl FilmStream<'_> {
     fn open_next(&mut self) -> Result<Segment, Error> {
         let index = self.next;
         self.next += 1;
-        let name = c_string(playlist::segment_name(index).as_ref())?;
+        let name = c_string(segment_name(&self.playlist.id, index).as_ref())?;
         let path = self.folder.shown(&name);
         let file = planted::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
             .ok_or_else(|| self.folder.error("open", &name, Errno::NOENT))?;
@@ -386,7 +390,7 @@ impl Segment {
 }
 
 /// How many bytes there are before the padding, if it is one.
-fn without_padding(bytes: &[u8]) -> Option<usize> {
+pub(super) fn without_padding(bytes: &[u8]) -> Option<usize> {
     let &padding = bytes.last()?;
     let is_right = (1..=BLOCK_BYTES as u8).contains(&padding);
     let rest = bytes.len().checked_sub(usize::from(padding)).filter(|_| is_right)?;
@@ -455,7 +459,7 @@ impl Stream for FilmStream<'_> {
 pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {
-        let playlist = read_playlist(&Root::open(&film.folder)?)?;
+        let playlist = read_playlist(&Root::open(&film.folder)?, "")?;
         if playlist.tail_bytes > 0 {
             all.push((film.folder, playlist.tail_bytes));
         }

@@ -7,16 +7,19 @@
 //! Sources: EVP_DecryptUpdate(3), EVP_DecryptFinal_ex(3): padding is looked at by OpenSSL too.
 //! Does not do: play. A player is asked by the tests.
 
+use std::fs;
 use std::path::Path;
 
 use openssl::symm::{Cipher, Crypter, Mode};
 
 use super::keys::KEY_BYTES;
+use super::part::is_part;
 use super::unseal::{self, FilmWork, KeySource, Sink, find};
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::Error;
 
-/// Opens the films at or below `sealed`. With `source`, a file for one film and a folder for
+/// Opens the films at or below `sealed`, and their sounds and programmes that have segments of
+/// their own. With `source`, a file for one film and a folder for
 /// several, each has to be its source byte for byte.
 ///
 /// # Errors
@@ -28,16 +31,35 @@ pub fn verify(
     settings: &Settings,
     seen: &Seen,
 ) -> Result<Outcome, Error> {
-    let works = find(sealed)?.into_iter().map(|film| {
+    let mut works = Vec::new();
+    for film in find(sealed)? {
         let sink = match (source, &film.below) {
             (None, _) => Sink::Nothing,
             (Some(source), None) => Sink::Compare(source.to_owned()),
             (Some(source), Some(below)) => Sink::Compare(source_of(&source.join(below))),
         };
-        let cipher = unseal::Cipher::OpenSsl;
-        FilmWork { folder: film.folder, keys, sink, cipher, bytes: film.bytes }
-    });
-    Ok(engine::run(works.collect(), settings, seen))
+        let work = |id, sink| FilmWork {
+            folder: film.folder.clone(),
+            id,
+            keys,
+            sink,
+            cipher: unseal::Cipher::OpenSsl,
+            bytes: film.bytes,
+        };
+        works.extend(parts(&film.folder)?.into_iter().map(|id| work(id, Sink::Nothing)));
+        works.push(work(String::new(), sink));
+    }
+    Ok(engine::run(works, settings, seen))
+}
+
+/// The parts of a film that have playlists of their own beside the whole stream's.
+fn parts(folder: &Path) -> Result<Vec<String>, Error> {
+    let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;
+    let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
+    let names: Vec<_> =
+        names.collect::<std::io::Result<_>>().map_err(Error::host("getdents", folder))?;
+    let ids = names.iter().filter_map(|name| name.to_str()?.strip_suffix(".m3u8"));
+    Ok(ids.filter(|id| is_part(id)).map(str::to_owned).collect())
 }
 
 /// The source that became the folder of this name: the first there is with an ending of one.

@@ -1,0 +1,520 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Format of an elementary stream: its name by RFC 6381, picture size and rate, channels.
+//!
+//! A player reads them in a playlist before it has a byte of media. They stand in the stream's own
+//! headers, so the first sequence or frame header is parsed; nothing is decoded.
+//!
+//! Sources: RFC 6381 §3.3; ISO/IEC 14496-10 §7.3.2.1.1 and annex E (H.264), 23008-2 §7.3.2.2 and
+//! 14496-15 annex E.3 (H.265 and its name), 13818-2 §6.2.2 (MPEG-2 video), 14496-2 §6.2.2, 14496-3
+//! §1.A.2.2 (ADTS) and §1.7.2 (LOAS), 11172-3 §2.4.1.3 (MPEG sound), ETSI TS 102 366 §4.3, annex E
+//! (Dolby); for object types mp4ra.org.
+//! Does not do: the picture rate of H.265, which lies behind fields that take a parser of their
+//! own; presentation times tell it ([`super::survey`]).
+
+use super::bits::{Bits, without_emulation};
+
+/// How an elementary stream is coded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Coding {
+    /// MPEG-1 or MPEG-2 video.
+    Mpeg2Video,
+    /// MPEG-4 part 2.
+    Mpeg4Video,
+    /// H.264.
+    H264,
+    /// H.265, HEVC.
+    H265,
+    /// Another video codec.
+    OtherVideo,
+    /// MPEG-1 or MPEG-2 sound: layers 1 (MP1), 2 (MP2) and 3 (MP3).
+    MpegAudio,
+    /// AAC with ADTS headers.
+    Aac,
+    /// AAC with LOAS headers.
+    AacLatm,
+    /// Dolby Digital.
+    Ac3,
+    /// Dolby Digital Plus.
+    Eac3,
+    /// Another audio codec.
+    OtherAudio,
+    /// Subtitles, metadata, anything that is no picture and no sound.
+    Data,
+}
+
+impl Coding {
+    /// The coding of a stream of this type, with these descriptors in its programme's map.
+    pub fn of(stream_type: u8, descriptors: &[u8]) -> Self {
+        match stream_type {
+            0x01 | 0x02 => Coding::Mpeg2Video,
+            0x10 => Coding::Mpeg4Video,
+            0x1b => Coding::H264,
+            0x24 => Coding::H265,
+            0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea => {
+                Coding::OtherVideo
+            }
+            0x03 | 0x04 => Coding::MpegAudio,
+            0x0f => Coding::Aac,
+            0x11 => Coding::AacLatm,
+            0x81 => Coding::Ac3,
+            0x84 | 0x87 => Coding::Eac3,
+            0x1c | 0x80 | 0x82 | 0x83 | 0x85 | 0xa1 | 0xa2 => Coding::OtherAudio,
+            // Private data: DVB tells by descriptors what it is (ETSI EN 300 468 §6.1).
+            0x06 => tags(descriptors).find_map(|(tag, _)| dvb(tag)).unwrap_or(Coding::Data),
+            _ => Coding::Data,
+        }
+    }
+
+    /// Whether it is seen.
+    pub fn is_video(self) -> bool {
+        use Coding::{H264, H265, Mpeg2Video, Mpeg4Video, OtherVideo};
+        matches!(self, H264 | H265 | Mpeg2Video | Mpeg4Video | OtherVideo)
+    }
+
+    /// Whether it is heard.
+    pub fn is_audio(self) -> bool {
+        !self.is_video() && self != Coding::Data
+    }
+}
+
+fn dvb(tag: u8) -> Option<Coding> {
+    match tag {
+        0x6a => Some(Coding::Ac3),
+        0x7a => Some(Coding::Eac3),
+        0x7b => Some(Coding::OtherAudio),
+        0x7c => Some(Coding::Aac),
+        _ => None,
+    }
+}
+
+/// Tag and content of each descriptor (ISO/IEC 13818-1 §2.6).
+pub(super) fn tags(mut descriptors: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[tag, bytes], rest) = descriptors.split_first_chunk()?;
+        let (content, rest) = rest.split_at_checked(usize::from(bytes))?;
+        descriptors = rest;
+        Some((tag, content))
+    })
+}
+
+/// What the headers of a stream tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Format {
+    /// Its name in CODECS.
+    pub codec: String,
+    /// Width and height of the picture.
+    pub size: Option<(u32, u32)>,
+    /// Pictures in 1,000 seconds.
+    pub rate_millihertz: Option<u32>,
+    /// Channels of the sound.
+    pub channels: Option<u32>,
+}
+
+impl Format {
+    fn of(codec: String) -> Self {
+        Self { codec, ..Self::default() }
+    }
+}
+
+/// The format that a PES packet's payload tells, if a header lies in it.
+pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<Format> {
+    match coding {
+        Coding::H264 => nal_units(unit).find(|nal| nal[0] & 0x1f == 7).and_then(h264),
+        Coding::H265 => nal_units(unit).find(|nal| nal[0] >> 1 & 0x3f == 33).and_then(h265),
+        Coding::Mpeg2Video => mpeg2(unit),
+        Coding::Mpeg4Video => after(unit, 0xb0)
+            .and_then(|rest| Some(Format::of(format!("mp4v.20.{}", rest.first()?)))),
+        Coding::MpegAudio => mpeg_audio(unit),
+        Coding::Aac => adts(unit),
+        Coding::AacLatm => loas(unit),
+        Coding::Ac3 => ac3(unit),
+        Coding::Eac3 => eac3(unit),
+        Coding::OtherVideo | Coding::OtherAudio | Coding::Data => None,
+    }
+}
+
+/// The NAL units that begin in `unit`, each with what follows it; none of them is empty.
+fn nal_units(unit: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let starts = unit.windows(4).enumerate();
+    starts.filter(|(_, bytes)| bytes[..3] == [0, 0, 1]).map(|(at, _)| &unit[at + 3..])
+}
+
+/// What follows the first start code `code`.
+fn after(unit: &[u8], code: u8) -> Option<&[u8]> {
+    let at = unit.windows(4).position(|bytes| bytes == [0, 0, 1, code])?;
+    Some(&unit[at + 4..])
+}
+
+fn h264(nal: &[u8]) -> Option<Format> {
+    let &[_, profile, constraints, level, ..] = nal else { return None };
+    let mut format = Format::of(format!("avc1.{profile:02x}{constraints:02x}{level:02x}"));
+    // The name is whole even where the set is cut off.
+    if let Some((size, rate)) = h264_fields(&without_emulation(&nal[4..]), profile) {
+        (format.size, format.rate_millihertz) = (Some(size), rate);
+    }
+    Some(format)
+}
+
+/// Size and rate, from `seq_parameter_set_id` on.
+fn h264_fields(set: &[u8], profile: u8) -> Option<((u32, u32), Option<u32>)> {
+    let bits = &mut Bits::new(set);
+    bits.golomb()?;
+    let mut chroma = 1;
+    let mut is_planar = false;
+    if matches!(profile, 100 | 110 | 122 | 244 | 44 | 83 | 86 | 118 | 128 | 138 | 139 | 134 | 135) {
+        chroma = bits.golomb()?;
+        is_planar = chroma == 3 && bits.flag()?;
+        bits.golomb()?;
+        bits.golomb()?;
+        bits.flag()?;
+        if bits.flag()? {
+            for list in 0..if chroma == 3 { 12 } else { 8 } {
+                scaling_list(bits, if list < 6 { 16 } else { 64 })?;
+            }
+        }
+    }
+    bits.golomb()?;
+    match bits.golomb()? {
+        0 => drop(bits.golomb()?),
+        1 => {
+            bits.flag()?;
+            bits.signed_golomb()?;
+            bits.signed_golomb()?;
+            for _ in 0..bits.golomb()?.min(255) {
+                bits.signed_golomb()?;
+            }
+        }
+        _ => {}
+    }
+    bits.golomb()?;
+    bits.flag()?;
+    let (columns, rows) = (bits.golomb()?.checked_add(1)?, bits.golomb()?.checked_add(1)?);
+    let is_frames = bits.flag()?;
+    if !is_frames {
+        bits.flag()?;
+    }
+    bits.flag()?;
+    let fields = if is_frames { 1 } else { 2 };
+    let mut size = (columns.checked_mul(16)?, rows.checked_mul(16 * fields)?);
+    if bits.flag()? {
+        let (unit_x, unit_y) = match chroma {
+            _ if is_planar => (1, 1),
+            1 => (2, 2),
+            2 => (2, 1),
+            _ => (1, 1),
+        };
+        size = cropped(bits, size, (unit_x, unit_y * fields))?;
+    }
+    // Size without a rate is what is left where the rest is cut off.
+    let rate = || -> Option<u32> { if bits.flag()? { h264_rate(bits) } else { None } };
+    Some((size, { rate }()))
+}
+
+/// Width and height less a cropping or conformance window of four offsets.
+fn cropped(bits: &mut Bits<'_>, size: (u32, u32), unit: (u32, u32)) -> Option<(u32, u32)> {
+    let [left, right, top, bottom] =
+        [bits.golomb()?, bits.golomb()?, bits.golomb()?, bits.golomb()?];
+    let less = |length: u32, a: u32, b: u32, unit: u32| {
+        length.checked_sub(a.checked_add(b)?.checked_mul(unit)?)
+    };
+    Some((less(size.0, left, right, unit.0)?, less(size.1, top, bottom, unit.1)?))
+}
+
+fn scaling_list(bits: &mut Bits<'_>, entries: u32) -> Option<()> {
+    if !bits.flag()? {
+        return Some(());
+    }
+    let (mut last, mut next) = (8_i32, 8_i32);
+    for _ in 0..entries {
+        if next != 0 {
+            next = last.wrapping_add(bits.signed_golomb()?) & 0xff;
+        }
+        last = if next == 0 { last } else { next };
+    }
+    Some(())
+}
+
+/// Pictures in 1,000 seconds, of the usability information (annex E.1.1).
+fn h264_rate(bits: &mut Bits<'_>) -> Option<u32> {
+    const EXTENDED: u32 = 255;
+    if bits.flag()? && bits.take(8)? == EXTENDED {
+        bits.skip(32);
+    }
+    if bits.flag()? {
+        bits.flag()?;
+    }
+    if bits.flag()? {
+        bits.skip(4);
+        if bits.flag()? {
+            bits.skip(24);
+        }
+    }
+    if bits.flag()? {
+        bits.golomb()?;
+        bits.golomb()?;
+    }
+    if !bits.flag()? {
+        return None;
+    }
+    let (tick, scale) = (u64::from(bits.take(32)?), u64::from(bits.take(32)?));
+    // Two ticks a frame: one for each field.
+    believable((scale * 500).checked_div(tick)?)
+}
+
+/// A rate that a player can be told.
+fn believable(millihertz: u64) -> Option<u32> {
+    u32::try_from(millihertz).ok().filter(|rate| (1_000..=1_000_000).contains(rate))
+}
+
+fn h265(nal: &[u8]) -> Option<Format> {
+    let set = without_emulation(nal.get(2..)?);
+    let bits = &mut Bits::new(&set);
+    bits.skip(4);
+    let layers = bits.take(3)?;
+    bits.flag()?;
+    let (space, tier, profile) = (bits.take(2)?, bits.take(1)?, bits.take(5)?);
+    let compatible = bits.take(32)?.reverse_bits();
+    let constraints = [(); 6].map(|()| bits.take(8));
+    let level = bits.take(8)?;
+    let mut constraints: Vec<u32> = constraints.into_iter().collect::<Option<_>>()?;
+    while constraints.last() == Some(&0) {
+        constraints.pop();
+    }
+    let space = ["", "A", "B", "C"][space as usize];
+    let tier = ["L", "H"][tier as usize];
+    let mut codec = format!("hvc1.{space}{profile}.{compatible:X}.{tier}{level}");
+    for byte in constraints {
+        codec.push_str(&format!(".{byte:X}"));
+    }
+    let mut format = Format::of(codec);
+    format.size = h265_size(bits, layers);
+    Some(format)
+}
+
+fn h265_size(bits: &mut Bits<'_>, layers: u32) -> Option<(u32, u32)> {
+    let present = (0..layers).map(|_| bits.take(2)).collect::<Option<Vec<_>>>()?;
+    if layers > 0 {
+        bits.skip(2 * (8 - layers as usize));
+    }
+    for flags in present {
+        bits.skip(if flags & 2 != 0 { 88 } else { 0 } + if flags & 1 != 0 { 8 } else { 0 });
+    }
+    bits.golomb()?;
+    let chroma = bits.golomb()?;
+    if chroma == 3 {
+        bits.flag()?;
+    }
+    let size = (bits.golomb()?, bits.golomb()?);
+    let unit = match chroma {
+        1 => (2, 2),
+        2 => (2, 1),
+        _ => (1, 1),
+    };
+    if bits.flag()? { cropped(bits, size, unit) } else { Some(size) }
+}
+
+/// Pictures in 1,000 seconds by frame_rate_code (ISO/IEC 13818-2 table 6-4).
+const MPEG2_RATES: [u64; 9] = [0, 23_976, 24_000, 25_000, 29_970, 30_000, 50_000, 59_940, 60_000];
+
+fn mpeg2(unit: &[u8]) -> Option<Format> {
+    let sequence = after(unit, 0xb3)?;
+    let bits = &mut Bits::new(sequence);
+    let (mut width, mut height) = (bits.take(12)?, bits.take(12)?);
+    bits.skip(4);
+    let mut rate = *MPEG2_RATES.get(bits.take(4)? as usize)?;
+    // Without an extension it is MPEG-1.
+    let mut codec = "mp4v.6A".to_owned();
+    let extension =
+        after(sequence, 0xb5).filter(|bytes| bytes.first().is_some_and(|b| b >> 4 == 1));
+    if let Some(extension) = extension {
+        let bits = &mut Bits::new(extension);
+        bits.skip(4);
+        let profile = bits.take(8)?;
+        codec = match (profile & 0x80 != 0, profile >> 4 & 7) {
+            (true, _) => "mp4v.65",
+            (_, 1) => "mp4v.64",
+            (_, 2) => "mp4v.63",
+            (_, 3) => "mp4v.62",
+            (_, 5) => "mp4v.60",
+            _ => "mp4v.61",
+        }
+        .to_owned();
+        bits.skip(3);
+        width |= bits.take(2)? << 12;
+        height |= bits.take(2)? << 12;
+        bits.skip(12 + 1 + 8 + 1);
+        let (more, fewer) = (u64::from(bits.take(2)?), u64::from(bits.take(5)?));
+        rate = rate * (more + 1) / (fewer + 1);
+    }
+    let (size, rate) = (Some((width, height)), believable(rate));
+    Some(Format { size, rate_millihertz: rate, ..Format::of(codec) })
+}
+
+fn mpeg_audio(unit: &[u8]) -> Option<Format> {
+    let &[0xff, second, _, fourth, ..] = unit else { return None };
+    if second & 0xe0 != 0xe0 || second & 6 == 0 {
+        return None;
+    }
+    // Layer 3 is 01, 2 is 10, 1 is 11; their object types are 34, 33 and 32.
+    let codec = format!("mp4a.40.{}", 35 - (second >> 1 & 3));
+    let channels = Some(if fourth >> 6 == 3 { 1 } else { 2 });
+    Some(Format { channels, ..Format::of(codec) })
+}
+
+fn adts(unit: &[u8]) -> Option<Format> {
+    let &[0xff, second, third, fourth, ..] = unit else { return None };
+    if second & 0xf6 != 0xf0 {
+        return None;
+    }
+    let codec = format!("mp4a.40.{}", (third >> 6) + 1);
+    Some(Format { channels: aac_channels(third << 2 & 4 | fourth >> 6), ..Format::of(codec) })
+}
+
+/// Channels by channelConfiguration (ISO/IEC 14496-3 table 1.19); 0 is told elsewhere.
+fn aac_channels(configuration: u8) -> Option<u32> {
+    match configuration {
+        1..=6 => Some(configuration.into()),
+        7 => Some(8),
+        _ => None,
+    }
+}
+
+fn loas(unit: &[u8]) -> Option<Format> {
+    let bits = &mut Bits::new(unit);
+    const SYNC: u32 = 0x2b7;
+    if bits.take(11)? != SYNC {
+        return None;
+    }
+    bits.skip(13);
+    // Another frame has the configuration, or it is of the version that nobody broadcasts.
+    if bits.flag()? || bits.flag()? {
+        return None;
+    }
+    bits.skip(1 + 6 + 4 + 3);
+    let object = bits.take(5)?;
+    if bits.take(4)? == 15 {
+        bits.skip(24);
+    }
+    let channels = aac_channels(bits.take(4)? as u8);
+    Some(Format { channels, ..Format::of(format!("mp4a.40.{object}")) })
+}
+
+/// Full channels by acmod (ETSI TS 102 366 table 4.3).
+const DOLBY_CHANNELS: [u32; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
+
+fn ac3(unit: &[u8]) -> Option<Format> {
+    let &[0x0b, 0x77, _, _, _, _, ..] = unit else { return None };
+    let bits = &mut Bits::new(&unit[6..]);
+    let mode = bits.take(3)?;
+    let levels = [mode & 1 != 0 && mode != 1, mode & 4 != 0, mode == 2];
+    bits.skip(2 * levels.into_iter().filter(|&there| there).count());
+    let channels = DOLBY_CHANNELS[mode as usize] + bits.take(1)?;
+    Some(Format { channels: Some(channels), ..Format::of("ac-3".to_owned()) })
+}
+
+fn eac3(unit: &[u8]) -> Option<Format> {
+    let &[0x0b, 0x77, ..] = unit else { return None };
+    let bits = &mut Bits::new(&unit[2..]);
+    bits.skip(2 + 3 + 11 + 4);
+    let mode = bits.take(3)?;
+    let channels = DOLBY_CHANNELS[mode as usize] + bits.take(1)?;
+    Some(Format { channels: Some(channels), ..Format::of("ec-3".to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a header as an encoder wrote it, with a start code where it takes one.
+    fn header(prefix: &[u8], hex: &str) -> Vec<u8> {
+        let digits = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex digits");
+        prefix.iter().copied().chain((0..hex.len()).step_by(2).map(digits)).collect()
+    }
+
+    const START: [u8; 4] = [0, 0, 0, 1];
+
+    /// Headers as ffmpeg 5.1 with x264 and x265 wrote them, and what it was told to make.
+    #[test]
+    fn pictures_of_encoders_are_read() {
+        for (coding, prefix, hex, codec, size, rate) in [
+            (
+                Coding::H264,
+                &START[..],
+                "6742c00cda05067e7c0440000003004000000c83c50aa8",
+                "avc1.42c00c",
+                (320, 180),
+                Some(25_000),
+            ),
+            (
+                Coding::H264,
+                &START,
+                "677a0028bcd94078044fcb808800001f4800075300f8b16cb0",
+                "avc1.7a0028",
+                (1920, 1080),
+                Some(29_970),
+            ),
+            (
+                Coding::H265,
+                &START,
+                "42010101600000030090000003000003003ca00a080c1f3e595952930bc05a02000003000200000300\
+                 3210",
+                "hvc1.1.6.L60.90",
+                (320, 180),
+                None,
+            ),
+            (
+                Coding::H265,
+                &START,
+                "42010102200000030090000003000003007ba003c08010e4d96566924caf0168080000030008000003\
+                 019040",
+                "hvc1.2.4.L123.90",
+                (1920, 1080),
+                None,
+            ),
+            (
+                Coding::Mpeg2Video,
+                &[],
+                "000001b31400b433ffffe018000001b5148a00010000",
+                "mp4v.61",
+                (320, 180),
+                Some(25_000),
+            ),
+        ] {
+            let bytes = header(prefix, &hex.replace(' ', ""));
+            let found = format(coding, &bytes).expect(codec);
+            assert_eq!(found.codec, codec);
+            assert_eq!((found.size, found.rate_millihertz), (Some(size), rate), "{codec}");
+            // What is cut off has fewer fields, and never others.
+            for end in 0..bytes.len() {
+                let cut = format(coding, &bytes[..end]).unwrap_or_else(|| found.clone());
+                assert!(cut.size.is_none_or(|cut| cut == size), "{codec} {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn sounds_of_encoders_are_read() {
+        for (coding, hex, codec, channels) in [
+            (Coding::Aac, "fff15080", "mp4a.40.2", 2),
+            (Coding::Aac, "fff15180", "mp4a.40.2", 6),
+            (Coding::MpegAudio, "fffb9000", "mp4a.40.34", 2),
+            (Coding::MpegAudio, "fffd90c0", "mp4a.40.33", 1),
+            (Coding::Ac3, "0b770dce5e40ebf8403eff9d", "ac-3", 6),
+            (Coding::Eac3, "0b7703ce7f87c0002080", "ec-3", 6),
+            (Coding::AacLatm, "56e10a200012081fe7f81ef01002630b", "mp4a.40.2", 1),
+        ] {
+            let bytes = header(&[], hex);
+            let found = format(coding, &bytes).expect(codec);
+            assert_eq!((found.codec.as_str(), found.channels), (codec, Some(channels)), "{hex}");
+            (0..bytes.len()).for_each(|end| drop(format(coding, &bytes[..end])));
+        }
+    }
+
+    #[test]
+    fn private_data_is_what_its_descriptors_say() {
+        assert_eq!(Coding::of(0x06, &[0x0a, 4, b'd', b'e', b'u', 0, 0x6a, 1, 0]), Coding::Ac3);
+        assert_eq!(Coding::of(0x06, &[0x59, 8, 0, 0, 0, 0, 0, 0, 0, 0]), Coding::Data);
+        assert_eq!(Coding::of(0x06, &[0x6a, 200]), Coding::Data, "a descriptor that is cut off");
+    }
+}

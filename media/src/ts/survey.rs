@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Programmes of a transport stream and the formats of their tracks, from its first packets.
+//!
+//! It reads until each track of each programme has told its format, or as much as its caller
+//! feeds. A programme that the association table lists and that has no map or no packets is not
+//! there: recordings that were cut down to one often keep the table of all.
+//!
+//! Sources: ISO/IEC 13818-1 §2.4.4 (tables), §2.6.18 (language descriptor); ISO 639-2.
+//! Does not do: follow maps that change later, or look into streams that are scrambled.
+
+use super::format::{Coding, Format, format, tags};
+use super::psi::{self, Sections};
+use super::tables::PAT_PID;
+use super::{Header, Packet};
+use crate::TS_PACKET_BYTES;
+
+/// Bytes of a PES packet that are looked at.
+const UNIT_BYTES_MAX: usize = 8192;
+
+/// Programmes and tracks looked at; a satellite transponder has about twenty of some eight.
+const PROGRAMMES_MAX: usize = 128;
+const TRACKS_MAX: usize = 64;
+
+/// Pictures whose presentation times tell their rate.
+const TIMES_WANTED: usize = 50;
+
+/// A programme of the stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Programme {
+    /// Its number in the association table.
+    pub number: u16,
+    /// PID of its map.
+    pub map_pid: u16,
+    /// PID of its clock.
+    pub pcr_pid: u16,
+    /// Descriptors of the programme.
+    pub(super) descriptors: Vec<u8>,
+    /// Its elementary streams, in the map's order; of those beyond 64 nothing is told.
+    pub tracks: Vec<Track>,
+}
+
+/// An elementary stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Track {
+    /// Its PID.
+    pub pid: u16,
+    /// stream_type of the map.
+    pub stream_type: u8,
+    /// How it is coded.
+    pub coding: Coding,
+    pub(super) descriptors: Vec<u8>,
+    /// What its headers tell; none if no header was found.
+    pub format: Option<Format>,
+    /// Whether it has packets.
+    pub has_packets: bool,
+    unit: Vec<u8>,
+    times: Vec<u64>,
+}
+
+/// The first packets of a stream, looked at one after the other.
+#[derive(Default)]
+pub struct Survey {
+    pat: Sections,
+    maps: Vec<(u16, Sections)>,
+    /// Number and PID of the map of each programme listed.
+    listed: Vec<(u16, u16)>,
+    programmes: Vec<Programme>,
+}
+
+impl Survey {
+    /// Takes packets of 188 bytes.
+    pub fn feed(&mut self, packets: &[u8]) {
+        for bytes in packets.chunks_exact(TS_PACKET_BYTES) {
+            let bytes: &[u8; TS_PACKET_BYTES] = bytes.try_into().expect("chunks of a packet");
+            let packet = Packet { header: Header::read(bytes), bytes };
+            if packet.header.is_sync() && !packet.header.is_damaged() {
+                self.packet(&packet);
+            }
+        }
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) {
+        let pid = packet.header.pid();
+        if pid == PAT_PID {
+            let listed = &mut self.listed;
+            self.pat.feed(0, packet, |section, _| {
+                let programmes = psi::association(section).map(|table| table.programmes);
+                for programme in programmes.unwrap_or_default() {
+                    if !listed.contains(&programme) && listed.len() < PROGRAMMES_MAX {
+                        listed.push(programme);
+                    }
+                }
+            });
+            for &(_, map_pid) in &self.listed {
+                if !self.maps.iter().any(|&(pid, _)| pid == map_pid) {
+                    self.maps.push((map_pid, Sections::default()));
+                }
+            }
+        } else if let Some((map_pid, map)) = self.maps.iter_mut().find(|&&mut (map, _)| map == pid)
+        {
+            let (listed, programmes) = (&self.listed, &mut self.programmes);
+            map.feed(0, packet, |section, _| {
+                let programme = programme(section, *map_pid);
+                let known = |new: &Programme| programmes.iter().any(|p| p.number == new.number);
+                let is_listed = |new: &Programme| listed.contains(&(new.number, *map_pid));
+                programmes.extend(programme.filter(|new| is_listed(new) && !known(new)));
+            });
+        }
+        let tracks = self.programmes.iter_mut().flat_map(|programme| &mut programme.tracks);
+        for track in tracks.filter(|track| track.pid == pid) {
+            track.feed(packet);
+        }
+    }
+
+    /// Whether all is known that can be.
+    pub fn is_complete(&self) -> bool {
+        let mut tracks = self.programmes.iter().flat_map(|programme| &programme.tracks);
+        !self.listed.is_empty()
+            && self.programmes.len() == self.listed.len()
+            && tracks.all(Track::is_complete)
+    }
+
+    /// The programmes that have packets, in the order of the association table.
+    pub fn finish(mut self) -> Vec<Programme> {
+        for track in self.programmes.iter_mut().flat_map(|programme| &mut programme.tracks) {
+            track.look();
+            if let Some(format) = track.format.as_mut().filter(|_| track.coding.is_video()) {
+                format.rate_millihertz = format.rate_millihertz.or_else(|| rate(&mut track.times));
+            }
+        }
+        let place = |number| self.listed.iter().position(|&(listed, _)| listed == number);
+        self.programmes.sort_by_key(|programme| place(programme.number));
+        let plays = |track: &Track| track.has_packets && track.coding != Coding::Data;
+        self.programmes.retain(|programme| programme.tracks.iter().any(plays));
+        self.programmes
+    }
+}
+
+/// The programme of a map's section.
+fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
+    let described = psi::described(section)?;
+    let track = |&(pid, stream_type, descriptors): &(u16, u8, &[u8])| Track {
+        pid,
+        stream_type,
+        coding: Coding::of(stream_type, descriptors),
+        descriptors: descriptors.to_vec(),
+        format: None,
+        has_packets: false,
+        unit: Vec::new(),
+        times: Vec::new(),
+    };
+    Some(Programme {
+        number: described.number,
+        map_pid,
+        pcr_pid: described.pcr_pid,
+        descriptors: described.descriptors.to_vec(),
+        tracks: described.streams.iter().take(TRACKS_MAX).map(track).collect(),
+    })
+}
+
+impl Track {
+    /// Its language as ISO 639-2 writes it, such as `deu`; none where the map tells none.
+    pub fn language(&self) -> Option<String> {
+        const LANGUAGE: u8 = 0x0a;
+        let (_, content) = tags(&self.descriptors).find(|&(tag, _)| tag == LANGUAGE)?;
+        let code = content.get(..3)?.to_ascii_lowercase();
+        let is_code = code.iter().all(u8::is_ascii_lowercase) && code != b"und";
+        String::from_utf8(code).ok().filter(|_| is_code)
+    }
+
+    fn is_complete(&self) -> bool {
+        match (self.coding, &self.format) {
+            (Coding::Data | Coding::OtherVideo | Coding::OtherAudio, _) => true,
+            (_, None) => false,
+            (coding, Some(format)) => {
+                !coding.is_video()
+                    || format.rate_millihertz.is_some()
+                    || self.times.len() >= TIMES_WANTED
+            }
+        }
+    }
+
+    fn feed(&mut self, packet: &Packet<'_>) {
+        self.has_packets |= packet.header.has_payload();
+        if packet.header.is_scrambled() {
+            return;
+        }
+        let mut payload = packet.payload();
+        if packet.header.starts_unit() {
+            self.look();
+            self.unit.clear();
+            let [0, 0, 1, _, _, _, _, _, header_bytes, ..] = *payload else { return };
+            if self.coding.is_video() && self.times.len() < TIMES_WANTED {
+                self.times.extend(super::access::presentation(payload));
+            }
+            payload = payload.get(9 + usize::from(header_bytes)..).unwrap_or(&[]);
+        } else if self.unit.is_empty() {
+            return;
+        }
+        if self.format.is_none() {
+            let room = UNIT_BYTES_MAX - self.unit.len();
+            self.unit.extend_from_slice(&payload[..payload.len().min(room)]);
+        }
+    }
+
+    /// Looks for the format in what has been gathered of a PES packet.
+    fn look(&mut self) {
+        if self.format.is_none() && !self.unit.is_empty() {
+            self.format = format(self.coding, &self.unit);
+        }
+    }
+}
+
+/// Pictures in 1,000 seconds, from presentation times in the order in which they are coded.
+fn rate(times: &mut [u64]) -> Option<u32> {
+    // The last pictures coded may be missing between those before.
+    const REORDERED_MAX: usize = 8;
+    const CLOCK_MILLIHERTZ: u64 = 90_000_000;
+    times.sort_unstable();
+    let times = times.get(..times.len().checked_sub(REORDERED_MAX)?)?;
+    let (first, last) = (times.first()?, times.last()?);
+    let steps = times.len() as u64 - 1;
+    let span = (last - first).checked_div(steps).filter(|&span| span > 0)?;
+    let is_even = times.windows(2).all(|pair| (pair[1] - pair[0]).abs_diff(span) <= span / 8);
+    let rate = (CLOCK_MILLIHERTZ * steps + (last - first) / 2) / (last - first);
+    u32::try_from(rate).ok().filter(|_| is_even)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_is_told_by_even_times_alone() {
+        let times = |step: u64| (0..20).map(|at| 1000 + at * step).collect::<Vec<_>>();
+        assert_eq!(rate(&mut times(3600)), Some(25_000));
+        assert_eq!(rate(&mut times(3003)), Some(29_970));
+        let mut reordered = times(3600);
+        reordered.swap(3, 5);
+        assert_eq!(rate(&mut reordered), Some(25_000));
+        let mut uneven = times(3600);
+        uneven[4] += 1800;
+        assert_eq!(rate(&mut uneven), None);
+        assert_eq!(rate(&mut [0; 5]), None);
+        assert_eq!(rate(&mut [7; 20]), None);
+    }
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A scan of a film: what is in it, and where it and its parts can be cut.
+//!
+//! The first packets tell programmes and formats; then one pass over the film feeds a scanner for
+//! the stream as it is and one for each part. Costs a read of the film, and for each part a copy
+//! of its packets.
+//!
+//! Does not do: write anything.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use media::plan::Identity;
+use media::{Programme, Scanner, Segments, Survey};
+use rustix::fs::{Advice, fadvise};
+
+use super::StreamFault;
+use super::part::{Cut, PartScan, fill};
+use super::titles::{self, Title};
+use crate::error::{Error, Fault};
+
+/// What a scan tells of a film.
+pub(super) struct Scanned {
+    /// The stream as it is first, then its parts.
+    pub(super) cuts: Vec<Cut>,
+    pub(super) titles: Vec<Title>,
+    /// What its owner has to know.
+    pub(super) remarks: Vec<Error>,
+}
+
+/// Reads a film once, to know where it and its parts can be cut and what is in it.
+pub(super) fn scan(
+    file: &File,
+    source: &Path,
+    bytes: u64,
+    target_s: u64,
+    stop: &AtomicBool,
+) -> Result<Scanned, Error> {
+    // Only a hint: the scan is right without it.
+    let _ = fadvise(file, 0, None, Advice::Sequential);
+    let mut piece = vec![0; PIECE_BYTES];
+    let programmes = survey(file, source, &mut piece)?;
+    let (mut titles, parts) = titles::titles(&programmes);
+    let mut parts: Vec<_> = parts.into_iter().map(PartScan::new).collect();
+    let mut scanner = Scanner::new();
+    let mut offset = 0;
+    while offset < bytes && !scanner.is_refused() {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::file(source, StreamFault::GivenUp.into()));
+        }
+        let wanted = (bytes - offset).min(PIECE_BYTES as u64) as usize;
+        let read = fill(file, &mut piece[..wanted], offset).map_err(Error::host("read", source))?;
+        if read < wanted {
+            return Err(Error::file(source, Fault::Changed));
+        }
+        scanner.feed(&piece[..read]);
+        parts.iter_mut().for_each(|part| part.feed(offset, &piece[..read]));
+        offset += read as u64;
+    }
+    // Nothing is sent by this plan.
+    let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+    let refused = |refusal| Error::file(source, StreamFault::Refused(refusal).into());
+    let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
+    let segments = Segments::cut(&plan, starts, target_s).map_err(refused)?;
+    let mut cuts = vec![Cut::whole(segments, bytes)];
+    let mut remarks = Vec::new();
+    for part in parts {
+        match part.finish(identity, target_s) {
+            Ok(cut) => cuts.push(cut),
+            Err((part, refusal)) => {
+                remarks.push(format!("{} is left out: {refusal}", part.id));
+                titles.retain_mut(|title| !title.leave_out(&part.id));
+            }
+        }
+    }
+    remarks.extend(titles.iter().flat_map(Title::remarks));
+    if programmes.len() > 1 {
+        let masters = titles.iter().map(|title| title.masters[0].as_str()).collect::<Vec<_>>();
+        let (count, masters) = (programmes.len(), masters.join(", "));
+        remarks.push(format!("{count} programmes, each a title: {masters}"));
+    }
+    let remark = |text| Error::file(source, StreamFault::Remark(text).into());
+    Ok(Scanned { cuts, titles, remarks: remarks.into_iter().map(remark).collect() })
+}
+
+/// The programmes of a film, from its first packets.
+fn survey(file: &File, source: &Path, piece: &mut [u8]) -> Result<Vec<Programme>, Error> {
+    let mut survey = Survey::default();
+    let mut offset = 0;
+    while offset < SURVEY_BYTES_MAX && !survey.is_complete() {
+        let read = fill(file, piece, offset).map_err(Error::host("read", source))?;
+        survey.feed(&piece[..read]);
+        offset += read as u64;
+        if read < piece.len() {
+            break;
+        }
+    }
+    Ok(survey.finish())
+}
+
+/// About a mebibyte a read, in whole packets: larger was not measurably faster.
+const PIECE_BYTES: usize = (1 << 20) / media::TS_PACKET_BYTES * media::TS_PACKET_BYTES;
+/// What is looked at to know programmes and formats: five seconds of a transponder. Most films are
+/// known after the first piece.
+const SURVEY_BYTES_MAX: u64 = 32 << 20;

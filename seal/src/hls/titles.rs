@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Titles of a film: its programmes, each with its pictures and sounds, as a player is offered
+//! them in a multivariant playlist.
+//!
+//! A stream of one programme is one title. Its segments hold the stream as it is, the first sound
+//! among it; each further sound is a rendition with segments of its own. A variant names pictures
+//! and the sounds of one codec: a player leaves out the variants that it cannot play, where one
+//! list of all codecs made it refuse all. Of several programmes each is a title with segments of
+//! its own (RFC 8216 §3.2: one programme a segment), for two channels of a transponder are no
+//! variants of each other; `master.m3u8` is the first of them.
+//!
+//! Sources: RFC 8216 §4.3.4.1 (EXT-X-MEDIA), §4.3.4.2 (EXT-X-STREAM-INF), RFC 5646 §2.2.1
+//! (languages: of two and three letters the shorter).
+//! Does not do: offer pictures of several sizes; a stream has one.
+
+use std::fmt::Write;
+
+use media::{Coding, Programme, Track, codecs};
+
+use super::part::Part;
+use super::playlist::{MASTER, playlist_name};
+
+/// A programme as a title.
+#[derive(Debug)]
+pub(super) struct Title {
+    /// What its multivariant playlists are called.
+    pub(super) masters: Vec<String>,
+    /// The part that its segments are; empty for the stream as it is.
+    media: String,
+    video: Option<Track>,
+    sounds: Vec<Sound>,
+    /// All codecs, or why CODECS is left out.
+    codecs: Result<String, String>,
+}
+
+#[derive(Debug)]
+struct Sound {
+    track: Track,
+    /// The part that it is; none where it is among the title's segments.
+    part: Option<String>,
+}
+
+/// Something about a film that its owner has to know, and that is no failure.
+pub(super) type Remark = String;
+
+/// The titles of `programmes`, with the parts that have to be made for them.
+pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<Part>) {
+    let (mut titles, mut parts) = (Vec::new(), Vec::new());
+    let is_one = programmes.len() <= 1;
+    for (index, programme) in programmes.iter().enumerate() {
+        let prefix = if is_one { String::new() } else { format!("program-{}-", programme.number) };
+        let mut part = |id: String, only| {
+            parts.push(Part { id: id.clone(), programme: programme.clone(), only });
+            id
+        };
+        let media = match is_one {
+            true => String::new(),
+            false => part(format!("{prefix}media"), None),
+        };
+        let there = || programme.tracks.iter().filter(|track| track.has_packets);
+        let heard = there().filter(|track| track.coding.is_audio() && track.format.is_some());
+        let sounds = heard.enumerate().map(|(index, track)| {
+            let id = || part(format!("{prefix}audio-{}", track.pid), Some(track.pid));
+            Sound { track: track.clone(), part: (index > 0).then(id) }
+        });
+        let sounds = sounds.collect();
+        let mut masters = vec![MASTER.to_owned()];
+        if !is_one {
+            let own = format!("program-{}.m3u8", programme.number);
+            masters = if index == 0 { vec![own, MASTER.to_owned()] } else { vec![own] };
+        }
+        let video = there().find(|track| track.coding.is_video()).cloned();
+        titles.push(Title { masters, media, video, sounds, codecs: codecs(&programme.tracks) });
+    }
+    if titles.is_empty() {
+        titles.push(Title {
+            masters: vec![MASTER.to_owned()],
+            media: String::new(),
+            video: None,
+            sounds: Vec::new(),
+            codecs: Err("no picture and no sound was found".to_owned()),
+        });
+    }
+    (titles, parts)
+}
+
+impl Title {
+    /// Leaves out what of the title is in the part `id`, which could not be made; whether the
+    /// title is nothing without it.
+    pub(super) fn leave_out(&mut self, id: &str) -> bool {
+        self.sounds.retain(|sound| sound.part.as_deref() != Some(id));
+        self.media == id
+    }
+
+    /// The multivariant playlist; `rates` are peak and average bits a second of a part.
+    pub(super) fn master(&self, rates: impl Fn(&str) -> (u64, u64)) -> String {
+        let mut text = "#EXTM3U\n#EXT-X-VERSION:3\n".to_owned();
+        let groups = self.groups();
+        if let Err(reason) = &self.codecs {
+            line(
+                &mut text,
+                &format!("# CODECS is left out: {}", reason.replace(['\r', '\n'], " ")),
+            );
+        }
+        if groups.len() + self.sounds.len() <= 2 {
+            let codecs = self.codecs.as_deref().ok();
+            self.variant(&mut text, codecs, None, &self.media, rates(&self.media));
+            return text;
+        }
+        for group in &groups {
+            self.renditions(&mut text, group);
+        }
+        for group in &groups {
+            let members = || self.sounds.iter().filter(|sound| sound.codec() == *group);
+            let codecs = match &self.video {
+                Some(video) => video.format.as_ref().map(|f| format!("{},{group}", f.codec)),
+                None => Some((*group).to_owned()),
+            };
+            let first = members().next().and_then(|sound| sound.part.as_deref());
+            let uri = if self.video.is_some() { None } else { first }.unwrap_or(&self.media);
+            let (mut peak, mut average) = rates(uri);
+            if self.video.is_some() {
+                let more = members().filter_map(|sound| Some(rates(sound.part.as_deref()?)));
+                let more: Vec<_> = more.collect();
+                peak += more.iter().map(|rates| rates.0).max().unwrap_or(0);
+                average += more.iter().map(|rates| rates.1).max().unwrap_or(0);
+            }
+            self.variant(&mut text, codecs.as_deref(), Some(group), uri, (peak, average));
+        }
+        text
+    }
+
+    /// The codecs of the sounds, each once.
+    fn groups(&self) -> Vec<&str> {
+        let mut groups: Vec<&str> = Vec::new();
+        for sound in &self.sounds {
+            if !groups.contains(&sound.codec()) {
+                groups.push(sound.codec());
+            }
+        }
+        groups
+    }
+
+    /// The sounds of a group, each with a name that no other of it has.
+    fn renditions(&self, text: &mut String, group: &str) {
+        let mut names: Vec<String> = Vec::new();
+        for sound in self.sounds.iter().filter(|sound| sound.codec() == group) {
+            let language = sound.track.language();
+            let known = language.as_deref().and_then(language_of);
+            let wanted = known.map(|(_, name)| name.to_owned());
+            let wanted = wanted.or_else(|| language.clone()).unwrap_or_else(|| "Sound".to_owned());
+            let same = names.iter().filter(|name| name.trim_end_matches(is_count) == wanted);
+            let name = match same.count() {
+                0 => wanted,
+                others => format!("{wanted} {}", others + 1),
+            };
+            let default = if names.is_empty() { "YES" } else { "NO" };
+            let _ = write!(text, "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"{group}\",NAME=\"{name}\"");
+            if let Some(language) = &language {
+                let tag = known.map_or(language.as_str(), |(tag, _)| tag);
+                let _ = write!(text, ",LANGUAGE=\"{tag}\"");
+            }
+            let _ = write!(text, ",DEFAULT={default},AUTOSELECT=YES");
+            if let Some(channels) = sound.track.format.as_ref().and_then(|format| format.channels) {
+                let _ = write!(text, ",CHANNELS=\"{channels}\"");
+            }
+            if let Some(part) = &sound.part {
+                let _ = write!(text, ",URI=\"{}\"", playlist_name(part));
+            }
+            text.push('\n');
+            names.push(name);
+        }
+    }
+
+    fn variant(
+        &self,
+        text: &mut String,
+        codecs: Option<&str>,
+        group: Option<&str>,
+        media: &str,
+        (peak, average): (u64, u64),
+    ) {
+        let _ = write!(text, "#EXT-X-STREAM-INF:BANDWIDTH={peak},AVERAGE-BANDWIDTH={average}");
+        if let Some(codecs) = codecs {
+            let _ = write!(text, ",CODECS=\"{codecs}\"");
+        }
+        let format = self.video.as_ref().and_then(|video| video.format.as_ref());
+        if let Some((width, height)) = format.and_then(|format| format.size) {
+            let _ = write!(text, ",RESOLUTION={width}x{height}");
+        }
+        if let Some(rate) = format.and_then(|format| format.rate_millihertz) {
+            let _ = write!(text, ",FRAME-RATE={}.{:03}", rate / 1000, rate % 1000);
+        }
+        if let Some(group) = group {
+            let _ = write!(text, ",AUDIO=\"{group}\"");
+        }
+        let _ = write!(text, "\n{}\n", playlist_name(media));
+    }
+
+    /// What browsers cannot play of it, with the reason.
+    pub(super) fn remarks(&self) -> Vec<Remark> {
+        let sounds = self.sounds.iter().map(|sound| &sound.track);
+        let mut remarks: Vec<_> = self.video.iter().chain(sounds).filter_map(unplayable).collect();
+        if let Err(reason) = &self.codecs {
+            remarks.push(format!("CODECS is left out of {}: {reason}", self.masters[0]));
+        }
+        remarks
+    }
+}
+
+impl Sound {
+    fn codec(&self) -> &str {
+        self.track.format.as_ref().map_or("", |format| &format.codec)
+    }
+}
+
+fn line(text: &mut String, line: &str) {
+    text.push_str(line);
+    text.push('\n');
+}
+
+fn is_count(letter: char) -> bool {
+    letter == ' ' || letter.is_ascii_digit()
+}
+
+/// Why browsers cannot play a track; none where they can.
+fn unplayable(track: &Track) -> Option<Remark> {
+    let codec = track.format.as_ref().map_or("?", |format| &format.codec);
+    let (what, why) = match track.coding {
+        Coding::MpegAudio if codec == "mp4a.40.34" => return None,
+        Coding::MpegAudio => ("MP2 sound", NO_DECODER),
+        Coding::AacLatm => {
+            ("AAC sound with LATM headers", "players of HLS read ADTS headers alone")
+        }
+        Coding::Ac3 => ("AC-3 sound", DOLBY),
+        Coding::Eac3 => ("E-AC-3 sound", DOLBY),
+        Coding::OtherAudio => ("sound", NO_DECODER),
+        Coding::Mpeg2Video => ("MPEG-1/2 video", NO_DECODER),
+        Coding::Mpeg4Video => ("MPEG-4 part 2 video", NO_DECODER),
+        Coding::H265 => {
+            ("HEVC video", "browsers play it only where the device has a decoder for it")
+        }
+        Coding::OtherVideo => ("video", NO_DECODER),
+        _ => return None,
+    };
+    let cure = if track.coding.is_video() { "-c:v libx264" } else { "-c:a aac" };
+    let (pid, stream_type) = (track.pid, track.stream_type);
+    Some(format!(
+        "{what} ({codec}, PID {pid}, stream type 0x{stream_type:02x}): {why}; VLC and ffmpeg play \
+         it; for browsers convert it first (ffmpeg {cure})"
+    ))
+}
+
+const NO_DECODER: &str = "browsers have no decoder for it";
+const DOLBY: &str = "Safari and Edge alone have a decoder for it";
+
+/// Tag of RFC 5646 and English name of a language of ISO 639-2, whose B codes are taken too.
+fn language_of(code: &str) -> Option<(&'static str, &'static str)> {
+    LANGUAGES.iter().find(|(codes, ..)| codes.contains(&code)).map(|&(_, tag, name)| (tag, name))
+}
+
+/// Others stand as they are: three letters are right for languages that have no two.
+const LANGUAGES: &[(&[&str], &str, &str)] = &[
+    (&["ara"], "ar", "Arabic"),
+    (&["bul"], "bg", "Bulgarian"),
+    (&["cat"], "ca", "Catalan"),
+    (&["ces", "cze"], "cs", "Czech"),
+    (&["cym", "wel"], "cy", "Welsh"),
+    (&["dan"], "da", "Danish"),
+    (&["deu", "ger"], "de", "German"),
+    (&["ell", "gre"], "el", "Greek"),
+    (&["eng"], "en", "English"),
+    (&["est"], "et", "Estonian"),
+    (&["eus", "baq"], "eu", "Basque"),
+    (&["fas", "per"], "fa", "Persian"),
+    (&["fin"], "fi", "Finnish"),
+    (&["fra", "fre"], "fr", "French"),
+    (&["gle"], "ga", "Irish"),
+    (&["glg"], "gl", "Galician"),
+    (&["heb"], "he", "Hebrew"),
+    (&["hin"], "hi", "Hindi"),
+    (&["hrv", "scr"], "hr", "Croatian"),
+    (&["hun"], "hu", "Hungarian"),
+    (&["ind"], "id", "Indonesian"),
+    (&["isl", "ice"], "is", "Icelandic"),
+    (&["ita"], "it", "Italian"),
+    (&["jpn"], "ja", "Japanese"),
+    (&["kor"], "ko", "Korean"),
+    (&["lav"], "lv", "Latvian"),
+    (&["lit"], "lt", "Lithuanian"),
+    (&["nld", "dut"], "nl", "Dutch"),
+    (&["nor"], "no", "Norwegian"),
+    (&["pol"], "pl", "Polish"),
+    (&["por"], "pt", "Portuguese"),
+    (&["ron", "rum"], "ro", "Romanian"),
+    (&["rus"], "ru", "Russian"),
+    (&["slk", "slo"], "sk", "Slovak"),
+    (&["slv"], "sl", "Slovene"),
+    (&["spa"], "es", "Spanish"),
+    (&["srp", "scc"], "sr", "Serbian"),
+    (&["swe"], "sv", "Swedish"),
+    (&["tha"], "th", "Thai"),
+    (&["tur"], "tr", "Turkish"),
+    (&["ukr"], "uk", "Ukrainian"),
+    (&["vie"], "vi", "Vietnamese"),
+    (&["zho", "chi"], "zh", "Chinese"),
+];
