@@ -133,10 +133,71 @@ fn a_wrong_option_is_said_before_any_book_is_touched() {
     );
     expect(&with("SESAME", "NO_SUCH"), 2, "--passphrase-env: NO_SUCH: no such environment");
     expect(&with("--hint Which?", "--hint ? --end never"), 2, "--end: \"never\": no date; write");
+    expect(
+        &with("https://example.org/{name}", "https://example.org/books"),
+        2,
+        "--publication-url: \"https://example.org/books\" is one link for all books of books; \
+         write {name} where the name of a book's file stands, such as \
+         \"https://example.org/books/{name}\"",
+    );
     expect(&with("--passphrase-env SESAME", ""), 2, "no terminal to ask for it");
     expect(&with("--passphrase-env SESAME", "--passphrase open"), 2, "unexpected argument");
     assert!(!folder.join("sealed").exists());
     expect(&run(folder, "lcp keygen keys", ""), 2, "keys/root.pem is there already; name another");
     let mode = fs::metadata(folder.join("keys/provider.key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn one_book_may_have_a_link_of_its_own() {
+    let desk = desk();
+    let options = format!("{LICENCE} --passphrase-env SESAME").replace("{name}", "book");
+    expect(&run(desk.path(), "seal epub books/0.epub one.epub", &options), 0, "");
+}
+
+#[test]
+fn what_is_passed_over_is_named_and_counted_and_nothing_found_is_an_error() {
+    let desk = desk();
+    let folder = desk.path();
+    let options = format!("{LICENCE} --passphrase-env SESAME");
+    for other in ["books/paper.pdf", "books/cover.jpg", "films/film.mp4", "films/notes.txt"] {
+        fs::create_dir_all(folder.join(other).parent().unwrap()).unwrap();
+        fs::write(folder.join(other), "no book").unwrap();
+    }
+    let sealed = run(folder, "seal epub books sealed", &options);
+    expect(
+        &sealed,
+        0,
+        "pagewire: books/paper.pdf: passed over: a PDF; books are EPUB publications",
+    );
+    expect(&sealed, 0, "pagewire: books/cover.jpg: passed over: not called an EPUB (.epub)\n");
+    expect(&sealed, 0, "pagewire: 2 files passed over");
+    let shown = String::from_utf8_lossy(&sealed.stdout).into_owned();
+    assert!(shown.contains("3 files, ") && shown.contains("; 2 files passed over"), "{shown}");
+    // Its own files beside the books are none that it passes over.
+    let opened = run(folder, "unseal epub sealed back", "--passphrase-env SESAME");
+    assert_eq!((opened.status.code(), said(&opened)), (Some(0), String::new()));
+
+    fs::write(folder.join("key"), "5a".repeat(32)).unwrap();
+    for (command, more, looked_for) in [
+        ("seal epub films none", options.as_str(), "no EPUB publication (.epub)"),
+        ("unseal epub films none", "--passphrase-env SESAME", "no EPUB publication (.epub)"),
+        ("seal verify epub films", "--passphrase-env SESAME", "no EPUB publication (.epub)"),
+        ("seal hls films none --key-file key", "", "no transport stream (.ts, "),
+        ("seal hls films none --no-key --json", "", "no transport stream (.ts, "),
+    ] {
+        let output = run(folder, command, more);
+        expect(&output, 1, &format!("pagewire: films: nothing here to be worked on: {looked_for}"));
+        expect(&output, 1, "pagewire: films/film.mp4: passed over: ");
+        expect(&output, 1, "pagewire: 2 files passed over");
+        assert!(!folder.join("none").exists(), "{command}: an empty target");
+    }
+    let script = run(folder, "seal hls films none --no-key --json", "");
+    let script = String::from_utf8_lossy(&script.stdout).into_owned();
+    assert!(script.contains("\"passed_over_files\":2"), "{script}");
+    // One that is called a film and is none: no target either.
+    fs::rename(folder.join("films/film.mp4"), folder.join("films/film.ts")).unwrap();
+    let output = run(folder, "seal hls films none --no-key", "");
+    expect(&output, 1, "films/film.ts: ");
+    assert!(!folder.join("none").exists());
 }

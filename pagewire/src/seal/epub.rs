@@ -74,7 +74,8 @@ struct Licence {
     /// Where readers find more about it.
     #[arg(long, value_name = "URI")]
     hint_url: String,
-    /// Where the sealed book can be had; {name} is its file's name.
+    /// Where the sealed book can be had; {name} is its file's name, and of a folder's books it is
+    /// needed: https://example.org/books/{name}
     #[arg(long, value_name = "URI")]
     publication_url: String,
     /// Pages that may be printed [default: all].

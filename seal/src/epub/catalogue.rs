@@ -91,6 +91,7 @@ pub struct Plan<W> {
     works: Vec<W>,
     skipped: u64,
     failed: Vec<Error>,
+    passed_over: Vec<Error>,
     journal: Option<Arc<Mutex<Journal>>>,
     sync: Sync,
     /// On the file system that is synced at the end.
@@ -114,7 +115,11 @@ struct Found {
 /// # Errors
 /// Something is not there, cannot be made, or is another run's: nothing was sealed.
 pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
-    let (books, mut failed) = find(places)?;
+    check_link(places, &how.terms.publication_url)?;
+    let Selection { books, mut failed, passed_over } = find(places)?;
+    if books.is_empty() {
+        return Ok(Plan::of_nothing(&places.source, failed, passed_over));
+    }
     let work = |found: Found, target, replace, ledger| Book {
         source: found.source,
         target,
@@ -134,7 +139,7 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         };
         let works = books.into_iter().map(one).collect();
         let (sync, folder) = (places.sync, places.folder());
-        return Ok(Plan { works, skipped: 0, failed, journal: None, sync, folder });
+        return Ok(Plan { works, skipped: 0, failed, passed_over, journal: None, sync, folder });
     }
     let target = &places.target;
     let root = Arc::new(spot::open_or_make(target)?);
@@ -173,7 +178,7 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         }
     }
     let (journal, sync, folder) = (Some(journal), places.sync, places.folder());
-    Ok(Plan { works, skipped, failed, journal, sync, folder })
+    Ok(Plan { works, skipped, failed, passed_over, journal, sync, folder })
 }
 
 /// Looks at what is to be opened.
@@ -181,7 +186,10 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
 /// # Errors
 /// Something is not there or cannot be made: nothing was opened.
 pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> {
-    let (books, mut failed) = find(places)?;
+    let Selection { books, mut failed, passed_over } = find(places)?;
+    if books.is_empty() {
+        return Ok(Plan::of_nothing(&places.source, failed, passed_over));
+    }
     let mut works = Vec::new();
     let root = match places.source.is_dir() {
         true => Some(Arc::new(spot::open_or_make(&places.target)?)),
@@ -215,6 +223,7 @@ pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> 
         works,
         skipped: 0,
         failed,
+        passed_over,
         journal: None,
         sync: places.sync,
         folder: places.folder(),
@@ -237,9 +246,13 @@ pub fn verify(
         force: false,
         sync: Sync::None,
     };
-    let (books, mut failed) = find(&places(sealed, source.unwrap_or(sealed)))?;
+    let Selection { books, mut failed, passed_over } =
+        find(&places(sealed, source.unwrap_or(sealed)))?;
+    if books.is_empty() {
+        return Ok(Plan::of_nothing(sealed, failed, passed_over));
+    }
     if let Some(source) = source.filter(|source| source.is_dir()) {
-        for book in find(&places(source, sealed))?.0 {
+        for book in find(&places(source, sealed))?.books {
             failed.extend(
                 book.target.symlink_metadata().map_err(Error::host("stat", &book.target)).err(),
             );
@@ -263,7 +276,8 @@ pub fn verify(
     };
     let works = books.into_iter().map(work).collect();
     let folder = sealed.to_owned();
-    Ok(Plan { works, skipped: 0, failed, journal: None, sync: Sync::None, folder })
+    let (journal, sync) = (None, Sync::None);
+    Ok(Plan { works, skipped: 0, failed, passed_over, journal, sync, folder })
 }
 
 /// A sealed book to be verified.
@@ -312,6 +326,21 @@ impl Stream for SecondLook {
 }
 
 impl<W: Work> Plan<W> {
+    /// One for a source without books: that is a failure, and no target is made.
+    fn of_nothing(source: &Path, mut failed: Vec<Error>, passed_over: Vec<Error>) -> Self {
+        let wanted = "EPUB publication (.epub)";
+        failed.push(Error::file(source, Fault::Nothing { wanted }));
+        Self {
+            works: Vec::new(),
+            skipped: 0,
+            failed,
+            passed_over,
+            journal: None,
+            sync: Sync::None,
+            folder: PathBuf::new(),
+        }
+    }
+
     /// Books that are to be worked.
     pub fn files(&self) -> u64 {
         self.works.len() as u64
@@ -324,12 +353,13 @@ impl<W: Work> Plan<W> {
 
     /// Works them.
     pub fn run(self, settings: &Settings, seen: &Seen) -> Outcome {
-        let Self { works, skipped, failed, journal, sync, folder } = self;
+        let Self { works, skipped, failed, passed_over, journal, sync, folder } = self;
         let failures = failed.len() as u64;
         seen.failed.fetch_add(failures, std::sync::atomic::Ordering::Relaxed);
         let mut outcome = engine::run(works, settings, seen);
         outcome.skipped = skipped;
         outcome.failed.extend(failed);
+        outcome.passed_over = passed_over;
         let synced = match (sync, &journal) {
             (Sync::None, _) => Ok(()),
             (_, None) => sync_all(&folder),
@@ -392,17 +422,27 @@ fn standing(
     Standing::Taken(if is_ours { Fault::Older } else { Fault::Exists })
 }
 
-/// The books, in no order, and what cannot be looked at.
-fn find(places: &Places) -> Result<(Vec<Found>, Vec<Error>), Error> {
+/// What was found at or below a source.
+#[derive(Default)]
+struct Selection {
+    books: Vec<Found>,
+    /// What cannot be looked at.
+    failed: Vec<Error>,
+    passed_over: Vec<Error>,
+}
+
+/// The books, in no order, and what is none.
+fn find(places: &Places) -> Result<Selection, Error> {
     let Places { source, target, .. } = places;
     let metadata = source.metadata().map_err(Error::host("stat", source))?;
     if !metadata.is_dir() {
         let name = source.file_name().unwrap_or(OsStr::new("")).to_owned();
         let target = if target.is_dir() { target.join(&name) } else { target.clone() };
-        return Ok((vec![Found::of(name, source.clone(), target, &metadata)], Vec::new()));
+        let books = vec![Found::of(name, source.clone(), target, &metadata)];
+        return Ok(Selection { books, ..Selection::default() });
     }
     check_apart(source, target)?;
-    let (mut books, mut failed) = (Vec::new(), Vec::new());
+    let Selection { mut books, mut failed, mut passed_over } = Selection::default();
     for entry in WalkDir::new(source).sort_by_file_name() {
         let entry = match entry {
             Ok(entry) => entry,
@@ -416,9 +456,12 @@ fn find(places: &Places) -> Result<(Vec<Found>, Vec<Error>), Error> {
             }
         };
         let path = entry.path();
-        let is_book = path.extension().is_some_and(|end| end.eq_ignore_ascii_case("epub"));
-        let is_unfinished = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes());
-        if entry.file_type().is_dir() || !is_book || is_unfinished {
+        if entry.file_type().is_dir() || is_own(entry.file_name()) {
+            continue;
+        }
+        if !is_called(path, "epub") {
+            let reason = if is_called(path, "pdf") { PDF } else { "not called an EPUB (.epub)" };
+            passed_over.push(Error::file(path, Fault::PassedOver { reason: reason.to_owned() }));
             continue;
         }
         if !entry.file_type().is_file() {
@@ -436,8 +479,20 @@ fn find(places: &Places) -> Result<(Vec<Found>, Vec<Error>), Error> {
             Err(error) => failed.push(Error::host("stat", path)(error.into())),
         }
     }
-    Ok((books, failed))
+    Ok(Selection { books, failed, passed_over })
 }
+
+fn is_called(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case(extension))
+}
+
+/// Whether this program put it beside books.
+fn is_own(name: &OsStr) -> bool {
+    let is_unfinished = name.as_bytes().starts_with(PREFIX.as_bytes());
+    is_unfinished || name == manifest::NAME || is_called(name.as_ref(), "lcpl")
+}
+
+const PDF: &str = "a PDF; books are EPUB publications (.epub), convert it or keep it elsewhere";
 
 impl Found {
     fn of(name: OsString, source: PathBuf, target: PathBuf, metadata: &std::fs::Metadata) -> Self {
@@ -453,6 +508,19 @@ impl Found {
             mode: metadata.mode() & 0o777,
         }
     }
+}
+
+/// A folder's licences need a link each. Also where it holds one book today: the next run would
+/// give the second book the link of the first.
+fn check_link(places: &Places, link: &str) -> Result<(), Error> {
+    if !places.source.is_dir() || link.contains("{name}") {
+        return Ok(());
+    }
+    let found = format!("{link:?} is one link for all books of {}", places.source.display());
+    let cure = format!("write {{name}} where the name of a book's file stands, such as {:?}", {
+        format!("{}/{{name}}", link.trim_end_matches('/'))
+    });
+    Err(Error::Option { option: "--publication-url", found, cure })
 }
 
 /// A target within the source would be sealed by the next run.
