@@ -16,6 +16,7 @@ use std::time::{Duration, Instant, SystemTime};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 const JOURNAL: &str = ".pagewire-seal";
 const IV: &str = "303132333435363738396162636465ff";
+const CBC: &str = "aes-256-cbc";
 const KILLS: usize = 20;
 
 /// A source to be sealed, and room beside it.
@@ -143,7 +144,7 @@ impl Dice {
 #[test]
 fn killed_at_any_moment_and_run_again_it_gives_the_bytes_of_an_undisturbed_run() {
     let place = Place::library();
-    let options = ["--iv", IV, "--sync", "none"];
+    let options = ["--form", CBC, "--iv", IV, "--sync", "none"];
     place.sealed("warm", &options);
     let began = Instant::now();
     place.sealed("undisturbed", &options);
@@ -189,7 +190,7 @@ fn killed_at_any_moment_and_run_again_it_gives_the_bytes_of_an_undisturbed_run()
 #[test]
 fn killed_with_random_ivs_every_file_opens_all_the_same() {
     let place = Place::library();
-    let options = ["--sync", "none"];
+    let options = ["--form", CBC, "--sync", "none"];
     let began = Instant::now();
     place.sealed("undisturbed", &options);
     let whole = began.elapsed();
@@ -262,8 +263,8 @@ fn a_full_disk_fails_the_files_that_do_not_fit_and_a_rerun_does_them() {
         disk = disk.display(),
         errors = place.path("errors").display(),
         copy = place.path("copy").display(),
-        first = seal(&format!("--iv {IV}")),
-        again = seal(&format!("--iv {IV}")),
+        first = seal(&format!("--form {CBC} --iv {IV}")),
+        again = seal(&format!("--form {CBC} --iv {IV}")),
     );
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", &script])
@@ -294,14 +295,14 @@ fn a_full_disk_fails_the_files_that_do_not_fit_and_a_rerun_does_them() {
     let errors = fs::read_to_string(place.path("errors")).unwrap();
     let refused = errors.lines().filter(|line| line.contains("No space left on device")).count();
     assert_eq!(refused, 40 - whole, "{errors}");
-    place.sealed("elsewhere", &["--iv", IV]);
+    place.sealed("elsewhere", &["--form", CBC, "--iv", IV]);
     assert!(contents(&place.path("copy")) == contents(&place.path("elsewhere")));
 }
 
 #[test]
 fn stopped_by_ctrl_c_it_leaves_nothing_half_and_goes_on_when_run_again() {
     let place = Place::library();
-    let options = ["--iv", IV, "--sync", "none"];
+    let options = ["--form", CBC, "--iv", IV, "--sync", "none"];
     let began = Instant::now();
     place.sealed("undisturbed", &options);
     let whole = began.elapsed();
@@ -338,10 +339,10 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
 
     fs::remove_file(place.path("source/link")).unwrap();
     for (options, says) in [
-        (&["--form", "rot13"][..], "write one of aes-256-cbc"),
-        (&["--form", "aes-128-cbc"], "takes 16"),
+        (&["--form", "rot13"][..], "write one of gcm, aes-256-cbc"),
+        (&["--form", "aes-128-cbc"], "was sealed as gcm; write --form gcm, or another folder"),
         (&["--iv", "12"], "--iv"),
-        (&["--iv", IV], "a random one for each file"),
+        (&["--iv", IV], "leave it out"),
         (&["--memory", "4096"], "--memory"),
     ] {
         let output = place.seal("target", options).output().unwrap();
@@ -354,4 +355,47 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     assert!(said(&output).contains("write --force to replace it"), "{}", said(&output));
     assert_eq!(fs::read(place.path("target/book")).unwrap(), b"somebody else's");
     place.sealed("target", &["--force"]);
+}
+
+#[test]
+fn gcm_is_taken_unless_another_form_is_named_and_a_folder_keeps_its_own() {
+    let place = Place::new();
+    place.put("book", 100_000);
+    place.sealed("new", &[]);
+    let header = fs::read_to_string(place.path("new").join(JOURNAL)).unwrap();
+    assert!(header.contains("\"form\":\"gcm\""), "{header}");
+    place.sealed("begun", &["--form", CBC]);
+    let before = contents(&place.path("begun"));
+    place.put("another", 5000);
+    let output = place.seal("begun", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let cure = "was sealed as aes-256-cbc; write --form aes-256-cbc, or another folder";
+    assert!(said(&output).contains(cure), "{}", said(&output));
+    assert!(contents(&place.path("begun")) == before, "nothing is touched");
+    place.sealed("begun", &["--form", CBC]);
+    // Both are opened and verified by what their folders say.
+    for target in ["new", "begun"] {
+        for verb in [&["unseal", "folder"][..], &["seal", "verify", "folder"]] {
+            let mut command = Command::new(PROGRAM);
+            command.args(verb).arg(place.path(target)).arg("--key-file").arg(place.path("key"));
+            if verb.len() == 2 {
+                command.arg(place.path(&format!("{target} again")));
+            }
+            let output = command.stdin(Stdio::null()).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{verb:?}: {}", said(&output));
+        }
+    }
+    let again = contents(&place.path("begun again"));
+    assert!(again == contents(&place.path("source")), "unsealed is the source");
+}
+
+#[test]
+fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
+    let place = Place::new();
+    place.put("book", 1000);
+    fs::write(place.path("key"), &place.key[..32]).unwrap();
+    place.sealed("short", &["--form", "aes-128-cbc"]);
+    let output = place.seal("short", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("write --form aes-128-cbc"), "{}", said(&output));
 }

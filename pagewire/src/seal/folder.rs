@@ -22,8 +22,8 @@ pub(crate) struct Options {
     /// How; see below.
     #[arg(long, value_name = "FORM", default_value = FORMS[0].name, value_parser = form)]
     form: &'static Form,
-    /// One IV for all files, 32 hex digits, and none in front of them: as openssl enc -K -iv writes
-    /// them. Equal beginnings of files then show.
+    /// With a CBC form one IV for all files, 32 hex digits, and none in front of them: as openssl
+    /// enc -K -iv writes them. Equal beginnings of files then show.
     #[arg(long, value_name = "HEX", value_parser = keys::iv)]
     iv: Option<[u8; 16]>,
     /// Reads each source a second time, to notice changes through a mapping, which set no time.
@@ -38,8 +38,10 @@ pub(crate) struct Options {
 }
 
 const AFTER: &str = "\
-Forms: gcm (AES-256-GCM) is the one for whoever has the choice: what was changed does not open.
-aes-256-cbc, aes-192-cbc and aes-128-cbc open with openssl enc and do not tell.
+Forms: gcm (AES-256-GCM in segments) is taken unless another is named: what was changed does not \
+open, and Google's Tink opens the files (docs/sealing.md).
+aes-256-cbc, aes-192-cbc and aes-128-cbc open with openssl enc and do not tell what was changed.
+A folder that was begun with one form goes on with that form alone.
 
 The same command goes on with a run that was stopped or killed, and skips what is done. What it \
 knows of that is in TARGET/.pagewire-seal.";

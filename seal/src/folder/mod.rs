@@ -62,10 +62,10 @@ pub struct Form {
 
 /// All of them, the one that is taken when none is named first.
 pub static FORMS: &[Form] = &[
+    gcm::FORM,
     aes_cbc("aes-256-cbc", "AES-256-CBC, a random IV in front; openssl enc opens it", 32),
     aes_cbc("aes-192-cbc", "AES-192-CBC, a random IV in front; openssl enc opens it", 24),
     aes_cbc("aes-128-cbc", "AES-128-CBC, a random IV in front; openssl enc opens it", 16),
-    gcm::FORM,
 ];
 
 const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) -> Form {
@@ -88,7 +88,7 @@ impl Form {
             return Err(Error::Option {
                 option: "--iv",
                 found: format!("{} makes its own", self.name),
-                cure: "leave it out".to_owned(),
+                cure: "leave it out, or write --form aes-256-cbc".to_owned(),
             });
         }
         Ok(())
@@ -159,7 +159,6 @@ pub struct Plan {
 /// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
 pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let form = options.form;
-    form.takes(options.iv, &options.secret)?;
     let source = spot::real(&options.source)?;
     let mut place = Place::find(&options.target, Kind::Seal)?;
     place.is_apart_from(&source)?;
@@ -169,6 +168,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     {
         fits(&header, &options)?;
     }
+    // Whoever goes on with another form has to learn of that, and not of its key.
+    form.takes(options.iv, &options.secret)?;
     let target = place.take()?;
     let mut journal = Journal::open(&target, &options.secret)?;
     let known = journal.known(&target, &options.secret)?;
