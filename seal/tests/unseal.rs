@@ -441,3 +441,36 @@ fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
         assert!(std::fs::read(ground.opened.join(&name)).unwrap() == content(bytes), "{bytes}");
     }
 }
+
+#[test]
+fn the_documented_recipe_for_python_opens_a_sealed_file_and_no_changed_one() {
+    let document = include_str!("../../docs/sealing.md");
+    let recipe = document.split_once("```python\n").expect("a recipe for Python").1;
+    let (recipe, _) = recipe.split_once("```").expect("it ends");
+    let ground = Ground::new();
+    let at = |name: &str| ground.source.parent().unwrap().join(name);
+    std::fs::write(at("open.py"), recipe).unwrap();
+    let digits: String = (0..32).map(|byte| format!("{byte:02x}")).collect();
+    std::fs::write(at("key"), digits + "\n").unwrap();
+    match Command::new("python3").args(["-c", "import tink"]).output() {
+        Ok(output) if output.status.success() => {}
+        Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
+        Err(error) => return eprintln!("skip: python3: {error}"),
+    }
+    ground.seal(form("gcm"), None);
+    let open = |sealed: &Path| {
+        let mut python = Command::new("python3");
+        python.arg(at("open.py")).arg(at("key")).arg(sealed).arg(at("clear"));
+        python.output().unwrap()
+    };
+    for bytes in SIZES {
+        let sealed = ground.sealed.join("a/b").join(bytes.to_string());
+        let output = open(&sealed);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(std::fs::read(at("clear")).unwrap() == content(bytes), "{bytes}");
+        let mut changed = std::fs::read(&sealed).unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        std::fs::write(at("changed"), changed).unwrap();
+        assert!(!open(&at("changed")).status.success(), "{bytes}: changed");
+    }
+}
