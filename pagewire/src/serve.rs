@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use seal::hls::{Fit, KeyFolder};
 use serve::{Bill, Config, Error, KeySource, MediaPorts, Server, Tokens};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -84,8 +85,13 @@ impl Options {
         config.pacers = self.pacers;
         config.session_timeout = Duration::from_secs(self.session_timeout);
         config.keys = match (&self.hls_key_file, self.keys) {
-            (Some(path), _) => Some(made_from(path)?),
-            (None, folder) => folder.map(KeySource::Folder),
+            (Some(path), _) => Some(made_from(path, &config.folder)?),
+            (None, Some(folder)) => {
+                let keys = seal::hls::KeySource::Folder(KeyFolder::new(&folder));
+                check_keys(("--keys", &folder), &config.folder, &keys)?;
+                Some(KeySource::Folder(folder))
+            }
+            (None, None) => None,
         };
         let tokens = self.key_token_file.map(|path| Tokens::read("--key-token-file", &path));
         config.key_tokens = tokens.transpose()?;
@@ -95,8 +101,8 @@ impl Options {
     }
 }
 
-/// Keys made from the secret in a file when they are asked for.
-fn made_from(path: &Path) -> Result<KeySource, Error> {
+/// Keys made from the secret in a file when they are asked for, for the titles of `folder`.
+fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
     let (secret, exposed) = seal::key::file::key("--hls-key-file", path).map_err(|error| {
         let cure = "name the secret of the films".to_owned();
         Error::Option { option: "--hls-key-file", found: error.to_string(), cure }
@@ -104,9 +110,48 @@ fn made_from(path: &Path) -> Result<KeySource, Error> {
     if let Some(exposed) = exposed {
         tracing::warn!("{exposed}");
     }
+    let opener = seal::hls::KeySource::Derived(seal::hls::Keys::new(&secret));
+    check_keys(("--hls-key-file", path), folder, &opener)?;
     let keys = seal::hls::Keys::new(&secret);
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
+
+/// Names titles of `folder` that these keys do not open.
+///
+/// # Errors
+/// They open none, and there are titles: no player would come further than the first segment.
+fn check_keys(
+    (option, named): (&'static str, &Path),
+    folder: &Path,
+    keys: &seal::hls::KeySource,
+) -> Result<(), Error> {
+    let Fit { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
+    if let (0, Some(first)) = (opened, refused.first()) {
+        return Err(Error::Option {
+            option,
+            found: format!(
+                "{} opens none of the {} sealed titles of {}, such as {first}",
+                named.display(),
+                refused.len(),
+                folder.display()
+            ),
+            cure: "give the one that seal hls was given".to_owned(),
+        });
+    }
+    for title in refused.iter().take(TITLES_NAMED_MAX) {
+        tracing::warn!("{title}");
+    }
+    if refused.len() > TITLES_NAMED_MAX {
+        tracing::warn!("{} titles more do not open", refused.len() - TITLES_NAMED_MAX);
+    }
+    Ok(())
+}
+
+/// Titles looked at before the server is ready: 50 µs each in the page cache, a seek or two on a
+/// disk.
+const TITLES_CHECKED_MAX: usize = 1000;
+/// Titles that do not open and are named, each in a line.
+const TITLES_NAMED_MAX: usize = 20;
 
 pub(crate) fn run(options: Options) -> ExitCode {
     let runtime = match crate::runtime() {

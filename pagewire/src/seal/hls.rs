@@ -7,6 +7,7 @@
 //!
 //! Does not do: anything to a film; [`seal::hls`] does.
 
+use std::io::Write;
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,6 +79,9 @@ pub(super) fn run(options: Options) -> ExitCode {
     });
     failures::note(&planned.notes.into_inner().unwrap_or_default());
     say_what_is_left_out(&options.target);
+    if !running.json {
+        options.say_where_it_plays(&planned.titles.into_inner().unwrap_or_default());
+    }
     status
 }
 
@@ -175,6 +179,27 @@ pub(super) fn verify(options: &Verify) -> ExitCode {
 }
 
 impl Options {
+    /// The command that serves what is there now, and the address of the first title.
+    fn say_where_it_plays(&self, titles: &[String]) {
+        let Some(first) = titles.first() else { return };
+        let keys = match (&self.keys, self.no_key || self.key_uri != KeyUri::USUAL) {
+            (_, true) => String::new(),
+            (Some(keys), _) => format!(" --keys {}", keys.display()),
+            (None, _) => format!(" --hls-key-file {}", self.key.file_or("FILE")),
+        };
+        let serve = format!("pagewire serve {}{keys}", self.target.display());
+        let others = match titles.len() - 1 {
+            0 => String::new(),
+            others => format!("\n{others} more: NAME/{} of each", hls::MASTER),
+        };
+        // Whoever closed standard output does not want to know.
+        let _ = writeln!(
+            std::io::stdout(),
+            "to play it: {}\n            http://127.0.0.1:8080/{first}{others}",
+            Escaped(&serve)
+        );
+    }
+
     fn how(&self) -> Result<hls::Options, Error> {
         let protection = if self.no_key { None } else { Some(self.protection()?) };
         let (target_s, sync, force) =

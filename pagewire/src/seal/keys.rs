@@ -91,6 +91,12 @@ impl Keys {
         self.key_file.is_some() || self.key_env.is_some() || self.key.is_some()
     }
 
+    /// The file of the key as it was named, else `other`.
+    pub(crate) fn file_or(&self, other: &str) -> String {
+        let file = self.key_file.as_ref();
+        file.map_or_else(|| other.to_owned(), |file| file.display().to_string())
+    }
+
     /// What they name. Asks on the terminal when they name nothing, and warns on standard error
     /// of files that others may touch.
     pub(crate) fn read(&self, ask: Ask) -> Result<Key, Error> {

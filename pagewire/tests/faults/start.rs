@@ -2,12 +2,15 @@
 //! A server that cannot start says why and what to do: exit status 2 for a wrong option, 1 for what
 //! the host refuses. Nothing is printed as ready.
 
+use std::fs;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use crate::harness::watchdog::{self, Outcome};
-use crate::harness::{PROGRAM, Place};
+use crate::harness::{PROGRAM, Place, Server};
 
 #[track_caller]
 fn refused(options: &[&str]) -> Outcome {
@@ -76,6 +79,76 @@ fn ports_already_taken_are_named_and_exit_status_1() {
         let outcome = refused(&["--rtp-port", &even.to_string()]);
         assert_says(&outcome, &["media ports", &even.to_string(), "in use", "--rtp-port"]);
     }
+}
+
+/// Seals the demo's clip as the titles `names` of the served folder.
+fn seal(place: &Place, names: &[&str], key: &str) {
+    let at = |name: &str| place.cache().with_file_name(name);
+    fs::create_dir_all(at("films")).expect("room for a folder");
+    for name in names {
+        let clip = at("films").join(format!("{name}.ts"));
+        fs::write(&clip, include_bytes!("../../assets/clip.ts")).expect("room for a film");
+        let mut command = Command::new(PROGRAM);
+        command.args(["seal", "hls"]).arg(clip).arg(place.folder());
+        command.arg("--key-file").arg(key_file(place, key)).arg("--keys").arg(at("keys"));
+        watchdog::run(&mut command, LIMIT).expect("the program is there").succeeded();
+    }
+}
+
+/// A file of a key, which is of this byte again and again.
+fn key_file(place: &Place, byte: &str) -> PathBuf {
+    let path = place.cache().with_file_name(format!("key-{byte}"));
+    fs::write(&path, byte.repeat(32)).expect("room for a key");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+    path
+}
+
+#[test]
+fn a_key_that_opens_no_title_is_refused_and_one_that_opens_some_names_the_others() {
+    let place = Place::new();
+    seal(&place, &["one", "two"], "5a");
+    let options =
+        |key: &str| vec!["--hls-key-file".to_owned(), key_file(&place, key).display().to_string()];
+    let start = |options: &[String]| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["serve", "--rtsp=127.0.0.1:0", "--http=127.0.0.1:0", "--cache"]);
+        command.arg(place.cache()).args(options).arg(place.folder());
+        watchdog::run(&mut command, LIMIT).expect("the program is there")
+    };
+    let none = place.cache().with_file_name("none");
+    fs::create_dir(&none).expect("room for a folder");
+    let other_keys = vec!["--keys".to_owned(), none.display().to_string()];
+    for (options, words) in [
+        (
+            options("a5"),
+            ["key-a5 opens none of the 2 sealed titles of", "one: was sealed with anot"],
+        ),
+        (other_keys, ["none opens none of the 2 sealed titles of", "one/0.key"]),
+    ] {
+        let outcome = start(&options);
+        assert_eq!(outcome.status.code(), Some(2), "{outcome:?}");
+        let cure = "give the one that seal hls was given";
+        for word in words.into_iter().chain([options[0].as_str(), cure]) {
+            assert!(outcome.stderr.contains(word), "{word}: {}", outcome.stderr);
+        }
+        assert!(!String::from_utf8_lossy(&outcome.stdout).contains("ready"), "{outcome:?}");
+    }
+
+    seal(&place, &["three"], "a5");
+    for (key, named, others) in
+        [("5a", &["three"][..], &["one", "two"][..]), ("a5", &["one", "two"], &["three"])]
+    {
+        let options = options(key);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        let log = Server::at(&place, Command::new(PROGRAM), &options).stop();
+        let warned = |title: &str| log.contains(&format!("/{title}: was sealed with another key"));
+        assert!(named.iter().all(|title| warned(title)), "{key}: {log}");
+        assert!(!others.iter().any(|title| warned(title)), "{key}: {log}");
+    }
+    // The folder of all their keys opens them all.
+    let keys = place.cache().with_file_name("keys").display().to_string();
+    let log = Server::at(&place, Command::new(PROGRAM), &["--keys", &keys]).stop();
+    assert!(!log.contains("was sealed with"), "{log}");
 }
 
 #[track_caller]

@@ -20,6 +20,7 @@
 //! SAMPLE-AES, protection of the playlists themselves.
 
 mod film;
+mod fit;
 mod journal;
 mod keys;
 mod part;
@@ -34,6 +35,7 @@ mod verify;
 
 use std::num::NonZeroU64;
 
+pub use fit::{Fit, fit};
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
 pub use run::{Planned, seal};
@@ -116,6 +118,12 @@ pub enum StreamFault {
         /// Its number.
         index: u64,
     },
+    /// Its first segment does not open by the key that is made for it.
+    #[error(
+        "was sealed with another key, so nobody can play it; give the server the key that it was \
+         sealed with, or seal it again with this one and --force"
+    )]
+    OtherKey,
     /// The film is encrypted and no key was given.
     #[error("is encrypted; give its key or the folder of its keys")]
     KeyNeeded,

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whether keys are those of the titles in a folder, as a server asks before it hands them out.
+//!
+//! Of each title the first segment is looked at: its first packets have to begin with sync bytes
+//! and its end has to be padding. A wrong key passes that once in 2²⁴ times. Costs a playlist and
+//! two reads of a few hundred bytes a title.
+//!
+//! Does not do: notice damage further in, or keys after the first of a title; `seal verify hls`
+//! does. Titles whose keys are not below `/keys/` are another server's to open.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use media::TS_PACKET_BYTES;
+use openssl::symm::{Cipher, Crypter, Mode};
+use walkdir::WalkDir;
+
+use super::StreamFault;
+use super::keys::KEY_BYTES;
+use super::playlist::{MEDIA, segment_name};
+use super::unseal::{KeySource, read_playlist, without_padding};
+use crate::error::Error;
+use crate::root::Root;
+
+/// What became of looking at the titles of a folder.
+#[derive(Debug, Default)]
+pub struct Fit {
+    /// Titles whose first segment opens.
+    pub opened: u64,
+    /// Titles that do not open, each with the reason.
+    pub refused: Vec<Error>,
+}
+
+/// Looks at the encrypted titles at or below `folder` whose keys a server of it gives, at most
+/// `titles_max` of them. What is no title that was made here is none of them.
+pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
+    let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
+    let walk = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
+    let seen = walk.filter_entry(|entry| !is_hidden(entry.file_name())).filter_map(Result::ok);
+    let playlists = seen.filter(|entry| entry.file_type().is_file() && entry.file_name() == MEDIA);
+    let titles = playlists.filter_map(|entry| {
+        let folder = entry.path().parent()?;
+        has_local_keys(entry.path()).then(|| looked_at(folder, keys)).flatten()
+    });
+    let mut fit = Fit::default();
+    for title in titles.take(titles_max) {
+        match title {
+            Ok(()) => fit.opened += 1,
+            Err(error) => fit.refused.push(error),
+        }
+    }
+    fit
+}
+
+/// Whether a playlist's first key is one that a server of the folder gives.
+fn has_local_keys(playlist: &Path) -> bool {
+    let text = fs::read_to_string(playlist).unwrap_or_default();
+    let tag = text.lines().find(|line| line.starts_with("#EXT-X-KEY:"));
+    tag.is_some_and(|tag| tag.contains("/keys/"))
+}
+
+/// Whether the title in `folder` opens; none if it is no encrypted title that was made here.
+fn looked_at(folder: &Path, keys: &KeySource) -> Option<Result<(), Error>> {
+    let playlist = read_playlist(&Root::open(folder).ok()?, "").ok()?;
+    playlist.rotation?;
+    let path = folder.join(segment_name("", 0));
+    let host = |call: &'static str| Error::host(call, &path);
+    let opened = || -> Result<(), Error> {
+        let key = match keys.key(&playlist, 0)? {
+            Some(key) => key,
+            None => return Err(Error::file(folder, StreamFault::KeyNeeded.into())),
+        };
+        let segment = File::open(&path).map_err(host("open"))?;
+        let bytes = segment.metadata().map_err(host("fstat"))?.len();
+        if is_opened(&segment, bytes, &key, playlist.iv(0)).map_err(host("read"))? {
+            return Ok(());
+        }
+        Err(Error::file(folder, StreamFault::OtherKey.into()))
+    };
+    Some(opened())
+}
+
+fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) -> io::Result<bool> {
+    const BLOCK: usize = 16;
+    // Two packets, in whole blocks.
+    const HEAD: usize = (2 * TS_PACKET_BYTES).next_multiple_of(BLOCK);
+    let shortest = (2 * TS_PACKET_BYTES / BLOCK * BLOCK) as u64;
+    if bytes < shortest || !bytes.is_multiple_of(BLOCK as u64) {
+        return Ok(false);
+    }
+    let mut head = vec![0; HEAD.min(usize::try_from(bytes).unwrap_or(HEAD))];
+    segment.read_exact_at(&mut head, 0)?;
+    let head = deciphered(&head, key, &iv)?;
+    let mut end = [0; 2 * BLOCK];
+    segment.read_exact_at(&mut end, bytes - 2 * BLOCK as u64)?;
+    let (before, last) = end.split_at(BLOCK);
+    let last = deciphered(last, key, before)?;
+    let is_sync = |at: usize| head[at] == 0x47;
+    Ok(is_sync(0) && is_sync(TS_PACKET_BYTES) && without_padding(&last).is_some())
+}
+
+/// Whole blocks deciphered, the padding among them.
+fn deciphered(bytes: &[u8], key: &[u8; KEY_BYTES], iv: &[u8]) -> io::Result<Vec<u8>> {
+    let mut crypter = Crypter::new(Cipher::aes_128_cbc(), Mode::Decrypt, key, Some(iv))?;
+    crypter.pad(false);
+    let mut clear = vec![0; bytes.len() + Cipher::aes_128_cbc().block_size()];
+    let count = crypter.update(bytes, &mut clear)?;
+    clear.truncate(count);
+    Ok(clear)
+}
