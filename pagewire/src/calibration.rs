@@ -8,7 +8,8 @@
 //! network can be made (a container that may not) nothing is kept, and server and recorder go by
 //! their usual order and say so.
 //!
-//! Sources: `lab::calibrate`, `lab::calibrate_receiving`; machine-id(5); XDG Base Directory Specification 0.8.
+//! Sources: `lab::calibrate`, `lab::calibrate_receiving`; machine-id(5); XDG Base Directory
+//! Specification 0.8.
 //! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
 
 use std::fs;

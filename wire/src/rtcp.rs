@@ -9,7 +9,8 @@
 //! Cost: about one packet of 60 bytes per session and five seconds, each way.
 //!
 //! Sources: RFC 3550 §4 (NTP time), §6.1, §6.2, §6.3.1, §6.4, §6.5.1, §6.6, A.2; RFC 7022 §4.2
-//! (CNAME); RFC 4648 §4 (base64); written and read by `rtcp-types`. Not here: feedback (RFC 4585), extended reports (RFC 3611), encryption.
+//! (CNAME); RFC 4648 §4 (base64); written and read by `rtcp-types`. Not here: feedback (RFC 4585),
+//! extended reports (RFC 3611), encryption.
 
 use std::time::Duration;
 

@@ -3,10 +3,10 @@
 //! way of receiving; and whatever senders, disks and the network do, there is a count or a clear
 //! word for it.
 //!
-//! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent), [`senders`] (bad packets, floods,
-//! restarts), [`servers`] (RTSP, by [`fake`]), [`relays`] (sent on), [`disks`] (full, slow, and the
-//! recorder killed), [`networks`] (groups and interfaces, in a network of their own). Nothing here
-//! asserts that something is fast.
+//! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent),
+//! [`senders`] (bad packets, floods, restarts), [`servers`] (RTSP, by [`fake`]), [`relays`] (sent
+//! on), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and interfaces, in a
+//! network of their own). Nothing here asserts that something is fast.
 
 #![forbid(unsafe_code)]
 

@@ -3,12 +3,12 @@
 //!
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
 //! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions.
-//! A thread sleeps until the next slot with an entry or until a command comes; it does not wait for
-//! a disk ([`crate::resident`]), a socket (all are non-blocking), or the control side (commands come
-//! by a queue, events go by a queue). Its locks (its meter, its sessions' marks and progress) are
-//! held by others for a few additions or a copy; nobody holds one across a system call that moves
-//! data. Costs: one futex sleep per
-//! occupied millisecond and thread; per session and burst one [`stream`] step.
+//! A thread sleeps until the next slot with an entry or until a command comes; it does not wait
+//! for a disk ([`crate::resident`]), a socket (all are non-blocking), or the control side (commands
+//! and events go by queues). Its locks (its meter, its sessions' marks and progress, the readers'
+//! queue) are held by others for a few additions or a copy, and nobody holds one across a system
+//! call that moves data. Costs: one futex sleep per occupied millisecond and thread; per session
+//! and burst one [`stream`] step.
 //!
 //! Sources: DESIGN "A streamed byte's journey".
 //! Does not do: RTCP, time-outs, anything of the protocol.
