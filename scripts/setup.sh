@@ -5,7 +5,7 @@
 #   scripts/setup.sh demo    what `make demo` needs: a C compiler (it links), OpenSSL and cargo
 #   scripts/setup.sh test    also rustfmt, clippy, a C++ compiler (fuzzing), cargo-deny and the
 #                            clients the interoperation tests talk to; packages of Python and npm
-#                            go to ~/.cache/pagewire/test-tools
+#                            go to out/test-tools
 #
 # Debian and Ubuntu packages are installed as root or through sudo that asks no password;
 # elsewhere it prints what to install. It exits non-zero only when something is missing that
@@ -26,8 +26,8 @@ export PATH=$CARGO_BIN:$PATH:/usr/sbin:/sbin
 RUST_NEEDED=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 CARGO_DENY_VERSION=0.20
 CARGO_DENY_SECONDS_MAX=900
-# Packages of Python and npm that tests use, in folders of their own.
-TEST_TOOLS=${PAGEWIRE_TEST_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire/test-tools}
+# Packages of Python and npm that tests use; they look for them there.
+TEST_TOOLS=out/test-tools
 TINK_VERSION=1.16.1
 HLS_JS_VERSION=1.7.4
 TEST_TOOLS_SECONDS_MAX=300

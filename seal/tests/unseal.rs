@@ -398,13 +398,9 @@ fn files_of_openssl_enc_open() {
 
 /// Where scripts/setup.sh puts Tink, or else the Python that is there.
 fn python_with_tink() -> PathBuf {
-    let tools = std::env::var_os("PAGEWIRE_TEST_TOOLS").map(PathBuf::from).or_else(|| {
-        let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
-        let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home)?;
-        Some(cache.join("pagewire/test-tools"))
-    });
-    let python = tools.map(|tools| tools.join("python/bin/python3")).filter(|path| path.exists());
-    python.unwrap_or_else(|| PathBuf::from("python3"))
+    let installed = concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/python/bin/python3");
+    let installed = Some(PathBuf::from(installed)).filter(|path| path.exists());
+    installed.unwrap_or_else(|| PathBuf::from("python3"))
 }
 
 #[test]
@@ -452,14 +448,14 @@ fn the_documented_recipe_for_python_opens_a_sealed_file_and_no_changed_one() {
     std::fs::write(at("open.py"), recipe).unwrap();
     let digits: String = (0..32).map(|byte| format!("{byte:02x}")).collect();
     std::fs::write(at("key"), digits + "\n").unwrap();
-    match Command::new("python3").args(["-c", "import tink"]).output() {
+    match Command::new(python_with_tink()).args(["-c", "import tink"]).output() {
         Ok(output) if output.status.success() => {}
         Ok(_) => return eprintln!("skip: the Python package tink: not installed"),
-        Err(error) => return eprintln!("skip: python3: {error}"),
+        Err(error) => return eprintln!("skip: python3: not installed: {error}"),
     }
     ground.seal(form("gcm"), None);
     let open = |sealed: &Path| {
-        let mut python = Command::new("python3");
+        let mut python = Command::new(python_with_tink());
         python.arg(at("open.py")).arg(at("key")).arg(sealed).arg(at("clear"));
         python.output().unwrap()
     };

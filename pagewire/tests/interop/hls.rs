@@ -144,7 +144,7 @@ pub(crate) fn browsed(
     let mut browser = match started {
         Ok(browser) => browser,
         Err(error) => {
-            eprintln!("skip: {test}: chromium: {error}");
+            eprintln!("skip: {test}: chromium: not installed: {error}");
             return None;
         }
     };

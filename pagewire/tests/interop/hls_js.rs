@@ -2,8 +2,8 @@
 //! hls.js in Chromium plays sealed titles of every kind: one sound, several of one codec and of
 //! several, radio, several programmes. What a browser cannot play is named by `seal hls`.
 //!
-//! hls.js is the one that npm installs below `out/npm` (`npm install --prefix out/npm hls.js`); it
-//! lies beside the titles while a test runs. ffmpeg makes the streams.
+//! hls.js is the one that scripts/setup.sh installs with npm; it lies beside the titles while a
+//! test runs. ffmpeg makes the streams.
 //!
 //! Sources: RFC 8216 §4.3.4; hls.js, "API.md" (events, error details).
 
@@ -19,7 +19,7 @@ use crate::harness::{PROGRAM, Place, Server, watchdog};
 use crate::hls::browsed;
 
 const HLS_JS: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../out/npm/node_modules/hls.js/dist/hls.min.js");
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../out/test-tools/node_modules/hls.js/dist/hls.min.js");
 
 const H264: &[&str] =
     &["-c:v", "libx264", "-preset", "ultrafast", "-g", "50", "-pix_fmt", "yuv420p"];
@@ -46,7 +46,7 @@ fn made(
     match outcome {
         Ok(outcome) if outcome.status.success() => Some(path),
         Ok(outcome) => {
-            eprintln!("skip: {test}: ffmpeg: {}", outcome.stderr.trim());
+            eprintln!("skip: {test}: encoder of ffmpeg: not installed: {}", outcome.stderr.trim());
             None
         }
         Err(reason) => {
@@ -98,7 +98,7 @@ impl Title {
     /// played for two seconds, and tells by `tell`.
     fn played(&self, test: &str, master: &str, then: &str) -> Option<String> {
         if let Err(error) = fs::copy(HLS_JS, self.server.folder().join("hls.js")) {
-            eprintln!("skip: {test}: {HLS_JS}: {error}; npm install --prefix out/npm hls.js");
+            eprintln!("skip: {test}: {HLS_JS}: not installed: {error}; make setup");
             return None;
         }
         let page = |report: &str| {

@@ -32,6 +32,8 @@ pub(crate) const PAIR: &str = "\
 pub(crate) enum Owner {
     /// A user of its own, made without rights.
     User,
+    /// As [`Owner::User`], with mounts of its own.
+    UserWithMounts,
     /// Real root where there is one, for only there the kernel takes programs for XDP.
     RootIfAny,
 }
@@ -40,6 +42,7 @@ impl Owner {
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::User => &["-Urn"],
+            Self::UserWithMounts => &["-Urnm"],
             Self::RootIfAny => &["-n", "-Urn"],
         }
     }

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Runs command lines as a reader would type them: one after the other, in one folder, with servers
+//! and recorders left running in the background.
+//!
+//! Does not: choose what is run; the tests do.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{PROGRAM, watchdog};
+
+/// A reader's folder, and what runs in it.
+pub(crate) struct Shell {
+    folder: PathBuf,
+    path: String,
+    running: Vec<Running>,
+    logs: usize,
+}
+
+/// A server or recorder.
+struct Running {
+    /// What it said when it was at work; empty for one that stays.
+    ready: &'static str,
+    command: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Shell {
+    /// `folder` is where commands run; `pagewire` is the program under test.
+    pub(crate) fn new(folder: &Path) -> Shell {
+        let programs = Path::new(PROGRAM).parent().expect("it lies in a folder");
+        let path = std::env::var("PATH").expect("a PATH");
+        let path = format!("{}:{}:{path}", folder.display(), programs.display());
+        Shell { folder: folder.to_owned(), path, running: Vec::new(), logs: 0 }
+    }
+
+    fn command(&mut self, line: &str) -> (Command, PathBuf) {
+        self.logs += 1;
+        let log = self.folder.join(format!(".log-{}", self.logs));
+        let mut command = Command::new("sh");
+        command
+            .args(["-euc", line])
+            .current_dir(&self.folder)
+            .env("PATH", &self.path)
+            .env("XDG_CACHE_HOME", self.folder.join(".cache"))
+            .stdin(Stdio::null());
+        (command, log)
+    }
+
+    /// Runs a command to its end with one of these statuses; gives all it printed.
+    pub(crate) fn run(&mut self, line: &str, statuses: &[i32]) -> String {
+        let (mut command, _) = self.command(line);
+        let outcome = watchdog::run(&mut command, LIMIT).expect("there is a shell");
+        let printed = String::from_utf8_lossy(&outcome.stdout) + outcome.stderr.as_str();
+        let is_good = outcome.status.code().is_some_and(|code| statuses.contains(&code));
+        assert!(is_good, "{line}: {}:\n{printed}", outcome.status);
+        printed.into_owned()
+    }
+
+    /// Starts a server or a recorder and waits until it says `ready`; gives all it has printed. The
+    /// one before that said the same ends first, as both have the usual ports.
+    pub(crate) fn start(&mut self, line: &str, ready: &'static str) -> String {
+        self.end_of(ready);
+        self.start_aside(line, ready);
+        let last = self.running.last_mut().expect("it runs");
+        last.ready = ready;
+        last.printed()
+    }
+
+    /// As [`Shell::start`], and it runs on to the end beside all others.
+    pub(crate) fn start_aside(&mut self, line: &str, ready: &str) {
+        let (mut command, log) = self.command(line);
+        let file = File::create(&log).expect("a log");
+        command.stdout(file.try_clone().expect("a descriptor")).stderr(file);
+        let child = command.spawn().expect("there is a shell");
+        let mut one = Running { ready: "", command: line.to_owned(), child, log };
+        let deadline = Instant::now() + LIMIT;
+        while !one.printed().contains(ready) {
+            let ended = one.child.try_wait().expect("it is our child");
+            assert!(
+                ended.is_none() && Instant::now() < deadline,
+                "{line}: {ended:?}, without {ready:?}:\n{}",
+                one.printed()
+            );
+            sleep(LOOK_EVERY);
+        }
+        self.running.push(one);
+    }
+
+    /// Ends what said `ready`.
+    pub(crate) fn end_of(&mut self, ready: &str) {
+        self.end(|one| one.ready == ready);
+    }
+
+    /// Ends all that runs.
+    pub(crate) fn stop(&mut self) {
+        self.end(|_| true);
+    }
+
+    /// Ends by SIGTERM; the status has to be 0.
+    fn end(&mut self, which: impl Fn(&Running) -> bool) {
+        let (ended, left) = self.running.drain(..).partition::<Vec<_>, _>(which);
+        self.running = left;
+        for mut one in ended {
+            signal(&one.child, Signal::TERM);
+            let status = watchdog::wait(&mut one.child, LIMIT);
+            let (command, printed) = (&one.command, one.printed());
+            let status = status.unwrap_or_else(|| panic!("{command}: does not end:\n{printed}"));
+            assert!(status.success(), "{command}: {status}:\n{printed}");
+        }
+    }
+}
+
+impl Running {
+    fn printed(&self) -> String {
+        fs::read_to_string(&self.log).expect("its log")
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        for mut one in self.running.drain(..) {
+            signal(&one.child, Signal::KILL);
+            let _ = one.child.wait();
+        }
+    }
+}
+
+/// Signals the program that a shell waits for; the shell then ends with its status.
+fn signal(shell: &Child, signal: Signal) {
+    let mut pid = shell.id();
+    loop {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+        let child = children.ok().and_then(|all| all.split_whitespace().next()?.parse().ok());
+        let Some(child) = child else { break };
+        pid = child;
+    }
+    // One that has ended needs none.
+    let _ = kill_process(Pid::from_raw(pid as i32).expect("not process 0"), signal);
+}
+
+/// What a server and a recorder say when they are at work.
+pub(crate) const SERVING: &str = "pagewire ready: ";
+pub(crate) const RECORDING: &str = "pagewire receiving: ";
+/// The longest command is a measurement of under a minute, here beside other tests.
+const LIMIT: Duration = Duration::from_secs(400);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
