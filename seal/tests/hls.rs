@@ -415,3 +415,94 @@ fn there_has_to_be_a_film() {
     assert!(matches!(&error, Error::File { fault: Fault::Stream(_), .. }), "{error}");
     assert!(error.to_string().contains("no media.m3u8"), "{error}");
 }
+
+/// The clip with its sound a second time, on PID 0x102 and in French.
+fn clip_of_two_sounds() -> Vec<u8> {
+    const PACKET: usize = 188;
+    let streams = [
+        &[0x1b, 0xe1, 0x00, 0xf0, 0x00][..],
+        &[0x0f, 0xe1, 0x01, 0xf0, 0x00],
+        &[0x0f, 0xe1, 0x02, 0xf0, 0x06, 0x0a, 0x04, b'f', b'r', b'e', 0x00],
+    ];
+    let mut map = vec![0x02, 0xb0, 0x22, 0x00, 0x01, 0xc1, 0, 0, 0xe1, 0x00, 0xf0, 0x00];
+    map.extend(streams.concat());
+    // ISO/IEC 13818-1 annex A.
+    let crc = map.iter().fold(u32::MAX, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte) << 24, |crc, _| {
+            if crc >> 31 == 1 { crc << 1 ^ 0x04c1_1db7 } else { crc << 1 }
+        })
+    });
+    assert_eq!(usize::from(map[2]), map.len() - 3 + 4);
+    map.extend(crc.to_be_bytes());
+    let mut film = Vec::new();
+    for packet in CLIP.chunks_exact(PACKET) {
+        let at = film.len();
+        film.extend(packet);
+        match u16::from_be_bytes([packet[1], packet[2]]) & 0x1fff {
+            0x1000 => {
+                film.truncate(at + 5);
+                film.extend(&map);
+                film.resize(at + PACKET, 0xff);
+            }
+            0x101 => {
+                film.extend(packet);
+                film[at + PACKET + 2] = 0x02;
+            }
+            _ => {}
+        }
+    }
+    film
+}
+
+#[test]
+fn a_further_sound_has_segments_and_keys_of_its_own_and_the_film_comes_back_whole() {
+    let film = clip_of_two_sounds();
+    for (rotation, has_random_iv) in [(None, false), (NonZeroU64::new(2), true)] {
+        let place = Place::new();
+        fs::write(place.source("film.ts"), &film).expect("written");
+        let options = change(protected(), |p| {
+            (p.rotation, p.has_random_iv) = (rotation, has_random_iv);
+            p.folder = Some(KeyFolder::new(place.path("keys")));
+        });
+        assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
+        let sealed = files(&place.path("t"));
+        let text = |name: &str| String::from_utf8(sealed[Path::new(name)].clone()).expect("text");
+        let master = text("film/master.m3u8");
+        let group = "#EXT-X-MEDIA:TYPE=AUDIO,GROUP-ID=\"mp4a.40.2\",NAME=";
+        let french = format!("{group}\"French\",LANGUAGE=\"fr\",DEFAULT=NO,AUTOSELECT=YES,");
+        assert!(master.contains(&french), "{master}");
+        assert_eq!(master.matches("#EXT-X-STREAM-INF").count(), 1, "{master}");
+        let sound = text("film/audio-258.m3u8");
+        assert!(sound.contains("\"/keys/film/audio-258/0.key\""), "{sound}");
+        let line = |text: &str, tag: &str| {
+            text.lines().find(|line| line.starts_with(tag)).expect("a tag").to_owned()
+        };
+        let target = "#EXT-X-TARGETDURATION";
+        assert_eq!(line(&sound, target), line(&text("film/media.m3u8"), target));
+        let key = |name: &str| fs::read(place.path("keys").join(name)).expect("a key");
+        assert_ne!(key("film/0.key"), key("film/audio-258/0.key"));
+
+        assert_eq!(opened(&place.path("t"), &place.path("back"), &derived()), [""; 0]);
+        assert!(fs::read(place.path("back/film.ts")).expect("made") == film);
+        assert_eq!(verified(&place.path("t"), Some(&place.path("source")), &derived()), [""; 0]);
+
+        // As a killed run leaves it: what is missing of both is made again, to the same bytes.
+        let hidden = ".pagewire-unfinished-film-film.0123456789abcdef";
+        fs::rename(place.path("t/film"), place.path("t").join(hidden)).expect("renamed");
+        let unfinished = place.path("t").join(hidden);
+        fs::write(unfinished.join(".pagewire-unfinished-folder"), hidden).expect("written");
+        for gone in [MASTER, MEDIA, "audio-258.m3u8", "00001.ts", "audio-258-00002.ts"] {
+            fs::remove_file(unfinished.join(gone)).expect("removed");
+        }
+        assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
+        assert!(files(&place.path("t")) == sealed);
+
+        // Its segments are verified too.
+        let damaged = place.path("t/film/audio-258-00001.ts");
+        let mut bytes = fs::read(&damaged).expect("there");
+        bytes[1000] ^= 1;
+        fs::write(&damaged, bytes).expect("written");
+        let failed = verified(&place.path("t"), None, &derived());
+        assert!(failed.len() == 1 && failed[0].contains("audio-258-00001.ts"), "{failed:?}");
+    }
+}

@@ -82,6 +82,9 @@ fn sealed(test: &str, inputs: &[&str], options: &[&[&str]]) -> Option<Title> {
     command.arg(&source).arg(place.folder());
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
     assert!(outcome.status.success(), "{}", outcome.stderr);
+    let shown = String::from_utf8_lossy(&outcome.stdout).into_owned();
+    assert!(shown.contains("http://127.0.0.1:8080/title/master.m3u8\n"), "{shown}");
+    assert!(shown.contains("pagewire serve ") && shown.contains(" --hls-key-file "), "{shown}");
     let said = outcome.stderr;
     let key = key.display().to_string();
     let server = Server::at(&place, Command::new(PROGRAM), &["--hls-key-file", &key]);
