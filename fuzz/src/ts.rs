@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Media files: `media::Scanner`, and the plan it makes.
+//! Media files: `media::Scanner` and the plan it makes; `media::Survey`, the formats that it reads,
+//! and `media::Extract`.
 //!
 //! Half of the inputs are taken as they are. The others are scripts of a few bytes a step from
 //! which a transport stream is built: tables with the right CRC, clock references, access units,
@@ -10,7 +11,7 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
-use media::{Identity, Plan, Refusal, Scanner, Segments, TS_PACKET_BYTES};
+use media::{Extract, Identity, Plan, Refusal, Scanner, Segments, Survey, TS_PACKET_BYTES};
 
 use crate::Target;
 use crate::pieces::pieces;
@@ -39,6 +40,8 @@ fn run(data: &[u8]) {
             &built
         }
     };
+    check_programmes(bytes);
+    check_programmes(&units(choice, rest));
     let plan = scan(&[bytes], bytes.len(), IDENTITY);
     assert_eq!(plan, scan(&pieces(bytes, choice >> 2), bytes.len(), IDENTITY), "the cut matters");
     match plan {
@@ -49,6 +52,63 @@ fn run(data: &[u8]) {
         }
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
     }
+}
+
+/// Programmes and formats, and what is extracted by them: whole packets, the programme alone, the
+/// same bytes when it is gone on with in the middle.
+fn check_programmes(bytes: &[u8]) {
+    let survey = |bytes: &[u8]| {
+        let mut survey = Survey::default();
+        survey.feed(bytes);
+        survey.finish()
+    };
+    let packets = bytes.len() / TS_PACKET_BYTES;
+    for programme in survey(bytes) {
+        if let Ok(codecs) = media::codecs(&programme.tracks) {
+            assert!(
+                codecs.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".,-".contains(&byte))
+            );
+        }
+        for only in std::iter::once(None).chain(programme.tracks.iter().map(|t| Some(t.pid))) {
+            let mut extract = Extract::new(&programme, only);
+            let (mut made, mut again) = (Vec::new(), Vec::new());
+            for (index, packet) in bytes.chunks_exact(TS_PACKET_BYTES).enumerate() {
+                if index == packets / 2 {
+                    let counters = extract.counters();
+                    extract = Extract::new(&programme, only);
+                    extract.resume(counters);
+                }
+                extract.feed(packet.try_into().expect("a packet"), &mut made);
+            }
+            let mut whole = Extract::new(&programme, only);
+            for packet in bytes.chunks_exact(TS_PACKET_BYTES) {
+                whole.feed(packet.try_into().expect("a packet"), &mut again);
+            }
+            assert!(made == again && made.len().is_multiple_of(TS_PACKET_BYTES));
+            let found = survey(&made);
+            assert!(found.iter().all(|found| found.number == programme.number));
+        }
+        for track in &programme.tracks {
+            assert!(track.language().is_none_or(|language| language.len() == 3));
+        }
+    }
+}
+
+/// A stream with the bytes as an access unit of every kind that has a format.
+fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
+    const TYPES: [u8; 8] = [0x1b, 0x24, 0x02, 0x10, 0x03, 0x0f, 0x11, 0x81];
+    let mut stream = Stream { bytes: Vec::new(), arrival_bytes: 0 };
+    stream.section(0, &[0x00], &[0, 1, 0xe1, 0]);
+    let first = TYPES[usize::from(choice) % TYPES.len()];
+    let second = if choice & 0x80 == 0 { 0x87 } else { 0x02 };
+    stream.section(0x100, &[0x02], &map(0, 0, first, second));
+    for pid in [0x200, 0x201] {
+        let mut parts = bytes.chunks(150).take(8);
+        let head = [0, 0, 1, 0xe0, 0, 0, 0x80, 0, 0];
+        stream.packet(pid, true, &[], &[&head[..], parts.next().unwrap_or_default()].concat());
+        parts.for_each(|part| stream.packet(pid, false, &[], part));
+    }
+    stream.bytes
 }
 
 fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<Plan, Refusal> {
