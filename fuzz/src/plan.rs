@@ -122,7 +122,9 @@ fn check_time(plan: &Plan, due: u64) {
         let is_all = before == plan.packets();
         assert!(is_all || plan.ticks(before) >= ticks, "{before} packets before {ticks}");
         let entry = plan.entry(ticks);
-        assert!(entry < plan.packets() && plan.ticks(entry) <= ticks, "entry {entry} at {ticks}");
+        let presented = plan.presented_ticks(entry);
+        assert!(entry < plan.packets() && presented <= ticks, "entry {entry} at {ticks}");
+        assert!(plan.packets_presented_before(ticks) <= plan.packets());
     }
 }
 

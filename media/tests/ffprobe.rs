@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use media::{Identity, Plan, Scanner, TICKS_PER_SECOND};
+use media::{Identity, Plan, Scanner, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
 const IDENTITY: Identity = Identity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
@@ -88,6 +88,9 @@ fn compare(path: &Path, kind: &str) -> Option<Plan> {
     assert_eq!(found, expected, "PIDs and stream types");
 
     assert_eq!(access_units(&plan), key_frames(path, kind, &plan)?, "key frames");
+    let keys = plan.entries().iter().filter(|entry| entry.access_unit > 0);
+    let presented: Vec<_> = keys.map(|key| key.presented_ticks / TICKS_PER_TIMESTAMP).collect();
+    assert_eq!(presented, key_times(path, kind)?, "presentation times of key frames");
 
     let seconds: f64 = probe(path, "format=duration", &[])?[0][0].parse().unwrap();
     let found = plan.duration_ticks() as f64 / TICKS_PER_SECOND as f64;
@@ -109,6 +112,15 @@ fn stream_type(codec: &str) -> u8 {
         "ac3" => 0x81,
         _ => panic!("codec {codec}"),
     }
+}
+
+/// Presentation times of the key frames since the first frame, at 90 kHz.
+fn key_times(path: &Path, kind: &str) -> Option<Vec<u64>> {
+    let packets = probe(path, "packet=pts,pos,flags", &["-select_streams", kind])?;
+    let first: u64 = packets[0][0].parse().unwrap();
+    // A PES packet of sound holds several frames, and only the first has a place.
+    let keys = packets.iter().filter(|fields| fields[2].starts_with('K') && fields[1] != "N/A");
+    Some(keys.map(|fields| fields[0].parse::<u64>().unwrap() - first).collect())
 }
 
 /// Transport stream packets where the packets that ffprobe flags as key frames start.
@@ -169,6 +181,16 @@ fn h264_with_tables_at_their_own_times() {
 fn h264_with_open_groups_of_pictures() {
     let options = ["-c:v", "libx264", "-x264-params", "open-gop=1:keyint=40:bframes=3"];
     compare_video("h264-open.ts", &["libx264"], &options);
+}
+
+#[test]
+fn h264_of_film_rate_with_key_frames_off_the_second() {
+    let video = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=24000/1001:duration=20"];
+    let options = ["-c:v", "libx264", "-bf", "3", "-force_key_frames", "expr:gte(t,n_forced*2)"];
+    let Some(path) = film("film-rate.ts", &["libx264"], &[&video, &SOUND, &options]) else {
+        return;
+    };
+    compare(&path, "v:0");
 }
 
 #[test]

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use media::TICKS_PER_SECOND;
 use media::plan::Plan;
+use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use paths::Destination;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -424,11 +424,6 @@ impl Line {
             wire::rtsp::content_base(&self.url(request, &session.source.asset)),
             wire::sdp::CONTROL
         );
-        let end = if packets.end >= plan.packets() {
-            plan.duration_ticks()
-        } else {
-            plan.ticks(packets.end)
-        };
         let info = RtpInfo {
             url: &url,
             sequence: plan
@@ -438,8 +433,11 @@ impl Line {
                 .wrapping_add(shift.sequence),
             timestamp: plan.timestamp(plan.ticks(packets.start)).wrapping_add(shift.timestamp),
         };
-        let start = duration(plan.ticks(packets.start));
-        Response::play(request, &session.id, play, start, Some(duration(end)), info)
+        // As long as it takes by RTP's timestamps, which clients relate to this range (§12.33).
+        let length = plan.ticks(packets.end) - plan.ticks(packets.start);
+        let start = plan.presented_ticks(packets.start);
+        let (start, end) = (duration(start), duration(start + length));
+        Response::play(request, &session.id, play, start, Some(end), info)
     }
 
     async fn pause(&self, request: &Request) -> Result<Response, Response> {
@@ -477,11 +475,11 @@ struct Wanted {
 /// lets the server choose the nearest place that can be played and say so in its Range header).
 /// `None` if it lies beyond the end or ends before it begins.
 fn resolve(plan: &Plan, range: NptRange) -> Option<Wanted> {
-    let end = range.end.map(ticks);
+    let end = range.end.map(presented_ticks);
     let from = match range.start {
         NptStart::Now => None,
         NptStart::At(start) => {
-            let start = ticks(start);
+            let start = presented_ticks(start);
             let empty = end.is_some_and(|end| end <= start);
             if empty || start >= plan.duration_ticks().max(1) {
                 return None;
@@ -489,8 +487,16 @@ fn resolve(plan: &Plan, range: NptRange) -> Option<Wanted> {
             Some(plan.entry(start))
         }
     };
-    let end = end.map(|end| plan.packets_before(end).max(from.map_or(1, |from| from + 1)));
+    let end =
+        end.map(|end| plan.packets_presented_before(end).max(from.map_or(1, |from| from + 1)));
     Some(Wanted { from, end: end.filter(|&end| end < plan.packets()) })
+}
+
+/// A client's time as presentation times are counted, at 90 kHz: to the nearest, for clients write
+/// as few decimals as a microsecond's or a millisecond's.
+fn presented_ticks(time: Duration) -> u64 {
+    let stamps = ticks(time).saturating_add(TICKS_PER_TIMESTAMP / 2) / TICKS_PER_TIMESTAMP;
+    stamps.saturating_mul(TICKS_PER_TIMESTAMP)
 }
 
 fn duration(ticks: u64) -> Duration {

@@ -18,7 +18,7 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
-use super::{ClockPoint, Extent, HEADER_BYTES, PACKET_BYTES, Payload, Plan};
+use super::{ClockPoint, Entry, Extent, HEADER_BYTES, PACKET_BYTES, Payload, Plan};
 use crate::{RTP_HEADER_BYTES, TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 /// First byte of each header: version 2, no padding, no extension, no contributing sources.
@@ -100,12 +100,47 @@ impl Plan {
         extent.first_packet + within.div_ceil(TS_PACKETS_PER_PAYLOAD)
     }
 
-    /// The packet to start with to play from `ticks` on: the one with the last place to start
-    /// whose access unit is due at that time or before. It is itself due then or before.
-    pub fn entry(&self, ticks: u64) -> u64 {
-        let due = self.ts_packets_before(ticks.saturating_add(1));
-        let after = self.entries.partition_point(|entry| entry.access_unit < due);
-        let ts_packet = self.entries[after.max(1) - 1].ts_packet;
+    /// The packet to start with to play from `presented_ticks` on, counted from the title's start:
+    /// the one with the last place to start whose access unit is presented then or before. The
+    /// title's start is packet 0.
+    pub fn entry(&self, presented_ticks: u64) -> u64 {
+        match presented_ticks {
+            0 => 0,
+            _ => self.packet_of(self.entry_presented(presented_ticks).ts_packet),
+        }
+    }
+
+    /// The presentation time at which play begins with `packet`, counted from the title's start:
+    /// that of the access unit, where a place to start begins there, else the time since the one
+    /// before by the clock.
+    pub fn presented_ticks(&self, packet: u64) -> u64 {
+        let packet_of = |entry: &Entry| self.packet_of(entry.ts_packet);
+        let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
+        if let Some(entry) = self.entries.get(at).filter(|entry| packet_of(entry) == packet) {
+            return entry.presented_ticks;
+        }
+        // The first is packet 0, so there is one before.
+        let entry = &self.entries[at - 1];
+        let begun = self.ticks_of(entry.access_unit);
+        (entry.presented_ticks + self.ticks(packet)).saturating_sub(begun)
+    }
+
+    /// How many packets are due before what is presented at `presented_ticks`, counted from the
+    /// title's start.
+    pub fn packets_presented_before(&self, presented_ticks: u64) -> u64 {
+        let entry = self.entry_presented(presented_ticks);
+        let begun = self.ticks_of(entry.access_unit);
+        self.packets_before(begun.saturating_add(presented_ticks - entry.presented_ticks))
+    }
+
+    /// The last place to start that is presented at `ticks` or before.
+    fn entry_presented(&self, ticks: u64) -> &Entry {
+        let after = self.entries.partition_point(|entry| entry.presented_ticks <= ticks);
+        &self.entries[after.max(1) - 1]
+    }
+
+    /// The packet that carries the transport stream packet `ts_packet`.
+    fn packet_of(&self, ts_packet: u64) -> u64 {
         let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
         let extent = &self.extents[after - 1];
         extent.first_packet + (ts_packet - extent.first_ts_packet) / TS_PACKETS_PER_PAYLOAD
@@ -205,6 +240,12 @@ fn partition_near<T>(items: &[T], guess: usize, is_before: impl Fn(&T) -> bool) 
         end = items.len().min(end + reach);
     }
     start + items[start..end].partition_point(is_before)
+}
+
+/// When `ts_packet`, which is not past the end, is due by this clock.
+pub(super) fn ticks_at(clock: &[ClockPoint], ts_packet: u64) -> u64 {
+    let after = clock.partition_point(|point| point.ts_packet <= ts_packet);
+    Span::at(clock, after - 1).ticks(ts_packet)
 }
 
 /// Two neighbouring clock points.

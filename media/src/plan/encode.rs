@@ -16,7 +16,7 @@ use super::{ClockPoint, Entry, Identity, Parts, Plan, Stream, SyncLoss};
 use crate::{Aspect, PlanFault};
 
 /// Number of the format; to be raised with every change of it, and of what a scan finds.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"pwplan\r\n";
 const BODY_OFFSET: usize = MAGIC.len() + 4;
@@ -83,6 +83,11 @@ impl Plan {
             let before = std::mem::replace(&mut last, entry.ts_packet);
             (entry.ts_packet - before, entry.access_unit - entry.ts_packet)
         });
+        let mut last = 0;
+        for entry in &self.entries {
+            out.number(entry.presented_ticks - last);
+            last = entry.presented_ticks;
+        }
         out.pairs(&self.streams, |stream| (stream.pid.into(), stream.stream_type.into()));
         out.pairs(&self.losses, |loss| (loss.offset, loss.bytes));
         let crc = crc32fast::hash(&out.0);
@@ -182,10 +187,16 @@ impl Reader<'_> {
             Some(last)
         })?;
         let mut ts_packet = 0_u64;
-        let entries = self.pairs(|packets, lead| {
+        let mut entries = self.pairs(|packets, lead| {
             ts_packet = ts_packet.checked_add(packets)?;
-            Some(Entry { ts_packet, access_unit: ts_packet.checked_add(lead)? })
+            let access_unit = ts_packet.checked_add(lead)?;
+            Some(Entry { ts_packet, access_unit, presented_ticks: 0 })
         })?;
+        let mut last = 0_u64;
+        for entry in &mut entries {
+            last = last.checked_add(self.number()?)?;
+            entry.presented_ticks = last;
+        }
         let streams = self.pairs(|pid, stream_type| {
             let pid = u16::try_from(pid).ok()?;
             Some(Stream { pid, stream_type: u8::try_from(stream_type).ok()? })

@@ -14,10 +14,12 @@
 
 mod arithmetic;
 mod encode;
+mod presentation;
 
 pub use arithmetic::Timestamps;
 use arithmetic::fraction;
 pub use encode::{FORMAT, Key};
+pub(crate) use presentation::present;
 
 use crate::ts::{EXTENTS_MAX, LOSSES_MAX, TIMELINE_TICKS_MAX};
 use crate::{RTP_HEADER_BYTES, TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
@@ -82,6 +84,9 @@ pub struct Entry {
     pub ts_packet: u64,
     /// The transport stream packet in which the access unit starts that needs no other.
     pub access_unit: u64,
+    /// When that access unit is presented, counted from the title's start. Never less than for the
+    /// entry before.
+    pub presented_ticks: u64,
 }
 
 /// An elementary stream of the programme.
@@ -323,7 +328,7 @@ fn check_clock(clock: &[ClockPoint], ts_packets: u64) -> Result<(), &'static str
 
 /// Puts packet 0 first, and leaves out entries that begin where the one before does.
 fn entries_from_zero(mut entries: Vec<Entry>) -> Vec<Entry> {
-    let zero = Entry { ts_packet: 0, access_unit: 0 };
+    let zero = Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
     if entries.first() != Some(&zero) {
         entries.insert(0, zero);
     }
@@ -333,11 +338,15 @@ fn entries_from_zero(mut entries: Vec<Entry>) -> Vec<Entry> {
 
 fn check_entries(entries: &[Entry], ts_packets: u64) -> Result<(), &'static str> {
     let in_order = entries.windows(2).all(|pair| {
-        pair[0].ts_packet < pair[1].ts_packet && pair[0].access_unit < pair[1].access_unit
+        pair[0].ts_packet < pair[1].ts_packet
+            && pair[0].access_unit < pair[1].access_unit
+            && pair[0].presented_ticks <= pair[1].presented_ticks
     });
-    let in_place = entries
-        .iter()
-        .all(|entry| entry.ts_packet <= entry.access_unit && entry.access_unit < ts_packets);
+    let in_place = entries.iter().all(|entry| {
+        entry.ts_packet <= entry.access_unit
+            && entry.access_unit < ts_packets
+            && entry.presented_ticks <= TIMELINE_TICKS_MAX
+    });
     check(in_order && in_place, "entries out of order")
 }
 

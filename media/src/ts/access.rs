@@ -79,6 +79,8 @@ pub(super) struct Access {
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
     entries: Vec<(Entry, Start)>,
+    /// The first access unit, if it has a presentation time, and that.
+    begin: Option<Option<(u64, u32)>>,
     /// Access unit of the last entry, thinned or not.
     last: Option<u64>,
     found: u64,
@@ -109,6 +111,11 @@ impl Access {
         self.probe.is_some()
     }
 
+    /// The first access unit of the stream and its presentation time, modulo 2³² at 90 kHz.
+    pub(super) fn begin(&self) -> Option<(u64, u32)> {
+        self.begin.flatten()
+    }
+
     pub(super) fn into_entries(self) -> Vec<(Entry, Start)> {
         self.entries
     }
@@ -131,7 +138,9 @@ impl Access {
             let after_last = |&at: &u64| self.last.is_none_or(|last| at > last);
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
             let time = presentation(bytes).filter(|_| !packet.header.is_scrambled());
-            let entry = (Entry { ts_packet, access_unit: index }, start.presented_at(time));
+            self.begin.get_or_insert(time.map(|time| (index, time as u32)));
+            let entry = Entry { ts_packet, access_unit: index, presented_ticks: 0 };
+            let entry = (entry, start.presented_at(time));
             if std::mem::take(&mut self.is_announced) || coding == Coding::Audio {
                 return self.push(entry);
             }
@@ -250,7 +259,7 @@ mod tests {
     }
 
     fn walk(coding: Coding, bytes: &[u8]) -> Option<bool> {
-        let entry = (Entry { ts_packet: 0, access_unit: 0 }, Start::default());
+        let entry = (Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 }, Start::default());
         let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
         // One byte at a time: a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))

@@ -113,6 +113,8 @@ impl Content {
     /// The timeline, the places to start and the streams of the programme followed.
     pub(super) fn finish(self) -> Result<(Timeline, Starts, Vec<Stream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
-        Ok((timeline, self.lead.into_starts(self.access.into_entries()), self.streams))
+        let begin = self.access.begin();
+        let starts = self.lead.into_starts(self.access.into_entries(), begin);
+        Ok((timeline, starts, self.streams))
     }
 }

@@ -73,6 +73,8 @@ impl Start {
 pub struct Starts {
     /// The places, in order.
     pub(crate) entries: Vec<(Entry, Start)>,
+    /// The first access unit of the stream that they are places of, and its presentation time.
+    pub(crate) begin: Option<(u64, u32)>,
     sets: Vec<Set>,
     is_spent: bool,
 }
@@ -161,8 +163,12 @@ impl Lead {
         start
     }
 
-    pub(super) fn into_starts(self, entries: Vec<(Entry, Start)>) -> Starts {
-        Starts { entries, sets: self.sets, is_spent: self.is_spent }
+    pub(super) fn into_starts(
+        self,
+        entries: Vec<(Entry, Start)>,
+        begin: Option<(u64, u32)>,
+    ) -> Starts {
+        Starts { entries, begin, sets: self.sets, is_spent: self.is_spent }
     }
 
     fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &Bytes) {

@@ -17,7 +17,7 @@ use super::content::Content;
 use super::lead::Starts;
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, Search};
 use super::{HEADER_BYTES, Header};
-use crate::plan::{Identity, Parts, Plan, SyncLoss};
+use crate::plan::{Identity, Parts, Plan, SyncLoss, present};
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// Without a packet in so many bytes from the start, a file is no transport stream.
@@ -167,7 +167,8 @@ impl Scanner {
         if self.extents.is_empty() {
             return Err(Refusal::NotTransportStream { searched_bytes: file_bytes });
         }
-        let (timeline, starts, streams) = self.content.finish()?;
+        let (timeline, mut starts, streams) = self.content.finish()?;
+        present(&timeline.points, &mut starts);
         let parts = Parts {
             identity,
             stride: self.stride as u64,

@@ -6,23 +6,26 @@ use media::{Entry, Plan};
 use crate::scan;
 use crate::writer::{
     AAC, AUDIO_PID, Adaptation, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film,
-    pes, pmt_section,
+    pes, pes_at, pmt_section,
 };
 
 fn access_units(plan: &Plan) -> Vec<u64> {
     plan.entries().iter().map(|entry| entry.access_unit).collect()
 }
 
+fn places_of(plan: &Plan) -> Vec<(u64, u64)> {
+    plan.entries().iter().map(|entry| (entry.ts_packet, entry.access_unit)).collect()
+}
+
 #[test]
 fn idr_pictures_are_entries_that_begin_with_their_tables() {
     let plan = scan(&film(40).file).unwrap();
     let group = 10 * FRAME_PACKETS + 2;
-    let entries: Vec<_> = (1..4)
-        .map(|index| Entry { ts_packet: index * group, access_unit: index * group + 2 })
-        .collect();
+    let places: Vec<_> = (1..4).map(|index| (index * group, index * group + 2)).collect();
     // The first group is packet 0's entry: its tables are the first packets.
-    assert_eq!(plan.entries()[0], Entry { ts_packet: 0, access_unit: 0 });
-    assert_eq!(plan.entries()[1..], entries);
+    let first = Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
+    assert_eq!(plan.entries()[0], first);
+    assert_eq!(places_of(&plan)[1..], places);
 }
 
 #[test]
@@ -37,7 +40,7 @@ fn entry_begins_with_the_last_association_that_a_map_followed() {
     writer.frame(3 * FRAME_TICKS, 0x65);
     writer.pmt(VIDEO_PID, &[(VIDEO_PID, H264), (AUDIO_PID, AAC)]);
     let plan = scan(&writer.file).unwrap();
-    assert_eq!(plan.entries()[1], Entry { ts_packet: tables, access_unit });
+    assert_eq!(places_of(&plan)[1], (tables, access_unit));
 }
 
 #[test]
@@ -51,7 +54,7 @@ fn map_that_began_before_the_association_does_not_complete_it() {
     let access_unit = writer.count();
     writer.frame(2 * FRAME_TICKS, 0x65);
     let plan = scan(&writer.file).unwrap();
-    assert_eq!(plan.entries()[1], Entry { ts_packet: access_unit, access_unit });
+    assert_eq!(places_of(&plan)[1], (access_unit, access_unit));
 }
 
 #[test]
@@ -60,7 +63,7 @@ fn tables_before_the_previous_entry_are_not_gone_back_to() {
     let access_unit = writer.count();
     writer.frame(2 * FRAME_TICKS, 0x65);
     let plan = scan(&writer.file).unwrap();
-    assert_eq!(plan.entries()[1], Entry { ts_packet: access_unit, access_unit });
+    assert_eq!(places_of(&plan)[1], (access_unit, access_unit));
 }
 
 #[test]
@@ -152,12 +155,51 @@ fn seeking_finds_the_entry_at_or_before() {
     };
     assert_eq!(plan.entry(0), 0);
     for index in 1..4 {
-        let access_unit_due = due(index * group + 2);
-        assert_eq!(plan.entry(access_unit_due), index * group / 7);
-        assert_eq!(plan.entry(access_unit_due - 1), (index - 1) * group / 7);
+        // The first picture lies behind two packets of tables; their times stand still.
+        let presented = due(index * group + 2) - due(2);
+        assert_eq!(plan.entry(presented), index * group / 7);
+        assert_eq!(plan.entry(presented - 1), (index - 1) * group / 7);
+        assert_eq!(plan.presented_ticks(index * group / 7), presented);
     }
     assert_eq!(plan.entry(plan.duration_ticks()), 3 * group / 7);
     assert_eq!(plan.entry(u64::MAX), 3 * group / 7);
+}
+
+#[test]
+fn place_to_start_is_found_by_its_presentation_time_and_not_by_the_clock() {
+    // Shown up to a second later than due, by another delay each time; and once set anew.
+    let delays = [30_000, 80_000, 5_000, 60_000, 90_000, 30_000];
+    let (mut writer, mut expected) = (Writer::default(), Vec::new());
+    for (group, delay) in (0..).zip(delays) {
+        let set_anew = if group < 4 { 0 } else { 5_000_000 };
+        let presented = 1_000_000 + group * 180_000 + delay;
+        for frame in 0..50 {
+            if frame == 0 {
+                writer.tables();
+            }
+            let pcr = Some((1_000_000 + set_anew + group * 180_000 + frame * 3600) * 300);
+            let adaptation = Adaptation { pcr, ..Adaptation::default() };
+            let nal_unit = if frame == 0 { 0x65 } else { 0x41 };
+            let unit = pes_at(presented + set_anew + frame * 3600, &[0, 0, 1, nal_unit, 0x88]);
+            writer.packet(VIDEO_PID, true, Some(adaptation), &unit);
+            (0..20).for_each(|_| writer.middle(VIDEO_PID));
+        }
+        expected.push((presented - 1_030_000) * 300);
+    }
+    let plan = scan(&writer.file).unwrap();
+    let presented: Vec<_> = plan.entries().iter().map(|entry| entry.presented_ticks).collect();
+    assert_eq!(presented[..4], expected[..4]);
+    // Behind the break a group plays on where the clock does: two seconds, and what the clock
+    // makes of the one step without a reference.
+    let step = presented[4] - presented[3];
+    assert!(step.abs_diff(2 * media::TICKS_PER_SECOND) < FRAME_TICKS, "{step}");
+    assert_eq!(presented[5] - presented[4], expected[5] - expected[4]);
+    for (entry, &presented) in plan.entries()[1..].iter().zip(&presented[1..]) {
+        let packet = entry.ts_packet / 7;
+        assert_eq!(plan.entry(presented), packet);
+        assert!(plan.entry(presented - 1) < packet);
+        assert_eq!(plan.presented_ticks(packet), presented);
+    }
 }
 
 #[test]

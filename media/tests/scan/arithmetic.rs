@@ -131,10 +131,10 @@ fn check_entries(plan: &Plan, times: &[u64]) {
         let entry = plan
             .entries()
             .iter()
-            .rfind(|entry| entry.access_unit == 0 || due(plan, entry.access_unit) <= ticks)
+            .rfind(|entry| entry.access_unit == 0 || entry.presented_ticks <= ticks)
             .unwrap();
         let packet = plan.entry(ticks);
-        assert!(plan.ticks(packet) <= ticks);
+        assert!(plan.presented_ticks(packet) <= ticks);
         let extent = plan.extents().iter().rfind(|extent| extent.first_packet <= packet).unwrap();
         let first = extent.first_ts_packet + (packet - extent.first_packet) * 7;
         let covered = first..first + plan.payload(packet).ts_packets;

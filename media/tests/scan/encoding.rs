@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A stored plan is used only if every byte is the one written and the file is still the same.
 
+use media::plan::FORMAT;
 use media::{Aspect, Key, Plan, PlanFault};
 use proptest::prelude::*;
 
@@ -41,7 +42,7 @@ fn every_damaged_byte_is_noticed() {
             let fault = Plan::decode(&damaged, &key(&plan)).unwrap_err();
             let is_named = match at {
                 0..8 => fault == PlanFault::Foreign,
-                8..12 => matches!(fault, PlanFault::Version { expected: 1, .. }),
+                8..12 => matches!(fault, PlanFault::Version { expected: FORMAT, .. }),
                 _ => matches!(fault, PlanFault::Damaged { .. }),
             };
             assert!(is_named, "byte {at}: {fault}");
@@ -80,7 +81,7 @@ fn plan_of_another_format_is_named() {
     let plan = plan();
     let mut stored = plan.encode(&key(&plan));
     stored[8..12].copy_from_slice(&77_u32.to_le_bytes());
-    let expected = PlanFault::Version { found: 77, expected: 1 };
+    let expected = PlanFault::Version { found: 77, expected: FORMAT };
     assert_eq!(Plan::decode(&stored, &key(&plan)), Err(expected));
 }
 

@@ -179,7 +179,15 @@ pub(crate) fn film_into(writer: &mut Writer, frames: std::ops::Range<u64>) {
 
 /// The start of a video PES packet with this elementary stream data.
 pub(crate) fn pes(data: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5, 0x21, 0, 1, 0, 1];
+    pes_at(0, data)
+}
+
+/// The same, presented at `time`, in units of 90 kHz.
+pub(crate) fn pes_at(time: u64, data: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0, 0, 1, 0xe0, 0, 0, 0x80, 0x80, 5];
+    bytes.push(0x21 | (time >> 29 & 0x0e) as u8);
+    bytes.extend(((time >> 14 & 0xfffe) as u16 | 1).to_be_bytes());
+    bytes.extend(((time << 1 & 0xfffe) as u16 | 1).to_be_bytes());
     bytes.extend(data);
     bytes
 }

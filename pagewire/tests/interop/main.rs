@@ -17,6 +17,7 @@ mod gstreamer;
 mod hls;
 mod hls_js;
 mod receive;
+mod seeks;
 mod socket;
 mod vlc;
 
