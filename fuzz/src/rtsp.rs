@@ -105,7 +105,7 @@ fn responses(request: &Request) -> Vec<Response> {
                 origin: IpAddr::V4(Ipv4Addr::LOCALHOST),
                 id: 1,
                 version: 2,
-                duration: Duration::from_secs(3),
+                duration: Some(Duration::from_secs(3)),
                 bits_per_second: 4_000_000,
             };
             let text = sdp::mp2t(&description);

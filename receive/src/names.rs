@@ -55,6 +55,12 @@ impl Names {
             let path = alternative(&wanted, attempt);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
+                    // By it a server tells a recording from what is complete, also when this
+                    // program is killed. Where there are no locks it is served when it is.
+                    if let Err(error) = serve::lock_recording(&file) {
+                        let shown = path.display();
+                        tracing::info!("flock {shown}: {error}; no server follows it as it grows");
+                    }
                     let path = path.canonicalize()?;
                     return Ok(Made { file, path, is_regular: true });
                 }

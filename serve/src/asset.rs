@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use media::plan::{Key, Plan};
 use paths::Media;
 
+use crate::growth::Growth;
 use crate::image::Image;
 use crate::resident::{Form, Residence};
 
@@ -24,6 +25,8 @@ pub(crate) struct Asset {
     pub(crate) name: String,
     pub(crate) key: Key,
     pub(crate) plan: Plan,
+    /// Set while it is recorded.
+    growth: Option<Arc<Growth>>,
     source: Mutex<Weak<Source>>,
 }
 
@@ -41,7 +44,17 @@ pub(crate) struct Source {
 
 impl Asset {
     pub(crate) fn new(name: String, key: Key, plan: Plan) -> Asset {
-        Asset { name, key, plan, source: Mutex::new(Weak::new()) }
+        Asset { name, key, plan, growth: None, source: Mutex::new(Weak::new()) }
+    }
+
+    /// A recording as far as it is written.
+    pub(crate) fn growing(name: String, key: Key, plan: Plan, growth: &Arc<Growth>) -> Asset {
+        Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
+    }
+
+    /// Whether more is to come than its plan has.
+    pub(crate) fn is_growing(&self) -> bool {
+        self.growth.is_some()
     }
 
     /// The shared open files, opened by `open` if no session holds them.
@@ -49,6 +62,9 @@ impl Asset {
         self: &Arc<Asset>,
         open: impl FnOnce() -> Result<Media, E>,
     ) -> Result<Arc<Source>, E> {
+        if let Some(newest) = self.growth.as_ref().and_then(|growth| growth.newest()) {
+            return Ok(newest);
+        }
         let mut slot = self.source.lock().unwrap();
         if let Some(source) = slot.upgrade() {
             return Ok(source);
@@ -60,7 +76,8 @@ impl Asset {
             asset: self.clone(),
             media: open()?,
             image: OnceLock::new(),
-            image_asked: AtomicBool::new(false),
+            // The image of what is written so far would be of no use in a moment.
+            image_asked: AtomicBool::new(self.is_growing()),
         });
         *slot = Arc::downgrade(&source);
         Ok(source)
@@ -68,6 +85,23 @@ impl Asset {
 }
 
 impl Source {
+    /// The newest of a recording; itself of any other file.
+    pub(crate) fn newest(self: &Arc<Source>) -> Arc<Source> {
+        let newest = self.asset.growth.as_ref().and_then(|growth| growth.newest());
+        newest.unwrap_or_else(|| self.clone())
+    }
+
+    /// One past the last packet that can be sent.
+    pub(crate) fn end(&self) -> u64 {
+        let plan = &self.asset.plan;
+        if self.asset.is_growing() { plan.settled_packets() } else { plan.packets() }
+    }
+
+    /// Where a play stops that is to play all there is and will be.
+    pub(crate) fn limit(&self) -> u64 {
+        if self.asset.is_growing() { u64::MAX } else { self.asset.plan.packets() }
+    }
+
     /// What is known to be in memory, of the file or of the image.
     pub(crate) fn residence(&self, form: Form) -> &Residence {
         match form {

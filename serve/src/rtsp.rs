@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use media::plan::Plan;
 use media::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 use paths::Destination;
 use tokio::io::Interest;
@@ -229,7 +228,7 @@ impl Line {
             origin: self.local.ip().to_canonical(),
             id: u64::from(plan.identity().ssrc),
             version: (asset.key.modified_ns / 1_000_000_000) as u64,
-            duration: duration(plan.duration_ticks()),
+            duration: (!asset.is_growing()).then(|| duration(plan.duration_ticks())),
             bits_per_second: plan.bits_per_second(),
         };
         let base = wire::rtsp::content_base(&self.url(request, &asset));
@@ -309,7 +308,7 @@ impl Line {
         let link = Arc::new(Link::default());
         let number = site.sessions.number();
         let now = site.now();
-        let end = source.asset.plan.packets();
+        let end = source.limit();
         let stream = Box::new(Stream::new(source.clone(), to, link.clone()));
         let session = Arc::new(Session {
             number,
@@ -351,18 +350,18 @@ impl Line {
 
     async fn play(&self, request: &Request, play: &Play) -> Result<Response, Response> {
         let session = self.session(request)?;
-        let plan = &session.source.asset.plan;
+        let source = session.source.newest();
+        let (plan, limit) = (&source.asset.plan, source.limit());
         // Checked first: a request that is refused must not stop what is playing.
         let wanted = match play.range {
-            Some(range) => {
-                resolve(plan, range).ok_or_else(|| Response::new(Status::InvalidRange, request))?
-            }
+            Some(range) => resolve(&source, range)
+                .ok_or_else(|| Response::new(Status::InvalidRange, request))?,
             None => Wanted { from: None, end: None },
         };
         let before = {
             let mut control = session.control.lock().unwrap();
             let before = control.state.play(self.site.now());
-            let end = play.range.map(|_| wanted.end.unwrap_or(plan.packets()));
+            let end = play.range.map(|_| wanted.end.unwrap_or(limit));
             let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
             if before == State::Playing && is_same {
                 // A sign of life (RFC 2326 §10.5): the pacer does not hear of it.
@@ -382,9 +381,9 @@ impl Line {
             let from = if from >= plan.packets() { 0 } else { from };
             let end = match (wanted.end, play.range) {
                 (Some(end), _) => end,
-                (None, Some(_)) => plan.packets(),
+                (None, Some(_)) => limit,
                 (None, None) if control.end > from => control.end,
-                (None, None) => plan.packets(),
+                (None, None) => limit,
             };
             (control.resume, control.end) = (from, end);
             // Again: the end of the play before may have been told since.
@@ -400,8 +399,8 @@ impl Line {
             control.report_at = self.site.now() + FIRST_REPORT;
             (control.play, control.shift, from..end)
         };
-        if !session.source.image_asked.load(Ordering::Relaxed) {
-            let provider = (self.site.clone(), session.source.clone());
+        if !source.image_asked.load(Ordering::Relaxed) {
+            let provider = (self.site.clone(), source.clone());
             // It opens a file: not on this thread.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
         }
@@ -418,7 +417,8 @@ impl Line {
         shift: Shift,
         packets: Range<u64>,
     ) -> Response {
-        let plan = &session.source.asset.plan;
+        let source = session.source.newest();
+        let plan = &source.asset.plan;
         let url = format!(
             "{}{}",
             wire::rtsp::content_base(&self.url(request, &session.source.asset)),
@@ -434,10 +434,11 @@ impl Line {
             timestamp: plan.timestamp(plan.ticks(packets.start)).wrapping_add(shift.timestamp),
         };
         // As long as it takes by RTP's timestamps, which clients relate to this range (§12.33).
-        let length = plan.ticks(packets.end) - plan.ticks(packets.start);
-        let start = plan.presented_ticks(packets.start);
-        let (start, end) = (duration(start), duration(start + length));
-        Response::play(request, &session.id, play, start, Some(end), info)
+        let length = plan.ticks(packets.end).saturating_sub(plan.ticks(packets.start));
+        let start = plan.presented_ticks(packets.start.min(plan.packets() - 1));
+        let is_open = source.asset.is_growing() && packets.end > source.end();
+        let end = (!is_open).then(|| duration(start + length));
+        Response::play(request, &session.id, play, duration(start), end, info)
     }
 
     async fn pause(&self, request: &Request) -> Result<Response, Response> {
@@ -474,9 +475,12 @@ struct Wanted {
 /// Where a range lies in the plan: it begins at the entry at or before its start (RFC 2326 §10.5
 /// lets the server choose the nearest place that can be played and say so in its Range header).
 /// `None` if it lies beyond the end or ends before it begins.
-fn resolve(plan: &Plan, range: NptRange) -> Option<Wanted> {
+fn resolve(source: &Source, range: NptRange) -> Option<Wanted> {
+    let plan = &source.asset.plan;
     let end = range.end.map(presented_ticks);
     let from = match range.start {
+        // Of a recording, where it is now (§3.6).
+        NptStart::Now if source.asset.is_growing() => Some(plan.entry(u64::MAX)),
         NptStart::Now => None,
         NptStart::At(start) => {
             let start = presented_ticks(start);
@@ -489,7 +493,7 @@ fn resolve(plan: &Plan, range: NptRange) -> Option<Wanted> {
     };
     let end =
         end.map(|end| plan.packets_presented_before(end).max(from.map_or(1, |from| from + 1)));
-    Some(Wanted { from, end: end.filter(|&end| end < plan.packets()) })
+    Some(Wanted { from, end: end.filter(|&end| end < source.end()) })
 }
 
 /// A client's time as presentation times are counted, at 90 kHz: to the nearest, for clients write

@@ -44,8 +44,8 @@ pub struct Description<'a> {
     pub id: u64,
     /// Grows when the asset changes: its modification time, say.
     pub version: u64,
-    /// How long it plays.
-    pub duration: Duration,
+    /// How long it plays; none while it is recorded.
+    pub duration: Option<Duration>,
     /// Bits of transport stream per second of play, without any headers.
     pub bits_per_second: u64,
 }
@@ -61,7 +61,8 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
     session.set_connection(Connection::from_ip_addr(any));
     session.add_time(Time::new(0, 0));
     session.add_attribute(Attribute::with_value("control", "*"));
-    let range = format!("npt=0-{}", Npt(description.duration));
+    let end = description.duration.map(|duration| Npt(duration).to_string());
+    let range = format!("npt=0-{}", end.unwrap_or_default());
     session.add_attribute(Attribute::with_value("range", range));
 
     let mut media =
@@ -191,7 +192,7 @@ mod tests {
             origin: Ipv4Addr::new(192, 0, 2, 1).into(),
             id: 7,
             version: 1_800_000_000,
-            duration: Duration::from_millis(60_040),
+            duration: Some(Duration::from_millis(60_040)),
             bits_per_second: 5_000_000,
         }
     }
@@ -227,7 +228,7 @@ mod tests {
             origin: Ipv6Addr::LOCALHOST.into(),
             id: u64::MAX,
             version: u64::MAX,
-            duration: Duration::MAX,
+            duration: Some(Duration::MAX),
             bits_per_second: u64::MAX,
             ..clip()
         };

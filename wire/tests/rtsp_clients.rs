@@ -242,7 +242,7 @@ fn server_and_client_agree_from_describe_to_teardown() {
             origin: Ipv4Addr::LOCALHOST.into(),
             id: 1,
             version: 2,
-            duration: Duration::from_secs(60),
+            duration: Some(Duration::from_secs(60)),
             bits_per_second: 5_000_000,
         };
         Response::describe(request, &content_base(&request.url), sdp::mp2t(&description))

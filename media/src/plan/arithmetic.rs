@@ -140,7 +140,7 @@ impl Plan {
     }
 
     /// The packet that carries the transport stream packet `ts_packet`.
-    fn packet_of(&self, ts_packet: u64) -> u64 {
+    pub(super) fn packet_of(&self, ts_packet: u64) -> u64 {
         let after = self.extents.partition_point(|extent| extent.first_ts_packet <= ts_packet);
         let extent = &self.extents[after - 1];
         extent.first_packet + (ts_packet - extent.first_ts_packet) / TS_PACKETS_PER_PAYLOAD

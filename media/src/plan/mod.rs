@@ -270,6 +270,13 @@ impl Plan {
         self.clock.last().map_or(0, |point| point.ticks)
     }
 
+    /// RTP packets before the last clock reference: of a file that grows, those whose bytes and
+    /// time are known for good.
+    pub fn settled_packets(&self) -> u64 {
+        let last_reference = self.clock[self.clock.len() - 2];
+        self.packet_of(last_reference.ts_packet)
+    }
+
     /// Average bitrate of the transport stream, at least 1.
     pub fn bits_per_second(&self) -> u64 {
         let bits = u128::from(self.ts_packets) * u128::from(PACKET_BYTES * 8);

@@ -62,6 +62,7 @@ fn chosen(map: &Map) -> Option<(u16, Coding)> {
 }
 
 /// The search of one access unit for a start code that tells.
+#[derive(Clone)]
 struct Probe {
     entry: (Entry, Start),
     /// Bytes of the PES header still to come.
@@ -72,7 +73,7 @@ struct Probe {
 }
 
 /// Where play can start.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Access {
     watched: Option<(u16, Coding)>,
     probe: Option<Probe>,

@@ -56,6 +56,7 @@ impl Sample {
 }
 
 /// The clock references of one PID.
+#[derive(Clone)]
 struct Track {
     pid: u16,
     samples: Vec<Sample>,
@@ -126,7 +127,7 @@ impl Track {
 }
 
 /// The clock references of a file.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Clock {
     tracks: Vec<Track>,
     /// The clock's PID by the tables.

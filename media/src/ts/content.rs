@@ -19,6 +19,7 @@ const TABLES: u8 = 1;
 const WATCHED: u8 = 2;
 
 /// What has been learnt of the packets so far.
+#[derive(Clone)]
 pub(super) struct Content {
     packets: u64,
     wanted: Box<[u8; PIDS]>,

@@ -109,7 +109,7 @@ impl Start {
 }
 
 /// Packets with tables, as they come.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Lead {
     recent: Vec<(u16, Vec<(u64, Bytes)>)>,
     /// Where the tables last taken began.

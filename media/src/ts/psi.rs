@@ -16,7 +16,7 @@ const SECTION_BYTES_MAX: usize = 1024;
 const SECTION_STUFFING: u8 = 0xff;
 
 /// Puts the sections of one PID together.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Sections {
     /// The section begun and not ended; may hold the start of its successor for a moment.
     buffer: Vec<u8>,

@@ -41,6 +41,7 @@ const KEPT_BYTES_MAX: usize = TS_PACKET_BYTES + LOOKAHEAD_BYTES;
 const JOIN_BYTES: usize = 4 * KEPT_BYTES_MAX;
 
 /// Makes a plan of a file's bytes.
+#[derive(Clone)]
 pub struct Scanner {
     /// The last bytes fed, about which nothing could be decided yet.
     kept: Vec<u8>,
@@ -60,6 +61,7 @@ pub struct Scanner {
     content: Content,
 }
 
+#[derive(Clone)]
 enum State {
     /// In step: the next byte is a sync byte.
     InStep,
@@ -135,6 +137,12 @@ impl Scanner {
     /// [`finish`](Self::finish) tells why.
     pub fn is_refused(&self) -> bool {
         matches!(self.state, State::Refused(_))
+    }
+
+    /// The plan of what was fed so far, of a file that grows. Packets before
+    /// [`Plan::settled_packets`] are the same in each later plan of it with this identity.
+    pub fn plan_so_far(&self, identity: Identity) -> Result<Plan, Refusal> {
+        self.clone().finish(self.fed, identity)
     }
 
     /// The plan of the file, which has `file_bytes` bytes, all of them fed.

@@ -15,6 +15,7 @@ const PROGRAMMES_MAX: usize = 128;
 /// PID of the association table.
 pub(super) const PAT_PID: u16 = 0;
 
+#[derive(Clone)]
 struct Programme {
     number: u16,
     map_pid: u16,
@@ -35,7 +36,7 @@ pub(super) enum News {
 }
 
 /// The tables as last seen.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Tables {
     version: u8,
     programmes: Vec<Programme>,

@@ -2,7 +2,7 @@
 //! Place, time and back: the arithmetic agrees with a plain walk over all packets, for streams of
 //! any clock and any losses.
 
-use media::Plan;
+use media::{Plan, Scanner, TICKS_PER_SECOND};
 use proptest::prelude::*;
 
 use crate::writer::{Adaptation, VIDEO_PID, Writer, film};
@@ -192,4 +192,26 @@ fn a_packet_past_the_end_has_no_place() {
     writer.pcr(VIDEO_PID, 500_000);
     writer.file.drain(20 * 188..21 * 188);
     scan(&writer.file).unwrap().payload(3);
+}
+
+#[test]
+fn settled_packets_of_a_file_that_grows_stay_as_they_are() {
+    let file = film(200).file;
+    let whole = scan(&file).unwrap();
+    let (mut scanner, mut before) = (Scanner::new(), 0);
+    for piece in file.chunks(50_001) {
+        scanner.feed(piece);
+        let Ok(plan) = scanner.plan_so_far(IDENTITY) else { continue };
+        let settled = plan.settled_packets();
+        assert!(settled >= before && settled < whole.packets(), "{settled} after {before}");
+        // The time before the first reference is known when a rate was measured over a second.
+        let end = if plan.ticks(settled) > TICKS_PER_SECOND { settled } else { before };
+        for packet in before..end {
+            assert_eq!(plan.payload(packet), whole.payload(packet), "packet {packet}");
+            assert_eq!(plan.header(packet), whole.header(packet), "packet {packet}");
+            assert_eq!(plan.ticks(packet), whole.ticks(packet), "packet {packet}");
+        }
+        before = end;
+    }
+    assert!(before + 100 > whole.packets(), "{before} of {}", whole.packets());
 }

@@ -19,6 +19,7 @@ mod network;
 mod choice;
 mod disks;
 mod fake;
+mod following;
 mod networks;
 mod recording;
 mod relays;

@@ -324,7 +324,7 @@ impl Listing {
         let known = |at: usize| before.and_then(|before| before.pages.get(at));
         for (name, entry) in library.entries() {
             totals.files += 1;
-            totals.streams += u64::from(matches!(entry.state, State::Ready(_)));
+            totals.streams += u64::from(entry.is_live || matches!(entry.state, State::Ready(_)));
             totals.bytes += entry.bytes;
             name_bytes += name.len();
             rows.push(Row { name, entry });
@@ -462,7 +462,7 @@ mod tests {
         let modified = SystemTime::UNIX_EPOCH;
         Row {
             name: format!("{number:05}"),
-            entry: Entry { bytes, modified, state: State::Waiting },
+            entry: Entry { bytes, modified, state: State::Waiting, is_live: false },
         }
     }
 

@@ -135,6 +135,11 @@ fn push_json(text: &mut Text, row: &Row) {
     text.push_hole(Authority::Http);
     text.push(&format!("/{path}\""));
     match &row.entry.state {
+        _ if row.entry.is_live => {
+            text.push(",\"live\":true,\"stream\":{\"address\":\"rtsp://");
+            text.push_hole(Authority::Rtsp);
+            text.push(&format!("/{path}\"}}"));
+        }
         State::Download => {}
         State::Ready(summary) => {
             text.push(",\"stream\":{\"address\":\"rtsp://");
@@ -154,7 +159,18 @@ fn push_html(text: &mut Text, row: &Row) {
     let path = escape_path(&row.name);
     let size = readable_bytes(row.entry.bytes);
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
+    let push_link = |text: &mut Text| {
+        text.push("<td><a href=\"rtsp://");
+        text.push_hole(Authority::Rtsp);
+        text.push(&format!("/{path}\"><code>rtsp://"));
+        text.push_hole(Authority::Rtsp);
+        text.push(&format!("/{path}</code></a>"));
+    };
     let reason = match &row.entry.state {
+        _ if row.entry.is_live => {
+            text.push("<td class=\"number live\">live<td>");
+            return push_link(text);
+        }
         State::Download => return text.push("<td><td><td>"),
         State::Refused(reason) => reason.as_str(),
         State::Waiting => WAITING,
@@ -163,13 +179,9 @@ fn push_html(text: &mut Text, row: &Row) {
             let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
             let rate = summary.bits_per_second as f64 / 1e6;
             text.push(&format!(
-                "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number\">{rate:.2}<td><a \
-                 href=\"rtsp://"
+                "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number\">{rate:.2}"
             ));
-            text.push_hole(Authority::Rtsp);
-            text.push(&format!("/{path}\"><code>rtsp://"));
-            text.push_hole(Authority::Rtsp);
-            return text.push(&format!("/{path}</code></a>"));
+            return push_link(text);
         }
     };
     text.push(&format!("<td><td><td class=\"why\">{}", escape_html(reason)));

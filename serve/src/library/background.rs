@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The threads that scan: [`SCANNERS`] for scans that peers wait for, and the background planner,
-//! one thread of the lowest priority of all, which plans what the index lists, from the start on.
+//! The threads that scan: [`SCANNERS`] for scans that peers wait for, one that follows recordings,
+//! and the background planner, one thread of the lowest priority of all, which plans what the index
+//! lists, from the start on.
 //!
 //! A slice of a scan that peers wait for runs on a scanner, of any other on the planner; a job goes
 //! over from one to the other between two slices. Their priorities leave the processor to pacers
@@ -28,6 +29,8 @@ use crate::error::Error;
 pub(super) fn start(library: &Arc<Library>) -> Result<Vec<JoinHandle<()>>, Error> {
     let planner = library.clone();
     let mut threads = vec![super::watch::spawn("planner", move || planner.plan_listed())?];
+    let follower = library.clone();
+    threads.push(super::watch::spawn("follower", move || follower.follow_recordings())?);
     for number in 0..SCANNERS {
         let scanner = library.clone();
         let name = format!("scanner-{number}");
@@ -99,12 +102,16 @@ impl Library {
         let began = Instant::now();
         let slice = catch_unwind(AssertUnwindSafe(|| {
             let is_given_up = || scan.is_given_up.load(Ordering::Relaxed);
-            progress.advance((&opened.file, &opened.key), piece, &scan.done, is_given_up)
+            progress.advance(&opened, piece, &scan.done, is_given_up)
         }));
         let panicked = || Err(NoAsset::Unreadable("the scanner panicked".to_owned()));
         let planned = match slice {
             Ok(Slice::Unfinished(progress)) => {
                 return self.scans.put_back(number, progress, began.elapsed());
+            }
+            Ok(Slice::Growing(scanner)) => {
+                let asset = self.follow(&opened, scanner, opened.key.bytes);
+                return self.scans.end(number, asset);
             }
             Ok(Slice::Over(planned)) => planned,
             Err(_) => panicked(),

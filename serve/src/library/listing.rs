@@ -20,6 +20,7 @@ use super::segments::is_playlist;
 use super::watch::Librarian;
 use super::{Entry, Library, State};
 use crate::access::{Denied, is_hidden};
+use crate::growth::is_recorded;
 
 /// Result of a look at a name.
 enum Look {
@@ -139,21 +140,25 @@ impl Library {
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let is_segment = self.is_segment(name);
+        let is_live = !is_segment && is_playable(name) && is_recorded(&file);
         let mut entries = self.entries.write().unwrap();
         let known = entries.get(name);
-        if known.is_some_and(|known| known.bytes == bytes && known.modified == modified) {
+        if known.is_some_and(|known| {
+            (known.bytes, known.modified, known.is_live) == (bytes, modified, is_live)
+        }) {
             return Look::Listed;
         }
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
         let playable = !is_segment && (is_playable(name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
-        entries.insert(name.to_owned(), Entry { bytes, modified, state });
+        entries.insert(name.to_owned(), Entry { bytes, modified, state, is_live });
         self.count_change();
         drop(entries);
         if is_playlist(name) {
             self.look_at_playlist(name, &file);
         }
-        if playable {
+        // What is being recorded is planned when somebody asks for it, or when it is complete.
+        if playable && !is_live {
             self.scans.queue(name.to_owned(), bytes, Instant::now());
         }
         Look::Listed
@@ -191,7 +196,8 @@ impl Library {
 
     pub(super) fn is_waiting(&self, name: &str) -> bool {
         let entries = self.entries.read().unwrap();
-        entries.get(name).is_some_and(|entry| matches!(entry.state, State::Waiting))
+        let is_waiting = |entry: &Entry| matches!(entry.state, State::Waiting) && !entry.is_live;
+        entries.get(name).is_some_and(is_waiting)
     }
 }
 

@@ -10,6 +10,7 @@
 //! Does not do: decide what may be served ([`crate::access`] does, on every open).
 
 mod background;
+mod following;
 mod inotify;
 mod listing;
 mod planning;
@@ -39,7 +40,9 @@ use tokio::time::timeout_at;
 use crate::access::{Denied, Folder};
 use crate::asset::{Asset, key};
 use crate::cache::Cache;
+use crate::growth;
 
+use following::Following;
 use scans::{Opened, Scans, Ticket};
 use verdicts::{FileId, Verdicts};
 
@@ -53,6 +56,8 @@ pub(crate) struct Entry {
     pub(crate) bytes: u64,
     pub(crate) modified: SystemTime,
     pub(crate) state: State,
+    /// A recorder writes it.
+    pub(crate) is_live: bool,
 }
 
 /// What is known of a file as a stream.
@@ -143,6 +148,7 @@ pub(crate) struct Library {
     /// Plans are read from the cache one at a time per name.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
     scans: Scans,
+    following: Following,
 }
 
 #[derive(Default)]
@@ -164,6 +170,7 @@ impl Library {
             verdicts: Mutex::default(),
             doors: Mutex::default(),
             scans: Scans::default(),
+            following: Following::default(),
         }
     }
 
@@ -245,7 +252,10 @@ impl Library {
     /// Opens the file; the asset, if somebody uses it.
     fn look_up(&self, name: &str) -> Result<Known, NoAsset> {
         let opened = self.open_file(name)?;
-        let live = self.live(&opened.name, &opened.key);
+        let live = match opened.is_growing {
+            true => self.following.newest(opened.id),
+            false => self.live(&opened.name, &opened.key),
+        };
         Ok(live.map_or(Known::Unplanned(opened), Known::Asset))
     }
 
@@ -256,6 +266,8 @@ impl Library {
         }
         let verdicts = self.verdicts.lock().unwrap();
         match verdicts.standing(opened.id, &opened.key, Instant::now()) {
+            // A recording is followed while it changes.
+            Some(NoAsset::Changing { .. }) if opened.is_growing => Ok(Known::Unplanned(opened)),
             Some(standing) => Err(standing),
             None => Ok(Known::Unplanned(opened)),
         }
@@ -264,6 +276,9 @@ impl Library {
     /// The asset of an open file, where somebody uses it or the cache has its plan.
     fn planned(&self, opened: &Opened) -> Option<Arc<Asset>> {
         let (name, key) = (&opened.name, &opened.key);
+        if opened.is_growing {
+            return self.following.newest(opened.id);
+        }
         self.live(name, key).or_else(|| {
             let plan = self.cache.plan(key)?;
             self.note(name, key, Ok(&plan));
@@ -278,7 +293,8 @@ impl Library {
         let key = key(&self.folder.path().join(&name), &file)
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
-        Ok(Opened { name, file, key, id })
+        let is_growing = growth::is_recorded(&file);
+        Ok(Opened { name, file, key, id, is_growing })
     }
 
     /// The name of an open file with links resolved: however a peer writes it, a file has one plan.

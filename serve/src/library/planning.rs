@@ -16,11 +16,12 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::{Identity, Key, Plan};
+use media::plan::{Identity, Plan};
 use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
+use super::scans::Opened;
 use crate::asset::modified_ns;
 
 /// A scan that has been begun.
@@ -36,6 +37,8 @@ pub(super) enum Slice {
     /// There is more to read.
     Unfinished(Progress),
     Over(Result<Plan, NoAsset>),
+    /// All was read that a recording had when its scan began.
+    Growing(Box<Scanner>),
 }
 
 impl Progress {
@@ -53,16 +56,17 @@ impl Progress {
         self.offset == 0
     }
 
-    /// Reads the next slice of `file`, which had this `key` at the beginning, by way of `piece`.
+    /// Reads the next slice of a file, which had its key at the beginning, by way of `piece`.
     /// `done` counts the bytes read. Returns early, unfinished, when `is_given_up` before a piece.
     pub(super) fn advance(
         mut self,
-        (file, key): (&File, &Key),
+        opened: &Opened,
         piece: &mut Vec<u8>,
         done: &AtomicU64,
         is_given_up: impl Fn() -> bool,
     ) -> Slice {
-        if !self.is_as_it_was(file, key) {
+        let (file, key) = (&opened.file, &opened.key);
+        if !self.is_as_it_was(opened) {
             return Slice::Over(Err(NoAsset::CHANGING));
         }
         let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
@@ -96,6 +100,7 @@ impl Progress {
             let _ = fadvise(file, slice, NonZeroU64::new(SLICE_BYTES), Advice::DontNeed);
         }
         match self.offset == key.bytes {
+            true if opened.is_growing => Slice::Growing(self.scanner),
             true => Slice::Over(self.finish(key.bytes)),
             false => Slice::Unfinished(self),
         }
@@ -106,11 +111,14 @@ impl Progress {
         planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
     }
 
-    /// Whether the open file has the size and time of its key, and still a name.
-    fn is_as_it_was(&self, file: &File, key: &Key) -> bool {
-        file.metadata().is_ok_and(|now| {
+    /// Whether the open file has the size and time of its key, or more as it grows, and still a
+    /// name.
+    fn is_as_it_was(&self, opened: &Opened) -> bool {
+        let key = &opened.key;
+        opened.file.metadata().is_ok_and(|now| {
             let is_linked = now.nlink() > 0 || !self.was_linked;
-            is_linked && now.len() == key.bytes && modified_ns(&now) == key.modified_ns
+            let is_same = now.len() == key.bytes && modified_ns(&now) == key.modified_ns;
+            is_linked && (is_same || opened.is_growing && now.len() >= key.bytes)
         })
     }
 }

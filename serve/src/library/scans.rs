@@ -48,6 +48,8 @@ pub(super) struct Opened {
     pub(super) file: File,
     pub(super) key: Key,
     pub(super) id: FileId,
+    /// A recorder writes it.
+    pub(super) is_growing: bool,
 }
 
 /// See the module.
@@ -239,7 +241,10 @@ impl Hand {
 
 impl State {
     fn find(&self, opened: &Opened) -> Option<u64> {
-        let is_it = |job: &Job| job.opened.key == opened.key && job.opened.id == opened.id;
+        let is_it = |job: &Job| {
+            let is_growing = job.opened.is_growing && opened.is_growing;
+            (is_growing || job.opened.key == opened.key) && job.opened.id == opened.id
+        };
         self.jobs.iter().find(|(_, job)| is_it(job)).map(|(&number, _)| number)
     }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names that events have told of, until each has been quiet for [`QUIET`]: a file being copied in
-//! is looked at once and not at every write.
+//! is looked at once and not at every write; or every [`UNQUIET_MAX`] where it is never quiet.
 //!
 //! Costs O(log n) a call, n being the names that wait; an event for a name that waits already costs
 //! one look into a hash table.
@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// See the module.
 #[derive(Default)]
 pub(super) struct Touched {
-    /// When each name was told of last.
-    last: HashMap<String, Instant>,
+    /// When each name was told of first and last.
+    told: HashMap<String, (Instant, Instant)>,
     /// When to see whether it has been quiet.
     due: BTreeMap<(Instant, u64), String>,
     pushed: u64,
@@ -24,11 +24,11 @@ pub(super) struct Touched {
 impl Touched {
     /// Takes note of an event at `now`.
     pub(super) fn touch(&mut self, name: String, now: Instant) {
-        if let Some(last) = self.last.get_mut(&name) {
+        if let Some((_, last)) = self.told.get_mut(&name) {
             *last = now;
             return;
         }
-        self.last.insert(name.clone(), now);
+        self.told.insert(name.clone(), (now, now));
         self.push(name, now + QUIET);
     }
 
@@ -36,9 +36,10 @@ impl Touched {
     pub(super) fn pop(&mut self, now: Instant) -> Option<String> {
         while let Some(due) = self.due.first_entry().filter(|due| due.key().0 <= now) {
             let name = due.remove();
-            let quiet_at = self.last[&name] + QUIET;
+            let (first, last) = self.told[&name];
+            let quiet_at = (last + QUIET).min(first + UNQUIET_MAX);
             if quiet_at <= now {
-                self.last.remove(&name);
+                self.told.remove(&name);
                 return Some(name);
             }
             self.push(name, quiet_at);
@@ -62,6 +63,8 @@ impl Touched {
 }
 
 pub(super) const QUIET: Duration = Duration::from_millis(300);
+/// A recording of a high rate is never quiet, and is seen all the same.
+const UNQUIET_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -79,6 +82,18 @@ mod tests {
         assert_eq!((touched.pop(at(549)), touched.next_at()), (None, Some(at(550))));
         assert_eq!(touched.pop(at(550)).as_deref(), Some("a"));
         assert!(touched.pop(at(9000)).is_none() && touched.next_at().is_none());
+    }
+
+    #[test]
+    fn a_name_that_is_never_quiet_comes_all_the_same() {
+        let (mut touched, start) = (Touched::default(), Instant::now());
+        let mut came = Vec::new();
+        for ms in (0..10_000).step_by(100) {
+            let now = start + Duration::from_millis(ms);
+            touched.touch("a".to_owned(), now);
+            came.extend(touched.pop(now).map(|_| ms));
+        }
+        assert_eq!(came, [2000, 4100, 6200, 8300]);
     }
 
     /// It was every waiting name at every event.

@@ -67,6 +67,7 @@ impl Watch {
 
     pub(crate) fn stop(self) {
         self.library.scans.stop();
+        self.library.following.stop();
         self.stop.is_set.store(true, Ordering::Relaxed);
         // An eventfd takes one count at any time.
         let _ = rustix::io::write(&self.stop.event, &1_u64.to_ne_bytes());

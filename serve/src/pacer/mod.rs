@@ -25,7 +25,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use media::TICKS_PER_SECOND;
 use paths::{Open, Spec, StreamPath};
 use tokio::sync::{mpsc, oneshot};
 
@@ -281,7 +280,7 @@ impl Thread {
     fn obey(&mut self, command: Command) {
         match command {
             Command::Add { number, stream } => {
-                self.packets_per_s += packets_per_s(&stream);
+                self.packets_per_s += stream.packets_per_s;
                 self.streams.insert(number, *stream);
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
@@ -301,7 +300,7 @@ impl Thread {
             }
             Command::Remove { number } => {
                 if let Some(stream) = self.streams.remove(&number) {
-                    self.packets_per_s -= packets_per_s(&stream);
+                    self.packets_per_s -= stream.packets_per_s;
                 }
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
@@ -419,13 +418,6 @@ fn raise_priority() {
     if let Err(error) = rustix::process::setpriority_process(Some(own), PACER_NICE) {
         tracing::debug!("setpriority {PACER_NICE}: {error}; the pacer has no priority");
     }
-}
-
-/// What a session's asset sends, on average.
-fn packets_per_s(stream: &Stream) -> u64 {
-    let plan = &stream.source.asset.plan;
-    let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
-    plan.packets() / seconds
 }
 
 /// Packets sent at a wake where there are so many: sessions that would be woken apart are woken

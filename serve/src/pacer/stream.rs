@@ -32,8 +32,14 @@ pub(crate) struct Stream {
     pub(crate) link: Arc<Link>,
     /// The next packet to send.
     pub(crate) next: u64,
-    /// One past the last packet to send.
+    /// One past the last packet to send, as far as it is known.
     pub(crate) end: u64,
+    /// One past the last packet to send; past all there is of a recording that is followed.
+    limit: u64,
+    /// What it sends in a second, on average.
+    pub(crate) packets_per_s: u64,
+    /// A recording has no more as yet.
+    is_starved: bool,
     /// What is added to the asset's sequence numbers and timestamps.
     pub(crate) shift: Shift,
     /// Maps wall-clock time to media ticks; unset until the first pages are there, and while
@@ -84,12 +90,17 @@ pub(crate) enum Over {
 impl Stream {
     /// A session that does not play yet.
     pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> Stream {
+        let plan = &source.asset.plan;
+        let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
         Stream {
+            packets_per_s: plan.packets() / seconds,
             source,
             to,
             link,
             next: 0,
             end: 0,
+            limit: 0,
+            is_starved: false,
             shift: Shift::default(),
             clock: None,
             sent_until: None,
@@ -102,21 +113,55 @@ impl Stream {
     }
 
     /// From here on: `next` may be anywhere.
-    pub(crate) fn play_from(&mut self, next: u64, end: u64, shift: Shift) {
+    pub(crate) fn play_from(&mut self, next: u64, limit: u64, shift: Shift) {
         self.halt();
-        (self.next, self.end, self.shift) = (next, end, shift);
-        self.seen = [Seen::default(); 2];
+        (self.next, self.limit, self.shift) = (next, limit, shift);
+        self.is_starved = false;
+        self.take_newest();
         self.playing = true;
+    }
+
+    /// Goes over to what is known of a recording by now.
+    fn take_newest(&mut self) {
+        self.source = self.source.newest();
+        self.end = self.limit.min(self.source.end());
+        self.seen = [Seen::default(); 2];
+    }
+
+    /// Looks whether a recording that was sent as far as it was known has more; waits for some
+    /// seconds of it where it had none, so that a viewer who has caught up stops once and not at
+    /// every write. Time passes meanwhile: what comes is sent at its own pace from then on.
+    fn follow(&mut self, now: Instant) -> Option<Step> {
+        self.take_newest();
+        let plan = &self.source.asset.plan;
+        let wanted = if self.is_starved { ticks(CUSHION) } else { 1 };
+        let there = plan.ticks(self.end).saturating_sub(plan.ticks(self.next));
+        if self.may_grow() && there < wanted {
+            self.hold_clock();
+            self.is_starved = true;
+            return Some(Step::Sent { due: now + LOOK_EVERY });
+        }
+        self.is_starved = false;
+        None
+    }
+
+    /// Whether more is to be sent than is known as yet.
+    fn may_grow(&self) -> bool {
+        self.end < self.limit && self.source.asset.is_growing()
     }
 
     /// Stops sending, and notes until when the media lasts that was sent ahead of its time. The
     /// next play begins no earlier, so the media sent over any time is that time and a burst,
     /// however often a client seeks or pauses.
     pub(crate) fn halt(&mut self) {
+        self.hold_clock();
+        self.playing = false;
+    }
+
+    fn hold_clock(&mut self) {
         if let Some(clock) = self.clock.take() {
             self.sent_until = Some(clock.moment_of(self.source.asset.plan.ticks(self.next)));
         }
-        self.playing = false;
     }
 
     pub(crate) fn is_playing(&self) -> bool {
@@ -141,6 +186,12 @@ impl Stream {
         (wake, overslept): (Instant, Duration),
         tools: &mut Tools,
     ) -> Step {
+        if (self.next >= self.end || self.is_starved)
+            && self.may_grow()
+            && let Some(wait) = self.follow(now)
+        {
+            return wait;
+        }
         if self.next >= self.end {
             return Step::Over(Over::Finished);
         }
@@ -169,7 +220,7 @@ impl Stream {
         let outcome = self.send(self.next..target, form, clock, tools);
         self.judge_reports(tools);
         match outcome {
-            Ok(()) if self.next >= self.end => Step::Over(Over::Finished),
+            Ok(()) if self.next >= self.end && !self.may_grow() => Step::Over(Over::Finished),
             Ok(()) if self.next < due => {
                 tools.meter().cold_stalls += 1;
                 self.link.count_stall();
@@ -413,6 +464,10 @@ const WINDOW_BYTES_MAX: u64 = 32 << 20;
 const PACKETS_MIN: u64 = 64;
 /// A datagram train of 64 KiB is the most one call can carry.
 const BATCH_PACKETS_MAX: u64 = 48;
+/// Media of a recording that a viewer who has caught up waits for: more than is written at once.
+const CUSHION: Duration = Duration::from_secs(2);
+/// How often such a viewer's recording is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Further behind than this, the packets are of no use at their time: the clock moves instead.
 const BEHIND_MAX: Duration = Duration::from_secs(1);
 

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Playing a recording while it is written: it is followed to its end, whether the recorder ends or
+//! is killed, and never faster than it plays.
+//!
+//! Sources: RFC 2326 §3.6, §10.5, §12.29; RFC 3550 §6.6; flock(2).
+
+use std::fs;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::harness::answer::Answer;
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
+use crate::harness::recorder::{Recorder, Sender, free_port, url};
+use crate::harness::rtsp::{Control, Player};
+use crate::harness::{PROGRAM, Place, Server};
+
+/// A recorder, a source that sends to it at its own pace, and a server of what is recorded.
+struct Scene {
+    place: Place,
+    clip: Arc<Vec<u8>>,
+    recorder: Recorder,
+    source: JoinHandle<()>,
+    stop: Arc<AtomicBool>,
+    server: Server,
+}
+
+impl Scene {
+    fn begin(seed: u64, seconds: u64) -> Scene {
+        let place = Place::new();
+        let clip = Arc::new(Clip::of_seconds(seed, seconds).bytes());
+        let port = free_port();
+        let recorder = Recorder::start(&place, &[url(port)], &[]);
+        let stop = Arc::<AtomicBool>::default();
+        let (sent, ended) = (clip.clone(), stop.clone());
+        let source = thread::spawn(move || {
+            let (mut sender, began) = (Sender::rtp(port, 1, 0), Instant::now());
+            for (index, payload) in sent.chunks(PAYLOAD_BYTES).enumerate() {
+                let due = began + Duration::from_secs_f64(index as f64 / PACKETS_PER_S);
+                thread::sleep(due.saturating_duration_since(Instant::now()));
+                if ended.load(Ordering::Relaxed) {
+                    return;
+                }
+                sender.send(payload);
+            }
+        });
+        let server = Server::at(&place, Command::new(PROGRAM), &[]);
+        server.await_index("0.ts is live", |index| {
+            let files = index["files"].as_array().expect("a list");
+            files.iter().any(|file| file["live"] == true && file["stream"]["address"].is_string())
+        });
+        recorder.await_bytes("0.ts", 4 * BYTES_PER_S);
+        Scene { place, clip, recorder, source, stop, server }
+    }
+
+    /// A player that plays from there on, with the answer to PLAY.
+    fn play(&self, from: &str) -> (Player, Answer, Instant) {
+        let mut player = Player::set_up(self.server.rtsp, "0.ts");
+        let began = Instant::now();
+        let answer = player.command("PLAY", &[&format!("Range: npt={from}-")]);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        (player, answer, began)
+    }
+}
+
+fn recorded(place: &Place) -> Vec<u8> {
+    fs::read(place.folder().join("0.ts")).expect("it was recorded")
+}
+
+fn range(answer: &Answer) -> &str {
+    answer.header("Range").unwrap_or_else(|| panic!("no Range: {answer:?}"))
+}
+
+fn sequence(answer: &Answer) -> u16 {
+    let info = answer.header("RTP-Info").unwrap_or_else(|| panic!("no RTP-Info: {answer:?}"));
+    let sequence = info.split(';').find_map(|part| part.strip_prefix("seq=")?.parse().ok());
+    sequence.unwrap_or_else(|| panic!("seq in {info}"))
+}
+
+/// Waits for BYE; asserts that at no time more had come than plays in that time.
+#[track_caller]
+fn hear_out(what: &str, player: &Player, began: Instant, limit: Duration) {
+    loop {
+        let heard = player.heard();
+        let (packets, is_over) = (heard.packets.len() as f64, !heard.byes.is_empty());
+        drop(heard);
+        // A burst ahead, and what the test itself is late by.
+        let most = PACKETS_PER_S * (began.elapsed().as_secs_f64() + 0.5);
+        assert!(packets <= most, "{what}: {packets} packets after {:?}", began.elapsed());
+        if is_over {
+            return;
+        }
+        assert!(began.elapsed() < limit, "{what}: no BYE, {packets} packets");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn viewers_follow_a_recording_until_its_recorder_ends() {
+    let scene = Scene::begin(41, 16);
+    let description = Control::to(scene.server.rtsp).ask("DESCRIBE", "0.ts", &[]);
+    let text = String::from_utf8_lossy(&description.body).into_owned();
+    assert!(text.contains("a=range:npt=0-\r\n"), "{text}");
+    let (first, answer, first_began) = scene.play("0");
+    assert_eq!(range(&answer), "npt=0.000-");
+    let first_sequence = sequence(&answer);
+    // Where it is now: this viewer waits for what is not there yet.
+    let (live, live_answer, live_began) = scene.play("now");
+    assert!(range(&live_answer).ends_with('-'), "{live_answer:?}");
+    let live_sequence = sequence(&live_answer);
+    assert!(live_sequence.wrapping_sub(first_sequence) >= 2 * PACKETS_PER_S as u16);
+    // A viewer who comes late can go back.
+    scene.recorder.await_bytes("0.ts", 10 * BYTES_PER_S);
+    let (mut late, back, _) = scene.play("3");
+    let start = range(&back).trim_start_matches("npt=").trim_end_matches('-').to_owned();
+    assert!((2.0..=3.0).contains(&start.parse::<f64>().expect("seconds")), "{back:?}");
+    late.hear("what was recorded before", |heard| heard.packets.len() > 20);
+    assert_eq!(late.command("TEARDOWN", &[]).status, 200);
+
+    scene.source.join().expect("it sends all");
+    // Nothing comes any more, and whoever has caught up waits: the recorder is there.
+    thread::sleep(Duration::from_secs(4));
+    assert!(live.heard().byes.is_empty() && first.heard().byes.is_empty());
+    scene.recorder.stop().well();
+    assert_eq!(recorded(&scene.place).len(), scene.clip.len());
+    hear_out("from the beginning", &first, first_began, END_WAIT);
+    hear_out("live", &live, live_began, END_WAIT);
+    let whole = first.heard().assert_gapless(&scene.clip, first_sequence);
+    assert_eq!(whole.len(), scene.clip.len(), "all that was recorded");
+    let skipped = usize::from(live_sequence.wrapping_sub(first_sequence)) * PAYLOAD_BYTES;
+    let tail = live.heard().assert_gapless(&scene.clip[skipped..], live_sequence);
+    assert_eq!(tail.len(), scene.clip.len() - skipped, "all from where it was");
+
+    let row = scene.server.await_stream("0.ts");
+    let index = scene.server.await_index("it is complete", |index| {
+        index["files"][0]["live"].is_null() && index["files"][0]["stream"]["packets"].is_u64()
+    });
+    assert_eq!(index["files"][0]["stream"]["packets"], scene.clip.len().div_ceil(PAYLOAD_BYTES));
+    assert!(row["name"] == "0.ts");
+    let described = Control::to(scene.server.rtsp).ask("DESCRIBE", "0.ts", &[]);
+    let text = String::from_utf8_lossy(&described.body).into_owned();
+    assert!(text.contains("a=range:npt=0-1"), "it has an end now: {text}");
+    scene.server.stop();
+}
+
+#[test]
+fn viewers_of_a_recorder_that_is_killed_see_what_it_wrote_to_its_end() {
+    let scene = Scene::begin(42, 60);
+    let (first, answer, began) = scene.play("0");
+    let first_sequence = sequence(&answer);
+    let (live, _, live_began) = scene.play("now");
+    scene.recorder.await_bytes("0.ts", 7 * BYTES_PER_S);
+    scene.recorder.kill();
+    scene.stop.store(true, Ordering::Relaxed);
+    let recorded = recorded(&scene.place);
+    hear_out("from the beginning", &first, began, END_WAIT);
+    hear_out("live", &live, live_began, END_WAIT);
+    let whole = first.heard().assert_gapless(&scene.clip, first_sequence);
+    // A torn packet at the end is none.
+    let packets = recorded.len() / 188 * 188;
+    assert_eq!(whole.len(), packets, "of {} bytes recorded", recorded.len());
+    scene.source.join().expect("it was stopped");
+    scene.server.stop();
+}
+
+/// Of [`Clip::of_seconds`].
+const BYTES_PER_S: u64 = 500_000 / 8;
+const PACKETS_PER_S: f64 = 500_000.0 / 8.0 / PAYLOAD_BYTES as f64;
+const END_WAIT: Duration = Duration::from_secs(40);
