@@ -31,7 +31,7 @@ use wire::http::{
     refusal, unstored,
 };
 
-use crate::access::Denied;
+use crate::access::{Denied, is_hidden};
 use crate::admission::{Asked, Decision, Subject};
 use crate::config::Patience;
 use crate::index::Body;
@@ -192,7 +192,7 @@ async fn resource(
     match subject {
         Subject::Index => {
             let local = stream.local_addr().unwrap_or(site.config.http);
-            let (response, body) = site.index.answer(request, site, local, now).await;
+            let (response, body) = site.index.answer(request, None, site, (local, now)).await;
             (response, body.map_or(Content::Text, Content::Rows))
         }
         Subject::Key { film, number } => {
@@ -200,9 +200,57 @@ async fn resource(
         }
         Subject::File(_) | Subject::Stream(_) => {
             let peer = stream.peer_addr().map_or(site.config.http.ip(), |peer| peer.ip());
-            file(path, peer, request, site, now).await
+            let local = stream.local_addr().unwrap_or(site.config.http);
+            file(path, (peer, local), request, site, now).await
         }
     }
+}
+
+/// The answer where there is no file to send: the index of a folder, the icon that browsers ask
+/// for, or why not.
+async fn without_file(
+    denied: &Denied,
+    local: SocketAddr,
+    request: &Request,
+    site: &Arc<Site>,
+    now: SystemTime,
+) -> (Response, Content) {
+    let path = request.path.as_str();
+    let status = match denied {
+        Denied::Missing if path == "/favicon.ico" => {
+            let icon = ICON.as_bytes().to_vec();
+            return (unstored(request, 200, "image/svg+xml", icon, now), Content::Text);
+        }
+        // What ends in a slash is no file's name.
+        Denied::Missing | Denied::NotAFile
+            if matches!(denied, Denied::NotAFile) || path.ends_with('/') =>
+        {
+            let parts: Vec<&str> =
+                path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+            let folder = parts.join("/");
+            let library = site.library.clone();
+            let name = folder.clone() + "/";
+            let is_served = !parts.iter().any(|part| is_hidden(part));
+            // The folder is opened where nothing is listed in it: it may be empty, or a link.
+            let open = move || library.folder.subfolder(&folder).is_ok();
+            let is_folder = is_served
+                && (site.library.has_below(&name)
+                    || tokio::task::spawn_blocking(open).await.unwrap_or(false));
+            if is_folder {
+                let answer = site.index.answer(request, Some(name), site, (local, now)).await;
+                return (answer.0, answer.1.map_or(Content::Text, Content::Rows));
+            }
+            404
+        }
+        Denied::Missing | Denied::NotAFile => 404,
+        Denied::Outside | Denied::Unreadable => 403,
+        Denied::DescriptorsSpent => 503,
+        Denied::Host(_) => 500,
+    };
+    if status >= 500 {
+        tracing::warn!("http {path}: {denied}");
+    }
+    (error(request, status, &denied.to_string(), now), Content::Text)
 }
 
 async fn key(
@@ -310,7 +358,7 @@ async fn send_listing(
 
 async fn file(
     path: &str,
-    peer: IpAddr,
+    (peer, local): (IpAddr, SocketAddr),
     request: &Request,
     site: &Arc<Site>,
     now: SystemTime,
@@ -320,18 +368,7 @@ async fn file(
     let opened = tokio::task::spawn_blocking(move || folder.file(&name)).await;
     let (file, metadata) = match opened {
         Ok(Ok(opened)) => opened,
-        Ok(Err(denied)) => {
-            let status = match denied {
-                Denied::Outside | Denied::Unreadable => 403,
-                Denied::DescriptorsSpent => 503,
-                Denied::Host(_) => 500,
-                Denied::Missing | Denied::NotAFile => 404,
-            };
-            if status >= 500 {
-                tracing::warn!("http {path}: {denied}");
-            }
-            return plain(status, &denied.to_string());
-        }
+        Ok(Err(denied)) => return without_file(&denied, local, request, site, now).await,
         Err(panic) => {
             tracing::error!("http {path}: {panic}");
             return plain(500, "internal error");
@@ -426,6 +463,9 @@ fn as_io(error: SendError) -> std::io::Error {
     }
 }
 
+/// A triangle, as on a button that plays.
+const ICON: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 16 16\">\
+    <path fill=\"#2a7\" d=\"M3 1l11 7-11 7z\"/></svg>";
 const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const READ_BYTES: usize = 4096;
 /// Rows whose addresses have been filled in, until they are written.

@@ -16,7 +16,7 @@ use media::Scanner;
 
 use crate::asset::key;
 use crate::cache::Cache;
-use crate::library::identity;
+use crate::library::{identity, name_codecs};
 
 /// The plans in a cache folder.
 #[derive(Debug, Clone)]
@@ -36,7 +36,8 @@ impl Plans {
     /// The file cannot be looked at, or has other bytes than were fed, or cannot be streamed: why.
     pub fn keep(&self, path: &Path, file: &File, scanner: Scanner) -> io::Result<()> {
         let key = key(path, file)?;
-        let plan = scanner.finish(key.bytes, identity()).map_err(io::Error::other)?;
+        let mut plan = scanner.finish(key.bytes, identity()).map_err(io::Error::other)?;
+        name_codecs(&mut plan, file);
         self.0.keep_plan(&key, &plan);
         Ok(())
     }

@@ -90,6 +90,9 @@ impl Plan {
         }
         out.pairs(&self.streams, |stream| (stream.pid.into(), stream.stream_type.into()));
         out.pairs(&self.losses, |loss| (loss.offset, loss.bytes));
+        let codecs = self.codecs.as_deref().unwrap_or_default();
+        out.number(codecs.len() as u64);
+        out.0.extend(codecs.as_bytes());
         let crc = crc32fast::hash(&out.0);
         out.0.extend(crc.to_le_bytes());
         out.0
@@ -159,9 +162,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn key(&mut self) -> Option<Key> {
-        let path_bytes = usize::try_from(self.number()?).ok()?;
-        let path = self.bytes.get(self.at..self.at.checked_add(path_bytes)?)?.to_vec();
-        self.at += path_bytes;
+        let path = self.bytes()?.to_vec();
         let bytes = self.number()?;
         let modified_ns = i128::from_le_bytes(self.array()?);
         Some(Key { path, bytes, modified_ns, inode: self.number()? })
@@ -202,6 +203,8 @@ impl Reader<'_> {
             Some(Stream { pid, stream_type: u8::try_from(stream_type).ok()? })
         })?;
         let losses = self.pairs(|offset, bytes| Some(SyncLoss { offset, bytes }))?;
+        let codecs = str::from_utf8(self.bytes()?).ok()?;
+        let codecs = (!codecs.is_empty()).then(|| codecs.to_owned());
         Some(Parts {
             identity,
             stride,
@@ -215,7 +218,16 @@ impl Reader<'_> {
             losses_seen,
             lost_bytes,
             tail_bytes,
+            codecs,
         })
+    }
+
+    /// A number of bytes and those.
+    fn bytes(&mut self) -> Option<&[u8]> {
+        let count = usize::try_from(self.number()?).ok()?;
+        let bytes = self.bytes.get(self.at..self.at.checked_add(count)?)?;
+        self.at += count;
+        Some(bytes)
     }
 
     fn array<const N: usize>(&mut self) -> Option<[u8; N]> {

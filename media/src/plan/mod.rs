@@ -21,7 +21,7 @@ use arithmetic::fraction;
 pub use encode::{FORMAT, Key};
 pub(crate) use presentation::present;
 
-use crate::ts::{EXTENTS_MAX, LOSSES_MAX, TIMELINE_TICKS_MAX};
+use crate::ts::{EXTENTS_MAX, LOSSES_MAX, Survey, TIMELINE_TICKS_MAX, Track};
 use crate::{RTP_HEADER_BYTES, TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
@@ -132,6 +132,7 @@ pub struct Plan {
     losses_seen: u64,
     lost_bytes: u64,
     tail_bytes: u64,
+    codecs: Option<String>,
     ts_packets: u64,
     packets: u64,
     /// By these, fractions of 2⁶⁴, a place in the clock's table is guessed.
@@ -154,6 +155,7 @@ pub(crate) struct Parts {
     pub(crate) losses_seen: u64,
     pub(crate) lost_bytes: u64,
     pub(crate) tail_bytes: u64,
+    pub(crate) codecs: Option<String>,
 }
 
 impl Plan {
@@ -173,6 +175,8 @@ impl Plan {
         check(parts.losses.len() <= LOSSES_MAX, "number of losses")?;
         check(parts.losses.len() as u64 <= parts.losses_seen, "losses seen")?;
         check(parts.tail_bytes < PACKET_BYTES + parts.stride, "tail")?;
+        let codecs = parts.codecs.as_deref().unwrap_or_default();
+        check(codecs.bytes().all(|byte| byte.is_ascii_graphic()), "codecs")?;
         let spans = parts.clock.len() as u64 - 1;
         let duration_ticks = parts.clock.last().map_or(0, |point| point.ticks);
         Ok(Self {
@@ -190,6 +194,7 @@ impl Plan {
             losses_seen: parts.losses_seen,
             lost_bytes: parts.lost_bytes,
             tail_bytes: parts.tail_bytes,
+            codecs: parts.codecs,
             ts_packets,
             packets,
         })
@@ -233,6 +238,25 @@ impl Plan {
     /// The elementary streams of the programme that is followed; none if no map was found.
     pub fn streams(&self) -> &[Stream] {
         &self.streams
+    }
+
+    /// The codecs of the streams as RFC 6381 names them, if [`Plan::name_codecs`] found all.
+    pub fn codecs(&self) -> Option<&str> {
+        self.codecs.as_deref()
+    }
+
+    /// Looks for the names of the streams' codecs in the bytes of the file from the first extent
+    /// on, some of them.
+    pub fn name_codecs(&mut self, beginning: &[u8]) {
+        let mut survey = Survey::default();
+        for bytes in beginning.chunks(self.stride as usize) {
+            bytes.get(..TS_PACKET_BYTES).into_iter().for_each(|packet| survey.feed(packet));
+        }
+        // Of several programmes, the one that is followed.
+        let is_followed = |track: &&Track| self.streams.iter().any(|one| one.pid == track.pid);
+        let programmes = survey.finish();
+        let tracks = programmes.iter().flat_map(|programme| &programme.tracks);
+        self.codecs = crate::codecs(tracks.filter(is_followed)).ok();
     }
 
     /// The first 256 losses of synchronisation.

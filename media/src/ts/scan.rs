@@ -190,6 +190,7 @@ impl Scanner {
             losses_seen: self.losses_seen,
             lost_bytes: self.lost_bytes,
             tail_bytes: self.tail_bytes,
+            codecs: None,
         };
         let plan = Plan::assemble(parts).expect("a scan yields a plan that is consistent");
         Ok((plan, starts))

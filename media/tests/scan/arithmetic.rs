@@ -131,7 +131,7 @@ fn check_entries(plan: &Plan, times: &[u64]) {
         let entry = plan
             .entries()
             .iter()
-            .rfind(|entry| entry.access_unit == 0 || entry.presented_ticks <= ticks)
+            .rfind(|entry| entry.access_unit == 0 || ticks > 0 && entry.presented_ticks <= ticks)
             .unwrap();
         let packet = plan.entry(ticks);
         assert!(plan.presented_ticks(packet) <= ticks);

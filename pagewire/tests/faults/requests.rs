@@ -276,14 +276,24 @@ fn no_name_leads_out_of_the_folder() {
         "deep",
         "deep/",
         "deep/a.ts/x",
+        "up",
+        "up/",
+        ".git",
+        ".git/",
+        "deep/..",
+        "deep/../.git/",
     ];
     for name in names {
         let answer = http(server.http, "GET", &format!("/{name}"));
-        assert!(matches!(answer.status, 400 | 403 | 404), "HTTP {name}: {answer:?}");
-        assert!(
-            answer.body.len() < 1000 && !answer.text().contains('\u{47}'),
-            "{name}: {answer:?}"
-        );
+        // A folder has the index of what is served below it, and no other.
+        if matches!(name, "deep" | "deep/") {
+            assert_eq!(answer.status, 200, "{name}: {answer:?}");
+            assert_eq!(answer.text().matches("<tr><td>").count(), 1, "{name}: {answer:?}");
+        } else {
+            assert!(matches!(answer.status, 400 | 403 | 404), "HTTP {name}: {answer:?}");
+            let is_short = answer.body.len() < 1000 && !answer.text().contains('\u{47}');
+            assert!(is_short, "{name}: {answer:?}");
+        }
         for method in ["DESCRIBE", "SETUP"] {
             let headers: &[&str] = match method {
                 "SETUP" => &["Transport: RTP/AVP;unicast;client_port=5000-5001"],

@@ -16,6 +16,7 @@ mod ffmpeg;
 mod gstreamer;
 mod hls;
 mod hls_js;
+mod index;
 mod receive;
 mod seeks;
 mod socket;

@@ -12,9 +12,12 @@
 //! have not changed are taken over. The memory is given back when nobody has asked for [`IDLE`].
 //! Costs about 200 bytes a file, and 400 a row and form that was asked for.
 //!
-//! `?after=NAME` begins behind a name, whether it is still there or not; `&limit=N` shortens a
-//! page. A page ends after [`PAGE_ROWS`] rows and at boundaries of the whole listing, so it may
-//! have fewer than `limit`; `next` stands in every page but the last.
+//! Rows are titles and downloads: what a playlist lists (segments, further playlists) is part of a
+//! title and no row, unless `?all=1` asks for all files. `?below=FOLDER/` shows what lies below a
+//! folder, as does the folder's own address. `?after=NAME` begins behind a name, whether it is
+//! still there or not; `&limit=N` shortens a page. A page ends after [`PAGE_ROWS`] rows and at
+//! boundaries of the whole listing, so it may have fewer than `limit`; `next` stands in every page
+//! but the last.
 //!
 //! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
 //! Does not do: search, other orders than that of the names' bytes.
@@ -43,7 +46,8 @@ use crate::site::Site;
 
 /// The listing that clients share.
 pub(crate) struct Index {
-    kept: tokio::sync::Mutex<Option<Kept>>,
+    /// Of titles and downloads, and of all files.
+    kept: [tokio::sync::Mutex<Option<Kept>>; 2],
     /// One page is compressed at a time; answers meanwhile go uncompressed.
     packing: Arc<Semaphore>,
     /// Makes tags of this process differ from those of the one before.
@@ -71,6 +75,8 @@ struct Totals {
     files: u64,
     streams: u64,
     bytes: u64,
+    /// Files that are part of what a playlist lists.
+    parts: u64,
 }
 
 #[derive(PartialEq)]
@@ -114,23 +120,24 @@ impl Index {
         let mut start = [0; 8];
         getrandom::fill(&mut start).expect("the kernel has random bits once it runs");
         let packing = Arc::new(Semaphore::new(1));
-        Index { kept: tokio::sync::Mutex::default(), packing, start: u64::from_ne_bytes(start) }
+        Index { kept: Default::default(), packing, start: u64::from_ne_bytes(start) }
     }
 
-    /// The answer to a request for `/` or `/index.json`.
+    /// The answer to a request for `/`, `/index.json` or the address of a `folder`.
     pub(crate) async fn answer(
         &self,
         request: &Request,
+        folder: Option<String>,
         site: &Site,
-        local: SocketAddr,
-        now: SystemTime,
+        (local, now): (SocketAddr, SystemTime),
     ) -> (Response, Option<Body>) {
-        let form = if request.path == "/" { Form::Html } else { Form::Json };
-        let query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
+        let form = if request.path == "/index.json" { Form::Json } else { Form::Html };
+        let mut query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
             Ok(query) => query,
             Err(wrong) => return (error(request, 400, wrong, now), None),
         };
-        let Some(view) = self.view(query, form, &site.library).await else {
+        query.below = folder.or(query.below);
+        let Some(view) = self.view(&query, form, &site.library).await else {
             return (error(request, 500, "internal error", now), None);
         };
         let authorities = authorities(request, site, local, form);
@@ -176,27 +183,36 @@ impl Index {
 
     /// Lets go of the listing when nobody has asked for a while.
     pub(crate) fn drop_idle(&self) {
-        // Locked: somebody asks just now.
-        if let Ok(mut kept) = self.kept.try_lock()
-            && kept.as_ref().is_some_and(|kept| kept.asked.elapsed() > IDLE)
-        {
-            *kept = None;
+        for kept in &self.kept {
+            // Locked: somebody asks just now.
+            if let Ok(mut kept) = kept.try_lock()
+                && kept.as_ref().is_some_and(|kept| kept.asked.elapsed() > IDLE)
+            {
+                *kept = None;
+            }
         }
     }
 
     /// The page that a query names, with its text; `None` after a panic, which has been logged.
-    async fn view(&self, query: Query, form: Form, library: &Arc<Library>) -> Option<View> {
-        let listing = self.listing(library).await?;
+    async fn view(&self, query: &Query, form: Form, library: &Arc<Library>) -> Option<View> {
+        let listing = self.listing(library, query.all).await?;
         let after = query.after.as_deref();
-        let is_before = |row: &Row| after.is_some_and(|after| row.name.as_str() <= after);
+        let below = query.below.as_deref();
+        let is_before = |row: &Row| {
+            after.is_some_and(|after| row.name.as_str() <= after)
+                || below.is_some_and(|below| row.name.as_str() < below)
+        };
+        let is_within = |row: &Row| below.is_none_or(|below| row.name.starts_with(below));
         let at = listing.pages.partition_point(|page| page.rows.last().is_some_and(is_before));
         let Some(page) = listing.pages.get(at).cloned() else {
             let (text, rows) = (Arc::new(form.render(&[])), 0..0);
             return Some(View { listing, page: None, text, rows, next: None });
         };
         let first = page.rows.partition_point(is_before);
-        let end = page.rows.len().min(first.saturating_add(query.limit));
-        let is_last = end == page.rows.len() && at + 1 == listing.pages.len();
+        let most = page.rows.partition_point(|row| is_before(row) || is_within(row));
+        let end = most.min(first.saturating_add(query.limit));
+        let goes_on = || listing.pages.get(at + 1).is_some_and(|page| is_within(&page.rows[0]));
+        let is_last = end == most && (most < page.rows.len() || !goes_on());
         let next = (!is_last).then(|| query.next(&page.rows[end - 1].name));
         let text = match page.text(form).get() {
             Some(text) => text.clone(),
@@ -210,8 +226,8 @@ impl Index {
     }
 
     /// The listing, made anew where the library has changed and the one there is has been paid for.
-    async fn listing(&self, library: &Arc<Library>) -> Option<Arc<Listing>> {
-        let mut kept = self.kept.lock().await;
+    async fn listing(&self, library: &Arc<Library>, all: bool) -> Option<Arc<Listing>> {
+        let mut kept = self.kept[usize::from(all)].lock().await;
         let known = kept.as_ref().map(|kept| kept.listing.clone());
         let is_current = |known: &Arc<Listing>| {
             known.generation == library.generation() || known.made.elapsed() < known.rest()
@@ -220,7 +236,7 @@ impl Index {
             Some(known) if is_current(&known) => known,
             known => {
                 let library = library.clone();
-                let make = move || Arc::new(Listing::make(&library, known.as_deref()));
+                let make = move || Arc::new(Listing::make(&library, all, known.as_deref()));
                 logged(tokio::task::spawn_blocking(make).await)?
             }
         };
@@ -267,28 +283,32 @@ struct View {
 /// `after` and `limit` of a query.
 struct Query {
     after: Option<String>,
+    /// A folder, with a `/` behind.
+    below: Option<String>,
+    /// Parts of titles as well.
+    all: bool,
     limit: usize,
     /// As it was asked for.
     limit_asked: Option<usize>,
 }
 
 impl Query {
-    /// Reads `after` and `limit`; passes other names over.
+    /// Reads `after`, `below`, `all` and `limit`; passes other names over.
     ///
     /// # Errors
     /// A value that cannot be read, with what to write.
     fn parse(query: &str) -> Result<Query, &'static str> {
-        let mut parsed = Query { after: None, limit: PAGE_ROWS, limit_asked: None };
+        let (after, below) = (None, None);
+        let mut parsed = Query { after, below, all: false, limit: PAGE_ROWS, limit_asked: None };
         for (name, value) in query.split('&').filter_map(|field| field.split_once('=')) {
             match name {
-                // HTML's forms write a space as a plus sign.
-                "after" => {
-                    let value = value.replace('+', " ");
-                    let value = percent_decode_str(&value).decode_utf8();
-                    let name =
-                        value.map_err(|_| "after is not UTF-8; write a name of the index")?;
-                    parsed.after = Some(name.into_owned());
+                "after" => parsed.after = Some(decoded(value).ok_or(WRONG_AFTER)?),
+                "below" => {
+                    let folder = decoded(value).ok_or(WRONG_BELOW)?;
+                    let folder = folder.trim_matches('/');
+                    parsed.below = (!folder.is_empty()).then(|| format!("{folder}/"));
                 }
+                "all" => parsed.all = value == "1",
                 "limit" => {
                     let is_number = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
                     // More digits than fit are more rows than a page has.
@@ -305,16 +325,30 @@ impl Query {
 
     /// The query of the page behind `last`.
     fn next(&self, last: &str) -> String {
-        let after = utf8_percent_encode(last, NON_ALPHANUMERIC);
-        match self.limit_asked {
-            Some(limit) => format!("after={after}&limit={limit}"),
-            None => format!("after={after}"),
+        let mut query = format!("after={}", utf8_percent_encode(last, NON_ALPHANUMERIC));
+        if let Some(limit) = self.limit_asked {
+            query.push_str(&format!("&limit={limit}"));
         }
+        if let Some(below) = &self.below {
+            query.push_str(&format!("&below={}", utf8_percent_encode(below, NON_ALPHANUMERIC)));
+        }
+        if self.all {
+            query.push_str("&all=1");
+        }
+        query
     }
 }
 
+/// A name in a query, if it is one.
+fn decoded(value: &str) -> Option<String> {
+    // HTML's forms write a space as a plus sign.
+    let value = value.replace('+', " ");
+    let value = percent_decode_str(&value).decode_utf8();
+    value.ok().map(|name| name.into_owned())
+}
+
 impl Listing {
-    fn make(library: &Library, before: Option<&Listing>) -> Listing {
+    fn make(library: &Library, all: bool, before: Option<&Listing>) -> Listing {
         let made = Instant::now();
         // Before the rows: what changes meanwhile is seen the next time.
         let generation = library.generation();
@@ -322,10 +356,14 @@ impl Listing {
         let mut pages: Vec<Arc<Page>> = Vec::new();
         let (mut rows, mut name_bytes) = (Vec::new(), 0);
         let known = |at: usize| before.and_then(|before| before.pages.get(at));
-        for (name, entry) in library.entries() {
+        for (name, entry, is_part) in library.entries() {
             totals.files += 1;
+            totals.parts += u64::from(is_part);
             totals.streams += u64::from(entry.is_live || matches!(entry.state, State::Ready(_)));
             totals.bytes += entry.bytes;
+            if is_part && !all {
+                continue;
+            }
             name_bytes += name.len();
             rows.push(Row { name, entry });
             if rows.len() == PAGE_ROWS || name_bytes >= PAGE_NAME_BYTES {
@@ -431,6 +469,8 @@ const COST_SHARE: u32 = 20;
 const REST_MAX: Duration = Duration::from_secs(5);
 const WRONG_LIMIT: &str =
     "limit is no number of rows; write 1 or more, such as limit=100 (a page has 1000 at most)";
+const WRONG_AFTER: &str = "after is not UTF-8; write a name of the index";
+const WRONG_BELOW: &str = "below is not UTF-8; write a folder of the index";
 /// The listing is dropped when nobody has asked for it for so long.
 const IDLE: Duration = Duration::from_secs(30);
 
@@ -455,7 +495,17 @@ mod tests {
             assert_eq!(Query::parse(wrong).err(), Some(WRONG_LIMIT), "{wrong}");
         }
         assert!(WRONG_LIMIT.contains(&PAGE_ROWS.to_string()));
-        assert!(Query::parse("after=%ff").err().unwrap().contains("UTF-8"));
+        assert_eq!(Query::parse("after=%ff").err(), Some(WRONG_AFTER));
+        assert_eq!(Query::parse("below=%ff").err(), Some(WRONG_BELOW));
+    }
+
+    #[test]
+    fn queries_name_a_folder() {
+        let query = Query::parse("below=a%2Fb%2F&all=1").unwrap();
+        assert_eq!((query.below.as_deref(), query.all), (Some("a/b/"), true));
+        assert_eq!(query.next("a/b/c"), "after=a%2Fb%2Fc&below=a%2Fb%2F&all=1");
+        let top = Query::parse("below=%2f").unwrap();
+        assert_eq!(top.below, None, "the top is no folder below it");
     }
 
     fn row(number: usize, bytes: u64) -> Row {

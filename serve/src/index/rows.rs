@@ -15,7 +15,7 @@ use wire::http::{escape_html, escape_path};
 
 use super::text::{Authority, Text};
 use super::{Row, Totals};
-use crate::library::State;
+use crate::library::{State, is_playlist};
 use crate::meter::Report;
 
 /// A form of the index.
@@ -111,13 +111,16 @@ fn parts() -> (&'static str, &'static str) {
 
 fn summary(live: &Live<'_>) -> String {
     let Live { report, totals, scans } = live;
-    let Totals { files, streams, bytes } = totals;
+    let Totals { files, streams, bytes, parts } = totals;
     let bill = report.bill.map_or("not known yet".to_owned(), |bill| format!("{bill:.2} s/GB"));
     let bytes = readable_bytes(*bytes);
     let mut text = format!(
         "{files} files, {streams} of them streams, {bytes}. {} sessions now; bill so far: {bill}",
         report.sessions
     );
+    if *parts > 0 {
+        text.push_str(&format!("; {parts} files are parts of playlists"));
+    }
     for scan in scans {
         let done = scan.bytes_read * 100 / scan.bytes.max(1);
         text.push_str(&format!("; reading {}: {done} %", scan.name));
@@ -140,7 +143,16 @@ fn push_json(text: &mut Text, row: &Row) {
             text.push_hole(Authority::Rtsp);
             text.push(&format!("/{path}\"}}"));
         }
-        State::Download => {}
+        State::Download if is_playlist(&row.name) => {
+            text.push(",\"playlist\":{\"address\":\"http://");
+            text.push_hole(Authority::Http);
+            text.push(&format!("/{path}\"}}"));
+        }
+        State::Download => {
+            if let Some(reason) = download_only(&row.name) {
+                text.push(&format!(",\"not_streamed\":{}", json(&reason)));
+            }
+        }
         State::Ready(summary) => {
             text.push(",\"stream\":{\"address\":\"rtsp://");
             text.push_hole(Authority::Rtsp);
@@ -159,21 +171,28 @@ fn push_html(text: &mut Text, row: &Row) {
     let path = escape_path(&row.name);
     let size = readable_bytes(row.entry.bytes);
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
-    let push_link = |text: &mut Text| {
-        text.push("<td><a href=\"rtsp://");
-        text.push_hole(Authority::Rtsp);
-        text.push(&format!("/{path}\"><code>rtsp://"));
-        text.push_hole(Authority::Rtsp);
+    let push_link = |text: &mut Text, scheme: &str, authority: Authority| {
+        text.push(&format!("<td><a href=\"{scheme}://"));
+        text.push_hole(authority);
+        text.push(&format!("/{path}\"><code>{scheme}://"));
+        text.push_hole(authority);
         text.push(&format!("/{path}</code></a>"));
     };
     let reason = match &row.entry.state {
         _ if row.entry.is_live => {
             text.push("<td class=\"number live\">live<td>");
-            return push_link(text);
+            return push_link(text, "rtsp", Authority::Rtsp);
         }
-        State::Download => return text.push("<td><td><td>"),
-        State::Refused(reason) => reason.as_str(),
-        State::Waiting => WAITING,
+        State::Download if is_playlist(&row.name) => {
+            text.push("<td><td>");
+            return push_link(text, "http", Authority::Http);
+        }
+        State::Download => match download_only(&row.name) {
+            Some(reason) => reason,
+            None => return text.push("<td><td><td>"),
+        },
+        State::Refused(reason) => reason.clone(),
+        State::Waiting => WAITING.to_owned(),
         State::Ready(summary) => {
             let seconds = summary.duration_s as u64;
             let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -181,10 +200,10 @@ fn push_html(text: &mut Text, row: &Row) {
             text.push(&format!(
                 "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number\">{rate:.2}"
             ));
-            return push_link(text);
+            return push_link(text, "rtsp", Authority::Rtsp);
         }
     };
-    text.push(&format!("<td><td><td class=\"why\">{}", escape_html(reason)));
+    text.push(&format!("<td><td><td class=\"why\">{}", escape_html(&reason)));
 }
 
 fn readable_bytes(bytes: u64) -> String {
@@ -196,6 +215,34 @@ fn readable_bytes(bytes: u64) -> String {
     }
 }
 
+/// Why a file of media is no stream, by its name; none for what nobody takes for media.
+fn download_only(name: &str) -> Option<String> {
+    let (_, extension) = name.rsplit_once('.')?;
+    let is_it = |(extensions, _): &&(&[&str], &str)| {
+        extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
+    };
+    let (_, format) = MEDIA.iter().find(is_it)?;
+    Some(format!("{format}: download only for now"))
+}
+
+/// Formats of media that are not streamed, by the ends of their names.
+const MEDIA: &[(&[&str], &str)] = &[
+    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4"),
+    (&["mov", "qt"], "QuickTime"),
+    (&["mkv", "mka"], "Matroska"),
+    (&["webm"], "WebM"),
+    (&["mpg", "mpeg", "vob"], "MPEG program stream"),
+    (&["avi"], "AVI"),
+    (&["flv"], "Flash video"),
+    (&["wmv", "wma", "asf"], "Windows Media"),
+    (&["mxf"], "MXF"),
+    (&["mp3", "mp2"], "MPEG sound"),
+    (&["aac"], "AAC"),
+    (&["ac3", "eac3"], "Dolby sound"),
+    (&["flac"], "FLAC"),
+    (&["ogg", "oga", "ogv", "opus"], "Ogg"),
+    (&["wav"], "WAV"),
+];
 /// How far it has been read stands above the rows.
 const WAITING: &str = "waiting to be read";
 static TEMPLATE: &str = include_str!("../../../web/index.html");
@@ -208,5 +255,11 @@ mod tests {
     fn the_template_has_its_places() {
         let (above, below) = parts();
         assert!(above.contains("{{summary}}") && below.contains("{{next}}"));
+    }
+    #[test]
+    fn media_that_is_not_streamed_says_so_in_a_word() {
+        assert_eq!(download_only("a/b.MP4").as_deref(), Some("MP4: download only for now"));
+        assert_eq!(download_only("b.mkv").as_deref(), Some("Matroska: download only for now"));
+        assert!(["a.ts", "a.epub", "mp4", "a.m3u8"].iter().all(|n| download_only(n).is_none()));
     }
 }

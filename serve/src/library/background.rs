@@ -20,7 +20,7 @@ use media::plan::Plan;
 
 use super::planning::Slice;
 use super::scans::{Chore, Hand, Opened, SCANNERS};
-use super::{Known, Library, NoAsset, verdicts};
+use super::{Known, Library, NoAsset, name_codecs, verdicts};
 use crate::access::Denied;
 use crate::asset::{Asset, key};
 use crate::error::Error;
@@ -113,7 +113,7 @@ impl Library {
                 let asset = self.follow(&opened, scanner, opened.key.bytes);
                 return self.scans.end(number, asset);
             }
-            Ok(Slice::Over(planned)) => planned,
+            Ok(Slice::Over(planned)) => *planned,
             Err(_) => panicked(),
         };
         let spent = self.scans.spent(number) + began.elapsed();
@@ -131,9 +131,12 @@ impl Library {
         is_wanted: bool,
     ) -> Result<Arc<Asset>, NoAsset> {
         let path = self.folder.path().join(&opened.name);
-        let planned = planned.and_then(|plan| match key(&path, &opened.file) {
-            Ok(key) if key == opened.key => Ok(plan),
-            _ => Err(NoAsset::CHANGING),
+        let planned = planned.and_then(|mut plan| {
+            name_codecs(&mut plan, &opened.file);
+            match key(&path, &opened.file) {
+                Ok(key) if key == opened.key => Ok(plan),
+                _ => Err(NoAsset::CHANGING),
+            }
         });
         let is_kept = planned.as_ref().is_ok_and(|plan| self.cache.keep_plan(&opened.key, plan));
         let (now, limit) = (Instant::now(), verdicts::limit(self.entries.read().unwrap().len()));

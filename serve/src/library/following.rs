@@ -28,7 +28,7 @@ use paths::Media;
 
 use super::scans::Opened;
 use super::verdicts::FileId;
-use super::{Library, NoAsset, identity};
+use super::{Library, NoAsset, identity, name_codecs};
 use crate::asset::{Asset, Source, key};
 use crate::growth::{Growth, is_recorded};
 
@@ -199,7 +199,8 @@ impl Library {
         let finished = follow.scanner.plan_so_far(follow.identity);
         let key = key(&path, &follow.file);
         let asset = match (finished, key) {
-            (Ok(plan), Ok(key)) if key.bytes == follow.offset => {
+            (Ok(mut plan), Ok(key)) if key.bytes == follow.offset => {
+                name_codecs(&mut plan, &follow.file);
                 self.cache.keep_plan(&key, &plan);
                 self.note(&follow.name, &key, Ok(&plan));
                 Some(Asset::new(follow.name.clone(), key, plan))

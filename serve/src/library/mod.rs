@@ -46,8 +46,9 @@ use following::Following;
 use scans::{Opened, Scans, Ticket};
 use verdicts::{FileId, Verdicts};
 
-pub(crate) use planning::identity;
+pub(crate) use planning::{identity, name_codecs};
 pub(crate) use scans::Scan;
+pub(crate) use segments::is_playlist;
 pub(crate) use watch::Watch;
 
 /// A file below the folder.
@@ -84,6 +85,9 @@ pub struct Summary {
     pub packets: u64,
     /// Where play can start.
     pub entries: usize,
+    /// The streams' codecs as RFC 6381 names them, where each has a name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub codecs: Option<String>,
     /// Elementary streams: PID and stream type (ISO/IEC 13818-1 table 2-34).
     pub streams: Vec<(u16, u8)>,
     /// Places where packet synchronisation was lost.
@@ -323,10 +327,22 @@ impl Library {
             .map_err(|error| NoAsset::Unreadable(error.to_string()))
     }
 
-    /// A copy of the names and what is known of them, in order.
-    pub(crate) fn entries(&self) -> Vec<(String, Entry)> {
+    /// A copy of the names and what is known of them, in order, and whether each is a part of what
+    /// a playlist lists.
+    pub(crate) fn entries(&self) -> Vec<(String, Entry, bool)> {
+        let segments = self.segments.read().unwrap();
         let entries = self.entries.read().unwrap();
-        entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect()
+        let known = |(name, entry): (&String, &Entry)| {
+            (name.clone(), entry.clone(), segments.contains(name))
+        };
+        entries.iter().map(known).collect()
+    }
+
+    /// Whether anything that is listed lies below this folder, which is named with a `/` behind.
+    pub(crate) fn has_below(&self, folder: &str) -> bool {
+        let entries = self.entries.read().unwrap();
+        let next = entries.range(folder.to_owned()..).next();
+        next.is_some_and(|(name, _)| name.starts_with(folder))
     }
 
     /// Plans being made now, with their progress in bytes.
@@ -392,6 +408,7 @@ impl Summary {
             bits_per_second: plan.bits_per_second(),
             packets: plan.packets(),
             entries: plan.entries().len(),
+            codecs: plan.codecs().map(str::to_owned),
             streams: plan.streams().iter().map(|s| (s.pid, s.stream_type)).collect(),
             sync_losses: plan.losses_seen(),
         }

@@ -36,9 +36,13 @@ pub(super) struct Progress {
 pub(super) enum Slice {
     /// There is more to read.
     Unfinished(Progress),
-    Over(Result<Plan, NoAsset>),
+    Over(Box<Result<Plan, NoAsset>>),
     /// All was read that a recording had when its scan began.
     Growing(Box<Scanner>),
+}
+
+fn over(planned: Result<Plan, NoAsset>) -> Slice {
+    Slice::Over(Box::new(planned))
 }
 
 impl Progress {
@@ -67,7 +71,7 @@ impl Progress {
     ) -> Slice {
         let (file, key) = (&opened.file, &opened.key);
         if !self.is_as_it_was(opened) {
-            return Slice::Over(Err(NoAsset::CHANGING));
+            return over(Err(NoAsset::CHANGING));
         }
         let slice_end = key.bytes.min(self.offset + SLICE_BYTES);
         piece.resize(PIECE_BYTES as usize, 0);
@@ -80,18 +84,18 @@ impl Progress {
             paths::read_ahead(file, next..next + PIECE_BYTES);
             let wanted = (slice_end - self.offset).min(PIECE_BYTES) as usize;
             let read = match file.read_at(&mut piece[..wanted], self.offset) {
-                Ok(0) => return Slice::Over(Err(NoAsset::CHANGING)),
+                Ok(0) => return over(Err(NoAsset::CHANGING)),
                 Ok(read) => read,
                 Err(error) => {
                     let found = format!("byte {}: {error}", self.offset);
-                    return Slice::Over(Err(NoAsset::Unreadable(found)));
+                    return over(Err(NoAsset::Unreadable(found)));
                 }
             };
             self.scanner.feed(&piece[..read]);
             self.offset += read as u64;
             done.store(self.offset, Ordering::Relaxed);
             if self.scanner.is_refused() {
-                return Slice::Over(self.finish(key.bytes));
+                return over(self.finish(key.bytes));
             }
         }
         let slice = slice_end - SLICE_BYTES.min(slice_end);
@@ -101,7 +105,7 @@ impl Progress {
         }
         match self.offset == key.bytes {
             true if opened.is_growing => Slice::Growing(self.scanner),
-            true => Slice::Over(self.finish(key.bytes)),
+            true => over(self.finish(key.bytes)),
             false => Slice::Unfinished(self),
         }
     }
@@ -123,6 +127,19 @@ impl Progress {
     }
 }
 
+/// Has a plan name the codecs of its file's streams. Reads the beginning, which a scan has left in
+/// the page cache.
+pub(crate) fn name_codecs(plan: &mut Plan, file: &File) {
+    let mut beginning = vec![0; CODECS_BYTES];
+    let offset = plan.extents().first().map_or(0, |extent| extent.file_offset);
+    // What cannot be read is not named.
+    let mut read = 0;
+    while let Ok(count @ 1..) = file.read_at(&mut beginning[read..], offset + read as u64) {
+        read += count;
+    }
+    plan.name_codecs(&beginning[..read]);
+}
+
 /// Random, as RFC 3550 §5.1 asks for all three.
 pub(crate) fn identity() -> Identity {
     let mut random = [0; 10];
@@ -137,6 +154,8 @@ pub(crate) fn identity() -> Identity {
 
 /// A read, and what is read ahead: larger was not measurably faster.
 const PIECE_BYTES: u64 = 256 << 10;
+/// Half a second of 8 Mb/s: by then each stream has begun.
+const CODECS_BYTES: usize = 512 << 10;
 /// What a longer file leaves in the page cache is its first slice, where most plays begin.
 const KEPT_BYTES: u64 = 64 << 20;
 /// A turn: some 16 ms of a file in the page cache, after which a shorter scan has its turn.

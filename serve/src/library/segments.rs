@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments of HTTP Live Streaming: files that a playlist lists, which are no streams of their own.
+//! Parts of HTTP Live Streaming: what a playlist lists, which are no titles of their own: segments,
+//! and playlists that another one lists.
 //!
 //! A segment is called like a transport stream. An encrypted one is none, and a clear one is six
 //! seconds of a film: neither is to be planned, shown as a stream or complained about. So playlists
@@ -18,7 +19,7 @@ use super::{Library, State};
 const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
 /// Whether a file is called a playlist.
-pub(super) fn is_playlist(name: &str) -> bool {
+pub(crate) fn is_playlist(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("m3u8"))
 }
 
@@ -33,10 +34,9 @@ impl Library {
         if !text.starts_with("#EXTM3U") {
             return;
         }
-        let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let mut segments = self.segments.write().unwrap();
         let mut entries = self.entries.write().unwrap();
-        for listed in listed(&text, folder) {
+        for listed in listed(&text, name) {
             if let Some(entry) = entries.get_mut(&listed) {
                 entry.state = State::Download;
                 self.count_change();
@@ -51,11 +51,18 @@ impl Library {
     }
 }
 
-/// The names of what a playlist in `folder` lists, as far as it lies below the served folder.
-fn listed<'a>(text: &'a str, folder: &'a str) -> impl Iterator<Item = String> + 'a {
-    let uris =
-        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    uris.filter_map(move |uri| {
+/// The names of what the playlist `name` lists, as far as it lies below the served folder: lines
+/// that are URIs, and the URIs in tags (renditions, initialization sections).
+fn listed<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
+    let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let uri = |line: &'a str| match line.strip_prefix('#') {
+        None => Some(line).filter(|line| !line.is_empty()),
+        // Keys are not listed here: they are no part of a film.
+        Some(tag) if tag.starts_with("EXT-X-KEY") => None,
+        Some(tag) => tag.split_once("URI=\"")?.1.split('"').next(),
+    };
+    let uris = text.lines().map(str::trim).filter_map(uri);
+    let names = uris.filter_map(move |uri| {
         let path = uri.split(['?', '#']).next().unwrap_or_default();
         if path.contains("://") {
             return None;
@@ -70,9 +77,9 @@ fn listed<'a>(text: &'a str, folder: &'a str) -> impl Iterator<Item = String> + 
                 part => name.push(part),
             }
         }
-        let name = name.join("/");
-        (!is_playlist(&name)).then_some(name)
-    })
+        Some(name.join("/"))
+    });
+    names.filter(move |listed| listed != name)
 }
 
 #[cfg(test)]
@@ -82,10 +89,14 @@ mod tests {
     #[test]
     fn uris_are_resolved_to_names_below_the_folder() {
         let text = "#EXTM3U\n#EXTINF:6,\n0.ts\n\nsub/1%20a.ts?x=y\r\n../up.ts\n/top.ts\n\
-                    https://other/2.ts\n../../../out.ts\nmedia.m3u8\n%ff.ts\n";
-        let names: Vec<_> = listed(text, "vod/film").collect();
-        assert_eq!(names, ["vod/film/0.ts", "vod/film/sub/1 a.ts", "vod/up.ts", "top.ts"]);
-        assert_eq!(listed("0.ts", "").collect::<Vec<_>>(), ["0.ts"]);
+                    https://other/2.ts\n../../../out.ts\nmedia.m3u8\n%ff.ts\nmaster.m3u8\n\
+                    #EXT-X-MEDIA:TYPE=AUDIO,URI=\"aac.m3u8\",NAME=\"a\"\n\
+                    #EXT-X-KEY:METHOD=AES-128,URI=\"0.key\"\n#EXT-X-ENDLIST\n";
+        let names: Vec<_> = listed(text, "vod/film/master.m3u8").collect();
+        let below = ["0.ts", "sub/1 a.ts"].map(|name| format!("vod/film/{name}"));
+        let others = ["vod/up.ts", "top.ts", "vod/film/media.m3u8", "vod/film/aac.m3u8"];
+        assert_eq!(names, [&below.each_ref().map(String::as_str)[..], &others].concat());
+        assert_eq!(listed("0.ts", "m.m3u8").collect::<Vec<_>>(), ["0.ts"]);
         assert!(is_playlist("a/b.M3U8") && !is_playlist("m3u8") && !is_playlist("a.ts"));
     }
 }

@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn names(library: &Library) -> Vec<String> {
-        library.entries().into_iter().map(|(name, _)| name).collect()
+        library.entries().into_iter().map(|(name, ..)| name).collect()
     }
 
     #[test]

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The index of a sealed site and of folders of all kinds: titles are rows, their parts are not.
+//!
+//! Sources: RFC 6381 §3.3 (codecs), RFC 8216 §4.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::answer::{Answer, http};
+use crate::harness::film::film;
+use crate::harness::{PROGRAM, Place, Server, watchdog};
+
+fn rows(server: &Server, target: &str) -> Vec<Value> {
+    let index: Value = serde_json::from_slice(&http(server.http, "GET", target).body)
+        .unwrap_or_else(|error| panic!("{target}: {error}"));
+    index["files"].as_array().expect("a list of files").clone()
+}
+
+fn names(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["name"].as_str().expect("a name")).collect()
+}
+
+#[track_caller]
+fn page(server: &Server, target: &str) -> Answer {
+    let answer = http(server.http, "GET", target);
+    assert_eq!(answer.status, 200, "{target}: {answer:?}");
+    answer
+}
+
+#[test]
+fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
+    let test = "index::sealed_site_lists_a_title_for_each_film_and_no_part_of_one";
+    let Some(film) = film(test) else { return };
+    let place = Place::new();
+    for name in ["library/one.ts", "library/sub/two.ts"] {
+        place.put(name, &film.bytes);
+    }
+    let mut command = Command::new(PROGRAM);
+    command.args(["seal", "hls", "--no-key"]).arg(place.folder().join("library"));
+    command.arg(place.folder().join("site"));
+    watchdog::run(&mut command, LIMIT).expect("the program is there").succeeded();
+    place.put("clips/talk.mp4", b"not looked into");
+    place.put("clips/notes.txt", b"notes");
+
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let codecs = server.await_stream("library/one.ts")["stream"]["codecs"].clone();
+    let codecs = codecs.as_str().expect("codecs by name");
+    assert!(codecs.starts_with("avc1.") && codecs.ends_with(",mp4a.40.2"), "{codecs}");
+    server.await_stream("library/sub/two.ts");
+    let index = server.index();
+    let parts = index["total"]["parts"].as_u64().expect("a count");
+    assert!(parts >= 20, "{} segments and media playlists", parts);
+    let titles = rows(&server, "/index.json");
+    let expected = [
+        "clips/notes.txt",
+        "clips/talk.mp4",
+        "library/one.ts",
+        "library/sub/two.ts",
+        "site/one/master.m3u8",
+        "site/sub/two/master.m3u8",
+    ];
+    assert_eq!(names(&titles), expected);
+    assert_eq!(titles[0]["not_streamed"], Value::Null, "nobody takes it for a film");
+    assert_eq!(titles[1]["not_streamed"], "MP4: download only for now");
+    let link = titles[4]["playlist"]["address"].as_str().expect("a link to play");
+    // As this client calls the server.
+    assert_eq!(link, "http://test/site/one/master.m3u8");
+    assert!(page(&server, "/site/one/master.m3u8").text().starts_with("#EXTM3U"));
+
+    let all = rows(&server, "/index.json?all=1");
+    assert_eq!(all.len() as u64, titles.len() as u64 + parts);
+    // In pages, each file once.
+    let (mut target, mut seen) = ("/index.json?all=1&limit=7".to_owned(), BTreeSet::new());
+    loop {
+        let answer: Value = serde_json::from_slice(&page(&server, &target).body).expect("JSON");
+        for name in names(answer["files"].as_array().expect("rows")) {
+            assert!(seen.insert(name.to_owned()), "{name} twice");
+        }
+        let Some(next) = answer["next"].as_str() else { break };
+        target = next.to_owned();
+    }
+    assert_eq!(seen.len(), all.len());
+
+    let html = page(&server, "/").text();
+    assert!(html.contains("<code>http://") && html.contains("/site/one/master.m3u8</code>"));
+    assert!(html.contains("MP4: download only for now"), "{html}");
+    server.stop();
+}
+
+#[test]
+fn folders_have_addresses_and_browsers_find_an_icon() {
+    let place = Place::new();
+    for name in ["a/1.bin", "a/b c/2.bin", "a/b c/3.bin", "a-b/4.bin", "a.bin"] {
+        place.put(name, b"x");
+    }
+    std::fs::create_dir_all(place.folder().join("empty/.hidden")).expect("folders");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    server.await_index("all are listed", |index| index["total"]["files"] == 5);
+    assert_eq!(
+        names(&rows(&server, "/index.json?below=a")),
+        ["a/1.bin", "a/b c/2.bin", "a/b c/3.bin"]
+    );
+    assert_eq!(names(&rows(&server, "/index.json?below=a/b+c/&limit=1")), ["a/b c/2.bin"]);
+    assert_eq!(names(&rows(&server, "/index.json?below=nowhere")), [""; 0]);
+    for target in ["/a/b%20c", "/a/b%20c/", "/a//b%20c/"] {
+        let html = page(&server, target).text();
+        assert!(html.contains("href=\"/a/b%20c/2.bin\""), "{target}: {html}");
+        assert!(!html.contains("1.bin") && !html.contains("rel=\"next\""), "{target}: {html}");
+    }
+    let first = page(&server, "/a/?limit=2").text();
+    let next = first.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let next = next.unwrap_or_else(|| panic!("no next: {first}")).replace("&amp;", "&");
+    let second = page(&server, &next).text();
+    assert!(second.contains("3.bin") && !second.contains("2.bin\""), "{next}: {second}");
+    assert!(!second.contains("a-b/4.bin"), "{next}: {second}");
+    assert!(!page(&server, "/empty/").text().contains(".bin"));
+    for missing in ["/nowhere/", "/empty/.hidden", "/a/..%2f..", "/a.bin/"] {
+        let status = http(server.http, "GET", missing).status;
+        assert!((400..500).contains(&status), "{missing}: {status}");
+    }
+    let icon = page(&server, "/favicon.ico");
+    assert_eq!(icon.header("Content-Type"), Some("image/svg+xml"));
+    assert!(icon.text().starts_with("<svg"), "{icon:?}");
+    place.put("favicon.ico", b"mine");
+    assert_eq!(page(&server, "/favicon.ico").body, b"mine");
+    server.stop();
+}
+
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
