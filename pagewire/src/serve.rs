@@ -226,9 +226,15 @@ const AUTO: &str = "auto";
 /// The ready line, and how to open the server to others while it is not.
 fn announce(server: &Server) {
     let (rtsp, http) = (server.rtsp(), server.http());
+    let (rtsp_told, http_told) = server.addresses();
     let mut out = std::io::stdout().lock();
-    // Whoever closed standard output does not want to know.
-    let _ = writeln!(out, "pagewire ready: rtsp://{rtsp} http://{http}");
+    for line in 0..rtsp_told.len().max(http_told.len()).min(ADDRESSES_MAX) {
+        let words = if line == 0 { "pagewire ready:" } else { "           also:" };
+        let rtsp = rtsp_told.get(line).map(|address| format!(" rtsp://{address}"));
+        let http = http_told.get(line).map(|address| format!(" http://{address}"));
+        // Whoever closed standard output does not want to know.
+        let _ = writeln!(out, "{words}{}{}", rtsp.unwrap_or_default(), http.unwrap_or_default());
+    }
     if rtsp.ip().is_loopback() && http.ip().is_loopback() {
         let _ = writeln!(
             out,
@@ -240,6 +246,9 @@ fn announce(server: &Server) {
     }
     let _ = out.flush();
 }
+
+/// A host with containers has dozens.
+const ADDRESSES_MAX: usize = 8;
 
 /// Ends at SIGTERM or SIGINT.
 pub(crate) fn stop_signal() -> std::io::Result<impl Future<Output = ()>> {

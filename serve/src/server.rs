@@ -5,7 +5,7 @@
 //! runtime of its own for HTTP; tasks on the caller's for everything else. Ports are opened before
 //! anything is promised.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
@@ -139,6 +139,13 @@ impl Server {
         self.http
     }
 
+    /// Addresses of RTSP and HTTP that clients can open: where it listens on all addresses, those
+    /// of this host, with IPv4 and global ones first.
+    pub fn addresses(&self) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+        let host = paths::host_addresses();
+        (openable(self.rtsp(), &host), openable(self.http(), &host))
+    }
+
     /// What it did so far.
     pub fn report(&self) -> Report {
         self.site.report()
@@ -210,6 +217,38 @@ fn raise_descriptor_limit() -> u64 {
 
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
+/// What to write for `bound` on a host with these addresses.
+fn openable(bound: SocketAddr, host: &[IpAddr]) -> Vec<SocketAddr> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound];
+    }
+    // IPv6 takes IPv4 in. A link-local address needs its device named, which URLs cannot.
+    let is_heard = |ip: &IpAddr| bound.is_ipv6() || ip.is_ipv4();
+    let is_usual = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => !ip.is_link_local(),
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    };
+    let mut found: Vec<IpAddr> =
+        host.iter().copied().filter(|ip| is_heard(ip) && is_usual(ip)).collect();
+    found.sort_by_key(|ip| (ip.is_loopback(), ip.is_ipv6(), is_unique_local(ip)));
+    found.dedup();
+    let outward = found.iter().filter(|ip| !ip.is_loopback()).count();
+    // Alone it can be opened at least here.
+    found.truncate(outward.max(1));
+    if found.is_empty() {
+        found.push(if bound.is_ipv6() {
+            Ipv6Addr::LOCALHOST.into()
+        } else {
+            Ipv4Addr::LOCALHOST.into()
+        });
+    }
+    found.into_iter().map(|ip| SocketAddr::new(ip, bound.port())).collect()
+}
+
+fn is_unique_local(ip: &IpAddr) -> bool {
+    matches!(ip, IpAddr::V6(ip) if ip.is_unique_local())
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -252,6 +291,23 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
         }
         fetch(window)
+    }
+
+    #[test]
+    fn addresses_told_can_be_opened() {
+        let told = |bound: &str, host: &[&str]| {
+            let host: Vec<IpAddr> = host.iter().map(|ip| ip.parse().unwrap()).collect();
+            let told = openable(bound.parse().unwrap(), &host).into_iter();
+            told.map(|address| address.to_string()).collect::<Vec<_>>().join(" ")
+        };
+        let host =
+            ["127.0.0.1", "::1", "fe80::1", "fd00::5", "2001:db8::5", "10.0.0.7", "169.254.1.1"];
+        assert_eq!(told("0.0.0.0:80", &host), "10.0.0.7:80");
+        assert_eq!(told("[::]:80", &host), "10.0.0.7:80 [2001:db8::5]:80 [fd00::5]:80");
+        assert_eq!(told("192.0.2.1:80", &host), "192.0.2.1:80");
+        assert_eq!(told("127.0.0.1:80", &host), "127.0.0.1:80");
+        assert_eq!(told("0.0.0.0:80", &host[..2]), "127.0.0.1:80");
+        assert_eq!(told("[::]:80", &[]), "[::1]:80");
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -37,6 +37,11 @@ pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>, Errno> {
     Ok(all)
 }
 
+/// The addresses that devices of this host have; none where the kernel does not tell.
+pub fn host_addresses() -> Vec<IpAddr> {
+    addresses().unwrap_or_default().into_iter().map(|(_, address)| address).collect()
+}
+
 /// The address of IP that a socket address has.
 ///
 /// # Safety

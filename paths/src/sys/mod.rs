@@ -47,6 +47,7 @@ use std::time::Duration;
 use crate::error::Errno;
 
 pub(crate) use addresses::addresses;
+pub use addresses::host_addresses;
 pub(crate) use bound::{
     bind, device_index, has_device, join_group, own_groups_only, receive_buffer, say_time,
     send_groups_by, set_hops, set_receive_buffer, share_address, take_joined, take_nothing,
