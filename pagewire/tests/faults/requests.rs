@@ -313,3 +313,15 @@ fn no_name_leads_out_of_the_folder() {
 const CLOSE_WAIT: Duration = Duration::from_secs(15);
 /// 256 MiB: more than all socket buffers on the way hold.
 const ENDLESS_PIECES: usize = 4096;
+
+#[test]
+fn transport_other_than_udp_is_told_what_there_is() {
+    let (server, _) = server();
+    let over_tcp = ["Transport: RTP/AVP/TCP;unicast;interleaved=0-1"];
+    let refused = Control::to(server.rtsp).ask("SETUP", "a.ts", &over_tcp);
+    assert_eq!(refused.status, 461);
+    let line = refused.head.lines().next().expect("a status line");
+    assert_eq!(line, "RTSP/1.0 461 Unsupported Transport: only RTP over UDP");
+    assert!(refused.text().contains("client_port=PORT-PORT"), "{refused:?}");
+    server.stop();
+}

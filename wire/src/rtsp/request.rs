@@ -234,8 +234,10 @@ impl Asked<'_> {
     fn setup(&self) -> Result<Command, Response> {
         let header = value(self.message, &headers::TRANSPORT)
             .ok_or_else(|| self.refuse(Status::BadRequest))?;
-        let offer =
-            transport::choose(header).ok_or_else(|| self.refuse(Status::UnsupportedTransport))?;
+        let offer = transport::choose(header).ok_or_else(|| {
+            let refusal = self.refuse(Status::UnsupportedTransport);
+            refusal.reason(UDP_ONLY).body("text/plain", format!("{UDP_ONLY_CURE}\n"))
+        })?;
         Ok(Command::Setup { ports: offer.ports, destination: offer.destination })
     }
 
@@ -302,6 +304,12 @@ pub fn asset_path(path: &str) -> &str {
 pub fn content_base(url: &str) -> String {
     format!("{}/", asset_path(url))
 }
+
+/// In the status line of 461.
+const UDP_ONLY: &str = "Unsupported Transport: only RTP over UDP";
+const UDP_ONLY_CURE: &str = "only RTP over UDP, unicast, with client_port, is offered for now: \
+    offer Transport: RTP/AVP;unicast;client_port=PORT-PORT, or download the file by HTTP where UDP \
+    does not pass";
 
 #[cfg(test)]
 mod tests {

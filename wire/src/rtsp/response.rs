@@ -35,6 +35,8 @@ pub struct Echo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     status: Status,
+    /// Said in place of the usual phrase.
+    reason: Option<&'static str>,
     echo: Echo,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
@@ -63,7 +65,7 @@ impl Response {
     }
 
     pub(super) fn echoing(status: Status, echo: Echo) -> Self {
-        Response { status, echo, headers: Vec::new(), body: Vec::new() }
+        Response { status, reason: None, echo, headers: Vec::new(), body: Vec::new() }
     }
 
     /// 200 to OPTIONS: the methods there are (§10.1).
@@ -130,6 +132,13 @@ impl Response {
         self
     }
 
+    /// With a phrase of its own in the status line, which many clients show and nothing else
+    /// (§7.1.1 lets a server choose it).
+    pub(super) fn reason(mut self, reason: &'static str) -> Self {
+        self.reason = Some(reason);
+        self
+    }
+
     /// With a body; Content-Type and Content-Length go with it.
     pub fn body(mut self, content_type: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.body = bytes.into();
@@ -151,7 +160,8 @@ impl Response {
     pub fn encode(&self) -> Vec<u8> {
         let values: usize = self.headers.iter().map(|(n, v)| n.len() + v.len() + 4).sum();
         let mut head = String::with_capacity(HEAD_BYTES_USUAL + values + self.body.len());
-        let _ = write!(head, "RTSP/1.0 {} {}\r\n", self.status.code(), self.status.reason());
+        let reason = self.reason.unwrap_or(self.status.reason());
+        let _ = write!(head, "RTSP/1.0 {} {reason}\r\n", self.status.code());
         if let Some(cseq) = self.echo.cseq {
             let _ = write!(head, "CSeq: {cseq}\r\n");
         }
