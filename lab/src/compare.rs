@@ -14,7 +14,7 @@
 //! Does not do: decide which of two programs is better; a change has more than one cause unless
 //! only one variable differs, and [`Warning::ManyVariables`] says so.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use crate::error::Error;
@@ -22,7 +22,7 @@ use crate::memory::TIMES;
 use crate::report::{number, parameters, plain, wrapped};
 use crate::results::{Results, Row};
 use crate::statistics::Figure;
-use crate::warning::Warning;
+use crate::warning::{Percent, Warning};
 
 /// Of a figure that both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,7 +50,7 @@ pub struct Change {
     pub verdict: Verdict,
 }
 
-/// Two measurements side by side; `Display` is the table.
+/// Two measurements side by side; `Display` is the table, [`Comparison::summary`] the verdict.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     /// The experiment.
@@ -140,13 +140,17 @@ fn verdict(before: &Row, after: &Figure) -> Verdict {
     if difference.abs() <= noise || difference.abs() < CHANGE_MIN * figure.median.abs() {
         return Verdict::Unchanged;
     }
-    if (difference > 0.0) == more_is_better(before) { Verdict::Faster } else { Verdict::Slower }
+    if (difference > 0.0) == more_is_better(&before.unit) {
+        Verdict::Faster
+    } else {
+        Verdict::Slower
+    }
 }
 
 /// A rate (`Gb/s`), so many times a rate, and how many sessions fit; of everything else (bill,
 /// lateness, loss, crossings, memory) less is better.
-fn more_is_better(row: &Row) -> bool {
-    row.unit.ends_with("/s") || row.unit == TIMES || row.unit == "sessions"
+pub(crate) fn more_is_better(unit: &str) -> bool {
+    unit.ends_with("/s") || unit == TIMES || unit == "sessions"
 }
 
 fn rank(change: &Change) -> u8 {
@@ -185,6 +189,68 @@ fn variables(before: &Results, after: &Results) -> Vec<Warning> {
 impl Comparison {
     fn count(&self, verdict: Verdict) -> usize {
         self.changes.iter().filter(|change| change.verdict == verdict).count()
+    }
+
+    /// The verdict, [`LINES_MAX`] lines at most: how many figures changed, and of each member with
+    /// its parameters the largest change, in words.
+    pub fn summary(&self) -> String {
+        let experiment = plain(&self.experiment);
+        let mut lines = vec![format!("lab {experiment}: the second measurement against the first")];
+        lines.extend(self.doubts());
+        lines.push(self.counts());
+        lines.extend(self.alone());
+        let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
+        let mut shown: Vec<&Change> = Vec::new();
+        for change in self.changes.iter().take_while(|change| rank(change) == 0) {
+            // A bill, its ratios and what a core carries are one change.
+            if seen.insert((&change.before.member, &change.before.parameters)) {
+                shown.push(change);
+            }
+        }
+        let room = LINES_MAX - lines.len() - usize::from(!shown.is_empty());
+        let listed = if shown.len() > room { room - 1 } else { shown.len() };
+        if !shown.is_empty() {
+            lines.push(String::new());
+        }
+        for change in &shown[..listed] {
+            let (a, b) = (number(change.before.figure.median), number(change.after.median));
+            let (unit, label) = (plain(&change.before.unit), label(&change.before));
+            lines.push(
+                format!("{:<20}  {label}: {a} → {b} {unit}", change.words()).trim_end().to_owned(),
+            );
+        }
+        match shown.len() - listed {
+            0 => {}
+            more => lines.push(format!("and {more} more that changed: --all")),
+        }
+        lines.join("\n") + "\n"
+    }
+
+    /// What makes the comparison doubtful, a line each.
+    fn doubts(&self) -> Vec<String> {
+        let places = ["first", "second"].iter().zip(self.complete);
+        let halves = places.filter(|(_, complete)| !complete);
+        let halves = halves.map(|(place, _)| format!("the {place} is incomplete"));
+        halves.chain(self.warnings.iter().map(|warning| format!("warning: {warning}"))).collect()
+    }
+
+    fn counts(&self) -> String {
+        let count = |verdict| self.count(verdict);
+        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
+        let unchanged = count(Verdict::Unchanged);
+        let unknown = match count(Verdict::Unknown) {
+            0 => String::new(),
+            unknown => format!(", {unknown} with too few samples to tell"),
+        };
+        let plural = if faster == 1 { "" } else { "s" };
+        format!("{faster} figure{plural} better, {slower} worse, {unchanged} unchanged{unknown}")
+    }
+
+    /// How many figures have no other.
+    fn alone(&self) -> Option<String> {
+        let (first, second) = (self.only_before.len(), self.only_after.len());
+        (first + second > 0)
+            .then(|| format!("only in the first: {first}, only in the second: {second}: --all"))
     }
 
     /// Every change; of what did not change, the first few.
@@ -241,14 +307,42 @@ impl fmt::Display for Comparison {
         if self.published > 0 {
             writeln!(f, "\npublished values, left out: {}", self.published)?;
         }
-        let count = |verdict| self.count(verdict);
-        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        write!(f, "\n{faster} faster, {slower} slower, {} unchanged", count(Verdict::Unchanged))?;
-        match count(Verdict::Unknown) {
-            0 => writeln!(f),
-            unknown => writeln!(f, ", {unknown} with too few samples to tell"),
+        Ok(())
+    }
+}
+
+impl Change {
+    /// The ratio with its direction: `1.24 times cheaper`, `7 % dearer`.
+    pub fn words(&self) -> String {
+        let (a, b) = (self.before.figure.median, self.after.median);
+        let word = direction(&self.before, b > a);
+        match self.ratio {
+            Some(ratio) if ratio > 0.0 => {
+                let times = ratio.max(ratio.recip());
+                if times >= TIMES_MIN {
+                    format!("{} times {word}", number(times))
+                } else {
+                    format!("{} {word}", Percent((ratio - 1.0).abs()))
+                }
+            }
+            Some(_) => format!("{word}, to nothing"),
+            None => format!("{word}, from nothing"),
         }
     }
+}
+
+/// What more or less of a quantity is called.
+fn direction(row: &Row, more: bool) -> &'static str {
+    let is_cost =
+        row.unit == "s/GB" || row.unit.is_empty() && row.metric.starts_with("relative to ");
+    let is_time = ["ns", "µs", "ms", "s"].contains(&row.unit.as_str());
+    let [less, greater] = match () {
+        () if is_cost => ["cheaper", "dearer"],
+        () if row.unit.ends_with("/s") || row.unit == TIMES => ["slower", "faster"],
+        () if is_time => ["shorter", "longer"],
+        () => ["less", "more"],
+    };
+    if more { greater } else { less }
 }
 
 impl Verdict {
@@ -281,6 +375,10 @@ const CHANGE_MIN: f64 = 0.02;
 /// Rows that say nothing new would push the changes off the screen.
 const UNCHANGED_SHOWN_MAX: usize = 20;
 const UNIT_CHARS_MAX: usize = 12;
+/// Of the verdict: a screen has 24.
+const LINES_MAX: usize = 20;
+/// A smaller ratio is said in percent.
+const TIMES_MIN: f64 = 1.2;
 const JUDGED_SAMPLES_MIN: usize = 3;
 const RULE: &str = "\
 a change: the medians differ by more than 2 × 1.4826 × (both median absolute deviations), as noise

@@ -22,6 +22,7 @@ mod compare;
 mod course;
 mod error;
 mod experiments;
+pub mod explain;
 mod host;
 mod material;
 mod memory;

@@ -22,7 +22,7 @@ use lab::{Results, Sink, Transport};
 use crate::output;
 
 #[derive(Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
 pub(crate) struct Options {
     /// What is no experiment and has options of its own.
     #[command(subcommand)]
@@ -32,6 +32,13 @@ pub(crate) struct Options {
     name: Option<String>,
     /// Measurement files, for `compare` and `report`.
     files: Vec<PathBuf>,
+    /// Explains the experiment that is named: what it measures, of whom, in which units, for how
+    /// long, with an example.
+    #[arg(short, long)]
+    help: bool,
+    /// Lists every figure that `compare` compared, above its verdict.
+    #[arg(long)]
+    all: bool,
     /// Fewer and shorter runs: under a minute, with a wider spread.
     #[arg(long)]
     quick: bool,
@@ -110,6 +117,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
     if let Some(Form::Stalls(options)) = &options.form {
         return stalls::run(options);
     }
+    if options.help {
+        return help(options.name.as_deref());
+    }
     let done = match (options.name.as_deref(), &options.files[..]) {
         (None, _) => {
             for experiment in lab::EXPERIMENTS {
@@ -129,7 +139,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
             ));
             Ok(())
         }
-        (Some("compare"), [before, after]) => compare(before, after),
+        (Some("compare"), [before, after]) => compare(before, after, options.all),
         (Some("compare"), _) => {
             return crate::wrong("lab compare: write two measurement files, the older one first");
         }
@@ -137,11 +147,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         (Some("report"), _) => return crate::wrong("lab report: write one measurement file"),
         (Some(name), []) => match lab::find(name) {
             Some(experiment) => options.measure(experiment),
-            None => {
-                let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
-                let known = known.join(", ");
-                return crate::wrong(&format!("lab {name}: write one of {known}, compare, report"));
-            }
+            None => return unknown(name),
         },
         (Some(name), _) => {
             return crate::wrong(&format!("lab {name}: an experiment takes no file"));
@@ -278,10 +284,55 @@ pub(crate) fn quick_paths() -> Result<Results, lab::Error> {
     Results::from_json(&text, "the quick measurement")
 }
 
-fn compare(before: &Path, after: &Path) -> Result<(), lab::Error> {
+/// The verdict, below every figure where `all` is asked for.
+fn compare(before: &Path, after: &Path, all: bool) -> Result<(), lab::Error> {
     let comparison = lab::compare(&Results::read(before)?, &Results::read(after)?)?;
-    output::print(comparison);
+    if all {
+        output::line(&comparison);
+    }
+    output::print(comparison.summary());
     Ok(())
+}
+
+/// Of the experiment, with the options that it looks at; without one, of all of `lab`.
+fn help(name: Option<&str>) -> ExitCode {
+    let Some(name) = name else {
+        output::print(crate::command_of("lab").render_long_help());
+        return ExitCode::SUCCESS;
+    };
+    let (summary, explanation, shared) = match name {
+        "compare" => ("what changed between measurement files", &lab::explain::COMPARE, &[][..]),
+        "report" => ("a measurement file in other forms", &lab::explain::REPORT, &FILES[..]),
+        name => match lab::find(name) {
+            Some(found) => (found.summary, found.explanation, &SHARED[..]),
+            None => return unknown(name),
+        },
+    };
+    let mut text = format!("pagewire lab {name}: {summary}\n\n{explanation}");
+    let command = crate::command_of("lab");
+    let wanted = |long: &str| explanation.options.contains(&long) || shared.contains(&long);
+    let mut lines = String::new();
+    for argument in command.get_arguments() {
+        let Some(long) = argument.get_long().filter(|long| wanted(long)) else { continue };
+        let alias = if long == "member" { ", --variant" } else { "" };
+        let value = match argument.get_value_names() {
+            Some([value, ..]) if argument.get_action().takes_values() => format!(" {value}"),
+            _ => String::new(),
+        };
+        let about = argument.get_help().map(ToString::to_string).unwrap_or_default();
+        lines += &format!("  {:24}{about}\n", format!("--{long}{alias}{value}"));
+    }
+    if !lines.is_empty() {
+        text += &format!("\n{lines}");
+    }
+    output::print(text);
+    ExitCode::SUCCESS
+}
+
+fn unknown(name: &str) -> ExitCode {
+    let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
+    let known = known.join(", ");
+    crate::wrong(&format!("lab {name}: write one of {known}, compare, report"))
 }
 
 /// A flag that the first Ctrl-C raises; the second ends the program.
@@ -309,3 +360,7 @@ fn sink(name: &str) -> Result<Sink, String> {
 }
 
 const INSIDE: &str = "--inside";
+/// Options of every experiment, by their long names.
+const SHARED: [&str; 6] = ["quick", "rounds", "json", "csv", "markdown", "html"];
+/// Of them, those that write.
+const FILES: [&str; 4] = ["json", "csv", "markdown", "html"];

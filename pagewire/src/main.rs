@@ -25,7 +25,7 @@ mod unseal;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use escape::Escaped;
 use tracing_subscriber::EnvFilter;
 
@@ -92,6 +92,13 @@ fn main() -> ExitCode {
         Verb::Lcp(options) => lcp::run(options),
         Verb::Demo(options) => demo::run(options),
     }
+}
+
+/// The command line of a verb, for its help.
+fn command_of(verb: &str) -> clap::Command {
+    let mut command = Arguments::command();
+    command.build();
+    command.find_subcommand(verb).expect("a verb of the list").clone()
 }
 
 /// Exit status 2: the command line is at fault.

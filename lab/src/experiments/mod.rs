@@ -19,6 +19,7 @@ mod sessions;
 pub use receive::calibrate_receiving;
 
 use crate::error::Error;
+use crate::explain::{self, Explanation};
 use crate::options::Options;
 use crate::results::Results;
 
@@ -31,6 +32,8 @@ pub struct Experiment {
     /// It sends, and so runs in a network namespace of its own ([`crate::private`]).
     pub sends: bool,
     run: fn(&Options) -> Result<Results, Error>,
+    /// For `--help`.
+    pub explanation: &'static Explanation,
 }
 
 /// All experiments.
@@ -40,66 +43,77 @@ pub static EXPERIMENTS: &[Experiment] = &[
         summary: "the bill of every path from file to socket, by transport, size and sink",
         sends: true,
         run: paths::run,
+        explanation: &explain::PATHS_OF,
     },
     Experiment {
         name: "batch",
         summary: "packets a call against the bill, and against the gaps the receiver sees",
         sends: true,
         run: batch::run,
+        explanation: &explain::BATCH,
     },
     Experiment {
         name: "sessions",
         summary: "many paced sessions: bill, lateness, loss, memory, and how many fit",
         sends: true,
         run: sessions::run,
+        explanation: &explain::SESSIONS,
     },
     Experiment {
         name: "cold",
         summary: "the page cache is empty: bill and throughput with and without reading ahead",
         sends: true,
         run: cold::run,
+        explanation: &explain::COLD,
     },
     Experiment {
         name: "receive",
         summary: "the bill of every way from socket to memory, and what is lost at given rates",
         sends: true,
         run: receive::run,
+        explanation: &explain::RECEIVE,
     },
     Experiment {
         name: "recording",
         summary: "streams recorded at once by the program: losses, equal files, bill",
         sends: true,
         run: recording::run,
+        explanation: &explain::RECORDING,
     },
     Experiment {
         name: "cipher",
         summary: "AES-CBC in memory: lanes against one message after the other",
         sends: false,
         run: cipher::run,
+        explanation: &explain::CIPHER,
     },
     Experiment {
         name: "copy",
         summary: "copies in memory by routine, size, alignment and cache, and with a sum",
         sends: false,
         run: copy::run,
+        explanation: &explain::COPY,
     },
     Experiment {
         name: "descriptors",
         summary: "receive descriptors to metadata: by variant, in cache and in a driver's loop",
         sends: false,
         run: descriptors::run,
+        explanation: &explain::DESCRIPTORS,
     },
     Experiment {
         name: "seal",
         summary: "folders encrypted: a study's grid by its method and by lanes; libraries",
         sends: false,
         run: seal::run,
+        explanation: &explain::SEAL,
     },
     Experiment {
         name: "kernel",
         summary: "copies inside a kernel, and paths through a stock one: UML and QEMU",
         sends: false,
         run: kernel::run,
+        explanation: &explain::KERNEL,
     },
 ];
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The report as one HTML page that needs nothing else: plots, tables, set-up, warnings, samples.
+//! The report as one HTML page that needs nothing else: the result, plots, tables, samples; at the
+//! end warnings and the set-up with its skips.
 //!
 //! There is no script in it and its policy forbids any, as well as every request: it can be mailed,
 //! opened from a disk and read in ten years. Light or dark follows the reader's preference.
@@ -12,6 +13,7 @@ use std::fmt::Write;
 use super::plot::{COLOURS, Styles, bars, lines};
 use super::sections::{Section, at_commonest_value, plots, tables};
 use super::{Doubts, Ratios, facts, marks, number, parameters, published_sources, spread};
+use crate::compare::more_is_better;
 use crate::results::{Results, Row};
 
 /// The page.
@@ -25,23 +27,11 @@ pub fn html(results: &Results) -> String {
          <meta name=\"viewport\" content=\"width=device-width\">\n\
          <title>{title}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
     );
-    page.push_str("<dl>\n");
-    for (name, value) in facts(results) {
-        let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
-    }
-    page.push_str("</dl>\n");
-    if !results.notes.is_empty() {
-        page.push_str("<ul>\n");
-        for note in &results.notes {
-            let _ = writeln!(page, "<li>{}</li>", escape(note));
-        }
-        page.push_str("</ul>\n");
-    }
     let doubts = Doubts::of(results);
-    warnings(&mut page, &doubts);
+    let ratios = Ratios::of(&results.rows);
+    result(&mut page, results, &ratios, &doubts);
     plotted(&mut page, results);
     page.push_str("<h2>Figures</h2>\n");
-    let ratios = Ratios::of(&results.rows);
     let sections = tables(results.rows.iter().filter(|row| !ratios.is_beside(row)));
     let folded = sections.len() > TABLES_OPEN;
     if folded {
@@ -54,15 +44,72 @@ pub fn html(results: &Results) -> String {
         page.push_str("</details>\n");
     }
     samples(&mut page, &results.rows);
+    warnings(&mut page, &doubts);
+    set_up(&mut page, results);
     page.push_str("</body>\n</html>\n");
     page
+}
+
+/// First of all: the best and the worst of the quantity that the experiment is about, at the usual
+/// size, and how much there is to doubt.
+fn result<'a>(page: &mut String, results: &'a Results, ratios: &Ratios<'a>, doubts: &Doubts<'a>) {
+    let sections = plots(results.rows.iter());
+    let Some(section) = sections.iter().find(|section| section.metric == ratios.of) else { return };
+    let cut = at_commonest_value(section);
+    let section = cut.as_ref().unwrap_or(section);
+    let mut rows: Vec<&Row> =
+        section.rows.iter().filter(|row| row.published.is_none()).copied().collect();
+    rows.sort_by(|a, b| a.figure.median.total_cmp(&b.figure.median));
+    if more_is_better(section.unit) {
+        rows.reverse();
+    }
+    let (Some(best), Some(worst)) = (rows.first(), rows.last()) else { return };
+    let one = |row: &&'a Row| {
+        let (label, median) = (escape(&section.label(row)), number(row.figure.median));
+        let marks = marks(&doubts.of_row(row));
+        format!("<b>{label}</b>: {median} {} {} {marks}", escape(section.unit), spread(row))
+    };
+    let _ = write!(page, "<p class=\"result\">{}: ", escape(&section.title()));
+    let _ = write!(page, "best {}", one(best).trim_end());
+    if rows.len() > 1 {
+        let _ =
+            write!(page, "; of {} the dearest or slowest {}", rows.len(), one(worst).trim_end());
+    }
+    page.push_str(".</p>\n");
+    let (count, plural) = match results.warnings.len() {
+        1 => (1, ""),
+        count => (count, "s"),
+    };
+    if count > 0 {
+        let _ = writeln!(
+            page,
+            "<p class=\"soft\">{count} warning{plural}: <a href=\"#warnings\">below</a>; a mark, !1, \
+             is beside each figure that one is about.</p>"
+        );
+    }
+}
+
+/// Host, command, notes and skips.
+fn set_up(page: &mut String, results: &Results) {
+    page.push_str("<h2>Set-up</h2>\n<dl>\n");
+    for (name, value) in facts(results) {
+        let _ = writeln!(page, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
+    }
+    page.push_str("</dl>\n");
+    if !results.notes.is_empty() {
+        page.push_str("<ul>\n");
+        for note in &results.notes {
+            let _ = writeln!(page, "<li>{}</li>", escape(note));
+        }
+        page.push_str("</ul>\n");
+    }
 }
 
 fn warnings(page: &mut String, doubts: &Doubts<'_>) {
     if doubts.kinds.is_empty() {
         return;
     }
-    page.push_str("<section class=\"warnings\">\n<h2>Warnings</h2>\n");
+    page.push_str("<section class=\"warnings\" id=\"warnings\">\n<h2>Warnings</h2>\n");
     for (index, kind) in doubts.kinds.iter().enumerate() {
         let _ = write!(page, "<div><b>!{}</b><div>", index + 1);
         let list = |page: &mut String, from: usize, to: usize| {
@@ -244,6 +291,14 @@ svg text.soft { fill: var(--soft) }
 .whisker { stroke: var(--ink); stroke-width: 1; fill: none; opacity: .6 }
 .hit, .row { fill: transparent }
 .bar:hover .row { fill: var(--rule); opacity: .6 }
+.s1 .line { stroke-dasharray: 9 3 }
+.s2 .line { stroke-dasharray: 2 2 }
+.s3 .line { stroke-dasharray: 9 3 2 3 }
+.s1 .fill { opacity: .6 }
+.s2 .fill { opacity: .45 }
+.s3 .fill { opacity: .3 }
+.result { font-size: 1.1em }
+a { color: inherit }
 .published .line { stroke-dasharray: 6 4 }
 .published .mark { fill: var(--paper); stroke: var(--c); stroke-width: 1.4 }
 .published .fill { fill: var(--c); fill-opacity: .12; stroke: var(--c); stroke-dasharray: 5 3 }

@@ -19,23 +19,49 @@ use super::sections::{STUDY_SIZE, Section};
 use super::{RATIO, number, spread};
 use crate::results::Row;
 
-/// One colour and mark for each label in all plots of a page.
-pub(crate) struct Styles(BTreeMap<String, usize>);
+/// One colour for each family of members in all plots of a page, and within it a mark and a stroke
+/// for each label.
+pub(crate) struct Styles(BTreeMap<String, Look>);
+
+/// Of a label.
+#[derive(Clone, Copy, Default)]
+struct Look {
+    colour: usize,
+    /// Its number within the family.
+    shape: usize,
+}
+
+/// Members whose names begin with the same word: `mmap_gso` and `mmap_writev`.
+fn family(member: &str) -> &str {
+    member.split(['_', ' ', ',']).next().unwrap_or(member)
+}
 
 impl Styles {
     pub(crate) fn of(sections: &[Section<'_>]) -> Styles {
-        let mut styles = BTreeMap::new();
+        let mut styles: BTreeMap<String, Look> = BTreeMap::new();
+        // Colour, and how many labels have it.
+        let mut families: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
         for section in sections {
             for row in &section.rows {
-                let next = styles.len();
-                styles.entry(section.label(row)).or_insert(next);
+                let name = family(&row.member);
+                let others = section.rows.iter().map(|row| family(&row.member));
+                let taken: Vec<usize> =
+                    others.filter_map(|other| families.get(other)).map(|(c, _)| *c).collect();
+                let next = families.len() % COLOURS;
+                let free = (0..COLOURS).map(|step| (next + step) % COLOURS);
+                let colour = free.clone().find(|colour| !taken.contains(colour)).unwrap_or(next);
+                let (colour, labels) = families.entry(name).or_insert((colour, 0));
+                styles.entry(section.label(row)).or_insert_with(|| {
+                    *labels += 1;
+                    Look { colour: *colour, shape: *labels - 1 }
+                });
             }
         }
         Styles(styles)
     }
 
-    fn of_label(&self, label: &str) -> usize {
-        self.0.get(label).copied().unwrap_or(0)
+    fn of_label(&self, label: &str) -> Look {
+        self.0.get(label).copied().unwrap_or_default()
     }
 }
 
@@ -278,13 +304,13 @@ struct Style {
 }
 
 impl Style {
-    fn of(index: usize, published: bool) -> Style {
+    fn of(look: Look, published: bool) -> Style {
         let dashed = if published { " published" } else { "" };
-        let classes = format!("c{}{dashed}", index % COLOURS);
-        Style { classes, shape: index / COLOURS % 4 }
+        let shape = look.shape % 4;
+        Style { classes: format!("c{} s{shape}{dashed}", look.colour), shape }
     }
 
-    /// After the colours are used up, the shape changes.
+    /// Within a family the shape differs.
     fn mark(&self, x: f64, y: f64) -> String {
         let path = match self.shape {
             0 => return format!(r#"<circle class="mark" cx="{x:.1}" cy="{y:.1}" r="3.2"/>"#),
@@ -324,3 +350,28 @@ const SERIES_MAX: usize = 40;
 const BARS_MAX: usize = 80;
 /// Classes `c0` and so on of the style sheet.
 pub(crate) const COLOURS: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::sections::plots;
+    use crate::statistics::Figure;
+
+    #[test]
+    fn a_family_has_one_colour_and_each_of_it_a_mark_of_its_own() {
+        let members =
+            ["read_writev", "mmap_gso", "mmap_writev", "uring", "uring_zc", "rtp", "more", "xdp"];
+        let rows = members.map(|member| {
+            Row::new("paths", member, "bill", "s/GB", Figure::of(vec![1.0])).with("bytes", 1328)
+        });
+        let styles = Styles::of(&plots(rows.iter()));
+        let look = |member: &str| styles.of_label(member);
+        assert_eq!(look("mmap_gso").colour, look("mmap_writev").colour);
+        assert_ne!(look("mmap_gso").shape, look("mmap_writev").shape);
+        assert_eq!(look("uring").colour, look("uring_zc").colour);
+        let mut colours = ["read_writev", "mmap_gso", "uring", "rtp", "more", "xdp"]
+            .map(|member| look(member).colour);
+        colours.sort_unstable();
+        assert!(colours.windows(2).all(|pair| pair[0] != pair[1]), "a colour a family");
+    }
+}

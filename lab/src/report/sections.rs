@@ -80,12 +80,18 @@ pub(crate) fn tables<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>
     sections
 }
 
-/// For plots: the axis is kept together.
+/// For plots: the axis is kept together, and what is [`APART`] never shares one.
 pub(crate) fn plots<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Section<'a>> {
     let mut sections = Vec::new();
     for rows in by_metric(rows) {
         let axis = axis(&rows);
-        let keys = dividing_words(&rows, axis);
+        let mut keys = dividing_words(&rows, axis);
+        for key in APART {
+            let differs = |row: &Row| rows[0].parameters.get(key) != row.parameters.get(key);
+            if axis != Some(key) && !keys.contains(&key) && measured(&rows).any(differs) {
+                keys.push(key);
+            }
+        }
         sections.extend(divided(rows, &keys, axis));
     }
     sections
@@ -229,6 +235,9 @@ fn divided<'a>(
     })
 }
 
+/// Bars of these never stand on one scale, however few they are: a datagram of 1328 bytes and a step
+/// of 128 KiB are other work, as are packets and a byte stream.
+const APART: [&str; 2] = ["bytes", "transport"];
 /// Fewer in a part are better read in one table, or one plot.
 const PART_MEMBERS_MIN: usize = 3;
 /// Fewer points are no line.
@@ -293,6 +302,22 @@ mod tests {
         let sections = tables(few.iter());
         assert_eq!(sections.len(), 1);
         assert_eq!(sections[0].label(sections[0].rows[2]), "a, sink=device");
+    }
+
+    #[test]
+    fn a_packet_and_a_large_step_never_share_a_scale() {
+        let of = |transport: &str, bytes: &str| {
+            ["a", "b"].map(|m| row(m, "bill", &[("transport", transport), ("bytes", bytes)]))
+        };
+        let rows = [of("rtp", "1328"), of("tcp", "1328"), of("tcp", "131072")].concat();
+        let sections = plots(rows.iter());
+        let shared: Vec<String> = sections.iter().map(Section::shared_line).collect();
+        let expected = [
+            "bytes=1328, transport=rtp",
+            "bytes=1328, transport=tcp",
+            "bytes=131072, transport=tcp",
+        ];
+        assert_eq!(shared, expected);
     }
 
     #[test]

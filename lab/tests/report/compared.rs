@@ -118,14 +118,74 @@ only in the second:
   new, bill, bytes=1328  0.250 s/GB
 
 published values, left out: 1
-
-1 faster, 1 slower, 1 unchanged
 ";
     let text = compare(&before, &after).unwrap().to_string();
     let (head, table) = text.split_at(text.find("\n\n").unwrap() + 1);
     assert_eq!(table, expected);
     assert!(head.contains("2 × 1.4826 × (both median absolute deviations)"), "{head}");
     assert!(head.ends_with("\nthe second is incomplete: it was interrupted or a member failed\n"));
+    let expected = "\
+lab paths: the second measurement against the first
+the second is incomplete
+1 figure better, 1 worse, 1 unchanged
+only in the first: 1, only in the second: 1: --all
+
+3.00 times cheaper    c, bill, bytes=1328: 3.00 → 1.00 s/GB
+1.20 times dearer     b, bill, bytes=1328: 2.00 → 2.40 s/GB
+";
+    assert_eq!(compare(&before, &after).unwrap().summary(), expected);
+}
+
+#[test]
+fn a_ratio_has_its_direction_in_words() {
+    let words = |metric: &str, unit: &str, before: f64, after: f64| {
+        let of = |value: f64| {
+            let figure = Figure::of(vec![value; 5]);
+            let rows = vec![Row::new("paths", "m", metric, unit, figure)];
+            Results { rows, ..sample::small() }
+        };
+        compare(&of(before), &of(after)).unwrap().changes[0].words()
+    };
+    assert_eq!(words("bill", "s/GB", 1.24, 1.0), "1.24 times cheaper");
+    assert_eq!(words("bill", "s/GB", 1.0, 1.07), "7 % dearer");
+    assert_eq!(words("relative to read_writev", "", 1.0, 0.93), "7 % cheaper");
+    assert_eq!(words("throughput", "Gb/s", 1.0, 2.0), "2.00 times faster");
+    assert_eq!(words("relative to openssl", "times", 2.0, 1.0), "2.00 times slower");
+    assert_eq!(words("late, median", "ms", 4.0, 2.0), "2.00 times shorter");
+    assert_eq!(words("timely", "sessions", 2500.0, 2750.0), "10 % more");
+    assert_eq!(words("lost", "packets", 0.0, 3.0), "more, from nothing");
+    assert_eq!(words("lost", "packets", 3.0, 0.0), "less, to nothing");
+}
+
+#[test]
+fn a_verdict_is_twenty_lines_at_most_and_a_change_stands_once() {
+    let (mut before, mut after) = (sample::large(), sample::large());
+    before.host.kernel.push('+');
+    after.command.push_str(" --quick");
+    after.complete = false;
+    before.rows[0].member = "gone".to_owned();
+    let measured = after.rows.iter_mut().filter(|row| row.published.is_none());
+    for (index, row) in measured.enumerate() {
+        let factor = 1.5 + index as f64 / 1000.0;
+        row.figure = Figure::of(row.figure.samples.iter().map(|sample| sample * factor).collect());
+    }
+    let text = compare(&before, &after).unwrap().summary();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 20, "{text}");
+    assert!(lines[19].starts_with("and ") && lines[19].ends_with(" more that changed: --all"));
+    let listed: Vec<&str> = lines.iter().filter(|line| line.contains(" → ")).copied().collect();
+    assert!(listed.len() >= 10, "{text}");
+    let mut kinds: Vec<(&str, &str)> = Vec::new();
+    for line in &listed {
+        let label = line.split_once("  ").map_or("", |(_, rest)| rest.trim_start());
+        let member = label.split(", ").next().unwrap_or_default();
+        let parameters = label.split_once('=').map_or("", |(_, rest)| rest);
+        let parameters = parameters.split(": ").next().unwrap_or_default();
+        assert!(!kinds.contains(&(member, parameters)), "{line} stands twice");
+        kinds.push((member, parameters));
+    }
+    let same = compare(&sample::small(), &sample::small()).unwrap().summary();
+    assert!(same.contains("0 figures better, 0 worse") && !same.contains('→'), "{same}");
 }
 
 #[test]
@@ -138,5 +198,6 @@ fn what_did_not_change_does_not_hide_what_did() {
     assert_eq!(text.matches("  faster  ").count(), 45);
     assert_eq!(text.matches("  unchanged  ").count(), 20);
     assert!(text.contains("and 562 more that did not change"), "{text}");
-    assert!(text.ends_with("\n45 faster, 0 slower, 582 unchanged\n"), "{text}");
+    let verdict = compare(&before, &after).unwrap().summary();
+    assert!(verdict.contains("\n45 figures better, 0 worse, 582 unchanged\n"), "{verdict}");
 }

@@ -145,6 +145,10 @@ fn the_page_plots_every_metric_and_hovers_with_every_figure() {
     for warning in &results.warnings {
         assert!(page.contains(warning.cure().replace('"', "&quot;").as_str()), "{warning}");
     }
+    let place = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
+    let order = ["class=\"result\"", "<svg ", "<table>", "id=\"warnings\"", "<h2>Set-up</h2>"];
+    assert!(order.windows(2).all(|pair| place(pair[0]) < place(pair[1])), "the result comes first");
+    assert!(place(&results.host.kernel) > place("<h2>Set-up</h2>"), "notes and host at the end");
     assert!(page.contains("prefers-color-scheme: dark"));
     for beyond in ["http://", "https://", "<script", "<link", "src="] {
         assert!(!page.contains(beyond), "{beyond}: the page needs nothing else");

@@ -17,6 +17,9 @@ use crate::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
+    /// Prints this help.
+    #[arg(short, long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The program to look at and its arguments, behind --.
     #[arg(last = true, value_name = "COMMAND", required_unless_present_any = ["own", "list"])]
     command: Vec<OsString>,

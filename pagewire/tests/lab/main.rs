@@ -141,8 +141,40 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     let output = pagewire(&["lab", "compare", first.to_str().unwrap(), second.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
     let compared = String::from_utf8_lossy(&output.stdout).into_owned();
-    let last = compared.trim_end().lines().last().unwrap_or_default();
-    assert!(last.contains("faster") && last.contains("unchanged"), "{compared}");
+    assert!(compared.contains(" better, ") && compared.contains(" unchanged"), "{compared}");
+    assert!(compared.lines().count() <= 20, "{compared}");
+    let all = ["lab", "compare", first.to_str().unwrap(), second.to_str().unwrap(), "--all"];
+    let listed = String::from_utf8_lossy(&pagewire(&all).stdout).into_owned();
+    assert!(listed.contains("  ratio  ") && listed.ends_with(&compared), "the verdict comes last");
+}
+
+#[test]
+fn every_experiment_is_explained_with_the_options_that_it_takes() {
+    let list = pagewire(&["lab"]);
+    let list = String::from_utf8_lossy(&list.stdout).into_owned();
+    let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.len() > 10 && names.contains(&"compare") && names.contains(&"report"), "{list}");
+    for name in names.into_iter().filter(|name| *name != "stalls") {
+        let output = pagewire(&["lab", name, "--help"]);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", said(&output));
+        assert!(shown.starts_with(&format!("pagewire lab {name}: ")), "{shown}");
+        for part in ["measures ", "members ", "sinks ", "units ", "duration ", "example "] {
+            let line = |line: &str| line.starts_with(part) && line.trim_end().len() > part.len();
+            assert!(shown.lines().any(line), "{name}: {part}: {shown}");
+        }
+        assert!(shown.contains(&format!("pagewire lab {name} ")), "an example: {shown}");
+        assert_eq!(output.stdout, pagewire(&["lab", name, "-h"]).stdout);
+    }
+    let seal = pagewire(&["lab", "seal", "--help"]);
+    let seal = String::from_utf8_lossy(&seal.stdout).into_owned();
+    assert!(seal.contains("--threads N") && !seal.contains("--interface"), "{seal}");
+    let all = pagewire(&["lab", "--help"]);
+    assert!(String::from_utf8_lossy(&all.stdout).contains("--interface"), "{}", said(&all));
+    let stalls = pagewire(&["lab", "stalls", "--help"]);
+    assert!(String::from_utf8_lossy(&stalls.stdout).contains("--self"), "{}", said(&stalls));
+    let unknown = pagewire(&["lab", "nothing", "--help"]);
+    assert_eq!(unknown.status.code(), Some(2));
 }
 
 #[test]
@@ -211,7 +243,7 @@ fn what_is_measured_in_memory_needs_no_network() {
     let output = pagewire(&["lab", "compare", &json, &json]);
     assert!(output.status.success(), "{}", said(&output));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(shown.contains("0 faster, 0 slower"), "{shown}");
+    assert!(shown.contains("0 figures better, 0 worse"), "{shown}");
 }
 
 #[test]

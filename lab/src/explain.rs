@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What `pagewire lab X --help` says of X: what it measures, of whom, into what, in which units, for
+//! how long, and a line to type.
+//!
+//! Lists of members are made from the lists in the code where there is one; a member is added there
+//! and shows up here.
+//!
+//! Does not do: options; the command line has their texts, and shows those that are named here.
+
+use std::fmt;
+
+use paths::{PATHS, RECEIVE_PATHS, Transport};
+
+/// The explanation of an experiment, or of a verb on measurement files.
+pub struct Explanation {
+    /// Which quantity of what, and how.
+    pub measures: &'static str,
+    /// Who is compared; `--member` takes these names.
+    pub members: fn() -> String,
+    /// Where packets or files go.
+    pub sinks: &'static str,
+    /// Units of the figures, and which direction is better.
+    pub units: &'static str,
+    /// How long it takes, quick and in full.
+    pub duration: &'static str,
+    /// Commands that can be typed.
+    pub example: &'static [&'static str],
+    /// The long options that it looks at.
+    pub options: &'static [&'static str],
+}
+
+impl Explanation {
+    /// Name of each part, and its text.
+    fn parts(&self) -> [(&'static str, String); 6] {
+        [
+            ("measures", self.measures.to_owned()),
+            ("members", (self.members)()),
+            ("sinks", self.sinks.to_owned()),
+            ("units", self.units.to_owned()),
+            ("duration", self.duration.to_owned()),
+            ("example", self.example.join("\n")),
+        ]
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, text) in self.parts() {
+            let mut head = name;
+            for line in text.lines().flat_map(wrapped) {
+                writeln!(f, "{head:NAME_CHARS$}{line}")?;
+                head = "";
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lines of at most [`LINE_CHARS`], broken between words.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("one at least");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > LINE_CHARS {
+            lines.push(word.to_owned());
+        } else {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
+fn paths_by_transport() -> String {
+    let of = |transport: Transport| {
+        let names = PATHS.iter().filter(|spec| spec.transport == transport).map(|spec| spec.name);
+        format!("{transport}: {}", names.collect::<Vec<_>>().join(", "))
+    };
+    let lists = Transport::ALL.map(of).join("\n");
+    format!("{lists}\nthose that the host lacks are skipped with the reason")
+}
+
+fn receivers() -> String {
+    let names: Vec<&str> = RECEIVE_PATHS.iter().map(|spec| spec.name).collect();
+    names.join(", ")
+}
+
+const NAME_CHARS: usize = 10;
+const LINE_CHARS: usize = 78;
+const NO_SINK: &str = "none: memory of the program, on one core";
+
+pub(crate) static PATHS_OF: Explanation = Explanation {
+    measures: "the processor time of every path from file to socket per gigabyte that it sends, its \
+               system calls a packet and copies a byte, in interleaved rounds",
+    members: paths_by_transport,
+    sinks: "ifb-software: a null device for which the kernel cuts segmented sends; ifb-device: one \
+            that takes them whole; veth: a pair with a receiver. --interface sends by a real card",
+    units: "bill: processor seconds per 10⁹ bytes (s/GB), less is cheaper; relative to read_writev, \
+            round by round; what a core carries, Gb/s; calls a packet; copies a byte",
+    duration: "--quick under a minute, one size; in full all sizes and sinks, up to an hour or more: \
+               the bar has an estimate. Less: --transport rtp --size 1328 --sink ifb-software",
+    example: &[
+        "pagewire lab paths --quick --json mine.json",
+        "pagewire lab paths --transport rtp --size 1328 --member wire_sendfile",
+    ],
+    options: &["transport", "member", "size", "sink", "interface", "to"],
+};
+
+pub(crate) static BATCH: Explanation = Explanation {
+    measures: "the bill over the number of packets that a call carries, and the gap that such a \
+               burst leaves between packets at a receiver (a stream paced to 50 Mb/s)",
+    members: || "RTP paths whose calls carry several packets: see paths".to_owned(),
+    sinks: "ifb-software, ifb-device for the bill; veth for the gaps",
+    units: "bill: s/GB, less is cheaper; gap: µs, median and 99.9 %, less is smoother",
+    duration: "--quick under a minute; in full some minutes",
+    example: &["pagewire lab batch --quick --member mmap_gso"],
+    options: &["member", "sink"],
+};
+
+pub(crate) static SESSIONS: Explanation = Explanation {
+    measures: "the installed server with N paced RTSP sessions of a 5 Mb/s asset: its bill, lateness, \
+               loss and memory, and the largest N of which every verified session is timely",
+    members: || "server; clients (one session in some, which verify every packet)".to_owned(),
+    sinks: "ifb-software for most sessions, veth for the verified ones",
+    units: "bill: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better",
+    duration: "some 20 seconds a number of sessions; in full several minutes",
+    example: &["pagewire lab sessions --sessions 100 --sessions 500 --cores 1"],
+    options: &["sessions", "seconds", "cores"],
+};
+
+pub(crate) static COLD: Explanation = Explanation {
+    measures: "a file that is not in the page cache, sent once: without read-ahead, with the \
+               kernel's, and with a reading thread as the server has",
+    members: || "read_writev, mmap_gso, wire_sendfile".to_owned(),
+    sinks: "ifb-software; the file lies on the disk below the working folder's temporary files",
+    units: "bill: s/GB, less is cheaper; throughput: MB/s, more is faster",
+    duration: "--quick under a minute; in full minutes, by the disk",
+    example: &["pagewire lab cold --quick"],
+    options: &["member", "sink"],
+};
+
+pub(crate) static RECEIVE: Explanation = Explanation {
+    measures: "the processor time of every way from socket to memory per gigabyte, sending \
+               subtracted; then the packets lost at given rates",
+    members: receivers,
+    sinks: "a veth pair in a network of its own; sender=gso sends segmented, single one by one",
+    units: "bill: s/GB, less is cheaper; a core takes in: packets/µs; lost: %; relative to recvmmsg",
+    duration: "--quick under a minute; in full some minutes",
+    example: &["pagewire lab receive --quick --member recvmmsg_gro"],
+    options: &["member", "size"],
+};
+
+pub(crate) static RECORDING: Explanation = Explanation {
+    measures: "N streams of 20 Mb/s recorded at once by the installed program: losses, files compared \
+               with the source byte by byte, processor time",
+    members: || "auto, or the way of receiving that --member names (see receive)".to_owned(),
+    sinks: "files in a file system in memory; packets by a veth pair",
+    units: "bill of the recorder: s/GB; its cores: parts of 1; lost: packets",
+    duration: "10 seconds a number of streams and round: --quick under a minute, in full minutes",
+    example: &["pagewire lab recording --quick"],
+    options: &["member"],
+};
+
+pub(crate) static CIPHER: Explanation = Explanation {
+    measures: "AES-CBC in memory on one core: lanes, which encrypt many messages at once, against \
+               OpenSSL and the cbc crate, one message after the other",
+    members: || {
+        "openssl (the reference), cbc crate, and the variants that this processor has: portable, \
+         aes-ni, vaes256, vaes512"
+            .to_owned()
+    },
+    sinks: NO_SINK,
+    units: "throughput: GB/s of processor time, more is faster; relative to openssl, times",
+    duration: "--quick under a minute; in full minutes: fewer with --size",
+    example: &["pagewire lab cipher --quick", "pagewire lab cipher --size 16384 --member vaes512"],
+    options: &["member", "size"],
+};
+
+pub(crate) static COPY: Explanation = Explanation {
+    measures: "copies in memory by routine, size, alignment and cache, and with a sum taken on the \
+               way; the study's figure 6 first",
+    members: || {
+        "memcpy of the C library (the reference), rep_movsb, published_sse, and this program's own \
+         by what registers there are"
+            .to_owned()
+    },
+    sinks: NO_SINK,
+    units: "throughput: GB/s, more is faster; relative to memcpy, times; time: ns",
+    duration: "--quick under a minute; in full minutes: fewer with --size or --rounds",
+    example: &["pagewire lab copy --quick", "pagewire lab copy --size 1500 --member published_sse"],
+    options: &["member", "size"],
+};
+
+pub(crate) static DESCRIPTORS: Explanation = Explanation {
+    measures: "receive descriptors turned into metadata: in the cache, and in the whole loop of a \
+               driver with a card's model on another core; and headers of packets",
+    members: || {
+        "narrow_store (the published fault), sse_blend (its remedy, the reference), scalar, avx2, \
+         avx512"
+            .to_owned()
+    },
+    sinks: "none: memory of the program; the ring model takes a second core",
+    units: "throughput: GB/s, more is faster; relative to sse_blend, times; time: ns a packet; the \
+            share lost to store forwarding is derived from times",
+    duration: "--quick under a minute; in full some minutes",
+    example: &["pagewire lab descriptors --quick"],
+    options: &["member"],
+};
+
+pub(crate) static SEAL: Explanation = Explanation {
+    measures: "folders encrypted by the study's method (OpenSSL, a file a thread), by the same with \
+               this program's cipher, and by lanes; then libraries as publishers have them",
+    members: || {
+        "published (the reference), file_per_thread, lanes; copy_only beside the libraries"
+            .to_owned()
+    },
+    sinks: "folders in a file system in memory; --folder names another place",
+    units: "throughput: MB/s, more is faster; bill: s/GB, less is cheaper; relative to published",
+    duration: "--quick under a minute; in full minutes to an hour: fewer with --size and --threads",
+    example: &["pagewire lab seal --quick", "pagewire lab seal --size 4096 --threads 2 --rounds 5"],
+    options: &["member", "size", "threads", "folder"],
+};
+
+pub(crate) static KERNEL: Explanation = Explanation {
+    measures: "the studies inside a kernel: memcpy by vector registers in User Mode Linux, loops that \
+               the compiler vectorises, instructions a packet under QEMU, the engine's check",
+    members: || {
+        "memcpy: stock (the reference), movsb, movsq, sse_published, avx2, avx512, sized; paths: \
+         all of the list, and the engine's\nparts: memcpy, vectorise, paths, fpu, check"
+            .to_owned()
+    },
+    sinks: "a guest's devices: nothing leaves the machine and nothing is installed on it",
+    units: "bill: s/GB; time a call: µs; memcpy's own time: s and %, with √n of its samples; \
+            instructions a packet. Less is cheaper",
+    duration: "the first time a kernel is built (5 minutes) and one is fetched (130 MB); then --quick \
+               under 3 minutes, in full under 25: rounds go on until spreads are at most 10 %",
+    example: &[
+        "pagewire lab kernel --quick",
+        "pagewire lab kernel --part memcpy --variant avx2 --rounds 9",
+    ],
+    options: &["part", "member", "tree", "rounds-max"],
+};
+
+/// `pagewire lab compare`.
+pub static COMPARE: Explanation = Explanation {
+    measures: "nothing: it says what changed from one measurement file to another, beyond what noise \
+               and the place of pages in memory explain",
+    members: || "two files of one experiment, the older one first".to_owned(),
+    sinks: "the terminal: a verdict of at most 20 lines; --all also prints every figure",
+    units: "ratios in words: 1.24 times cheaper, 7 % dearer; a change is over 2 × 1.4826 × both \
+            median absolute deviations, and over 2 %",
+    duration: "at once",
+    example: &["pagewire lab compare docs/measurements/paths.json mine.json"],
+    options: &["all"],
+};
+
+/// `pagewire lab report`.
+pub static REPORT: Explanation = Explanation {
+    measures: "nothing: it shows a measurement file as a table, or as a page with plots",
+    members: || "a file that lab wrote with --json".to_owned(),
+    sinks: "the terminal; --csv, --markdown, --html and --json write files",
+    units: "those of the file: medians, with their spread (median absolute deviation) and warnings",
+    duration: "at once",
+    example: &["pagewire lab report mine.json --html mine.html"],
+    options: &[],
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::EXPERIMENTS;
+
+    #[test]
+    fn every_experiment_says_all_of_it_in_lines_of_a_terminal() {
+        let experiments = EXPERIMENTS.iter().map(|other| (other.name, other.explanation));
+        for (name, explanation) in experiments.chain([("compare", &COMPARE), ("report", &REPORT)]) {
+            for (part, text) in explanation.parts() {
+                assert!(text.len() > 5, "{name}: {part}");
+            }
+            let shown = explanation.to_string();
+            assert!(shown.lines().all(|line| line.chars().count() <= NAME_CHARS + LINE_CHARS));
+            let start = format!("pagewire lab {name} ");
+            let example = explanation.example;
+            assert!(example.iter().all(|line| line.starts_with(&start)), "{name}: {example:?}");
+        }
+        let shown = PATHS_OF.to_string();
+        assert!(PATHS.iter().all(|spec| shown.contains(spec.name)), "{shown}");
+    }
+}
