@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `pagewire lab X --help` says of X: what it measures, of whom, into what, in which units, for
-//! how long, and a line to type.
+//! Text of `pagewire lab X --help`: the quantity that X measures, its members, sinks, units and
+//! duration, and a line to type.
 //!
 //! Lists of members are made from the lists in the code where there is one; a member is added there
 //! and shows up here.
@@ -90,15 +90,16 @@ const LINE_CHARS: usize = 78;
 const NO_SINK: &str = "none: memory of the program, on one core";
 
 pub(crate) static PATHS_OF: Explanation = Explanation {
-    measures: "the processor time of every path from file to socket per gigabyte that it sends, its \
-               system calls a packet and copies a byte, in interleaved rounds",
+    measures: "the processor time of every path from file to socket per gigabyte that it sends, \
+               its system calls a packet and copies a byte, in interleaved rounds",
     members: paths_by_transport,
     sinks: "ifb-software: a null device for which the kernel cuts segmented sends; ifb-device: one \
             that takes them whole; veth: a pair with a receiver. --interface sends by a real card",
-    units: "bill: processor seconds per 10⁹ bytes (s/GB), less is cheaper; relative to read_writev, \
-            round by round; what a core carries, Gb/s; calls a packet; copies a byte",
-    duration: "--quick under a minute, one size; in full all sizes and sinks, up to an hour or more: \
-               the bar has an estimate. Less: --transport rtp --size 1328 --sink ifb-software",
+    units: "bill: processor seconds per 10⁹ bytes (s/GB), less is cheaper; relative to \
+            read_writev, round by round; what a core carries, Gb/s; calls a packet; copies a byte",
+    duration: "--quick under a minute, one size; in full all sizes and sinks, up to an hour or \
+               more: the bar has an estimate. Less: --transport rtp --size 1328 \
+               --sink ifb-software",
     example: &[
         "pagewire lab paths --quick --json mine.json",
         "pagewire lab paths --transport rtp --size 1328 --member wire_sendfile",
@@ -118,8 +119,9 @@ pub(crate) static BATCH: Explanation = Explanation {
 };
 
 pub(crate) static SESSIONS: Explanation = Explanation {
-    measures: "the installed server with N paced RTSP sessions of a 5 Mb/s asset: its bill, lateness, \
-               loss and memory, and the largest N of which every verified session is timely",
+    measures: "the installed server with N paced RTSP sessions of a 5 Mb/s asset: its bill, \
+               lateness, loss and memory, and the largest N of which every verified session is \
+               timely",
     members: || "server; clients (one session in some, which verify every packet)".to_owned(),
     sinks: "ifb-software for most sessions, veth for the verified ones",
     units: "bill: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better",
@@ -144,15 +146,16 @@ pub(crate) static RECEIVE: Explanation = Explanation {
                subtracted; then the packets lost at given rates",
     members: receivers,
     sinks: "a veth pair in a network of its own; sender=gso sends segmented, single one by one",
-    units: "bill: s/GB, less is cheaper; a core takes in: packets/µs; lost: %; relative to recvmmsg",
+    units: "bill: s/GB, less is cheaper; a core takes in: packets/µs; lost: %; relative to \
+            recvmmsg",
     duration: "--quick under a minute; in full some minutes",
     example: &["pagewire lab receive --quick --member recvmmsg_gro"],
     options: &["member", "size"],
 };
 
 pub(crate) static RECORDING: Explanation = Explanation {
-    measures: "N streams of 20 Mb/s recorded at once by the installed program: losses, files compared \
-               with the source byte by byte, processor time",
+    measures: "N streams of 20 Mb/s recorded at once by the installed program: losses, files \
+               compared with the source byte by byte, processor time",
     members: || "auto, or the way of receiving that --member names (see receive)".to_owned(),
     sinks: "files in a file system in memory; packets by a veth pair",
     units: "bill of the recorder: s/GB; its cores: parts of 1; lost: packets",
@@ -208,8 +211,8 @@ pub(crate) static DESCRIPTORS: Explanation = Explanation {
 };
 
 pub(crate) static SEAL: Explanation = Explanation {
-    measures: "folders encrypted by the study's method (OpenSSL, a file a thread), by the same with \
-               this program's cipher, and by lanes; then libraries as publishers have them",
+    measures: "folders encrypted by the study's method (OpenSSL, a file a thread), by the same \
+               with this program's cipher, and by lanes; then libraries as publishers have them",
     members: || {
         "published (the reference), file_per_thread, lanes; copy_only beside the libraries"
             .to_owned()
@@ -222,8 +225,8 @@ pub(crate) static SEAL: Explanation = Explanation {
 };
 
 pub(crate) static KERNEL: Explanation = Explanation {
-    measures: "the studies inside a kernel: memcpy by vector registers in User Mode Linux, loops that \
-               the compiler vectorises, instructions a packet under QEMU, the engine's check",
+    measures: "the studies inside a kernel: memcpy by vector registers in User Mode Linux, loops \
+               that the compiler vectorises, instructions a packet under QEMU, the engine's check",
     members: || {
         "memcpy: stock (the reference), movsb, movsq, sse_published, avx2, avx512, sized; paths: \
          all of the list, and the engine's\nparts: memcpy, vectorise, paths, fpu, check"
@@ -232,8 +235,9 @@ pub(crate) static KERNEL: Explanation = Explanation {
     sinks: "a guest's devices: nothing leaves the machine and nothing is installed on it",
     units: "bill: s/GB; time a call: µs; memcpy's own time: s and %, with √n of its samples; \
             instructions a packet. Less is cheaper",
-    duration: "the first time a kernel is built (5 minutes) and one is fetched (130 MB); then --quick \
-               under 3 minutes, in full under 25: rounds go on until spreads are at most 10 %",
+    duration: "the first time a kernel is built (5 minutes) and one is fetched (130 MB); then \
+               --quick under 3 minutes, in full under 25: rounds go on until spreads are at most \
+               10 %",
     example: &[
         "pagewire lab kernel --quick",
         "pagewire lab kernel --part memcpy --variant avx2 --rounds 9",
@@ -243,8 +247,8 @@ pub(crate) static KERNEL: Explanation = Explanation {
 
 /// `pagewire lab compare`.
 pub static COMPARE: Explanation = Explanation {
-    measures: "nothing: it says what changed from one measurement file to another, beyond what noise \
-               and the place of pages in memory explain",
+    measures: "nothing: it says what changed from one measurement file to another, beyond what \
+               noise and the place of pages in memory explain",
     members: || "two files of one experiment, the older one first".to_owned(),
     sinks: "the terminal: a verdict of at most 20 lines; --all also prints every figure",
     units: "ratios in words: 1.24 times cheaper, 7 % dearer; a change is over 2 × 1.4826 × both \

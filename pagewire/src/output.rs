@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Standard output: the only place that writes what a verb has to say.
 //!
-//! Whoever reads it may have had enough: `pagewire lab compare a b | head -1`. Rust ignores SIGPIPE,
-//! so the write gives EPIPE, and `println!` panics. Here the process ends quietly with the status
-//! that a shell shows of a program killed by SIGPIPE. A verb that still has something to do (files
-//! to write, a server to run) uses [`attempt`] or [`offer`] and goes on.
+//! Whoever reads it may have had enough: `pagewire lab compare a b | head -1`. Rust ignores
+//! SIGPIPE, so the write gives EPIPE, and `println!` panics. Here the process ends quietly with the
+//! status that a shell shows of a program killed by SIGPIPE. A verb that still has something to do
+//! (files to write, a server to run) uses [`attempt`] or [`offer`] and goes on.
 //!
 //! Sources: pipe(7), "EPIPE"; POSIX.1-2024, shell language §2.8.2 (128 + signal).
 //! Does not do: restore SIGPIPE's default, which takes unsafe code and would kill a server for a

@@ -83,8 +83,8 @@ fn result<'a>(page: &mut String, results: &'a Results, ratios: &Ratios<'a>, doub
     if count > 0 {
         let _ = writeln!(
             page,
-            "<p class=\"soft\">{count} warning{plural}: <a href=\"#warnings\">below</a>; a mark, !1, \
-             is beside each figure that one is about.</p>"
+            "<p class=\"soft\">{count} warning{plural}: <a href=\"#warnings\">below</a>; a mark, \
+             !1, is beside each figure that one is about.</p>"
         );
     }
 }

@@ -235,8 +235,8 @@ fn divided<'a>(
     })
 }
 
-/// Bars of these never stand on one scale, however few they are: a datagram of 1328 bytes and a step
-/// of 128 KiB are other work, as are packets and a byte stream.
+/// Bars of these never stand on one scale, however few they are: a datagram of 1328 bytes and a
+/// step of 128 KiB are other work, as are packets and a byte stream.
 const APART: [&str; 2] = ["bytes", "transport"];
 /// Fewer in a part are better read in one table, or one plot.
 const PART_MEMBERS_MIN: usize = 3;
