@@ -86,6 +86,11 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     let html = page(&server, "/").text();
     assert!(html.contains("<code>http://") && html.contains("/site/one/master.m3u8</code>"));
     assert!(html.contains("MP4: download only for now"), "{html}");
+    // Programs go on behind the last name; for people what plays stands first.
+    let place = |name: &str| html.find(&format!("href=\"/{name}\"")).expect("a row");
+    let shown = ["library/one.ts", "library/sub/two.ts", "site/one/master.m3u8"].map(place);
+    let behind = ["clips/notes.txt", "clips/talk.mp4"].map(place);
+    assert!(shown.is_sorted() && behind.is_sorted() && shown[2] < behind[0], "{html}");
     server.stop();
 }
 

@@ -12,15 +12,15 @@
 //! have not changed are taken over. The memory is given back when nobody has asked for [`IDLE`].
 //! Costs about 200 bytes a file, and 400 a row and form that was asked for.
 //!
-//! Rows are titles and downloads: what a playlist lists (segments, further playlists) is part of a
-//! title and no row, unless `?all=1` asks for all files. `?below=FOLDER/` shows what lies below a
-//! folder, as does the folder's own address. `?after=NAME` begins behind a name, whether it is
-//! still there or not; `&limit=N` shortens a page. A page ends after [`PAGE_ROWS`] rows and at
-//! boundaries of the whole listing, so it may have fewer than `limit`; `next` stands in every page
-//! but the last.
+//! Rows are titles and downloads, in the order of their names; on a page for people the titles
+//! stand first. What a playlist lists (segments, further playlists) is part of a title and no row,
+//! unless `?all=1` asks for all files. `?below=FOLDER/` shows what lies below a folder, as does
+//! the folder's own address. `?after=NAME` begins behind a name, whether it is still there or not;
+//! `&limit=N` shortens a page. A page ends after [`PAGE_ROWS`] rows and at boundaries of the whole
+//! listing, so it may have fewer than `limit`; `next` stands in every page but the last.
 //!
 //! Sources: RFC 9110 §8.8 (entity tags), §12.5.3 (Accept-Encoding), RFC 8288 (`rel="next"`).
-//! Does not do: search, other orders than that of the names' bytes.
+//! Does not do: search, orders of the whole listing other than that of the names' bytes.
 
 mod gzip;
 mod rows;

@@ -61,7 +61,8 @@ impl Form {
                 Form::Json => push_json(&mut text, row),
                 Form::Html => push_html(&mut text, row),
             }
-            text.end_row();
+            // Programs go on behind the last name; people look for something to play.
+            text.end_row(self == Form::Html && is_title(row));
         }
         text
     }
@@ -126,6 +127,15 @@ fn summary(live: &Live<'_>) -> String {
         text.push_str(&format!("; reading {}: {done} %", scan.name));
     }
     text
+}
+
+/// Whether somebody can play it, now or once it is read.
+fn is_title(row: &Row) -> bool {
+    match row.entry.state {
+        State::Ready(_) | State::Waiting => true,
+        State::Download => is_playlist(&row.name) || row.entry.is_live,
+        State::Refused(_) => row.entry.is_live,
+    }
 }
 
 /// A row as an object on one line.

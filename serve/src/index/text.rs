@@ -17,6 +17,8 @@ pub(super) struct Text {
     holes: Vec<Hole>,
     /// Where each row begins, and the end of the last.
     starts: Vec<Start>,
+    /// Of each row, whether it stands before those that are not.
+    is_first: Vec<bool>,
     /// Length of what stands between two rows.
     separator: &'static str,
 }
@@ -49,7 +51,7 @@ pub(super) struct Authorities {
 impl Text {
     pub(super) fn new(separator: &'static str) -> Text {
         let starts = vec![Start { byte: 0, hole: 0 }];
-        Text { bytes: Vec::new(), holes: Vec::new(), starts, separator }
+        Text { bytes: Vec::new(), holes: Vec::new(), starts, is_first: Vec::new(), separator }
     }
 
     pub(super) fn push(&mut self, text: &str) {
@@ -60,9 +62,11 @@ impl Text {
         self.holes.push(Hole { at: self.bytes.len(), authority });
     }
 
-    /// Ends a row; what is pushed next belongs to the next.
-    pub(super) fn end_row(&mut self) {
+    /// Ends a row; what is pushed next belongs to the next. Of the rows of an answer, those that
+    /// are `first` stand before the others.
+    pub(super) fn end_row(&mut self, is_first: bool) {
         self.push(self.separator);
+        self.is_first.push(is_first);
         self.starts.push(Start { byte: self.bytes.len(), hole: self.holes.len() });
     }
 }
@@ -83,14 +87,20 @@ impl Slice {
 
     /// The text, in order, in pieces.
     pub(super) fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        let Text { bytes, holes, starts, separator } = &*self.text;
-        let (first, last) = (starts[self.rows.start], starts[self.rows.end]);
-        let end = match self.rows.is_empty() {
-            true => first.byte,
-            false => last.byte - separator.len(),
-        };
+        let of = |is_first| move |row: &usize| self.text.is_first[*row] == is_first;
+        let rows = self.rows.clone().filter(of(true)).chain(self.rows.clone().filter(of(false)));
+        rows.enumerate().flat_map(|(place, row)| {
+            let separator = if place == 0 { "" } else { self.text.separator };
+            std::iter::once(separator.as_bytes()).chain(self.row(row))
+        })
+    }
+
+    /// A row without the separator behind it.
+    fn row(&self, row: usize) -> impl Iterator<Item = &[u8]> {
+        let Text { bytes, holes, starts, separator, .. } = &*self.text;
+        let (first, last) = (starts[row], starts[row + 1]);
         let holes = &holes[first.hole..last.hole];
-        let ends = holes.iter().map(|hole| hole.at).chain([end]);
+        let ends = holes.iter().map(|hole| hole.at).chain([last.byte - separator.len()]);
         let begins = [first.byte].into_iter().chain(holes.iter().map(|hole| hole.at));
         let fills = holes.iter().map(|hole| match hole.authority {
             Authority::Http => self.authorities.http.as_bytes(),
@@ -105,7 +115,7 @@ impl Slice {
 mod tests {
     use super::*;
 
-    fn text() -> Arc<Text> {
+    fn text(first: &str) -> Arc<Text> {
         let mut text = Text::new(",\n");
         for row in ["a", "b", "c"] {
             text.push(row);
@@ -113,7 +123,7 @@ mod tests {
             text.push_hole(Authority::Http);
             text.push("/");
             text.push_hole(Authority::Rtsp);
-            text.end_row();
+            text.end_row(first.contains(row));
         }
         Arc::new(text)
     }
@@ -122,7 +132,7 @@ mod tests {
     fn any_rows_are_filled_for_any_client() {
         let filled = |rows: Range<usize>, http: &str, rtsp: &str| {
             let authorities = Authorities { http: http.to_owned(), rtsp: rtsp.to_owned() };
-            let slice = Slice { text: text(), rows, authorities };
+            let slice = Slice { text: text(""), rows, authorities };
             let whole = slice.pieces().collect::<Vec<_>>().concat();
             assert_eq!(whole.len() as u64, slice.bytes());
             String::from_utf8(whole).unwrap()
@@ -132,5 +142,17 @@ mod tests {
         assert_eq!(filled(2..3, "", "x"), "c=http:///x");
         assert_eq!(filled(1..1, "h", "r"), "");
         assert_eq!(filled(3..3, "h", "r"), "");
+    }
+    #[test]
+    fn rows_that_are_first_stand_before_the_others_of_an_answer() {
+        let shown = |first: &str, rows: Range<usize>| {
+            let authorities = Authorities { http: String::new(), rtsp: String::new() };
+            let slice = Slice { text: text(first), rows, authorities };
+            let whole = slice.pieces().collect::<Vec<_>>().concat();
+            String::from_utf8(whole).unwrap().replace("=http:///", "")
+        };
+        assert_eq!(shown("bc", 0..3), "b,\nc,\na");
+        assert_eq!(shown("c", 0..2), "a,\nb");
+        assert_eq!(shown("abc", 1..3), "b,\nc");
     }
 }
