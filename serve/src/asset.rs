@@ -69,18 +69,23 @@ impl Asset {
         if let Some(source) = slot.upgrade() {
             return Ok(source);
         }
+        let source = self.opened(open()?);
+        *slot = Arc::downgrade(&source);
+        Ok(source)
+    }
+
+    /// With this open file, whatever the newest plan of a recording is: the next one begins so.
+    pub(crate) fn opened(self: &Arc<Asset>, media: Media) -> Arc<Source> {
         let packets = self.plan.packets();
-        let source = Arc::new(Source {
+        Arc::new(Source {
             file_residence: Residence::new(packets),
             image_residence: Residence::new(packets),
             asset: self.clone(),
-            media: open()?,
+            media,
             image: OnceLock::new(),
             // The image of what is written so far would be of no use in a moment.
             image_asked: AtomicBool::new(self.is_growing()),
-        });
-        *slot = Arc::downgrade(&source);
-        Ok(source)
+        })
     }
 }
 

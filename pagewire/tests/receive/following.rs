@@ -123,6 +123,10 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     // Nothing comes any more, and whoever has caught up waits: the recorder is there.
     thread::sleep(Duration::from_secs(4));
     assert!(live.heard().byes.is_empty() && first.heard().byes.is_empty());
+    // What was written after it began has come all the same, but for the last seconds.
+    let all = scene.clip.len().div_ceil(PAYLOAD_BYTES) as f64;
+    let so_far = first.heard().packets.len() as f64;
+    assert!(so_far > all - 5.0 * PACKETS_PER_S, "{so_far} of {all} packets");
     scene.recorder.stop().well();
     assert_eq!(recorded(&scene.place).len(), scene.clip.len());
     hear_out("from the beginning", &first, first_began, END_WAIT);

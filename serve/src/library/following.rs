@@ -256,7 +256,8 @@ impl Follow {
             return Err(NoAsset::CHANGING);
         }
         let asset = Asset::growing(self.name.clone(), self.key(&path)?, plan, &self.growth);
-        Arc::new(asset).source(|| self.media())
+        // Not `source`, which gives the newest that there is, the one before this.
+        Ok(Arc::new(asset).opened(self.media()?))
     }
 
     fn key(&self, path: &std::path::Path) -> Result<Key, NoAsset> {
