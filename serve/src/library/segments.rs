@@ -18,6 +18,9 @@ use super::{Library, State};
 /// Longest playlist that is read: 50,000 segments and more.
 const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
+/// Parts of all playlists together: some 200 MB with names of usual length.
+const SEGMENTS_MAX: usize = 1_000_000;
+
 /// Whether a file is called a playlist.
 pub(crate) fn is_playlist(name: &str) -> bool {
     name.rsplit_once('.').is_some_and(|(_, extension)| extension.eq_ignore_ascii_case("m3u8"))
@@ -37,6 +40,11 @@ impl Library {
         let mut segments = self.segments.write().unwrap();
         let mut entries = self.entries.write().unwrap();
         for listed in listed(&text, name) {
+            if segments.len() == SEGMENTS_MAX {
+                return tracing::warn!(
+                    "{name}: {SEGMENTS_MAX} parts of playlists are known; no more"
+                );
+            }
             if let Some(entry) = entries.get_mut(&listed) {
                 entry.state = State::Download;
                 self.count_change();
@@ -52,7 +60,9 @@ impl Library {
 }
 
 /// The names of what the playlist `name` lists, as far as it lies below the served folder: lines
-/// that are URIs, and the URIs in tags (renditions, initialization sections).
+/// that are URIs, and the URIs in tags (renditions, initialization sections). What does not lie in
+/// the playlist's own folder or below is no part of it: whoever may write one folder shall not hide
+/// the titles of another.
 fn listed<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
     let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
     let uri = |line: &'a str| match line.strip_prefix('#') {
@@ -79,7 +89,11 @@ fn listed<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a
         }
         Some(name.join("/"))
     });
-    names.filter(move |listed| listed != name)
+    let is_own = move |listed: &String| match folder {
+        "" => true,
+        folder => listed.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
+    };
+    names.filter(move |listed| listed != name && is_own(listed))
 }
 
 #[cfg(test)]
@@ -94,8 +108,10 @@ mod tests {
                     #EXT-X-KEY:METHOD=AES-128,URI=\"0.key\"\n#EXT-X-ENDLIST\n";
         let names: Vec<_> = listed(text, "vod/film/master.m3u8").collect();
         let below = ["0.ts", "sub/1 a.ts"].map(|name| format!("vod/film/{name}"));
-        let others = ["vod/up.ts", "top.ts", "vod/film/media.m3u8", "vod/film/aac.m3u8"];
+        let others = ["vod/film/media.m3u8", "vod/film/aac.m3u8"];
         assert_eq!(names, [&below.each_ref().map(String::as_str)[..], &others].concat());
+        assert_eq!(listed("/top.ts\nvod/0.ts", "m.m3u8").count(), 2, "all is below the top");
+        assert_eq!(listed("../filmed/0.ts", "vod/film/m.m3u8").count(), 0, "a neighbour's");
         assert_eq!(listed("0.ts", "m.m3u8").collect::<Vec<_>>(), ["0.ts"]);
         assert!(is_playlist("a/b.M3U8") && !is_playlist("m3u8") && !is_playlist("a.ts"));
     }
