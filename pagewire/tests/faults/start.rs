@@ -2,9 +2,9 @@
 //! A server that cannot start says why and what to do: exit status 2 for a wrong option, 1 for what
 //! the host refuses. Nothing is printed as ready.
 
-use std::fs;
+use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -150,6 +150,35 @@ fn a_key_that_opens_no_title_is_refused_and_one_that_opens_some_names_the_others
     let keys = place.cache().with_file_name("keys").display().to_string();
     let log = Server::at(&place, Command::new(PROGRAM), &["--keys", &keys]).stop();
     assert!(!log.contains("was sealed with"), "{log}");
+}
+
+/// Whoever can write below the folder keeps no server from starting, nor fills its memory.
+#[test]
+fn hostile_titles_are_named_or_passed_over_when_keys_are_checked() {
+    let place = Place::new();
+    seal(&place, &["good", "pipe", "link", "long"], "5a");
+    let title = |name: &str| place.folder().join(name);
+    for name in ["pipe", "link"] {
+        fs::remove_file(title(name).join("00000.ts")).expect("its first segment");
+    }
+    let fifo = title("pipe").join("00000.ts");
+    let made = Command::new("mkfifo").arg(fifo).status();
+    assert!(made.expect("mkfifo is part of every system").success());
+    symlink("/dev/zero", title("link").join("00000.ts")).expect("its place is free");
+    let playlist = File::options().write(true).open(title("long").join("media.m3u8"));
+    playlist.expect("it was sealed").set_len(1 << 30).expect("a sparse file");
+    let key = key_file(&place, "5a").display().to_string();
+    let server = Server::at(&place, Command::new(PROGRAM), &["--hls-key-file", &key]);
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("it runs");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(peak < 200_000, "{peak} kB at most so far");
+    let log = server.stop();
+    for (name, reason) in [("pipe", "no regular file"), ("link", "a symlink")] {
+        let is_named = |line: &str| line.contains(&format!("/{name}/")) && line.contains(reason);
+        assert!(log.lines().any(is_named), "{name}: {log}");
+    }
+    assert!(!log.contains("/good"), "{log}");
 }
 
 #[track_caller]

@@ -93,15 +93,15 @@ pub(super) struct Works<'a> {
 }
 
 impl<'a> Film<'a> {
-    /// Scans `source`, which becomes the folder `name` below `target`, unless that was done.
+    /// Scans `source`, opened as `file`, which becomes the folder `name` below `target`, unless
+    /// that was done.
     pub(super) fn look(
-        source: &Path,
+        (file, source): (File, &Path),
         target: &Target,
         name: &str,
         options: &'a Options,
         stop: &AtomicBool,
     ) -> Result<Looked<'a>, Error> {
-        let file = File::open(source).map_err(Error::host("open", source))?;
         let state = State::of(&file, source)?;
         let edition = edition(name, state, options);
         let below = c_string(Path::new(name))?;

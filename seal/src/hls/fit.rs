@@ -8,13 +8,15 @@
 //! Does not do: notice damage further in, or keys after the first of a title; `seal verify hls`
 //! does. Titles whose keys are not below `/keys/` are another server's to open.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use media::TS_PACKET_BYTES;
 use openssl::symm::{Cipher, Crypter, Mode};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 use walkdir::WalkDir;
 
 use super::StreamFault;
@@ -22,7 +24,9 @@ use super::keys::KEY_BYTES;
 use super::playlist::{MEDIA, segment_name};
 use super::unseal::{KeySource, read_playlist, without_padding};
 use crate::error::Error;
+use crate::planted::{self, Writer};
 use crate::root::Root;
+use crate::spot::c_string;
 
 /// What became of looking at the titles of a folder.
 #[derive(Debug, Default)]
@@ -40,10 +44,7 @@ pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
     let walk = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
     let seen = walk.filter_entry(|entry| !is_hidden(entry.file_name())).filter_map(Result::ok);
     let playlists = seen.filter(|entry| entry.file_type().is_file() && entry.file_name() == MEDIA);
-    let titles = playlists.filter_map(|entry| {
-        let folder = entry.path().parent()?;
-        has_local_keys(entry.path()).then(|| looked_at(folder, keys)).flatten()
-    });
+    let titles = playlists.filter_map(|entry| looked_at(entry.path().parent()?, keys));
     let mut fit = Fit::default();
     for title in titles.take(titles_max) {
         match title {
@@ -54,33 +55,53 @@ pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
     fit
 }
 
-/// Whether a playlist's first key is one that a server of the folder gives.
-fn has_local_keys(playlist: &Path) -> bool {
-    let text = fs::read_to_string(playlist).unwrap_or_default();
+/// Whether a playlist's first key is one that a server of the folder gives, by its beginning. What
+/// is no regular file, or longer than any playlist, is none.
+fn has_local_keys(folder: &Root) -> bool {
+    let Ok(name) = c_string(MEDIA.as_ref()) else { return false };
+    let flags = OFlags::RDONLY;
+    let opened = planted::open(folder, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX);
+    let Ok(Some(file)) = opened else { return false };
+    let mut text = Vec::new();
+    if file.take(HEAD_BYTES_MAX).read_to_end(&mut text).is_err() {
+        return false;
+    }
+    let text = String::from_utf8_lossy(&text);
     let tag = text.lines().find(|line| line.starts_with("#EXT-X-KEY:"));
     tag.is_some_and(|tag| tag.contains("/keys/"))
 }
 
 /// Whether the title in `folder` opens; none if it is no encrypted title that was made here.
 fn looked_at(folder: &Path, keys: &KeySource) -> Option<Result<(), Error>> {
-    let playlist = read_playlist(&Root::open(folder).ok()?, "").ok()?;
+    let root = Root::open(folder).ok()?;
+    if !has_local_keys(&root) {
+        return None;
+    }
+    let playlist = read_playlist(&root, "").ok()?;
     playlist.rotation?;
-    let path = folder.join(segment_name("", 0));
-    let host = |call: &'static str| Error::host(call, &path);
+    let name = c_string(segment_name("", 0).as_ref()).ok()?;
     let opened = || -> Result<(), Error> {
         let key = match keys.key(&playlist, 0)? {
             Some(key) => key,
             None => return Err(Error::file(folder, StreamFault::KeyNeeded.into())),
         };
-        let segment = File::open(&path).map_err(host("open"))?;
-        let bytes = segment.metadata().map_err(host("fstat"))?.len();
-        if is_opened(&segment, bytes, &key, playlist.iv(0)).map_err(host("read"))? {
+        let segment = planted::open(&root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
+            .ok_or_else(|| root.error("open", &name, Errno::NOENT))?;
+        let path = root.shown(&name);
+        let bytes = segment.metadata().map_err(Error::host("fstat", &path))?.len();
+        let is_open = is_opened(&segment, bytes, &key, playlist.iv(0));
+        if is_open.map_err(Error::host("read", &path))? {
             return Ok(());
         }
         Err(Error::file(folder, StreamFault::OtherKey.into()))
     };
     Some(opened())
 }
+
+/// What of a playlist is looked at before all of it is: its first key stands in the first lines.
+const HEAD_BYTES_MAX: u64 = 64 << 10;
+/// 50,000 segments and more; a server need not wait for a longer one.
+const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
 fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) -> io::Result<bool> {
     const BLOCK: usize = 16;

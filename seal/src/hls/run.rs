@@ -15,6 +15,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+
 use super::film::{Film, Looked};
 use super::keys::escape;
 use super::playlist::MASTER;
@@ -23,6 +26,8 @@ use super::target::Target;
 use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
+use crate::root::Root;
+use crate::spot::c_string;
 
 /// What is to be done, as far as it is known; grows while films are scanned.
 #[derive(Debug, Default)]
@@ -47,6 +52,31 @@ struct Found {
     source: PathBuf,
     name: String,
     bytes: u64,
+    /// Where it was found: the folder that was asked for, and the path below it. None of one that
+    /// was asked for itself, which may be a link.
+    below: Option<(PathBuf, PathBuf)>,
+}
+
+impl Found {
+    /// Opens it. No link that has taken its place, or that of a folder above it, since it was found
+    /// is followed, and no pipe is waited for.
+    fn open(&self) -> Result<fs::File, Error> {
+        let planted = |fault| Error::file(&self.source, fault);
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match &self.below {
+            None => openat(CWD, &self.source, flags | OFlags::CLOEXEC, Mode::empty()),
+            Some((top, below)) => {
+                Root::open(top)?.open_below(&c_string(below)?, flags, Mode::empty())
+            }
+        };
+        let file = match file {
+            Ok(file) => fs::File::from(file),
+            Err(Errno::LOOP) => return Err(planted(Fault::Symlink)),
+            Err(errno) => return Err(Error::host("open", &self.source)(errno.into())),
+        };
+        let metadata = file.metadata().map_err(Error::host("fstat", &self.source))?;
+        if metadata.is_file() { Ok(file) } else { Err(planted(StreamFault::NoFile.into())) }
+    }
 }
 
 /// Makes folders below `target` of the film `source`, or of all films below that folder.
@@ -140,7 +170,9 @@ fn scan<'a>(
         if seen.stop.load(Ordering::Relaxed) {
             return;
         }
-        let looked = Film::look(&film.source, target, &film.name, options, &seen.stop);
+        let looked = film.open().and_then(|file| {
+            Film::look((file, &film.source), target, &film.name, options, &seen.stop)
+        });
         let looked = match looked {
             Ok(Looked::Done) => {
                 planned.bytes.fetch_sub(film.bytes, Ordering::Relaxed);
@@ -225,7 +257,7 @@ fn find(source: &Path) -> Result<Selection, Error> {
     let mut selection = Selection::default();
     if metadata.is_file() {
         let below = source.file_name().map_or(source, Path::new);
-        selection.add(source, below, metadata.len());
+        selection.add(source, None, below, metadata.len());
     } else {
         let mut folders = vec![source.to_owned()];
         while let Some(folder) = folders.pop() {
@@ -283,18 +315,19 @@ impl Selection {
                 folders.push(path);
             } else if metadata.is_file() {
                 let below = path.strip_prefix(top).expect("it was found below");
-                self.add(&path, below, metadata.len());
+                self.add(&path, Some(top), below, metadata.len());
             } else {
                 self.errors.push(Error::file(&path, StreamFault::NoFile.into()));
             }
         }
     }
 
-    fn add(&mut self, source: &Path, below: &Path, bytes: u64) {
+    fn add(&mut self, source: &Path, top: Option<&Path>, below: &Path, bytes: u64) {
         match below.with_extension("").to_str() {
             Some(name) => {
                 let (source, name) = (source.to_owned(), name.to_owned());
-                self.found.push(Found { source, name, bytes });
+                let below = top.map(|top| (top.to_owned(), below.to_owned()));
+                self.found.push(Found { source, name, bytes, below });
             }
             None => self.errors.push(Error::file(source, StreamFault::Name.into())),
         }
@@ -339,3 +372,40 @@ fn make_last(target: &Target, found: &[Found]) -> Result<(), Error> {
 
 /// As `serve` has them.
 pub(super) const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn film_that_was_exchanged_since_it_was_found_is_not_followed_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("films/sub")).unwrap();
+        fs::create_dir(at("private")).unwrap();
+        for name in ["films/sub/a.ts", "films/b.ts", "films/c.ts", "private/a.ts"] {
+            fs::write(at(name), b"a film").unwrap();
+        }
+        let selection = find(&at("films")).unwrap();
+        let open = |name: &str| {
+            let film = selection.found.iter().find(|film| film.name == name).unwrap();
+            film.open().map(drop).map_err(|error| error.to_string())
+        };
+        assert_eq!([open("sub/a"), open("b"), open("c")], [Ok(()), Ok(()), Ok(())]);
+        fs::remove_file(at("films/b.ts")).unwrap();
+        std::os::unix::fs::symlink(at("private/a.ts"), at("films/b.ts")).unwrap();
+        fs::rename(at("films/sub"), at("films/old")).unwrap();
+        std::os::unix::fs::symlink(at("private"), at("films/sub")).unwrap();
+        fs::remove_file(at("films/c.ts")).unwrap();
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(CWD, at("films/c.ts"), fifo, Mode::RUSR, 0).unwrap();
+        for name in ["b", "sub/a"] {
+            let error = open(name).unwrap_err();
+            assert!(error.contains("a symlink, which is not followed"), "{error}");
+        }
+        assert!(open("c").is_err(), "a pipe is no film");
+        // One that was asked for itself may be a link.
+        let named = find(&at("films/b.ts")).unwrap();
+        assert!(named.found[0].open().is_ok());
+    }
+}
