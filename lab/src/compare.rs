@@ -192,38 +192,45 @@ impl Comparison {
     }
 
     /// The verdict, [`LINES_MAX`] lines at most: how many figures changed, and of each member with
-    /// its parameters the largest change, in words.
+    /// its parameters the largest change for the worse and for the better, in words. What is worse
+    /// comes first and has half the room at least: it is what a change must not do unseen.
     pub fn summary(&self) -> String {
         let experiment = plain(&self.experiment);
         let mut lines = vec![format!("lab {experiment}: the second measurement against the first")];
         lines.extend(self.doubts());
         lines.push(self.counts());
         lines.extend(self.alone());
-        let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
-        let mut shown: Vec<&Change> = Vec::new();
-        for change in self.changes.iter().take_while(|change| rank(change) == 0) {
-            // A bill, its ratios and what a core carries are one change.
-            if seen.insert((&change.before.member, &change.before.parameters)) {
-                shown.push(change);
-            }
-        }
-        let room = LINES_MAX - lines.len() - usize::from(!shown.is_empty());
-        let listed = if shown.len() > room { room - 1 } else { shown.len() };
-        if !shown.is_empty() {
+        let (worse, better) = (self.largest(Verdict::Slower), self.largest(Verdict::Faster));
+        let changed = worse.len() + better.len();
+        if changed > 0 {
             lines.push(String::new());
         }
-        for change in &shown[..listed] {
+        // One line for what is not listed.
+        let room = LINES_MAX - lines.len() - 1;
+        let worse_listed = worse.len().min(room.saturating_sub(better.len()).max(room / 2));
+        let better_listed = better.len().min(room - worse_listed);
+        for change in worse[..worse_listed].iter().chain(&better[..better_listed]) {
             let (a, b) = (number(change.before.figure.median), number(change.after.median));
             let (unit, label) = (plain(&change.before.unit), label(&change.before));
             lines.push(
                 format!("{:<20}  {label}: {a} → {b} {unit}", change.words()).trim_end().to_owned(),
             );
         }
-        match shown.len() - listed {
-            0 => {}
-            more => lines.push(format!("and {more} more that changed: --all")),
+        match changed - worse_listed - better_listed {
+            0 => lines.push("every figure: --all".to_owned()),
+            more => lines.push(format!("and {more} more that changed; every figure: --all")),
         }
         lines.join("\n") + "\n"
+    }
+
+    /// The largest change of each member with its parameters, of those that were judged so: a bill,
+    /// its ratios and what a core carries are one change.
+    fn largest(&self, verdict: Verdict) -> Vec<&Change> {
+        let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
+        let judged = self.changes.iter().filter(|change| change.verdict == verdict);
+        judged
+            .filter(|change| seen.insert((&change.before.member, &change.before.parameters)))
+            .collect()
     }
 
     /// What makes the comparison doubtful, a line each.
@@ -250,10 +257,10 @@ impl Comparison {
     fn alone(&self) -> Option<String> {
         let (first, second) = (self.only_before.len(), self.only_after.len());
         (first + second > 0)
-            .then(|| format!("only in the first: {first}, only in the second: {second}: --all"))
+            .then(|| format!("only in the first: {first}, only in the second: {second}"))
     }
 
-    /// Every change; of what did not change, the first few.
+    /// Every figure, those that changed first.
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.changes.is_empty() {
             return Ok(());
@@ -263,19 +270,14 @@ impl Comparison {
         let width = width.clamp(unit.len(), UNIT_CHARS_MAX);
         let verdict = Verdict::WIDTH;
         writeln!(f, "\n{ratio:>7}  {:verdict$}  {first:>8}  {second:>8}  {unit}", "")?;
-        let changed = self.changes.iter().take_while(|change| rank(change) == 0).count();
-        let shown = self.changes.len().min(changed + UNCHANGED_SHOWN_MAX);
-        for change in &self.changes[..shown] {
+        for change in &self.changes {
             let (a, b) = (number(change.before.figure.median), number(change.after.median));
             let ratio = change.ratio.map_or_else(|| "-".to_owned(), number);
             let (unit, label) = (plain(&change.before.unit), label(&change.before));
             let word = change.verdict;
             writeln!(f, "{ratio:>7}  {word:verdict$}  {a:>8}  {b:>8}  {unit:width$}  {label}")?;
         }
-        match self.changes.len() - shown {
-            0 => Ok(()),
-            more => writeln!(f, "         and {more} more that did not change or cannot be judged"),
-        }
+        Ok(())
     }
 }
 
@@ -372,8 +374,6 @@ fn label(row: &Row) -> String {
 const SIGMA_PER_DEVIATION: f64 = 1.4826;
 const SIGMAS: f64 = 2.0;
 const CHANGE_MIN: f64 = 0.02;
-/// Rows that say nothing new would push the changes off the screen.
-const UNCHANGED_SHOWN_MAX: usize = 20;
 const UNIT_CHARS_MAX: usize = 12;
 /// Of the verdict: a screen has 24.
 const LINES_MAX: usize = 20;

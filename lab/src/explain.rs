@@ -47,7 +47,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, text) in self.parts() {
             let mut head = name;
-            for line in text.lines().flat_map(wrapped) {
+            for line in text.lines().flat_map(|text| wrapped(text, LINE_CHARS)) {
                 writeln!(f, "{head:NAME_CHARS$}{line}")?;
                 head = "";
             }
@@ -56,12 +56,12 @@ impl fmt::Display for Explanation {
     }
 }
 
-/// Lines of at most [`LINE_CHARS`], broken between words.
-fn wrapped(text: &str) -> Vec<String> {
+/// Lines of at most `chars` characters, broken between words; a longer word has a line of its own.
+pub fn wrapped(text: &str, chars: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
         let line = lines.last_mut().expect("one at least");
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > LINE_CHARS {
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > chars {
             lines.push(word.to_owned());
         } else {
             line.push_str(if line.is_empty() { "" } else { " " });
@@ -262,7 +262,7 @@ pub static COMPARE: Explanation = Explanation {
 pub static REPORT: Explanation = Explanation {
     measures: "nothing: it shows a measurement file as a table, or as a page with plots",
     members: || "a file that lab wrote with --json".to_owned(),
-    sinks: "the terminal; --csv, --markdown, --html and --json write files",
+    sinks: "the terminal; with --csv, --markdown, --html or --json files instead",
     units: "those of the file: medians, with their spread (median absolute deviation) and warnings",
     duration: "at once",
     example: &["pagewire lab report mine.json --html mine.html"],

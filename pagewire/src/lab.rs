@@ -65,7 +65,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
     /// The most rounds of `kernel`, which adds blocks of them until every spread is at most 10 %
-    /// [default: 20, or --rounds where that is given].
+    /// [default: 20 within 21 minutes, or --rounds where that is given].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds_max: Option<u16>,
     /// Sessions, for `sessions`; may be given several times.
@@ -143,7 +143,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
         (Some("compare"), _) => {
             return crate::wrong("lab compare: write two measurement files, the older one first");
         }
-        (Some("report"), [file]) => Results::read(file).and_then(|results| options.show(&results)),
+        (Some("report"), [file]) => {
+            Results::read(file).and_then(|results| options.report(&results))
+        }
         (Some("report"), _) => return crate::wrong("lab report: write one measurement file"),
         (Some(name), []) => match lab::find(name) {
             Some(experiment) => options.measure(experiment),
@@ -226,20 +228,41 @@ impl Options {
             Some(path) if path.as_os_str() == "-" => output::attempt(results.json()),
             _ => output::attempt(lab::report::terminal(results)),
         };
-        let mut first = Ok(());
-        let mut write = |path: &Option<PathBuf>, text: fn(&Results) -> String| {
-            let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { return };
-            let written = lab::save(path, &text(results));
-            if first.is_ok() {
-                first = written;
-            }
-        };
-        write(&self.json, Results::json);
-        write(&self.csv, lab::report::csv);
-        write(&self.markdown, lab::report::markdown);
-        write(&self.html, lab::report::html);
-        if first.is_ok() {
+        let written = self.write_files(results);
+        if written.is_ok() {
             shown.or_end();
+        }
+        written
+    }
+
+    /// The forms that are asked for; the table where none is.
+    fn report(&self, results: &Results) -> Result<(), lab::Error> {
+        let to_terminal = self.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
+        let files = [&self.json, &self.csv, &self.markdown, &self.html];
+        match to_terminal || files.iter().all(|file| file.is_none()) {
+            true => self.show(results),
+            false => self.write_files(results),
+        }
+    }
+
+    /// All that can be written; the first error. Names go to standard error: standard output may be
+    /// a table, or JSON.
+    fn write_files(&self, results: &Results) -> Result<(), lab::Error> {
+        type Form = fn(&Results) -> String;
+        let forms: [(&Option<PathBuf>, Form); 4] = [
+            (&self.json, Results::json),
+            (&self.csv, lab::report::csv),
+            (&self.markdown, lab::report::markdown),
+            (&self.html, lab::report::html),
+        ];
+        let mut first = Ok(());
+        for (path, text) in forms {
+            let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { continue };
+            let written = lab::save(path, &text(results));
+            if written.is_ok() {
+                eprintln!("wrote {}", crate::Escaped(path.display()));
+            }
+            first = first.and(written);
         }
         first
     }
@@ -320,7 +343,15 @@ fn help(name: Option<&str>) -> ExitCode {
             _ => String::new(),
         };
         let about = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        lines += &format!("  {:24}{about}\n", format!("--{long}{alias}{value}"));
+        let mut head = format!("--{long}{alias}{value}");
+        if head.chars().count() >= OPTION_CHARS {
+            lines += &format!("  {head}\n");
+            head.clear();
+        }
+        for line in lab::explain::wrapped(&about, ABOUT_CHARS) {
+            lines += &format!("  {head:OPTION_CHARS$}{line}\n");
+            head.clear();
+        }
     }
     if !lines.is_empty() {
         text += &format!("\n{lines}");
@@ -360,6 +391,9 @@ fn sink(name: &str) -> Result<Sink, String> {
 }
 
 const INSIDE: &str = "--inside";
+/// Widths of the columns of options and of their texts in the help of an experiment.
+const OPTION_CHARS: usize = 24;
+const ABOUT_CHARS: usize = 62;
 /// Options of every experiment, by their long names.
 const SHARED: [&str; 6] = ["quick", "rounds", "json", "csv", "markdown", "html"];
 /// Of them, those that write.

@@ -131,7 +131,10 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
         &html,
     ]);
     assert!(output.status.success(), "{}", said(&output));
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (shown, named) = (String::from_utf8_lossy(&output.stdout), said(&output));
+    assert!(shown.is_empty() && named.contains(&format!("wrote {html}\n")), "{shown}{named}");
+    let shown = pagewire(&["lab", "report", first.to_str().unwrap()]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     for text in [&shown, &fs::read_to_string(csv).unwrap(), &fs::read_to_string(markdown).unwrap()]
     {
         assert!(text.contains("wire_sendfile") && text.contains("bill"), "{text}");
@@ -164,11 +167,16 @@ fn every_experiment_is_explained_with_the_options_that_it_takes() {
             assert!(shown.lines().any(line), "{name}: {part}: {shown}");
         }
         assert!(shown.contains(&format!("pagewire lab {name} ")), "an example: {shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
         assert_eq!(output.stdout, pagewire(&["lab", name, "-h"]).stdout);
     }
     let seal = pagewire(&["lab", "seal", "--help"]);
     let seal = String::from_utf8_lossy(&seal.stdout).into_owned();
-    assert!(seal.contains("--threads N") && !seal.contains("--interface"), "{seal}");
+    assert!(seal.contains("--threads N ") && !seal.contains("--interface"), "{seal}");
+    assert!(
+        seal.contains("  --member, --variant NAME\n"),
+        "a long option has its own line: {seal}"
+    );
     let all = pagewire(&["lab", "--help"]);
     assert!(String::from_utf8_lossy(&all.stdout).contains("--interface"), "{}", said(&all));
     let stalls = pagewire(&["lab", "stalls", "--help"]);
