@@ -4,9 +4,9 @@
 //! The median absolute deviation of single rounds does not shrink with their number, so rounds are
 //! summed: after `b` blocks each sample of a figure is the sum of `b` rounds, and a profile's
 //! counting error falls with the square root of `b`. Rounds end when the widest spread is at most
-//! [`SPREAD_WANTED`], at the most rounds, or when another block would pass the time limit. A figure
-//! that is wider then has a warning with its cause: too few samples of its profile, or boots that
-//! differ.
+//! [`SPREAD_WANTED`], at the most rounds, or when another block would pass the time limit, which
+//! holds unless `--rounds-max` says how many there may be. A figure that is wider then has a
+//! warning with its cause: too few samples of its profile, or boots that differ.
 //!
 //! Sources: a Poisson count of `n` has the standard deviation √n; the median absolute deviation of
 //! a normal distribution is 0.6745 standard deviations.
@@ -28,8 +28,8 @@ pub(super) struct Stopping {
     base: usize,
     /// Rounds in all.
     most: usize,
-    /// Of the rounds together.
-    limit: Duration,
+    /// Of the rounds together, where their number was not asked for.
+    limit: Option<Duration>,
 }
 
 /// After some rounds.
@@ -52,7 +52,8 @@ impl Stopping {
         let base = options.rounds.unwrap_or(own).max(1);
         let fixed = options.quick || options.rounds.is_some();
         let most = options.rounds_max.unwrap_or(if fixed { base } else { ROUNDS_MAX });
-        Stopping { base, most: most.max(base), limit: TIME_LIMIT }
+        let limit = options.rounds_max.is_none().then_some(TIME_LIMIT);
+        Stopping { base, most: most.max(base), limit }
     }
 
     /// `widest` is asked for when a block is complete.
@@ -72,7 +73,10 @@ impl Stopping {
             return Next::MostRounds;
         }
         let block = elapsed.mul_f64(self.base as f64 / done as f64);
-        if elapsed + block > self.limit { Next::TimeLimit } else { Next::Rounds(self.base) }
+        match self.limit {
+            Some(limit) if elapsed + block > limit => Next::TimeLimit,
+            _ => Next::Rounds(self.base),
+        }
     }
 
     /// How many rounds a sample of a figure is the sum of.
@@ -89,14 +93,16 @@ impl Stopping {
     pub(super) fn words(&self) -> String {
         match self.is_adaptive() {
             false => format!("{} rounds", self.base),
-            true => format!(
-                "blocks of {} rounds, {} rounds or {:.0} minutes at most, until every spread is \
-                 at most {}",
-                self.base,
-                self.most,
-                self.limit.as_secs_f64() / 60.0,
-                Percent(SPREAD_WANTED)
-            ),
+            true => {
+                let or_minutes = |limit: Duration| format!(" or {} minutes", limit.as_secs() / 60);
+                format!(
+                    "blocks of {} rounds, {} rounds{} at most, until every spread is at most {}",
+                    self.base,
+                    self.most,
+                    self.limit.map(or_minutes).unwrap_or_default(),
+                    Percent(SPREAD_WANTED)
+                )
+            }
         }
     }
 }
@@ -204,7 +210,8 @@ const EXPLAINED: f64 = 2.0;
 mod tests {
     use super::*;
 
-    const STOPPING: Stopping = Stopping { base: 5, most: 20, limit: Duration::from_secs(1000) };
+    const STOPPING: Stopping =
+        Stopping { base: 5, most: 20, limit: Some(Duration::from_secs(1000)) };
 
     fn next(done: usize, seconds: u64, widest: f64) -> Next {
         STOPPING.next(done, Duration::from_secs(seconds), || widest)
@@ -220,6 +227,8 @@ mod tests {
         assert_eq!(next(20, 400, 0.11), Next::MostRounds);
         assert_eq!(next(5, 501, 0.11), Next::TimeLimit, "ten rounds would take 1,002 s");
         assert_eq!(next(5, 500, 0.11), Next::Rounds(5));
+        let asked_for = Stopping { limit: None, ..STOPPING };
+        assert_eq!(asked_for.next(5, Duration::from_secs(9999), || 0.11), Next::Rounds(5));
         assert_eq!([5, 9, 10, 20].map(|done| STOPPING.rounds_a_sample(done)), [1, 1, 2, 4]);
     }
 
