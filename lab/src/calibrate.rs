@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use paths::{Host, Open, PATHS, Transport, Via};
+use paths::{Host, Open, PATHS, RECEIVE_PATHS, Transport, Via};
 use serde::{Deserialize, Serialize};
 
 use crate::bench::{Bench, Case};
@@ -37,6 +37,21 @@ pub struct Rank {
     pub bill: Option<f64>,
     /// Why it cannot be used.
     pub refused: Option<String>,
+}
+
+impl Rank {
+    /// Whether this program may have measured it: a file that it is read from may be damaged, or
+    /// written by somebody else.
+    pub fn is_plausible(&self) -> bool {
+        let sending = || PATHS.iter().map(|spec| (spec.transport.to_string(), spec.name));
+        let receiving = || RECEIVE_PATHS.iter().map(|spec| ("receive".to_owned(), spec.name));
+        let is_known = sending()
+            .chain(receiving())
+            .any(|(transport, member)| transport == self.transport && member == self.member);
+        let is_bill = |bill: f64| bill.is_finite() && bill > 0.0;
+        let is_text = |text: &String| !text.contains(char::is_control);
+        is_known && self.bill.is_none_or(is_bill) && self.refused.as_ref().is_none_or(is_text)
+    }
 }
 
 /// Times every path by socket, in a network of its own (the caller sees to that). `segments` says

@@ -8,16 +8,23 @@
 //! network can be made (a container that may not) nothing is kept, and server and recorder go by
 //! their usual order and say so.
 //!
+//! What is kept is read where it is a file of this user that no other may write, and where this
+//! program may have measured it; anything else is as none. It is written beside its name and
+//! renamed, so that a link there is replaced and not followed.
+//!
 //! Sources: `lab::calibrate`, `lab::calibrate_receiving`; machine-id(5); XDG Base Directory
 //! Specification 0.8.
 //! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lab::{HostFacts, Rank};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 /// The ranks of paths, and for what.
@@ -126,24 +133,45 @@ impl Calibration {
             found: error.to_string(),
         })?;
         let measured = Calibration { key, ranks, kept: false };
-        if let Some(file) = file {
-            let text = serde_json::to_string_pretty(&measured).expect("plain data");
-            let folder = file.parent().expect("it has a folder");
-            let written = fs::create_dir_all(folder)
-                .map_err(|error| error.to_string())
-                .and_then(|()| lab::save(&file, &text).map_err(|error| error.to_string()));
-            if let Err(error) = written {
-                tracing::warn!("calibration: {error}; it is measured again at the next start");
-            }
+        if let Some(file) = file
+            && let Err(error) = write(&file, &measured)
+        {
+            let file = file.display();
+            tracing::warn!("calibration {file}: {error}; it is measured again at the next start");
         }
         Ok(measured)
     }
+
+    fn is_plausible(&self) -> bool {
+        self.ranks.iter().all(Rank::is_plausible)
+            && self.ranks.iter().any(|rank| rank.bill.is_some())
+    }
 }
 
-/// What is kept under this key; a damaged file is as none.
-fn read(file: &PathBuf, key: &str) -> Option<Calibration> {
-    let kept: Calibration = serde_json::from_str(&fs::read_to_string(file).ok()?).ok()?;
-    (kept.key == key).then_some(Calibration { kept: true, ..kept })
+/// What is kept under this key; a file that is damaged, or another's, is as none.
+fn read(file: &Path, key: &str) -> Option<Calibration> {
+    // A pipe does not keep the program waiting.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(file).ok()?;
+    let found = opened.metadata().ok()?;
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    if !found.is_file() || !is_own || found.mode() & OTHERS_WRITE != 0 {
+        return None;
+    }
+    let mut text = String::new();
+    opened.take(KEPT_BYTES_MAX).read_to_string(&mut text).ok()?;
+    let kept: Calibration = serde_json::from_str(&text).ok()?;
+    (kept.key == key && kept.is_plausible()).then_some(Calibration { kept: true, ..kept })
+}
+
+fn write(file: &Path, measured: &Calibration) -> io::Result<()> {
+    let folder = file.parent().expect("it has a folder");
+    fs::create_dir_all(folder)?;
+    let mut beside = tempfile::NamedTempFile::new_in(folder)?;
+    let text = serde_json::to_string_pretty(measured).expect("plain data");
+    beside.write_all(text.as_bytes())?;
+    beside.as_file().sync_all()?;
+    beside.persist(file).map(drop).map_err(|error| error.error)
 }
 
 /// Beside the server's default cache, which may be elsewhere and is not about this machine.
@@ -173,14 +201,18 @@ fn interface_of(address: IpAddr) -> Option<String> {
     devices.map(str::to_owned).next()
 }
 
+/// Some dozens of ranks take a few kilobytes.
+const KEPT_BYTES_MAX: u64 = 1 << 20;
+/// chmod(2): group or others may write.
+const OTHERS_WRITE: u32 = 0o022;
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
-    #[test]
-    fn a_kept_calibration_is_for_its_key_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("kept.json");
+    fn made() -> Calibration {
         let rank = Rank {
             transport: "rtp".to_owned(),
             member: "mmap_gso".to_owned(),
@@ -188,7 +220,62 @@ mod tests {
             bill: Some(0.4),
             refused: None,
         };
-        let made = Calibration { key: "here".to_owned(), ranks: vec![rank], kept: false };
+        Calibration { key: "here".to_owned(), ranks: vec![rank], kept: false }
+    }
+
+    #[test]
+    fn a_calibration_of_somebody_else_is_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        write(&at("own"), &made()).unwrap();
+        assert!(read(&at("own"), "here").is_some());
+        symlink(at("own"), at("link")).unwrap();
+        assert!(read(&at("link"), "here").is_none(), "a link is not followed");
+        let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+        rustix::fs::mknodat(rustix::fs::CWD, at("pipe"), pipe, mode, 0).unwrap();
+        assert!(read(&at("pipe"), "here").is_none(), "and a pipe not waited for");
+        write(&at("shared"), &made()).unwrap();
+        fs::set_permissions(at("shared"), fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(read(&at("shared"), "here").is_none(), "others may have written it");
+        // Whatever has the name is replaced, and what it leads to stays as it is.
+        fs::write(at("other"), "another's").unwrap();
+        symlink(at("other"), at("planted")).unwrap();
+        write(&at("planted"), &made()).unwrap();
+        assert!(read(&at("planted"), "here").is_some());
+        assert_eq!(fs::read_to_string(at("other")).unwrap(), "another's");
+    }
+
+    #[test]
+    fn a_calibration_that_was_not_measured_is_as_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kept.json");
+        let is_read = |forge: fn(&mut Calibration)| {
+            let mut forged = made();
+            forge(&mut forged);
+            write(&file, &forged).unwrap();
+            read(&file, "here").is_some()
+        };
+        assert!(is_read(|_| {}));
+        assert!(!is_read(|made| made.ranks.clear()));
+        assert!(!is_read(|made| made.ranks[0].bill = None), "nothing was measured");
+        assert!(!is_read(|made| made.ranks[0].bill = Some(-1.0)));
+        assert!(!is_read(|made| made.ranks[0].member = "no such path".to_owned()));
+        assert!(!is_read(|made| made.ranks[0].transport = "tcp".to_owned()));
+        assert!(!is_read(|made| made.ranks[0].refused = Some("\u{1b}[2J".to_owned())));
+        let mut text = serde_json::to_string(&made()).unwrap();
+        text += &" ".repeat(KEPT_BYTES_MAX as usize);
+        fs::write(&file, &text).unwrap();
+        let kept = read(&file, "here");
+        assert!(kept.is_some(), "what follows is not read");
+        fs::write(&file, format!("{}{text}", &text[text.len() - (1 << 20)..])).unwrap();
+        assert!(read(&file, "here").is_none(), "a mebibyte is read at most");
+    }
+
+    #[test]
+    fn a_kept_calibration_is_for_its_key_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("kept.json");
+        let made = made();
         fs::write(&file, serde_json::to_string(&made).unwrap()).unwrap();
         let found = read(&file, "here").unwrap();
         assert!(found.kept && found.ranks == made.ranks);

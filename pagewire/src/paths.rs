@@ -111,7 +111,7 @@ fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
             writeln!(text, "  {name:16} {bill:7.3}  {bar}")
         }
         _ => {
-            let reason = rank.refused.as_deref().unwrap_or("not measured");
+            let reason = Escaped(rank.refused.as_deref().unwrap_or("not measured"));
             writeln!(text, "  {name:16}       –  {reason}")
         }
     };
