@@ -80,6 +80,15 @@ pub enum Broke {
         /// As in [`Broke::ClientProcessor`].
         cores: f64,
     },
+    /// Packets of many sessions were late together, of a server that had processors to spare.
+    ServerWaited {
+        /// As in [`Broke::ServerProcessor`].
+        together: u32,
+        /// Of so many that were verified.
+        verified: u32,
+        /// Processors the server used.
+        cores: f64,
+    },
     /// Packets were late here and there.
     Scattered {
         /// Sessions that were late.
@@ -189,6 +198,9 @@ fn late(evidence: &Evidence) -> Broke {
     }
     let together = evidence.together;
     if together * 2 >= verified {
+        if let Some(cores) = evidence.cores_server.filter(|cores| *cores < SERVER_BUSY) {
+            return Broke::ServerWaited { together, verified, cores };
+        }
         return Broke::ServerProcessor { together, verified, timers_late_ms, cores };
     }
     Broke::Scattered { sessions: evidence.late, verified }
@@ -238,6 +250,12 @@ impl fmt::Display for Broke {
                  this program used {cores:.2} cores and its timers were {timers_late_ms:.1} ms \
                  late (99 %)"
             ),
+            Broke::ServerWaited { together, verified, cores } => write!(
+                f,
+                "the server waited: {together} of {verified} verified sessions were late together, \
+                 and it used {cores:.2} cores, so it was not short of them: its disk, or a machine \
+                 that stood still (a hypervisor's other guests)"
+            ),
             Broke::Scattered { sessions, verified } => write!(
                 f,
                 "lateness: {sessions} of {verified} verified sessions, not together: the network, \
@@ -255,6 +273,8 @@ impl fmt::Display for Broke {
     }
 }
 
+/// One pacing thread that has all it can do uses a whole one.
+const SERVER_BUSY: f64 = 0.5;
 /// A thread that sleeps until a time is woken within a millisecond where a processor is free.
 const TIMERS_LATE: Duration = Duration::from_millis(5);
 
@@ -393,6 +413,9 @@ mod tests {
         assert!(matches!(broke_first(&greedy), Broke::ClientProcessor { .. }));
         let served = Evidence { cores_server: Some(1.7), cores_all: 2, ..starved.clone() };
         assert!(matches!(broke_first(&served), Broke::ServerProcessor { .. }));
+        let idle = Evidence { cores_server: Some(0.01), is_local: true, ..late_evidence() };
+        let idle = Evidence { cores_all: 2, cores_machine: Some(0.2), verified: 41, ..idle };
+        assert!(matches!(broke_first(&idle), Broke::ServerWaited { cores: 0.01, .. }));
         // Elsewhere the server's processors are its own.
         let remote = Evidence { is_local: false, ..starved };
         assert!(matches!(broke_first(&remote), Broke::ClientProcessor { .. }));
