@@ -180,7 +180,8 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
     let cpu = outcome::cpu_time();
     let threads = settings.threads.clamp(1, works.len().max(1));
     let held_bytes = (settings.memory_bytes / threads).saturating_sub(WORKER_BYTES);
-    let queue = Queue::new(works, threads, streams_max(threads), held_bytes);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let queue = Queue::new(works, (threads, cores), streams_max(threads), held_bytes);
     let reports: Vec<_> = std::thread::scope(|scope| {
         let work = |number| worker::work(number, &queue, settings.cbc, seen);
         let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || work(number))).collect();

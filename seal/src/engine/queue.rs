@@ -6,7 +6,9 @@
 //! first worker to start does not take a library of few files one by one from the others, who are
 //! still starting, and at the end all workers have something. With shares of what is left alone, 8
 //! files of 4 MiB on two cores were all worked on by the first (7.6 in its lanes): half the
-//! throughput.
+//! throughput. Workers beyond the cores there are do not make shares smaller, as lanes are a
+//! core's: with a file for each of 10 workers on two cores, 10 files of 4 MiB went at 0.94 of the
+//! published method's throughput.
 
 use std::cmp::Reverse;
 use std::sync::Mutex;
@@ -16,6 +18,8 @@ use super::{ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, SLICE_BYTES_MIN, Work};
 /// Shared by all workers.
 pub(super) struct Queue<W> {
     unfinished: Mutex<Unfinished<W>>,
+    /// Shares of what is unfinished: one a worker, and no more than cores.
+    shares: usize,
     streams_max: usize,
     /// What streams of one worker may hold together.
     held_bytes_max: usize,
@@ -39,7 +43,7 @@ pub(super) struct Load {
 impl<W: Work> Queue<W> {
     pub(super) fn new(
         mut works: Vec<W>,
-        threads: usize,
+        (threads, cores): (usize, usize),
         streams_max: usize,
         held_bytes_max: usize,
     ) -> Self {
@@ -47,7 +51,7 @@ impl<W: Work> Queue<W> {
         works.sort_by_key(|work| Reverse(work.bytes()));
         works.reverse();
         let unfinished = Mutex::new(Unfinished { works, open: vec![0; threads] });
-        Self { unfinished, streams_max, held_bytes_max }
+        Self { unfinished, shares: threads.min(cores), streams_max, held_bytes_max }
     }
 
     /// Takes for `worker`, a number below that of the threads, what fits beside `load`, and adds it
@@ -60,7 +64,7 @@ impl<W: Work> Queue<W> {
         let Unfinished { works, open } = &mut *unfinished;
         open[worker] = load.streams;
         let all = works.len() + open.iter().sum::<usize>();
-        let share = all.div_ceil(open.len()).min(self.streams_max);
+        let share = all.div_ceil(self.shares).min(self.streams_max);
         while load.streams < share && load.slice_bytes < ROUND_BYTES {
             let Some(work) = works.last() else { break };
             let held_bytes = load.held_bytes.saturating_add(work.held_bytes());

@@ -198,7 +198,8 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
         out: &out,
     };
     let taken = |held_bytes: usize| {
-        let queue = Queue::new((0..9).map(|_| work(held_bytes)).collect(), 1, STREAMS_MAX, 4096);
+        let queue =
+            Queue::new((0..9).map(|_| work(held_bytes)).collect(), (1, 1), STREAMS_MAX, 4096);
         let mut taken = Vec::new();
         queue.take(0, &mut queue::Load::default(), &mut taken);
         taken.len()
@@ -228,7 +229,8 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
         held_bytes: 0,
         out: &out,
     };
-    let queue = Queue::new((0..9).map(work).collect(), 2, STREAMS_MAX, MEMORY_BYTES);
+    let nine = |workers| Queue::new((0..9).map(work).collect(), workers, STREAMS_MAX, MEMORY_BYTES);
+    let queue = nine((2, 8));
     let (mut first, mut second) = (queue::Load::default(), queue::Load::default());
     let mut taken = Vec::new();
     for _ in 0..5 {
@@ -241,4 +243,8 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     let mut idle = queue::Load::default();
     queue.take(0, &mut idle, &mut taken);
     assert_eq!((taken.len(), idle.streams), (9, 0));
+    // Ten workers of two cores: lanes are filled as two workers would.
+    let (queue, mut taken) = (nine((10, 2)), Vec::new());
+    queue.take(7, &mut queue::Load::default(), &mut taken);
+    assert_eq!(taken.len(), 5);
 }
