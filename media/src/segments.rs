@@ -7,6 +7,11 @@
 //! then in force are to be put in front ([`Segments::tables`]); everything else of the file stays
 //! as it is and in order, so the segments without these tables, one after the other, are the file.
 //!
+//! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
+//! [`BREAKS_AT_ONCE`] and one a second. Beyond that the times are damaged, and a segment a picture
+//! would help no player; what is left inside segments is counted ([`Segments::breaks_inside`]). So
+//! a film has at most two segments a target duration, one a second more, and those at once.
+//!
 //! Durations are differences of presentation times where the file tells them (what players add
 //! up), else of the clock. Pure: one pass over the places to start, no I/O.
 //!
@@ -33,6 +38,9 @@ const TIMES_APART_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
 /// Presentation times that jump by more than this against the clock were set anew.
 const JUMP_TICKS_MAX: i64 = 10 * TICKS_PER_SECOND as i64;
 
+/// Breaks that may each end a segment before a second has gone by; one a second more.
+const BREAKS_AT_ONCE: u64 = 16;
+
 /// A first picture later than this leaves something before it that a player counts.
 const LEAD_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 
@@ -55,6 +63,7 @@ pub struct Segments {
     segments: Vec<Segment>,
     tables: Starts,
     tail_bytes: u64,
+    breaks_inside: u64,
 }
 
 /// A place to cut.
@@ -81,11 +90,16 @@ impl Segments {
         let end_ticks = last.ticks + (plan.duration_ticks() - plan.ticks_of(last.packet));
         let longest = target_s.saturating_mul(TICKS_PER_SECOND) + TICKS_PER_SECOND / 2;
         let mut segments = Vec::new();
+        let mut breaks = Breaks::default();
+        let mut breaks_inside = 0;
         let mut at = 0;
         while at < places.len() {
             let place = &places[at];
             let begin = if at == 0 { begin(place) } else { place.ticks };
-            let next = next(&places, at, begin.saturating_add(longest), end_ticks);
+            let limit = begin.saturating_add(longest);
+            let next = next(&places, at, limit, end_ticks, &mut breaks);
+            let inside = places[at + 1..next].iter().filter(|place| place.is_break);
+            breaks_inside += inside.count() as u64;
             let (end_packet, end) = places
                 .get(next)
                 .map_or((plan.ts_packets(), end_ticks), |next| (next.packet, next.ticks));
@@ -104,7 +118,7 @@ impl Segments {
             });
             at = next;
         }
-        Ok(Self { segments, tables: starts, tail_bytes: plan.tail_bytes() })
+        Ok(Self { segments, tables: starts, tail_bytes: plan.tail_bytes(), breaks_inside })
     }
 
     /// The segments; at least one.
@@ -120,6 +134,11 @@ impl Segments {
     /// What EXT-X-TARGETDURATION has to say: no segment, rounded, is longer.
     pub fn target_s(&self) -> u64 {
         self.segments.iter().map(|segment| rounded(segment.ticks)).max().unwrap_or(0).max(1)
+    }
+
+    /// How often timestamps are set anew within a segment, where no player is told of it.
+    pub fn breaks_inside(&self) -> u64 {
+        self.breaks_inside
     }
 
     /// Bytes at the file's end that are less than a packet and in no segment.
@@ -194,15 +213,45 @@ fn begin(first: &Place) -> u64 {
     if first.ticks < LEAD_TICKS_MAX { first.ticks } else { 0 }
 }
 
+/// Breaks that may still end a segment, as time: each costs a second.
+struct Breaks {
+    left_ticks: u64,
+    /// When they were counted last.
+    at: u64,
+}
+
+impl Default for Breaks {
+    fn default() -> Self {
+        Self { left_ticks: Self::TICKS_MAX, at: 0 }
+    }
+}
+
+impl Breaks {
+    const TICKS_MAX: u64 = BREAKS_AT_ONCE * TICKS_PER_SECOND;
+
+    /// Whether the next break, at `ticks`, may end a segment.
+    fn allow(&mut self, ticks: u64) -> bool {
+        let gained = ticks.saturating_sub(self.at);
+        self.at = ticks;
+        self.left_ticks = self.left_ticks.saturating_add(gained).min(Self::TICKS_MAX);
+        let left = self.left_ticks.checked_sub(TICKS_PER_SECOND);
+        self.left_ticks = left.unwrap_or(self.left_ticks);
+        left.is_some()
+    }
+}
+
 /// The place at which a segment ends that began at `at`: the last before `limit`, at least one on,
-/// and no timestamps set anew between; past the last place, it goes on to the end.
-fn next(places: &[Place], at: usize, limit: u64, end_ticks: u64) -> usize {
+/// and no timestamps set anew between, as long as `breaks` allow that; past the last place, it goes
+/// on to the end.
+fn next(places: &[Place], at: usize, limit: u64, end_ticks: u64, breaks: &mut Breaks) -> usize {
     let rest = &places[at + 1..];
-    let breaks = rest.iter().take_while(|place| place.ticks < limit);
-    let within = match breaks.clone().position(|place| place.is_break) {
-        Some(at_break) => return at + 1 + at_break,
-        None => breaks.count(),
-    };
+    let mut within = 0;
+    for place in rest.iter().take_while(|place| place.ticks < limit) {
+        if place.is_break && breaks.allow(place.ticks) {
+            return at + 1 + within;
+        }
+        within += 1;
+    }
     if within == rest.len() && end_ticks < limit {
         return places.len();
     }

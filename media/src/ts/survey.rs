@@ -35,7 +35,8 @@ pub struct Programme {
     pub pcr_pid: u16,
     /// Descriptors of the programme.
     pub(super) descriptors: Vec<u8>,
-    /// Its elementary streams, in the map's order; of those beyond 64 nothing is told.
+    /// Its elementary streams, each PID once, in the map's order; of those beyond 64 nothing is
+    /// told.
     pub tracks: Vec<Track>,
 }
 
@@ -124,6 +125,7 @@ impl Survey {
     pub fn finish(mut self) -> Vec<Programme> {
         for track in self.programmes.iter_mut().flat_map(|programme| &mut programme.tracks) {
             track.look();
+            track.unit = Vec::new();
             if let Some(format) = track.format.as_mut().filter(|_| track.coding.is_video()) {
                 format.rate_millihertz = format.rate_millihertz.or_else(|| rate(&mut track.times));
             }
@@ -133,6 +135,20 @@ impl Survey {
         let plays = |track: &Track| track.has_packets && track.coding != Coding::Data;
         self.programmes.retain(|programme| programme.tracks.iter().any(plays));
         self.programmes
+    }
+}
+
+impl Programme {
+    /// Whether an extract of `only`, or of all tracks, is that of `other` but for tables' numbers.
+    pub fn extracts_alike(&self, other: &Programme, only: Option<u16>) -> bool {
+        let tracks = |programme: &Programme| -> Vec<_> {
+            let wanted = programme.tracks.iter();
+            let wanted = wanted.filter(|track| only.is_none_or(|only| only == track.pid));
+            wanted.map(|t| (t.pid, t.stream_type, t.descriptors.clone())).collect()
+        };
+        self.pcr_pid == other.pcr_pid
+            && self.descriptors == other.descriptors
+            && tracks(self) == tracks(other)
     }
 }
 
@@ -149,12 +165,19 @@ fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
         unit: Vec::new(),
         times: Vec::new(),
     };
+    let mut tracks: Vec<Track> = Vec::new();
+    for stream in &described.streams {
+        // A PID is one stream: what a map says of it again is nobody's.
+        if tracks.len() < TRACKS_MAX && tracks.iter().all(|known| known.pid != stream.0) {
+            tracks.push(track(stream));
+        }
+    }
     Some(Programme {
         number: described.number,
         map_pid,
         pcr_pid: described.pcr_pid,
         descriptors: described.descriptors.to_vec(),
-        tracks: described.streams.iter().take(TRACKS_MAX).map(track).collect(),
+        tracks,
     })
 }
 

@@ -147,16 +147,17 @@ fn file_that_begins_within_a_group_is_cut_from_its_first_packet_on() {
     assert_eq!(segments.list()[0].ticks / FRAME_TICKS, 20, "what is before the picture counts");
 }
 
-#[test]
-fn a_clock_set_anew_begins_a_segment_of_its_own() {
+/// Pictures of a packet each, every so many a key frame behind tables, presented at `time`.
+fn film_presented(frames: u64, key_every: u64, time: impl Fn(u64) -> u64) -> Writer {
     let mut writer = Writer::default();
-    for frame in 0..40 {
-        if frame % 10 == 0 {
+    for frame in 0..frames {
+        let is_key = frame % key_every == 0;
+        if is_key {
             writer.tables();
         }
         // Presentation times lie in the first packet, from byte 9 of the PES packet on.
-        let time = (frame * FRAME_TICKS / 300 + if frame < 20 { 0 } else { 9_000_000 }) as u32;
-        let mut unit = pes(&[0, 0, 0, 1, if frame % 10 == 0 { 0x65 } else { 0x41 }, 0x88, 0x84]);
+        let time = (frame * FRAME_TICKS / 300 + time(frame)) as u32;
+        let mut unit = pes(&[0, 0, 0, 1, if is_key { 0x65 } else { 0x41 }, 0x88, 0x84]);
         unit[9] = 0x21 | (time >> 29) as u8 & 0x0e;
         unit[10] = (time >> 22) as u8;
         unit[11] = (time >> 14) as u8 | 1;
@@ -165,6 +166,30 @@ fn a_clock_set_anew_begins_a_segment_of_its_own() {
         writer.pcr(VIDEO_PID, frame * FRAME_TICKS);
         writer.packet(VIDEO_PID, true, None, &unit);
     }
+    writer
+}
+
+#[test]
+fn times_that_jump_at_each_picture_give_no_segment_a_picture() {
+    // 40 s, 25 key frames a second, each a minute off the one before.
+    let jump = |frame: u64| if frame.is_multiple_of(2) { 0 } else { 5_400_000 };
+    let writer = film_presented(1000, 1, jump);
+    let segments = cut(&writer.file, 6).unwrap();
+    sent(&segments, &writer.file);
+    let count = segments.list().len() as u64;
+    assert!((40..=16 + 40 + 7).contains(&count), "{count} segments in 40 s");
+    let marked = segments.list().iter().filter(|segment| segment.is_break).count() as u64;
+    assert_eq!(marked + segments.breaks_inside(), 999);
+
+    // Recordings joined a few times, in pieces of less than a second, keep all their marks.
+    let writer = film_presented(120, 10, |frame| frame / 10 * 5_400_000);
+    let segments = cut(&writer.file, 6).unwrap();
+    assert_eq!((segments.list().len(), segments.breaks_inside()), (12, 0));
+}
+
+#[test]
+fn a_clock_set_anew_begins_a_segment_of_its_own() {
+    let writer = film_presented(40, 10, |frame| if frame < 20 { 0 } else { 9_000_000 });
     let segments = cut(&writer.file, 5).unwrap();
     sent(&segments, &writer.file);
     let breaks: Vec<_> = segments.list().iter().map(|segment| segment.is_break).collect();
