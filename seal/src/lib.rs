@@ -27,7 +27,7 @@ mod spot;
 pub mod tree;
 mod working;
 
-pub use error::{Error, Fault};
+pub use error::{Error, Fault, counted};
 pub use pending::Pending;
 pub use planted::Planted;
 pub use spot::Spot;

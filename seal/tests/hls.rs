@@ -321,7 +321,7 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     let place = Place::new();
     assert_eq!(run(&place.source("film.ts"), &place.path("t"), &protected()), [""; 0]);
     let film = place.path("t/film");
-    let said = "segment 0: wrong key or damaged file";
+    let said = "segment 0 does not open as what was sealed: a wrong key or a damaged file";
     let wrong = KeySource::Derived(keys(2));
     let back = place.path("back.ts");
     for keys in [&wrong, &derived()] {

@@ -7,7 +7,7 @@
 //!
 //! Does not do: anything to a film; [`seal::hls`] does.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -69,7 +69,8 @@ pub(super) fn run(options: Options) -> ExitCode {
         Ok(how) => how,
         Err(error) => return failures::list(&[error]),
     };
-    let planned = Planned::default();
+    // A script reads it among the notes.
+    let planned = if running.json { Planned::default() } else { Planned::telling(tell) };
     let total = || Total {
         bytes: planned.bytes.load(Ordering::Relaxed),
         files: planned.segments.load(Ordering::Relaxed),
@@ -83,6 +84,15 @@ pub(super) fn run(options: Options) -> ExitCode {
         options.say_where_it_plays(&planned.titles.into_inner().unwrap_or_default());
     }
     status
+}
+
+/// Says at once what is worth knowing before all is written.
+fn tell(remark: &Error) {
+    if std::io::stderr().is_terminal() {
+        // The bar is drawn again below.
+        eprint!("\r\x1b[2K");
+    }
+    failures::note(std::slice::from_ref(remark));
 }
 
 /// A source that ends within a packet does not come back whole; whoever deletes it has to know.

@@ -20,6 +20,7 @@ mod network;
 
 mod books;
 mod canary;
+mod films;
 mod floods;
 mod held;
 mod icmp;

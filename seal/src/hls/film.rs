@@ -24,6 +24,7 @@ use super::part::{Cut, Reader};
 use super::playlist::{self, Line, MASTER, Playlist, key_name, playlist_name, segment_name};
 use super::scan::scan;
 use super::segment::SegmentWork;
+use super::size;
 use super::target::{Target, film_folder};
 use super::titles::Title;
 use super::{Options, StreamFault, Sync};
@@ -88,6 +89,8 @@ pub(super) struct Works<'a> {
     pub(super) segments: Vec<SegmentWork<'a>>,
     /// Bytes beyond those of the film: of its parts.
     pub(super) more_bytes: u64,
+    /// Bytes that all segments take on disk.
+    pub(super) disk_bytes: u64,
     /// What its owner has to know.
     pub(super) remarks: Vec<Error>,
 }
@@ -116,6 +119,8 @@ impl<'a> Film<'a> {
             }
         }
         let scanned = scan(&file, source, state.bytes, options.target_s, stop)?;
+        let disk_bytes = size::checked(&scanned.cuts, options);
+        let disk_bytes = disk_bytes.map_err(|fault| Error::file(source, fault.into()))?;
         let (working, folder) = target.working(&below)?;
         let checks = begin(&working, &edition, &scanned.cuts, options)?;
         let left: Vec<usize> = (0..checks.len()).filter(|&index| checks[index].is_none()).collect();
@@ -144,6 +149,7 @@ impl<'a> Film<'a> {
         Ok(Looked::Works(Works {
             segments: segments.collect(),
             more_bytes: film.cuts[1..].iter().map(|cut| cut.bytes).sum(),
+            disk_bytes,
             remarks: scanned.remarks,
         }))
     }
@@ -173,6 +179,11 @@ impl<'a> Film<'a> {
     pub(super) fn tables(&self, index: usize) -> Vec<u8> {
         let (cut, index) = self.place(index);
         cut.segments.tables(&cut.segments.list()[index])
+    }
+
+    /// The number of a segment in its playlist.
+    pub(super) fn number(&self, index: usize) -> u64 {
+        self.place(index).1 as u64
     }
 
     /// What reads a segment.
@@ -272,7 +283,7 @@ impl<'a> Film<'a> {
             let tables = cut.segments.tables(segment).len() as u64;
             Line {
                 ticks: segment.ticks,
-                bytes: sealed_bytes(tables + segment.file.end - segment.file.start, self.options),
+                bytes: size::file_bytes(cut, index, self.options),
                 is_break: segment.is_break,
                 tables: tables / media::TS_PACKET_BYTES as u64,
                 check: checks[first + index].expect("all segments are done"),
@@ -285,6 +296,7 @@ impl<'a> Film<'a> {
             source_bytes: cut.bytes,
             tail_bytes: cut.segments.tail_bytes(),
             rotation: self.options.protection.as_ref().map(|p| p.rotation.map_or(0, Into::into)),
+            checks_all: true,
             // One for all of a title (RFC 8216 §6.2.4).
             target_s: self.cuts.iter().map(|cut| cut.segments.target_s()).max().unwrap_or(1),
             lines: lines.collect(),
@@ -337,16 +349,9 @@ pub(super) fn believe(folder: &Arc<Root>) -> Result<(), Error> {
     }
 }
 
-/// Bytes of a segment's file: PKCS#7 always adds some.
-fn sealed_bytes(bytes: u64, options: &Options) -> u64 {
-    match options.protection {
-        Some(_) => (bytes / 16 + 1) * 16,
-        None => bytes,
-    }
-}
-
-/// Changes with what is made of a film: sounds and programmes have segments of their own since 2.
-const LAYOUT: [u8; 1] = [2];
+/// Changes with what is made of a film: sounds and programmes have segments of their own since 2;
+/// each PID once, and hashes of whole segments, since 3.
+const LAYOUT: [u8; 1] = [3];
 
 /// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
 fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {

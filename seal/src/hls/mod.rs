@@ -28,6 +28,7 @@ mod playlist;
 mod run;
 mod scan;
 mod segment;
+mod size;
 mod target;
 mod titles;
 mod unseal;
@@ -42,7 +43,7 @@ pub use run::{Planned, seal};
 pub use unseal::{KeySource, cut_off, unseal};
 pub use verify::verify;
 
-use crate::error::Fault;
+use crate::error::{Fault, counted};
 pub use crate::folder::Sync;
 
 /// How to make folders of films.
@@ -80,6 +81,46 @@ pub enum StreamFault {
     /// It cannot be cut into segments.
     #[error(transparent)]
     Refused(#[from] media::Refusal),
+    /// It has more programmes and sounds than are looked at.
+    #[error(
+        "{} with more than {} parts to be made apart (programmes and further sounds); take out \
+         what is wanted: ffmpeg -i FILE -map 0:p:NUMBER -c copy ONE.ts",
+        counted(*.programmes, "programme"), size::PARTS_MAX
+    )]
+    Parts {
+        /// Programmes that were found.
+        programmes: u64,
+    },
+    /// Programmes that share tracks would fill the disk.
+    #[error(
+        "its {} (programmes and further sounds) would take {bytes} bytes or more, over {} times \
+         the {source_bytes} that it has; take out what is wanted: ffmpeg -i FILE -map 0:p:NUMBER \
+         -c copy ONE.ts",
+        counted(*.parts, "part"), size::TIMES_MAX
+    )]
+    Multiplied {
+        /// What was counted so far.
+        bytes: u64,
+        /// Of the film.
+        source_bytes: u64,
+        /// Programmes and sounds with segments of their own.
+        parts: u64,
+    },
+    /// Segments so short that their files would fill the disk.
+    #[error(
+        "its {} would take {bytes} bytes of disk, over {} times the {source_bytes} that it has; \
+         write a longer --target-duration, or make its clock anew: ffmpeg -i FILE -map 0 -c copy \
+         NEW.ts",
+        counted(*.segments, "segment"), size::TIMES_MAX
+    )]
+    Scattered {
+        /// In whole blocks.
+        bytes: u64,
+        /// Of the film.
+        source_bytes: u64,
+        /// Of the stream as it is.
+        segments: u64,
+    },
     /// The name has to stand in URIs.
     #[error("a name that is not UTF-8 cannot stand in a URI; rename it")]
     Name,
@@ -113,7 +154,10 @@ pub enum StreamFault {
         line: u64,
     },
     /// A segment does not open, or not as what was sealed. One message whatever the cause.
-    #[error("segment {index}: wrong key or damaged file; give the key that it was sealed with")]
+    #[error(
+        "segment {index} does not open as what was sealed: a wrong key or a damaged file; give the \
+         key that it was sealed with, or put the file back as it was"
+    )]
     Segment {
         /// Its number.
         index: u64,

@@ -20,9 +20,16 @@ use media::{Counters, Extract, Programme, Refusal, Scanner, Segments, TS_PACKET_
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) id: String,
-    pub(super) programme: Programme,
+    pub(super) programme: Arc<Programme>,
     /// Of the programme this track alone.
     pub(super) only: Option<u16>,
+}
+
+impl Part {
+    /// Whether its segments can be those of `other`, too: the same tracks, of the same clock.
+    pub(super) fn is_alike(&self, other: &Part) -> bool {
+        self.only == other.only && self.programme.extracts_alike(&other.programme, self.only)
+    }
 }
 
 /// The stream as it is, or a part of it, cut into segments.
@@ -94,25 +101,28 @@ pub(super) struct PartScan {
     scanner: Scanner,
     marks: Vec<Mark>,
     at: u64,
-    made: Vec<u8>,
 }
 
 impl PartScan {
     pub(super) fn new(part: Part) -> Self {
         let extract = Extract::new(&part.programme, part.only);
-        let (scanner, marks, made) = (Scanner::new(), Vec::new(), Vec::new());
-        Self { part, extract, scanner, marks, at: 0, made }
+        Self { part, extract, scanner: Scanner::new(), marks: Vec::new(), at: 0 }
     }
 
-    /// Takes the film's packets that begin at `offset`.
-    pub(super) fn feed(&mut self, offset: u64, packets: &[u8]) {
+    /// Bytes of the part so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.at
+    }
+
+    /// Takes the film's packets that begin at `offset`; `made` is room that all parts share.
+    pub(super) fn feed(&mut self, offset: u64, packets: &[u8], made: &mut Vec<u8>) {
         self.marks.push(Mark { file: offset, at: self.at, counters: self.extract.counters() });
-        self.made.clear();
+        made.clear();
         for packet in packets.chunks_exact(TS_PACKET_BYTES) {
-            self.extract.feed(packet.try_into().expect("chunks of a packet"), &mut self.made);
+            self.extract.feed(packet.try_into().expect("chunks of a packet"), made);
         }
-        self.scanner.feed(&self.made);
-        self.at += self.made.len() as u64;
+        self.scanner.feed(made);
+        self.at += made.len() as u64;
     }
 
     /// The part cut into segments, or itself with the reason why it cannot be.

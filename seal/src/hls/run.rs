@@ -18,7 +18,7 @@ use std::time::Instant;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::film::{Film, Looked};
+use super::film::{Film, Looked, Works};
 use super::keys::escape;
 use super::playlist::MASTER;
 use super::segment::SegmentWork;
@@ -36,6 +36,8 @@ pub struct Planned {
     pub bytes: AtomicU64,
     /// Segments of the films scanned.
     pub segments: AtomicU64,
+    /// Bytes that the segments of the films scanned take on disk.
+    pub disk_bytes: AtomicU64,
     /// Films that were there already, as they would be now.
     pub films_done: AtomicU64,
     /// What looks like an earlier run's folder and is not used, with the reason; at the end.
@@ -45,6 +47,15 @@ pub struct Planned {
     pub titles: Mutex<Vec<String>>,
     /// What owners of films have to know.
     remarks: Mutex<Vec<Error>>,
+    tell: Option<fn(&Error)>,
+}
+
+impl Planned {
+    /// One that hands what an owner has to know of a film's size to `tell`, before a segment of it
+    /// is written. Without that it is among the remarks at the end.
+    pub fn telling(tell: fn(&Error)) -> Self {
+        Self { tell: Some(tell), ..Self::default() }
+    }
 }
 
 /// A film found.
@@ -182,8 +193,15 @@ fn scan<'a>(
             Ok(Looked::Works(works)) => {
                 planned.segments.fetch_add(works.segments.len() as u64, Ordering::Relaxed);
                 planned.bytes.fetch_add(works.more_bytes, Ordering::Relaxed);
+                planned.disk_bytes.fetch_add(works.disk_bytes, Ordering::Relaxed);
+                let mut larger = larger(film, &works);
+                if let (Some(tell), Some(film)) = (planned.tell, &larger) {
+                    tell(film);
+                    larger = None;
+                }
                 let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
                 remarks.extend(works.remarks);
+                remarks.extend(larger);
                 Ok(works.segments)
             }
             Err(error) => Err(error),
@@ -192,6 +210,19 @@ fn scan<'a>(
             return;
         }
     }
+}
+
+/// A remark on a film whose segments take half as much again as itself, or more.
+fn larger(film: &Found, works: &Works<'_>) -> Option<Error> {
+    let (bytes, disk_bytes) = (film.bytes, works.disk_bytes);
+    (disk_bytes > bytes + bytes / 2 + LARGER_BYTES).then(|| {
+        let times = disk_bytes as f64 / bytes.max(1) as f64;
+        let text = format!(
+            "takes {disk_bytes} bytes on disk, {times:.1} times its size: programmes and further \
+             sounds have segments of their own, and short ones take a block each"
+        );
+        Error::file(&film.source, StreamFault::Remark(text).into())
+    })
 }
 
 /// What is ready, once something is; none when nothing will be.
@@ -369,6 +400,9 @@ fn make_last(target: &Target, found: &[Found]) -> Result<(), Error> {
     rustix::fs::syncfs(root.fd()).map_err(|errno| root.error("syncfs", c".", errno))?;
     found.iter().try_for_each(|film| target.believe(&film.name))
 }
+
+/// A film that takes so much more is not worth a word.
+const LARGER_BYTES: u64 = 1 << 20;
 
 /// As `serve` has them.
 pub(super) const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];

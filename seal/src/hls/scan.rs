@@ -17,8 +17,9 @@ use rustix::fs::{Advice, fadvise};
 
 use super::StreamFault;
 use super::part::{Cut, PartScan, fill};
+use super::size::{self, PARTS_MAX};
 use super::titles::{self, Title};
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, counted};
 
 /// What a scan tells of a film.
 pub(super) struct Scanned {
@@ -42,12 +43,16 @@ pub(super) fn scan(
     let mut piece = vec![0; PIECE_BYTES];
     let programmes = survey(file, source, &mut piece)?;
     let (mut titles, parts) = titles::titles(&programmes);
+    let faulty = |fault: StreamFault| Error::file(source, fault.into());
+    if parts.len() > PARTS_MAX {
+        return Err(faulty(StreamFault::Parts { programmes: programmes.len() as u64 }));
+    }
     let mut parts: Vec<_> = parts.into_iter().map(PartScan::new).collect();
-    let mut scanner = Scanner::new();
+    let (mut scanner, mut made) = (Scanner::new(), Vec::new());
     let mut offset = 0;
     while offset < bytes && !scanner.is_refused() {
         if stop.load(Ordering::Relaxed) {
-            return Err(Error::file(source, StreamFault::GivenUp.into()));
+            return Err(faulty(StreamFault::GivenUp));
         }
         let wanted = (bytes - offset).min(PIECE_BYTES as u64) as usize;
         let read = fill(file, &mut piece[..wanted], offset).map_err(Error::host("read", source))?;
@@ -55,16 +60,21 @@ pub(super) fn scan(
             return Err(Error::file(source, Fault::Changed));
         }
         scanner.feed(&piece[..read]);
-        parts.iter_mut().for_each(|part| part.feed(offset, &piece[..read]));
+        parts.iter_mut().for_each(|part| part.feed(offset, &piece[..read], &mut made));
         offset += read as u64;
+        let more: u64 = parts.iter().map(PartScan::bytes).sum();
+        if more > size::limit(bytes) {
+            let (parts, source_bytes) = (parts.len() as u64, bytes);
+            return Err(faulty(StreamFault::Multiplied { bytes: more, source_bytes, parts }));
+        }
     }
     // Nothing is sent by this plan.
     let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
-    let refused = |refusal| Error::file(source, StreamFault::Refused(refusal).into());
+    let refused = |refusal| faulty(StreamFault::Refused(refusal));
     let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
     let segments = Segments::cut(&plan, starts, target_s).map_err(refused)?;
+    let mut remarks: Vec<_> = broken(segments.breaks_inside()).into_iter().collect();
     let mut cuts = vec![Cut::whole(segments, bytes)];
-    let mut remarks = Vec::new();
     for part in parts {
         match part.finish(identity, target_s) {
             Ok(cut) => cuts.push(cut),
@@ -80,8 +90,19 @@ pub(super) fn scan(
         let (count, masters) = (programmes.len(), masters.join(", "));
         remarks.push(format!("{count} programmes, each a title: {masters}"));
     }
-    let remark = |text| Error::file(source, StreamFault::Remark(text).into());
+    let remark = |text| faulty(StreamFault::Remark(text));
     Ok(Scanned { cuts, titles, remarks: remarks.into_iter().map(remark).collect() })
+}
+
+/// A remark on timestamps that are set anew more often than recordings are joined.
+fn broken(breaks_inside: u64) -> Option<String> {
+    (breaks_inside > 0).then(|| {
+        let times = counted(breaks_inside, "time");
+        format!(
+            "timestamps jump {times} more than segments were made for (one a second), and players \
+             may stop there; write them anew: ffmpeg -fflags +genpts -i FILE -map 0 -c copy NEW.ts"
+        )
+    })
 }
 
 /// The programmes of a film, from its first packets.

@@ -56,10 +56,13 @@ impl<'a> Work for SegmentWork<'a> {
             Ok(pending) => Some(pending),
             Err(error) => return Err(first(&film, error)),
         };
-        let hasher = hasher(film.options.protection.as_ref().map(|p| p.keys.check()));
+        let tables = film.tables(index);
+        let mut hasher = hasher(film.options.protection.as_ref().map(|p| p.keys.check()));
+        begin_check(&mut hasher, film.number(index), tables.len() as u64);
+        hasher.update(&tables);
         let iv = film.key_and_iv(index).map(|(_, iv)| iv);
         Ok(SegmentStream {
-            tables: film.tables(index),
+            tables,
             source: film.reader(index),
             index,
             pending,
@@ -71,9 +74,15 @@ impl<'a> Work for SegmentWork<'a> {
     }
 }
 
-/// What makes the hash of a segment's bytes of the source.
+/// What makes the hash of a segment.
 pub(super) fn hasher(key: Option<&[u8; 32]>) -> blake3::Hasher {
     key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed)
+}
+
+/// Binds the hash of a segment to its number and to where its tables end and its bytes of the
+/// source begin; both are to follow.
+pub(super) fn begin_check(hasher: &mut blake3::Hasher, number: u64, tables_bytes: u64) {
+    hasher.update(&number.to_le_bytes()).update(&tables_bytes.to_le_bytes());
 }
 
 /// The hash, as it is kept.

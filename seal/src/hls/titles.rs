@@ -7,18 +7,21 @@
 //! and the sounds of one codec: a player leaves out the variants that it cannot play, where one
 //! list of all codecs made it refuse all. Of several programmes each is a title with segments of
 //! its own (RFC 8216 §3.2: one programme a segment), for two channels of a transponder are no
-//! variants of each other; `master.m3u8` is the first of them.
+//! variants of each other; `master.m3u8` is the first of them. Programmes of the same PIDs, such as
+//! regional ones while they show the same, share their segments.
 //!
 //! Sources: RFC 8216 §4.3.4.1 (EXT-X-MEDIA), §4.3.4.2 (EXT-X-STREAM-INF), RFC 5646 §2.2.1
 //! (languages: of two and three letters the shorter).
 //! Does not do: offer pictures of several sizes; a stream has one.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use media::{Coding, Programme, Track, codecs};
 
 use super::part::Part;
 use super::playlist::{MASTER, playlist_name};
+use super::size::PARTS_MAX;
 
 /// A programme as a title.
 #[derive(Debug)]
@@ -43,14 +46,24 @@ struct Sound {
 /// Something about a film that its owner has to know, and that is no failure.
 pub(super) type Remark = String;
 
-/// The titles of `programmes`, with the parts that have to be made for them.
+/// The titles of `programmes`, with the parts that have to be made for them; where they are more
+/// than [`PARTS_MAX`] not all of them.
 pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<Part>) {
     let (mut titles, mut parts) = (Vec::new(), Vec::new());
     let is_one = programmes.len() <= 1;
     for (index, programme) in programmes.iter().enumerate() {
+        if parts.len() > PARTS_MAX {
+            break;
+        }
+        let shared = Arc::new(programme.clone());
         let prefix = if is_one { String::new() } else { format!("program-{}-", programme.number) };
         let mut part = |id: String, only| {
-            parts.push(Part { id: id.clone(), programme: programme.clone(), only });
+            let part = Part { id, programme: shared.clone(), only };
+            let known = parts.iter().find(|known: &&Part| known.is_alike(&part));
+            let id = known.unwrap_or(&part).id.clone();
+            if known.is_none() {
+                parts.push(part);
+            }
             id
         };
         let media = match is_one {

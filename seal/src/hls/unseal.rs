@@ -26,7 +26,7 @@ use zeroize::Zeroizing;
 use super::StreamFault;
 use super::keys::{KEY_BYTES, KeyFolder, Keys};
 use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
-use super::segment::{check, hasher};
+use super::segment::{begin_check, check, hasher};
 use super::verify::OpenSsl;
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
@@ -215,6 +215,8 @@ struct Segment {
     left: u64,
     /// Bytes of tables still to be left out.
     skip: u64,
+    /// The hash is of all of it, else of its bytes of the source.
+    checks_all: bool,
     hasher: blake3::Hasher,
     opener: Opener,
 }
@@ -317,7 +319,12 @@ impl FilmStream<'_> {
         };
         let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
         let skip = line.tables * media::TS_PACKET_BYTES as u64;
-        Ok(Segment { index, path, file, left, skip, hasher: hasher(hash_key), opener })
+        let mut hasher = hasher(hash_key);
+        let checks_all = self.playlist.checks_all;
+        if checks_all {
+            begin_check(&mut hasher, index, skip);
+        }
+        Ok(Segment { index, path, file, left, skip, checks_all, hasher, opener })
     }
 
     /// Whether a segment, now read to its end, is what was sealed.
@@ -379,12 +386,13 @@ impl Segment {
             return Err(Error::file(&self.path, damaged.into()));
         };
         let skipped = self.skip.min(bytes as u64) as usize;
+        let checked = if self.checks_all { 0 } else { skipped };
+        self.hasher.update(&buffer[checked..bytes]);
         if skipped > 0 {
             buffer.copy_within(skipped..bytes, 0);
             bytes -= skipped;
             self.skip -= skipped as u64;
         }
-        self.hasher.update(&buffer[..bytes]);
         Ok((wanted, bytes))
     }
 }
