@@ -12,6 +12,7 @@
 //! What it does not do: the cipher itself (crate `simd`, and well-kept libraries), the network.
 #![forbid(unsafe_code)]
 
+mod claim;
 pub mod engine;
 pub mod epub;
 mod error;

@@ -8,12 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seal::Error;
 use seal::engine::{Outcome, Seen, Settings};
 use seal::hls::{
     KeySource, KeyUri, Keys, MEDIA, Options, Planned, Protection, Sync, seal, unseal, verify,
 };
 use seal::key::{Origin, Secret};
+use seal::{Error, manifest};
 use zeroize::Zeroizing;
 
 static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
@@ -305,4 +305,22 @@ fn films_of_before_hashes_covered_tables_open_as_they_did() {
     assert_eq!(place.verified(&options), [""; 0]);
     fs::write(&path, media).expect("written");
     assert_eq!(place.verified(&options).len(), 1, "hashes of the one kind taken for the other");
+}
+
+#[test]
+fn films_are_not_sealed_into_a_folder_of_sealed_files() {
+    let place = Place::with(CLIP);
+    fs::create_dir(place.path("t")).expect("mkdir");
+    fs::write(place.path("t").join(manifest::NAME), "a journal").expect("written");
+    for target in ["t", "t/new/er"] {
+        let (source, target) = (place.path("film.ts"), place.path(target));
+        let settings = Settings::here(Some(1));
+        let refused =
+            seal(&source, &target, &clear(), &settings, &Planned::default(), &Seen::default());
+        let refused = refused.unwrap_err();
+        assert!(refused.is_caller(), "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains("was made by seal folder or seal epub"), "{said}");
+    }
+    assert_eq!(fs::read_dir(place.path("t")).expect("a folder").count(), 1);
 }

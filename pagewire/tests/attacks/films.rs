@@ -149,4 +149,22 @@ fn changed_tables_in_front_of_a_segment_are_noticed() {
     assert!(!desk.path("back.ts").exists());
 }
 
+#[test]
+fn a_playlist_names_no_key_outside_the_folder_of_keys() {
+    let desk = Desk::with(CLIP);
+    assert_eq!(desk.seal(&["--keys", "keys"]).status.code(), Some(0));
+    fs::create_dir(desk.path("other")).expect("a folder");
+    fs::copy(desk.path("keys/film/0.key"), desk.path("other/0.key")).expect("the right key");
+    let path = desk.path("out/film/media.m3u8");
+    let text = fs::read_to_string(&path).expect("a playlist");
+    let above = desk.path("other").display().to_string();
+    for name in ["../other", "film/../../other", &above] {
+        fs::write(&path, text.replace("NAME=film,", &format!("NAME={name},"))).expect("written");
+        let run = desk.run(&["unseal", "hls", "out/film", "back.ts", "--keys", "keys"]);
+        assert_eq!(run.status.code(), Some(1), "{}", run.stderr);
+        assert!(run.stderr.contains("leads out of the folder of keys"), "{}", run.stderr);
+        assert!(!desk.path("back.ts").exists());
+    }
+}
+
 const RUN_WAIT: Duration = Duration::from_secs(60);

@@ -33,13 +33,14 @@ use super::ledger::Ledger;
 use super::sealing::Book;
 use super::unsealing::SealedBook;
 use super::verify::verify as verify_book;
+use crate::claim;
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
 use crate::folder::Sync;
 use crate::key::{Origin, Purpose, Secret};
 use crate::lcp::{Roots, Terms, UserKey};
-use crate::manifest::{self, Header, Journal, Manifest, Time};
+use crate::manifest::{self, Header, Journal, Manifest, Time, Writer};
 use crate::pending::PREFIX;
 use crate::root::Root;
 use crate::spot::{self, Spot};
@@ -117,6 +118,9 @@ struct Found {
 pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     check_link(places, &how.terms.publication_url)?;
     let Selection { books, mut failed, passed_over } = find(places)?;
+    if places.source.is_dir() {
+        claim::refuse_in_film(&places.target)?;
+    }
     if books.is_empty() {
         return Ok(Plan::of_nothing(&places.source, failed, passed_over));
     }
@@ -143,6 +147,9 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     }
     let target = &places.target;
     let root = Arc::new(spot::open_or_make(target)?);
+    if manifest::header_by(&root, Writer::User)?.is_none() {
+        claim::refuse_with_films(&root, 1)?;
+    }
     let (secret, each) = (journal_key(&how.user_key), places.sync == Sync::Each);
     let mut journal = Journal::open(&root, &secret)?;
     let known = journal.known(&root, &secret)?;

@@ -31,6 +31,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::claim;
 use crate::engine::{Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
 use crate::key::passphrase::Stretch;
@@ -163,10 +164,12 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let mut place = Place::find(&options.target, Kind::Seal)?;
     place.is_apart_from(&source)?;
     let source = Root::open_canonical(&source)?;
-    if let Some(folder) = place.folder()
-        && let Some(header) = manifest::header_by(folder, Writer::User)?
-    {
-        fits(&header, &options)?;
+    claim::refuse_in_film(&options.target)?;
+    if let Some(folder) = place.folder() {
+        match manifest::header_by(folder, Writer::User)? {
+            Some(header) => fits(&header, &options)?,
+            None => claim::refuse_with_films(folder, threads)?,
+        }
     }
     // Whoever goes on with another form has to learn of that, and not of its key.
     form.takes(options.iv, &options.secret)?;

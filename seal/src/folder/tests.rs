@@ -306,6 +306,28 @@ fn symlinks_specials_and_names_of_its_own_are_reported_and_not_followed() {
 }
 
 #[test]
+fn films_and_sealed_files_do_not_share_a_target() {
+    let folders = Folders::new();
+    let target = folders.target();
+    fs::create_dir_all(target.join("sub/film")).unwrap();
+    fs::write(target.join("sub/film/.pagewire-film"), "").unwrap();
+    let refused = refusal(folders.options("gcm", None));
+    assert!(refused.contains("sub/film was made by seal hls"), "{refused}");
+    assert!(!target.join(manifest::NAME).exists(), "nothing was touched");
+    let within = target.join("sub/film/deeper");
+    let refused = refusal(Options { target: within.clone(), ..folders.options("gcm", None) });
+    assert!(refused.contains("sub/film was made by seal hls") && !within.exists(), "{refused}");
+    fs::remove_dir_all(target.join("sub")).unwrap();
+    folders.seal(folders.options("gcm", None));
+
+    // A film that was sealed as files of the source is no film there.
+    fs::create_dir(folders.source().join("film")).unwrap();
+    fs::write(folders.source().join("film/.pagewire-film"), "a journal").unwrap();
+    folders.seal(folders.options("gcm", None));
+    folders.seal(folders.options("gcm", None));
+}
+
+#[test]
 fn a_run_that_ended_early_is_gone_on_with() {
     let folders = Folders::new();
     let options = folders.options("aes-256-cbc", None);

@@ -26,6 +26,8 @@ use crate::root::Root;
 
 /// Its name in a film's folder; hidden, so never served.
 pub(super) const NAME: &CStr = c".pagewire-film";
+/// The same as text.
+pub(crate) const FILE: &str = ".pagewire-film";
 /// Longest journal: five million segments.
 const BYTES_MAX: u64 = 256 << 20;
 

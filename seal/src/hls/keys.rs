@@ -15,12 +15,11 @@
 
 use std::ffi::CString;
 use std::fs::DirBuilder;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::io::Errno;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Fault};
@@ -115,8 +114,17 @@ impl KeyFolder {
     }
 
     /// Where key `number` of the film `name` lies.
-    pub fn file(&self, name: &str, number: u64) -> PathBuf {
-        self.0.join(name).join(format!("{number}.key"))
+    ///
+    /// # Errors
+    /// The name leads out of the folder: it comes from a playlist, and anybody may have written
+    /// that.
+    pub fn file(&self, name: &str, number: u64) -> Result<PathBuf, Error> {
+        let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
+        if name.is_empty() || !Path::new(name).components().all(is_name) {
+            let fault = super::StreamFault::KeyName { name: name.to_owned() };
+            return Err(Error::file(&self.0, fault.into()));
+        }
+        Ok(self.0.join(name).join(format!("{number}.key")))
     }
 
     /// Writes a key that only its owner can read. One that is there and the same stays.
@@ -130,7 +138,7 @@ impl KeyFolder {
         key: &[u8; KEY_BYTES],
         replace: bool,
     ) -> Result<(), Error> {
-        let path = self.file(name, number);
+        let path = self.file(name, number)?;
         let folder = path.parent().expect("a name is in front of it");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(Error::host("mkdir", folder))?;
@@ -155,15 +163,17 @@ impl KeyFolder {
         name: &str,
         number: u64,
     ) -> Result<Zeroizing<[u8; KEY_BYTES]>, Error> {
-        let path = self.file(name, number);
+        let path = self.file(name, number)?;
+        let none = || Error::file(&path, super::StreamFault::NoKey.into());
         let folder = path.parent().expect("a name is in front of it");
         let folder = Root::open(folder).map_err(|error| match error {
+            Error::Host { source, .. } if source.kind() == ErrorKind::NotFound => none(),
             Error::Host { call, source, .. } => Error::host(call, &path)(source),
             error => error,
         })?;
         let file = file_name(number);
         let bytes = planted::read(&folder, &file, Writer::Anybody, FILE_BYTES_MAX)?;
-        let bytes = bytes.ok_or_else(|| folder.error("open", &file, Errno::NOENT))?;
+        let bytes = bytes.ok_or_else(none)?;
         let bytes = Zeroizing::new(bytes);
         match <[u8; KEY_BYTES]>::try_from(bytes.as_slice()) {
             Ok(key) => Ok(Zeroizing::new(key)),
@@ -313,7 +323,7 @@ mod tests {
         let keys = KeyFolder::new(folder.path().join("keys"));
         keys.keep("a/b", 3, &[7; 16], false).unwrap();
         keys.keep("a/b", 3, &[7; 16], false).unwrap();
-        let mode = fs::metadata(keys.file("a/b", 3)).unwrap().permissions().mode();
+        let mode = fs::metadata(keys.file("a/b", 3).unwrap()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let refused = keys.keep("a/b", 3, &[8; 16], false).unwrap_err();
         assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }));
@@ -321,7 +331,24 @@ mod tests {
         keys.keep("a/b", 3, &[8; 16], true).unwrap();
         assert_eq!(*keys.read("a/b", 3).unwrap(), [8; 16]);
         assert!(keys.read("a/b", 4).is_err());
-        fs::write(keys.file("a/b", 5), "short").unwrap();
+        fs::write(keys.file("a/b", 5).unwrap(), "short").unwrap();
         assert!(keys.read("a/b", 5).unwrap_err().to_string().contains("5 bytes"));
+    }
+
+    #[test]
+    fn names_of_playlists_lead_to_no_file_outside_the_folder() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("0.key"), [7; 16]).unwrap();
+        let keys = KeyFolder::new(place.path().join("keys"));
+        keys.keep("film", 0, &[8; 16], false).unwrap();
+        let above = place.path().display().to_string();
+        for name in ["..", "../", "film/../..", "./..", "", "/", &above, "../keys/film"] {
+            let error = keys.read(name, 0).unwrap_err().to_string();
+            assert!(error.contains("leads out of"), "{name}: {error}");
+            assert!(keys.keep(name, 0, &[9; 16], true).is_err(), "{name}");
+        }
+        assert_eq!(*keys.read("film", 0).unwrap(), [8; 16]);
+        let error = keys.read("film", 1).unwrap_err().to_string();
+        assert!(error.contains("1.key") && error.contains("name the folder"), "{error}");
     }
 }

@@ -37,6 +37,7 @@ mod verify;
 use std::num::NonZeroU64;
 
 pub use fit::{Fit, fit};
+pub(crate) use journal::FILE as JOURNAL;
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
 pub use run::{Planned, seal};
@@ -171,6 +172,18 @@ pub enum StreamFault {
     /// The film is encrypted and no key was given.
     #[error("is encrypted; give its key or the folder of its keys")]
     KeyNeeded,
+    /// A film's name that is none.
+    #[error(
+        "the film's name {name:?} leads out of the folder of keys; its media.m3u8 was changed, put \
+         it back as it was"
+    )]
+    KeyName {
+        /// As its playlist has it.
+        name: String,
+    },
+    /// No such key in the folder of keys.
+    #[error("no such key; name the folder that seal hls --keys wrote")]
+    NoKey,
     /// A key file of a wrong length.
     #[error("a key of {bytes} bytes; those of segments have {KEY_BYTES}")]
     KeyBytes {

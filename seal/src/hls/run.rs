@@ -24,6 +24,7 @@ use super::playlist::MASTER;
 use super::segment::SegmentWork;
 use super::target::Target;
 use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
+use crate::claim;
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
 use crate::root::Root;
@@ -106,6 +107,7 @@ pub fn seal(
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
     check_key_folder(target, options)?;
+    claim::refuse_for_films(target)?;
     let Selection { found, mut errors, passed_over } = find(source)?;
     planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
     if found.is_empty() {

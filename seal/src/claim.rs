@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Targets that another form of protection has taken already.
+//!
+//! A folder of `seal folder` or `seal epub` says by its journal what belongs in it, and the folder
+//! of a film is replaced as a whole; what one form writes into the other's is lost or reported as
+//! foreign. So a form asks here before it makes anything.
+//!
+//! Costs a `stat` for each folder above the target; of a target that is there a walk, where films
+//! are looked for.
+//!
+//! Does not do: follow a file's name to what wrote it. Above the target only what is this user's
+//! counts: in a shared folder a stranger may have put the name there.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::error::Error;
+use crate::hls::JOURNAL;
+use crate::manifest;
+use crate::tree::{self, Root};
+
+/// Refuses `target` for films where it is, or lies in, a folder with a journal of sealed files.
+///
+/// # Errors
+/// [`Error::Option`].
+pub(crate) fn refuse_for_films(target: &Path) -> Result<(), Error> {
+    match holder(target, manifest::NAME)? {
+        Some(folder) => Err(refused(target, &folder, "seal folder or seal epub", manifest::NAME)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses `target` for files where it lies in the folder of a film. One that was itself sealed as
+/// files is no film where it is now.
+///
+/// # Errors
+/// [`Error::Option`].
+pub(crate) fn refuse_in_film(target: &Path) -> Result<(), Error> {
+    match holder(target, JOURNAL)? {
+        Some(folder) if folder.join(manifest::NAME).exists() => Ok(()),
+        Some(folder) => Err(refused(target, &folder, "seal hls", JOURNAL)),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the folder `target`, in which nothing was sealed file by file as yet, where films are
+/// in it.
+///
+/// # Errors
+/// [`Error::Option`].
+pub(crate) fn refuse_with_films(target: &Root, threads: usize) -> Result<(), Error> {
+    let files = tree::walk(target, threads).files;
+    let path = |file: &tree::File| target.path().join(file.name());
+    let journal = files.iter().map(path).find(|path| path.file_name() == Some(JOURNAL.as_ref()));
+    match journal.as_deref().and_then(Path::parent) {
+        Some(folder) => Err(refused(target.path(), folder, "seal hls", JOURNAL)),
+        None => Ok(()),
+    }
+}
+
+fn refused(target: &Path, folder: &Path, by: &str, journal: &str) -> Error {
+    let (target, folder) = (target.display(), folder.display());
+    Error::Option {
+        option: "TARGET",
+        found: format!("{target}: {folder} was made by {by} ({journal} is in it)"),
+        cure: "name a folder apart from it".to_owned(),
+    }
+}
+
+/// `target`, or the nearest folder above it, in which something has that name.
+fn holder(target: &Path, name: &str) -> Result<Option<PathBuf>, Error> {
+    let absolute = std::path::absolute(target).map_err(Error::host("getcwd", target))?;
+    // What is not there yet has no links in it.
+    let there = absolute.ancestors().find_map(|path| path.canonicalize().ok());
+    let Some(there) = there else { return Ok(None) };
+    let is_itself = |folder: &Path| absolute.canonicalize().is_ok_and(|path| path == *folder);
+    let user = rustix::process::geteuid().as_raw();
+    let has = |folder: &&Path| {
+        let found = fs::symlink_metadata(folder.join(name));
+        found.is_ok_and(|found| is_itself(folder) || found.is_file() && found.uid() == user)
+    };
+    Ok(there.ancestors().find(has).map(Path::to_owned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_form_made_is_refused_from_its_folder_on_downwards() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::create_dir_all(path("sealed/deep")).unwrap();
+        fs::create_dir_all(path("site/sub/film")).unwrap();
+        fs::write(path("sealed").join(manifest::NAME), "").unwrap();
+        fs::write(path("site/sub/film").join(JOURNAL), "").unwrap();
+        for target in ["sealed", "sealed/deep", "sealed/new/er"] {
+            let error = refuse_for_films(&path(target)).unwrap_err();
+            assert!(error.is_caller() && error.to_string().contains(manifest::NAME), "{error}");
+            assert!(refuse_in_film(&path(target)).is_ok());
+        }
+        for target in ["site/sub/film", "site/sub/film/new"] {
+            let error = refuse_in_film(&path(target)).unwrap_err();
+            assert!(error.to_string().contains("made by seal hls"), "{error}");
+            assert!(refuse_for_films(&path(target)).is_ok());
+        }
+        fs::write(path("sealed").join(JOURNAL), "").unwrap();
+        assert!(refuse_in_film(&path("sealed")).is_ok(), "a film's folder, sealed");
+        for target in ["", "new", "site", "site/sub/new"] {
+            assert!(refuse_for_films(&path(target)).is_ok(), "{target}");
+            assert!(refuse_in_film(&path(target)).is_ok(), "{target}");
+        }
+        for target in ["site", "site/sub", "site/sub/film"] {
+            let root = Root::open(&path(target)).unwrap();
+            assert!(refuse_with_films(&root, 1).is_err(), "{target}");
+        }
+        fs::remove_file(path("sealed").join(JOURNAL)).unwrap();
+        assert!(refuse_with_films(&Root::open(&path("sealed")).unwrap(), 1).is_ok());
+        // A link leads to where it leads.
+        std::os::unix::fs::symlink("sealed", path("link")).unwrap();
+        assert!(refuse_for_films(&path("link/new")).is_err());
+    }
+
+    #[test]
+    fn a_stranger_s_file_above_the_target_claims_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let journal = place.path().join(manifest::NAME);
+        fs::write(&journal, "").unwrap();
+        fs::create_dir(place.path().join("mine")).unwrap();
+        if std::os::unix::fs::chown(&journal, Some(65_534), None).is_err() {
+            println!("skip: only root can give a file to another user");
+            return;
+        }
+        assert!(refuse_for_films(&place.path().join("mine")).is_ok());
+        assert!(refuse_for_films(place.path()).is_err());
+    }
+}
