@@ -103,10 +103,15 @@ impl Options {
 
 /// Keys made from the secret in a file when they are asked for, for the titles of `folder`.
 fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
-    let (secret, exposed) = seal::key::file::key("--hls-key-file", path).map_err(|error| {
-        let cure = "name the secret of the films".to_owned();
-        Error::Option { option: "--hls-key-file", found: error.to_string(), cure }
-    })?;
+    let (secret, exposed) =
+        seal::key::file::key("--hls-key-file", path).map_err(|error| match error {
+            seal::Error::Option { option, found, cure } => Error::Option { option, found, cure },
+            error => Error::Option {
+                option: "--hls-key-file",
+                found: error.to_string(),
+                cure: "name the secret of the films".to_owned(),
+            },
+        })?;
     if let Some(exposed) = exposed {
         tracing::warn!("{exposed}");
     }
@@ -129,14 +134,21 @@ fn check_keys(
     // Where more were left out than looked at, one of those may open.
     let are_all = refused.len() < TITLES_CHECKED_MAX;
     if let (true, 0, Some(first)) = (are_all, opened, refused.first()) {
+        let (named, folder) = (named.display(), folder.display());
+        // Another key has its cure below; what else is wrong says more.
+        let first = match first {
+            seal::Error::File { path, fault } if fault.is_other_key() => path.display().to_string(),
+            first => first.to_string(),
+        };
         return Err(Error::Option {
             option,
-            found: format!(
-                "{} opens none of the {} sealed titles of {}, such as {first}",
-                named.display(),
-                refused.len(),
-                folder.display()
-            ),
+            found: match &refused[..] {
+                [_] => format!("{named} does not open the sealed title {first}"),
+                titles => format!(
+                    "{named} opens none of the {} sealed titles of {folder}, such as {first}",
+                    titles.len()
+                ),
+            },
             cure: "give the one that seal hls was given".to_owned(),
         });
     }

@@ -98,6 +98,13 @@ pub enum Fault {
     Book(#[from] BookFault),
 }
 
+impl Fault {
+    /// True of a film that the key at hand does not open.
+    pub fn is_other_key(&self) -> bool {
+        matches!(self, Fault::Stream(fault) if **fault == crate::hls::StreamFault::OtherKey)
+    }
+}
+
 impl Error {
     /// True when the command line is at fault (exit status 2).
     pub fn is_caller(&self) -> bool {

@@ -325,7 +325,10 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     let wrong = KeySource::Derived(keys(2));
     let back = place.path("back.ts");
     for keys in [&wrong, &derived()] {
-        let failed = opened(&film, &back, keys);
+        let failed = match std::ptr::eq(keys, &wrong) {
+            true => vec![said.to_owned()],
+            false => opened(&film, &back, keys),
+        };
         assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
         let failed = verified(&film, None, keys);
         assert!(failed.len() == 1 && failed[0].contains(said), "{failed:?}");
@@ -337,13 +340,53 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     for bytes in [0, 15, 16, 17, 1600] {
         let whole = fs::read(film.join("00001.ts")).expect("there");
         fs::write(film.join("00000.ts"), &whole[..bytes]).expect("written");
-        assert!(opened(&film, &back, &derived())[0].contains(said), "{bytes}");
+        let refused = unseal(&film, &back, &derived(), false, &settings(), &Seen::default());
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("If this is that key, put 00000.ts back"), "{bytes}: {refused}");
         assert!(verified(&film, None, &derived())[0].contains(said), "{bytes}");
     }
     assert!(!back.exists());
-    let failed = opened(&film, &back, &KeySource::None);
+    let failed = verified(&film, None, &KeySource::None);
     assert!(failed[0].contains("is encrypted; give its key"), "{failed:?}");
+    let refused = unseal(&film, &back, &KeySource::None, false, &settings(), &Seen::default());
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("--key-file: not given, and ") && refused.contains("is encrypted"));
     assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 2);
+}
+
+#[test]
+fn a_wrong_key_is_refused_before_anything_is_written() {
+    let place = Place::new();
+    fs::write(place.source("other.ts"), CLIP).expect("written");
+    assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
+    let wrong = KeySource::Derived(keys(2));
+    let refused = |source: &str, target: &str| {
+        let opened = unseal(
+            &place.path(source),
+            &place.path(target),
+            &wrong,
+            false,
+            &settings(),
+            &Seen::default(),
+        );
+        let error = opened.unwrap_err();
+        assert!(error.is_caller() && !place.path(target).exists(), "{error}");
+        error.to_string()
+    };
+    let one = refused("t/film", "back.ts");
+    assert!(one.starts_with("--key-file: test: does not open "), "{one}");
+    let both = refused("t", "new/back");
+    assert!(
+        both.contains("test: opens none of the 2 films below ") && both.contains("give the key")
+    );
+
+    // Beside one that opens, the other is that film's failure.
+    let again = change(Options { force: true, ..protected() }, |p| p.keys = keys(2));
+    assert_eq!(run(&place.source("other.ts"), &place.path("t"), &again), [""; 0]);
+    let failed = opened(&place.path("t"), &place.path("back"), &derived());
+    assert!(failed.len() == 1 && failed[0].contains("t/other: was sealed with another key"));
+    assert!(fs::read(place.path("back/film.ts")).expect("made") == CLIP);
+    assert!(!place.path("back/other.ts").exists());
 }
 
 #[test]

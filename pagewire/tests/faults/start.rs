@@ -122,7 +122,10 @@ fn a_key_that_opens_no_title_is_refused_and_one_that_opens_some_names_the_others
     for (options, words) in [
         (
             options("a5"),
-            ["key-a5 opens none of the 2 sealed titles of", "one: was sealed with anot"],
+            [
+                "key-a5 opens none of the 2 sealed titles of",
+                "/one; give the one that seal hls was given",
+            ],
         ),
         (other_keys, ["none opens none of the 2 sealed titles of", "one/0.key"]),
     ] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether keys are those of the titles in a folder, as a server asks before it hands them out.
+//! Whether keys are those of the titles in a folder, as a server asks before it hands them out, and
+//! `unseal` before it writes.
 //!
 //! Of each title the first segment is looked at: its first packets have to begin with sync bytes
 //! and its end has to be padding. A wrong key passes that once in 2²⁴ times. Costs a playlist and
@@ -74,10 +75,14 @@ fn has_local_keys(folder: &Root) -> bool {
 /// Whether the title in `folder` opens; none if it is no encrypted title that was made here.
 fn looked_at(folder: &Path, keys: &KeySource) -> Option<Result<(), Error>> {
     let root = Root::open(folder).ok()?;
-    if !has_local_keys(&root) {
-        return None;
-    }
-    let playlist = read_playlist(&root, "").ok()?;
+    has_local_keys(&root).then(|| opens(&root, keys)).flatten()
+}
+
+/// Whether the first segment of the title in `root` opens; none if it is no encrypted title that
+/// was made here.
+pub(super) fn opens(root: &Root, keys: &KeySource) -> Option<Result<(), Error>> {
+    let folder = root.path();
+    let playlist = read_playlist(root, "").ok()?;
     playlist.rotation?;
     let name = c_string(segment_name("", 0).as_ref()).ok()?;
     let opened = || -> Result<(), Error> {
@@ -85,7 +90,7 @@ fn looked_at(folder: &Path, keys: &KeySource) -> Option<Result<(), Error>> {
             Some(key) => key,
             None => return Err(Error::file(folder, StreamFault::KeyNeeded.into())),
         };
-        let segment = planted::open(&root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
+        let segment = planted::open(root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
             .ok_or_else(|| root.error("open", &name, Errno::NOENT))?;
         let path = root.shown(&name);
         let bytes = segment.metadata().map_err(Error::host("fstat", &path))?.len();

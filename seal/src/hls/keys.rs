@@ -23,7 +23,7 @@ use std::sync::Arc;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, Fault};
-use crate::key::Secret;
+use crate::key::{Origin, Secret};
 use crate::pending::Pending;
 use crate::planted::{self, Writer};
 use crate::root::Root;
@@ -38,6 +38,8 @@ pub struct Keys {
     iv: Zeroizing<[u8; 32]>,
     check: Zeroizing<[u8; 32]>,
     edition: Zeroizing<[u8; 32]>,
+    /// Of the secret, for messages.
+    origin: Origin,
 }
 
 /// Never shown.
@@ -60,6 +62,7 @@ impl Keys {
             iv: derive(IV_CONTEXT),
             check: derive(CHECK_CONTEXT),
             edition: derive(EDITION_CONTEXT),
+            origin: secret.origin().clone(),
         }
     }
 
@@ -79,6 +82,11 @@ impl Keys {
         let mut iv = [0; 16];
         hasher.finalize_xof().fill(&mut iv);
         iv
+    }
+
+    /// Where the secret came from.
+    pub(super) fn origin(&self) -> &Origin {
+        &self.origin
     }
 
     /// What editions of films are told apart by.
@@ -269,7 +277,6 @@ pub(super) fn unescape(escaped: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::Origin;
 
     fn keys(byte: u8) -> Keys {
         let bytes = Zeroizing::new(vec![byte; 32]);

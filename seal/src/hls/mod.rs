@@ -165,12 +165,12 @@ pub enum StreamFault {
     },
     /// Its first segment does not open by the key that is made for it.
     #[error(
-        "was sealed with another key, so nobody can play it; give the server the key that it was \
-         sealed with, or seal it again with this one and --force"
+        "was sealed with another key, or its first segment is damaged; give the key that it was \
+         sealed with, or seal it again with --force"
     )]
     OtherKey,
     /// The film is encrypted and no key was given.
-    #[error("is encrypted; give its key or the folder of its keys")]
+    #[error("is encrypted; give its key (--key-file) or the folder of its keys (--keys)")]
     KeyNeeded,
     /// A film's name that is none.
     #[error(

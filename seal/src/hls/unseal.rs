@@ -17,19 +17,21 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use simd::cbc::{Cbc, Key};
 use zeroize::Zeroizing;
 
-use super::StreamFault;
 use super::keys::{KEY_BYTES, KeyFolder, Keys};
 use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
 use super::segment::{begin_check, check, hasher};
 use super::verify::OpenSsl;
+use super::{StreamFault, fit};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
+use crate::key::Origin;
 use crate::pending::Pending;
 use crate::planted::{self, Writer};
 use crate::root::Root;
@@ -50,6 +52,17 @@ pub enum KeySource {
 }
 
 impl KeySource {
+    /// What it was named by, for messages.
+    fn origin(&self) -> Option<Origin> {
+        match self {
+            KeySource::Derived(keys) => Some(keys.origin().clone()),
+            KeySource::Folder(folder) => {
+                Some(Origin::new("--keys", folder.path().display().to_string()))
+            }
+            KeySource::None => None,
+        }
+    }
+
     pub(super) fn key(
         &self,
         playlist: &Playlist,
@@ -76,7 +89,7 @@ pub fn unseal(
     settings: &Settings,
     seen: &Seen,
 ) -> Result<Outcome, Error> {
-    let films = find(source)?;
+    let (films, refused) = those_that_open(find(source)?, source, keys)?;
     let mut root = None;
     if films.iter().any(|film| film.below.is_some()) {
         root = Some(Arc::new(spot::open_or_make(target)?));
@@ -94,7 +107,58 @@ pub fn unseal(
         let (folder, id, bytes) = (film.folder, String::new(), film.bytes);
         works.push(FilmWork { folder, id, keys, sink, cipher, bytes });
     }
-    Ok(engine::run(works, settings, seen))
+    seen.failed.fetch_add(refused.len() as u64, Ordering::Relaxed);
+    let mut outcome = engine::run(works, settings, seen);
+    outcome.failed.extend(refused);
+    Ok(outcome)
+}
+
+/// The films whose first segment opens by `keys`, or tells nothing of them; and what is to be said
+/// of the others.
+///
+/// # Errors
+/// [`Error::Option`]: none of them opens.
+fn those_that_open(
+    films: Vec<Found>,
+    source: &Path,
+    keys: &KeySource,
+) -> Result<(Vec<Found>, Vec<Error>), Error> {
+    let (mut open, mut refused) = (Vec::with_capacity(films.len()), Vec::new());
+    for film in films {
+        match Root::open(&film.folder).ok().and_then(|folder| fit::opens(&folder, keys)) {
+            Some(Err(error)) if is_not_its_key(&error) => refused.push(error),
+            _ => open.push(film),
+        }
+    }
+    if !open.is_empty() {
+        return Ok((open, refused));
+    }
+    let source = source.display();
+    let Some(origin) = keys.origin() else {
+        return Err(Error::Option {
+            option: "--key-file",
+            found: format!("not given, and {source} is encrypted"),
+            cure: "give the key that it was sealed with, or --keys and the folder of its keys"
+                .to_owned(),
+        });
+    };
+    Err(match refused.len() {
+        1 => origin.error(
+            &format!("does not open {source}, whose first segment is no transport stream with it"),
+            "nothing was written; give the key that it was sealed with. If this is that key, put \
+             00000.ts back as it was",
+        ),
+        films => origin.error(
+            &format!("opens none of the {films} films below {source}"),
+            "nothing was written; give the key that they were sealed with",
+        ),
+    })
+}
+
+/// Whether that is known before anything is written.
+fn is_not_its_key(error: &Error) -> bool {
+    matches!(error, Error::File { fault: Fault::Stream(fault), .. }
+        if matches!(**fault, StreamFault::OtherKey | StreamFault::KeyNeeded))
 }
 
 /// A film's folder, and where it is below the one that was named.

@@ -202,8 +202,8 @@ impl Secret {
     /// Says that it is not the key with which `what` was sealed.
     pub fn mismatch(&self, what: &str) -> Error {
         self.origin.error(
-            &format!("not what {what} was sealed with"),
-            "nothing was touched; give the key or passphrase of that time",
+            &format!("not the key or passphrase that {what} was sealed with"),
+            "give that one; nothing was touched",
         )
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert!(one.matches(b"salt", &check));
         assert!(!one.matches(b"sale", &check));
         assert!(!two.matches(b"salt", &check));
-        assert!(two.mismatch("library").to_string().contains("not what library was sealed with"));
+        assert!(two.mismatch("library").to_string().contains("that library was sealed with; give"));
     }
 
     #[test]
