@@ -333,9 +333,29 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     place.put("book", 1000);
     std::os::unix::fs::symlink("book", place.path("source/link")).unwrap();
     let output = place.seal("target", &[]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
-    assert!(said(&output).contains("source/link: a symlink, which is not followed"));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let passed = "source/link: passed over: a symlink, which is not followed";
+    assert!(said(&output).contains(passed), "{}", said(&output));
+    let summary = String::from_utf8_lossy(&output.stdout);
+    assert!(summary.starts_with("done: 1 file, 1.00 kB in "), "{summary}");
+    assert!(summary.ends_with("; 1 file passed over\n"), "{summary}");
     assert!(place.path("target/book").exists());
+
+    // What is there already and is not what would be written fails; what was done is said.
+    fs::write(place.path("target/new"), "mine").unwrap();
+    fs::write(place.path("target/newer"), "mine").unwrap();
+    for name in ["new", "newer", "newest"] {
+        place.put(name, 100);
+    }
+    let output = place.seal("target", &[]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).ends_with("2 failures; 1 file done, 1 before\n"), "{}", said(&output));
+    let output = place.seal("target", &[]).output().unwrap();
+    let nothing = "2 failures; nothing new was done, 2 files before\n";
+    assert!(said(&output).ends_with(nothing), "{}", said(&output));
+    for name in ["source/new", "source/newer", "target/new", "target/newer"] {
+        fs::remove_file(place.path(name)).unwrap();
+    }
 
     fs::remove_file(place.path("source/link")).unwrap();
     for (options, says) in [

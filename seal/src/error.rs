@@ -122,6 +122,21 @@ impl Error {
     }
 }
 
+/// Takes symlinks and special files out of what was found and cannot be worked on: they are named
+/// and are no failures, for nothing that could have been done was left undone.
+pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
+    let is_other = |error: &mut Error| {
+        matches!(error, Error::File { fault: Fault::Symlink | Fault::Special, .. })
+    };
+    let pass = |error: Error| match error {
+        Error::File { path, fault } => {
+            Error::File { path, fault: Fault::PassedOver { reason: fault.to_string() } }
+        }
+        error => error,
+    };
+    refused.extract_if(.., is_other).map(pass).collect()
+}
+
 /// A count with its noun, such as `1 file` and `2 files`.
 pub fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -130,6 +145,22 @@ pub fn counted(count: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_and_special_files_are_passed_over_and_what_failed_is_not() {
+        let file = |name: &str, fault| Error::file(Path::new(name), fault);
+        let mut refused = vec![
+            file("a", Fault::Symlink),
+            file("b", Fault::Changed),
+            file("c", Fault::Special),
+            Error::host("list", Path::new("d"))(io::Error::from_raw_os_error(13)),
+        ];
+        let passed = passed_over(&mut refused);
+        let said: Vec<_> = passed.iter().map(ToString::to_string).collect();
+        assert!(said[0].starts_with("a: passed over: a symlink"), "{said:?}");
+        assert!(said[1].starts_with("c: passed over: no regular file"), "{said:?}");
+        assert_eq!((said.len(), refused.len()), (2, 2));
+    }
 
     #[test]
     fn one_is_counted_without_an_s() {

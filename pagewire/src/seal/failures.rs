@@ -9,13 +9,20 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use seal::Error;
+use seal::engine::Outcome;
+use seal::{Error, counted};
 
 use crate::escape::Escaped;
 
-/// Lists every failure on standard error, in an order that does not depend on the threads. Exit
-/// status 0 when there is none, 2 when the command line is at fault, else 1.
+/// Lists why nothing could begin; the exit status as [`end`] has it.
 pub(crate) fn list(failed: &[Error]) -> ExitCode {
+    end(failed, None)
+}
+
+/// Lists every failure on standard error, in an order that does not depend on the threads, and what
+/// was done beside several. Exit status 0 when there is none, 2 when the command line is at fault,
+/// else 1.
+pub(crate) fn end(failed: &[Error], outcome: Option<&Outcome>) -> ExitCode {
     let mut lines = lines(failed);
     lines.sort_unstable();
     let mut out = std::io::stderr().lock();
@@ -24,9 +31,22 @@ pub(crate) fn list(failed: &[Error]) -> ExitCode {
         let _ = writeln!(out, "pagewire: {line}");
     }
     if lines.len() > 1 {
-        let _ = writeln!(out, "pagewire: {} failures; all else was done", lines.len());
+        let _ = writeln!(out, "pagewire: {} failures; {}", lines.len(), beside(outcome));
     }
     ExitCode::from(status(failed))
+}
+
+/// What was done beside failures.
+fn beside(outcome: Option<&Outcome>) -> String {
+    let files = |count| counted(count, "file");
+    let (done, skipped) = outcome.map_or((0, 0), |outcome| (outcome.done, outcome.skipped));
+    let end = if outcome.is_some_and(|outcome| outcome.is_stopped) { ", then stopped" } else { "" };
+    match (done, skipped) {
+        (0, 0) => format!("nothing was done{end}"),
+        (0, before) => format!("nothing new was done, {} before{end}", files(before)),
+        (done, 0) => format!("{} done{end}", files(done)),
+        (done, before) => format!("{} done, {before} before{end}", files(done)),
+    }
 }
 
 /// Names on standard error each file that a run passed over, and how many they are.
@@ -37,7 +57,7 @@ pub(crate) fn passed_over(files: &[Error]) {
         let _ = writeln!(out, "pagewire: {line}");
     }
     if files.len() > 1 {
-        let _ = writeln!(out, "pagewire: {} files passed over", files.len());
+        let _ = writeln!(out, "pagewire: {} passed over", counted(files.len() as u64, "file"));
     }
 }
 
@@ -79,6 +99,18 @@ mod tests {
         assert_eq!(status(&[]), 0);
         assert_eq!(status(&[file()]), 1);
         assert_eq!(status(&[file(), option]), 2);
+    }
+
+    #[test]
+    fn what_was_done_beside_failures_is_what_was_done() {
+        let said = |done, skipped, is_stopped| {
+            beside(Some(&Outcome { done, skipped, is_stopped, ..Outcome::default() }))
+        };
+        assert_eq!(beside(None), "nothing was done");
+        assert_eq!(said(0, 0, false), "nothing was done");
+        assert_eq!(said(0, 1, false), "nothing new was done, 1 file before");
+        assert_eq!(said(1, 0, false), "1 file done");
+        assert_eq!(said(3, 2, true), "3 files done, 2 before, then stopped");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::{Running, Total, Writing, failures};
 #[derive(Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Options {
-    /// The folder to be sealed. Symlinks and special files in it are reported and left out.
+    /// The folder to be sealed. Symlinks and special files in it are passed over and named.
     source: PathBuf,
     /// Where to. One that is not there yet appears when all is in it.
     target: PathBuf,

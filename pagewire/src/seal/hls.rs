@@ -14,9 +14,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
-use seal::Error;
 use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection};
 use seal::key::Secret;
+use seal::{Error, counted};
 
 use super::keys::{self, Ask};
 use super::{Running, Total, Writing, failures};
@@ -100,9 +100,8 @@ fn say_what_is_left_out(sealed: &Path) {
     // Where there is no film, that has been said.
     for (film, bytes) in hls::cut_off(sealed).unwrap_or_default() {
         let film = Escaped(film.display());
-        eprintln!(
-            "pagewire: {film}: the last {bytes} bytes of the source, no packet, are left out"
-        );
+        let bytes = counted(bytes, "byte");
+        eprintln!("pagewire: note: {film}: {bytes} at the source's end, no packet, left out");
     }
 }
 

@@ -17,7 +17,7 @@ use seal::key::file::{self, Exposed};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
 use seal::tree::Root;
-use seal::{Error, manifest};
+use seal::{Error, counted, manifest};
 use zeroize::Zeroizing;
 
 use crate::escape::Escaped;
@@ -183,7 +183,7 @@ pub(crate) fn iv(digits: &str) -> Result<[u8; 16], String> {
         return Err(format!("byte {at} is not a hex digit; write 32 hex digits"));
     }
     if digits.len() != 2 * iv.len() {
-        return Err(format!("{} hex digits; write 32", digits.len()));
+        return Err(format!("{}; write 32", counted(digits.len() as u64, "hex digit")));
     }
     for (byte, at) in iv.iter_mut().zip((0..).step_by(2)) {
         *byte = u8::from_str_radix(&digits[at..at + 2], 16).expect("hex digits");

@@ -102,7 +102,7 @@ impl Running {
         summary::say(audience, &outcome);
         failures::passed_over(&outcome.passed_over);
         failures::note(&outcome.remarks);
-        match failures::list(&outcome.failed) {
+        match failures::end(&outcome.failed, Some(&outcome)) {
             ExitCode::SUCCESS if outcome.is_stopped => ExitCode::FAILURE,
             status => status,
         }

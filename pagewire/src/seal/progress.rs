@@ -15,6 +15,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use seal::counted;
 use seal::engine::Seen;
 use serde::Serialize;
 
@@ -144,7 +145,8 @@ struct Sight {
 impl std::fmt::Display for Sight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (done, total) = (size(self.done_bytes), size(self.total_bytes));
-        write!(f, "{done} of {total}, {} of {} files", self.done_files, self.total_files)?;
+        let files = counted(self.total_files, "file");
+        write!(f, "{done} of {total}, {} of {files}", self.done_files)?;
         if self.failed_files > 0 {
             write!(f, ", {} failed", self.failed_files)?;
         }

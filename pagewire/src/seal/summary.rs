@@ -3,7 +3,8 @@
 //!
 //! Two lines for a person, one object for a script; both say the same. The bill is processor time
 //! per source byte: what a library costs on a machine that is paid by the core. The tail is the
-//! time at the end in which some cores had nothing to do.
+//! time at the end in which some cores had nothing to do. Of a short run a person is told the count
+//! alone: its rate would be that of starting it.
 //!
 //! Does not do: list failures for a person; `failures` does, after this.
 
@@ -11,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Write;
 
+use seal::counted;
 use seal::engine::Outcome;
 use serde::Serialize;
 
@@ -92,9 +94,15 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (done, bytes) = (files(self.done_files), size(self.source_bytes));
-        write!(f, "{}: {done}, {bytes} in {:.2} s", self.outcome, self.seconds)?;
-        write!(f, ", {}/s", size(self.bytes_per_second))?;
+        let state = if self.outcome == "failed" { "done in part" } else { self.outcome };
+        write!(f, "{state}: {}", counted(self.done_files, "file"))?;
+        if self.source_bytes > 0 {
+            write!(f, ", {} in {:.2} s", size(self.source_bytes), self.seconds)?;
+        }
+        let is_long = self.source_bytes >= RATED_BYTES;
+        if is_long {
+            write!(f, ", {}/s", size(self.bytes_per_second))?;
+        }
         let counts = [
             (self.skipped_files, "done before"),
             (self.failed_files, "failed"),
@@ -102,11 +110,11 @@ impl fmt::Display for Summary {
         ];
         for (count, what) in counts {
             if count > 0 {
-                write!(f, "; {} {what}", files(count))?;
+                write!(f, "; {} {what}", counted(count, "file"))?;
             }
         }
         writeln!(f)?;
-        if self.source_bytes == 0 {
+        if !is_long {
             return Ok(());
         }
         write!(f, "{:.2} processor seconds a GB; {:.2} s tail", self.bill, self.tail_seconds)?;
@@ -123,10 +131,8 @@ impl fmt::Display for Summary {
     }
 }
 
-fn files(count: u64) -> String {
-    if count == 1 { "1 file".to_owned() } else { format!("{count} files") }
-}
-
+/// A run over less has most of its time from beginning and syncing.
+const RATED_BYTES: u64 = 100_000_000;
 /// Less would be shown as nothing.
 const SHARE_SHOWN: f64 = 0.005;
 
@@ -159,7 +165,13 @@ mod tests {
             0.45 processor seconds a GB; 0.02 s tail; 7.6 files in the lanes\n";
         assert_eq!(text, expected);
         let nothing = Summary::of(&Outcome { skipped: 2, ..Outcome::default() }).to_string();
-        assert_eq!(nothing, "done: 0 files, 0 B in 0.00 s, 0 B/s; 2 files done before\n");
+        assert_eq!(nothing, "done: 0 files; 2 files done before\n");
+        let failed = vec![Error::file(Path::new("a"), Fault::Changed)];
+        let short = Outcome { failed, done: 1, bytes: 14_200, ..outcome() };
+        let text = Summary::of(&short).to_string();
+        let expected =
+            "done in part: 1 file, 14.2 kB in 0.50 s; 1 file done before; 1 file failed\n";
+        assert_eq!(text, expected);
     }
 
     #[test]

@@ -23,7 +23,7 @@ use rawzip::{CompressionMethod, ReaderAt, ZipFileHeaderRecord, ZipLocator};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::fault::BookFault;
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, counted};
 use crate::manifest::Time;
 
 /// Entries of a publication.
@@ -240,7 +240,11 @@ fn read_directory(source: &Source) -> Result<Vec<Entry>, BookFault> {
         entries.push(entry);
     }
     if seen != archive.entries_hint() {
-        let found = format!("{seen} entries where the end says {}", archive.entries_hint());
+        let found = format!(
+            "{seen} {} where the end says {}",
+            if seen == 1 { "entry" } else { "entries" },
+            archive.entries_hint()
+        );
         return Err(BookFault::NotZip { found });
     }
     names_once(&entries)?;
@@ -263,7 +267,7 @@ fn read_record(
     if name.ends_with('/') {
         return match bytes {
             0 => Ok(None),
-            _ => Err(broken(format!("a folder with {bytes} bytes"))),
+            _ => Err(broken(format!("a folder with {}", counted(bytes, "byte")))),
         };
     }
     if record.flags().is_encrypted() {
@@ -272,7 +276,7 @@ fn read_record(
     let method = match record.compression_method() {
         CompressionMethod::STORE if stored == bytes => Method::Stored,
         CompressionMethod::STORE => {
-            return Err(broken(format!("stored, but {stored} bytes of {bytes}")));
+            return Err(broken(format!("stored, but {} of {bytes}", counted(stored, "byte"))));
         }
         CompressionMethod::DEFLATE => Method::Deflated,
         other => return Err(broken(format!("compressed by method {}", other.as_u16()))),

@@ -36,7 +36,7 @@ use super::verify::verify as verify_book;
 use crate::claim;
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{Error, Fault};
+use crate::error::{self, Error, Fault};
 use crate::folder::Sync;
 use crate::key::{Origin, Purpose, Secret};
 use crate::lcp::{Roots, Terms, UserKey};
@@ -117,7 +117,8 @@ struct Found {
 /// Something is not there, cannot be made, or is another run's: nothing was sealed.
 pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     check_link(places, &how.terms.publication_url)?;
-    let Selection { books, mut failed, passed_over } = find(places)?;
+    let Selection { books, mut failed, mut passed_over } = find(places)?;
+    passed_over.extend(error::passed_over(&mut failed));
     if places.source.is_dir() {
         claim::refuse_in_film(&places.target)?;
     }

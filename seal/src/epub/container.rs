@@ -24,7 +24,7 @@ use quick_xml::{Reader, XmlVersion};
 
 use super::archive::{Archive, Entry, Method};
 use super::fault::BookFault;
-use crate::error::Error;
+use crate::error::{Error, counted};
 
 /// What readers look for first.
 pub(super) const MIMETYPE: &str = "mimetype";
@@ -144,7 +144,7 @@ impl Parts {
 /// All of a small entry, checked.
 pub(super) fn document(archive: &Archive, entry: &Entry, bytes_max: u64) -> Result<Vec<u8>, Error> {
     if entry.bytes > bytes_max || entry.stored > bytes_max {
-        let found = format!("{} bytes, over the limit of {bytes_max}", entry.bytes);
+        let found = format!("{}, over the limit of {bytes_max}", counted(entry.bytes, "byte"));
         let name = entry.name.to_string();
         return Err(archive.fault(BookFault::Document { name, found }));
     }

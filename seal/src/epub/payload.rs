@@ -18,7 +18,7 @@ use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, 
 
 use super::archive::{Archive, Entry, Method};
 use crate::engine::stage::{Stage, enter};
-use crate::error::Error;
+use crate::error::{Error, counted};
 
 /// What becomes of the bytes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,8 @@ impl Payload {
         };
         if self.ended {
             if self.plain.bytes != entry.bytes {
-                let found = format!("{} bytes, declared {}", self.plain.bytes, entry.bytes);
+                let found =
+                    format!("{}, declared {}", counted(self.plain.bytes, "byte"), entry.bytes);
                 return Err(archive.broken(entry, found));
             }
             if self.plain.crc.clone().finalize() != entry.crc {

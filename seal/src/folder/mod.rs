@@ -13,8 +13,8 @@
 //! sealed before about 300 more.
 //!
 //! Sources: openssl-enc(1); syncfs(2).
-//! Does not do: symlinks and special files (reported); hard links (each name is a file of its own),
-//! extended attributes, owners.
+//! Does not do: symlinks and special files (passed over and named); hard links (each name is a file
+//! of its own), extended attributes, owners.
 
 mod cbc;
 mod ending;
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::claim;
 use crate::engine::{Outcome, Seen, Settings};
-use crate::error::{Error, Fault};
+use crate::error::{self, Error, Fault};
 use crate::key::passphrase::Stretch;
 use crate::key::{Purpose, Secret};
 use crate::manifest::{self, Header, Journal, Manifest, Writer};
@@ -151,6 +151,8 @@ pub struct Plan {
     replaces: Vec<bool>,
     /// What cannot be sealed, known already.
     failed: Vec<Error>,
+    /// Symlinks and special files.
+    passed_over: Vec<Error>,
     skipped: u64,
 }
 
@@ -187,6 +189,11 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let mut tree = tree::walk(&source, threads);
     let there = place.look(&target, threads);
     let mut failed = std::mem::take(&mut tree.refused);
+    let passed_over = error::passed_over(&mut failed);
+    if tree.files.is_empty() && !passed_over.is_empty() {
+        let nothing = Fault::Nothing { wanted: "regular file" };
+        failed.push(Error::file(&options.source, nothing));
+    }
     let sorted = sort(&mut tree, &there, known.as_ref(), &options, &target, place.is_unseen());
     failed.extend(sorted.failed);
     if place.is_unseen() {
@@ -205,7 +212,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     };
     failed.extend(place::make_folders(&ground.target, &tree));
     let skipped = sorted.kept.len() as u64;
-    Ok(Plan { options, place, ground, tree, replaces: sorted.replaces, failed, skipped })
+    let replaces = sorted.replaces;
+    Ok(Plan { options, place, ground, tree, replaces, failed, passed_over, skipped })
 }
 
 /// How an earlier run sealed into `target`, also one that did not come to its end: what makes a key
@@ -318,7 +326,8 @@ impl Plan {
     /// # Errors
     /// The run could not begin. What fails of it is in its [`Outcome::failed`].
     pub fn seal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
-        let Self { options, place, ground, mut tree, replaces, failed, skipped } = self;
+        let Self { options, place, ground, mut tree, replaces, failed, passed_over, skipped } =
+            self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let files = std::mem::take(&mut tree.files);
         let jobs = files.into_iter().zip(replaces);
@@ -326,6 +335,7 @@ impl Plan {
         let sealing = Sealing { jobs, secret: &options.secret, iv: options.iv, settings, seen };
         let mut outcome = (options.form.seal)(sealing)?;
         outcome.skipped = skipped;
+        outcome.passed_over = passed_over;
         outcome.failed.extend(failed);
         outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);

@@ -19,7 +19,7 @@ use simd::cbc::{self, BLOCK_BYTES, Cbc};
 use zeroize::Zeroizing;
 
 use super::{Form, gcm};
-use crate::error::Error;
+use crate::error::{Error, counted};
 use crate::key::Secret;
 
 /// Why a sealed file does not open, or is not what it was. One enum for all forms.
@@ -28,8 +28,8 @@ use crate::key::Secret;
 pub enum Closed {
     /// No file of the form has this length.
     #[error(
-        "{found_bytes} bytes, which no file of {form} has: cut off, or another form; copy it \
-        again"
+        "{}, which no file of {form} has: cut off, or another form; copy it again",
+        counted(*.found_bytes, "byte")
     )]
     Length {
         /// Bytes of the file.
@@ -39,7 +39,8 @@ pub enum Closed {
     },
     /// The manifest knows another length.
     #[error(
-        "{found_bytes} bytes where {sealed_bytes} were sealed: cut off or grown; copy it again"
+        "{} where {sealed_bytes} were sealed: cut off or grown; copy it again",
+        counted(*.found_bytes, "byte")
     )]
     Resized {
         /// Bytes of the file.

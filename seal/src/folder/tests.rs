@@ -300,9 +300,31 @@ fn symlinks_specials_and_names_of_its_own_are_reported_and_not_followed() {
     write(&source.join(manifest::NAME), 5);
     write(&source.join(".pagewire-unfinished-1-1"), 5);
     let outcome = sealed(folders.options("aes-256-cbc", None)).unwrap();
-    assert_eq!(outcome.failed.len(), 5, "{:?}", outcome.failed);
+    assert_eq!(outcome.failed.len(), 2, "{:?}", outcome.failed);
+    let passed: Vec<_> = outcome.passed_over.iter().map(ToString::to_string).collect();
+    assert_eq!(passed.len(), 3, "{passed:?}");
+    assert!(passed.iter().all(|said| said.contains(": passed over: ")), "{passed:?}");
     assert!(!folders.target().join("link").exists());
     assert!(!folders.target().join("folder link").exists());
+}
+
+#[test]
+fn a_folder_of_links_alone_has_nothing_to_be_sealed_and_an_empty_one_stays_empty() {
+    let place = tempfile::tempdir().unwrap();
+    let source = place.path().join("links");
+    fs::create_dir(&source).unwrap();
+    let options = Options {
+        source: source.clone(),
+        target: place.path().join("sealed"),
+        ..Folders::new().options("gcm", None)
+    };
+    let outcome = sealed(options.clone()).unwrap();
+    assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
+    symlink("/etc/passwd", source.join("link")).unwrap();
+    let outcome = sealed(options).unwrap();
+    assert_eq!((outcome.failed.len(), outcome.passed_over.len()), (1, 1));
+    let said = outcome.failed[0].to_string();
+    assert!(said.contains("links: nothing here to be worked on: no regular file"), "{said}");
 }
 
 #[test]

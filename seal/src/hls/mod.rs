@@ -185,7 +185,11 @@ pub enum StreamFault {
     #[error("no such key; name the folder that seal hls --keys wrote")]
     NoKey,
     /// A key file of a wrong length.
-    #[error("a key of {bytes} bytes; those of segments have {KEY_BYTES}")]
+    #[error(
+        "a key of {}; those of segments have {KEY_BYTES}: name the folder that seal hls --keys \
+         wrote",
+        counted(*.bytes, "byte")
+    )]
     KeyBytes {
         /// What was found.
         bytes: u64,

@@ -350,7 +350,8 @@ impl Selection {
                 let below = path.strip_prefix(top).expect("it was found below");
                 self.add(&path, Some(top), below, metadata.len());
             } else {
-                self.errors.push(Error::file(&path, StreamFault::NoFile.into()));
+                let reason = StreamFault::NoFile.to_string();
+                self.passed_over.push(Error::file(&path, Fault::PassedOver { reason }));
             }
         }
     }

@@ -21,7 +21,7 @@ use std::fmt;
 
 use zeroize::Zeroizing;
 
-use crate::error::Error;
+use crate::error::{Error, counted};
 
 /// Lengths that AES takes.
 pub const KEY_BYTES: [usize; 3] = [16, 24, 32];
@@ -99,7 +99,7 @@ impl Secret {
             return Ok(Self { bytes, origin });
         }
         Err(origin.error(
-            &format!("a key of {} bytes", bytes.len()),
+            &format!("a key of {}", counted(bytes.len() as u64, "byte")),
             "write one of 16, 24 or 32 bytes: 32, 48 or 64 hex digits",
         ))
     }
@@ -119,7 +119,7 @@ impl Secret {
         }
         if !KEY_BYTES.map(|bytes| bytes * 2).contains(&digits.len()) {
             return Err(origin.error(
-                &format!("{} hex digits", digits.len()),
+                &counted(digits.len() as u64, "hex digit"),
                 "write 32, 48 or 64, for a key of 16, 24 or 32 bytes",
             ));
         }
@@ -277,9 +277,9 @@ mod tests {
             "--key-env: BOOK_KEY: byte 6 is not a hex digit; write 32, 48 or 64 hex digits"
         );
         for digits in [0, 1, 30, 31, 33, 34, 62, 66, 128] {
-            let text = "c".repeat(digits);
-            let error = error(text.as_bytes());
-            assert!(error.contains(&format!("{digits} hex digits; write 32")), "{error}");
+            let text = "c".repeat(digits as usize);
+            let (error, digits) = (error(text.as_bytes()), counted(digits, "hex digit"));
+            assert!(error.contains(&format!("{digits}; write 32")), "{error}");
             assert!(!error.contains("ccc"), "{error}");
         }
         let short = Secret::new(Zeroizing::new(vec![7; 15]), origin()).unwrap_err();
