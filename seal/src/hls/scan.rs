@@ -87,7 +87,11 @@ pub(super) fn scan(
     remarks.extend(titles.iter().flat_map(Title::remarks));
     if programmes.len() > 1 {
         let masters = titles.iter().map(|title| title.masters[0].as_str()).collect::<Vec<_>>();
-        let (count, masters) = (programmes.len(), masters.join(", "));
+        let count = programmes.len();
+        let masters = match &masters[..] {
+            [first, .., last] if count > NAMED_MAX => format!("{first} to {last}"),
+            all => all.join(", "),
+        };
         remarks.push(format!("{count} programmes, each a title: {masters}"));
     }
     let remark = |text| faulty(StreamFault::Remark(text));
@@ -119,6 +123,9 @@ fn survey(file: &File, source: &Path, piece: &mut [u8]) -> Result<Vec<Programme>
     }
     Ok(survey.finish())
 }
+
+/// Titles that are each named.
+const NAMED_MAX: usize = 8;
 
 /// About a mebibyte a read, in whole packets: larger was not measurably faster.
 const PIECE_BYTES: usize = (1 << 20) / media::TS_PACKET_BYTES * media::TS_PACKET_BYTES;
