@@ -419,3 +419,62 @@ fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(said(&output).contains("write --form aes-128-cbc"), "{}", said(&output));
 }
+
+#[test]
+fn what_is_missing_is_named_with_what_to_do() {
+    let place = Place::new();
+    place.put("book", 1000);
+    fs::create_dir(place.path("films")).unwrap();
+    fs::write(place.path("films/film.ts"), include_bytes!("../assets/clip.ts")).unwrap();
+    let run = |line: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(line.split(' ')).current_dir(place.folder.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    for line in [
+        "seal hls films site --key-file key --keys keys",
+        "seal folder source sealed --key-file key",
+    ] {
+        assert_eq!(run(line).status.code(), Some(0), "{line}");
+    }
+    fs::remove_dir_all(place.path("keys")).unwrap();
+    let (there, key) = ("; name one that is there", "; a new key is made by: openssl rand -hex 32");
+    for (line, code, what, cure) in [
+        ("seal folder none t --key-file key", 1, "none: No such file", there),
+        ("seal folder source/book t --key-file key", 1, "Not a directory", "; name a folder"),
+        ("seal folder source t --key-file none", 2, "--key-file: none: No such file", key),
+        ("seal folder source t --key-env NO_SUCH", 2, "NO_SUCH: no such env", "; set it, or name"),
+        (
+            "seal folder source t --passphrase-file none",
+            2,
+            "--passphrase-file: none: No such file",
+            "or write the passphrase into it",
+        ),
+        ("seal folder source t", 2, "no terminal to ask for it", "; write --key-file"),
+        ("seal hls none t --key-file key", 1, "none: No such file", there),
+        ("seal hls films t --key-file none", 2, "--key-file: none: No such file", key),
+        ("seal hls films t", 2, "--key-file: not given", "openssl rand -hex 32 > FILE"),
+        ("seal hls source t --key-file key", 1, "no transport stream", "not called a transport"),
+        ("unseal folder none t --key-file key", 1, "none: No such file", there),
+        ("unseal hls none t --key-file key", 1, "none: No such file", there),
+        ("unseal hls films t --key-file key", 1, "no media.m3u8", "; name a film's folder or"),
+        ("unseal hls site t --keys keys", 1, "film/0.key: no such key", "; name the folder that"),
+        ("unseal hls site t", 2, "not given, and site is encrypted", "; give the key"),
+        ("unseal epub none t --passphrase-file key", 1, "none: No such file", there),
+        ("seal verify folder none --key-file key", 1, "none: No such file", there),
+        ("seal verify hls site --source none --key-file key", 1, "none/film.ts: No such", there),
+        ("seal verify epub none --passphrase-file key", 1, "none: No such file", there),
+    ] {
+        let output = run(line);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(code), "{line}: {said}");
+        assert!(said.contains(what) && said.contains(cure), "{line}: {said}");
+    }
+    let licence = "seal epub source t --passphrase-file key --certificate none --signing-key none \
+                   --provider https://e.org --hint x --hint-url https://e.org \
+                   --publication-url https://e.org/{name}";
+    let said = said(&run(licence));
+    let certificate = "--certificate: none: No such file or directory (os error 2); name one that \
+                       is there; pagewire lcp keygen makes one";
+    assert!(said.contains(certificate), "{said}");
+}

@@ -25,7 +25,7 @@ pub enum Error {
         cure: String,
     },
     /// Host: a system call failed.
-    #[error("{call} {}: {source}", object.display())]
+    #[error("{call} {}: {source}{}", object.display(), cure(call, source))]
     Host {
         /// The call.
         call: &'static str,
@@ -122,6 +122,31 @@ impl Error {
     }
 }
 
+/// What to do about a system call's failure; empty where that cannot be said.
+fn cure(call: &str, error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound if call == "mkdir" => "; name a folder where files can be made",
+        io::ErrorKind::NotFound => "; name one that is there",
+        io::ErrorKind::PermissionDenied => {
+            "; give this user the right to it (ls -ld), or run as one who has it"
+        }
+        io::ErrorKind::NotADirectory => "; name a folder",
+        io::ErrorKind::IsADirectory => "; name a file",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room and run the same command again, which goes on from here"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
+        io::ErrorKind::FileTooLarge => "; name a target on a file system for files of that size",
+        _ if error.raw_os_error() == Some(EMFILE) => {
+            "; allow more open files (ulimit -n) or write a smaller --threads"
+        }
+        _ => "",
+    }
+}
+
+/// Too many open files.
+const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
+
 /// Takes symlinks and special files out of what was found and cannot be worked on: they are named
 /// and are no failures, for nothing that could have been done was left undone.
 pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
@@ -145,6 +170,22 @@ pub fn counted(count: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_user_can_mend_is_said_with_its_cure() {
+        for (code, cure) in
+            [(2, "name one that is there"), (13, "give this user"), (28, "make room")]
+        {
+            let error = Error::host("open", Path::new("films"))(io::Error::from_raw_os_error(code));
+            let said = error.to_string();
+            assert!(
+                said.starts_with("open films: ") && said.contains(&format!("; {cure}")),
+                "{said}"
+            );
+        }
+        let error = Error::host("read", Path::new("films"))(io::Error::from_raw_os_error(5));
+        assert!(error.to_string().ends_with("(os error 5)"), "{error}");
+    }
 
     #[test]
     fn links_and_special_files_are_passed_over_and_what_failed_is_not() {

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -65,8 +65,21 @@ pub(super) fn read(
     path: &Path,
 ) -> Result<(Zeroizing<Vec<u8>>, Option<Exposed>), Error> {
     let origin = Origin::new(option, path.display().to_string());
-    let unreadable =
-        |error: std::io::Error| origin.error(&error.to_string(), "name a file that you can read");
+    let unreadable = |error: std::io::Error| {
+        let shown = path.display();
+        let cure = match error.kind() {
+            ErrorKind::NotFound if option.contains("passphrase") => {
+                format!("name one that is there, or write the passphrase into it: cat > {shown}")
+            }
+            ErrorKind::NotFound if option.contains("key-file") => format!(
+                "name one that is there; a new key is made by: openssl rand -hex 32 > {shown}; \
+                 chmod 600 {shown}"
+            ),
+            ErrorKind::NotFound => "name one that is there".to_owned(),
+            _ => "name a file that you can read".to_owned(),
+        };
+        origin.error(&error.to_string(), cure)
+    };
     let file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
     if metadata.is_dir() {
@@ -79,7 +92,7 @@ pub(super) fn read(
         match (&file).read(&mut bytes[length..]) {
             Ok(0) => break,
             Ok(read) => length += read,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(unreadable(error)),
         }
     }
@@ -147,6 +160,12 @@ mod tests {
         assert!(error.to_string().contains("a folder; name the file"), "{error}");
         let error = key("--key-file", &folder.path().join("none")).unwrap_err();
         assert!(error.is_caller() && error.to_string().contains("No such file"), "{error}");
+        assert!(
+            error.to_string().contains("; a new key is made by: openssl rand -hex 32 > "),
+            "{error}"
+        );
+        let error = read("--passphrase-file", &folder.path().join("none")).unwrap_err();
+        assert!(error.to_string().contains("write the passphrase into it"), "{error}");
     }
 
     #[test]

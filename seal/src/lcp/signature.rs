@@ -8,6 +8,7 @@
 //! algorithms and the form of values).
 //! Does not: revocation lists.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use openssl::asn1::Asn1Time;
@@ -59,8 +60,13 @@ impl Signer {
             Error::Option { option, found, cure: cure.into() }
         };
         let read = |file: (&'static str, &Path)| {
-            std::fs::read(file.1)
-                .map_err(|error| wrong(file, &error.to_string(), "name a file that you can read"))
+            std::fs::read(file.1).map_err(|error| {
+                let cure = match error.kind() {
+                    ErrorKind::NotFound => "name one that is there; pagewire lcp keygen makes one",
+                    _ => "name a file that you can read",
+                };
+                wrong(file, &error.to_string(), cure)
+            })
         };
         let parsed = X509::from_pem(&read(certificate)?).map_err(|_| {
             wrong(certificate, "no certificate in PEM", "pagewire lcp keygen makes one")
