@@ -50,6 +50,7 @@ const NAMES: &[(i32, &str)] = &[
     (libc::ENOBUFS, "ENOBUFS"),
     (libc::ENODEV, "ENODEV"),
     (libc::ENOENT, "ENOENT"),
+    (libc::ENOLCK, "ENOLCK"),
     (libc::ENOMEM, "ENOMEM"),
     (libc::ENOPROTOOPT, "ENOPROTOOPT"),
     (libc::ENOSYS, "ENOSYS"),

@@ -60,6 +60,6 @@ pub use report::{PathFault, PathReport, QUOTE_BYTES};
 pub use rtp::dropped_kernels;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
-pub use sys::{Usage, host_addresses, unacknowledged};
+pub use sys::{Usage, host_addresses, is_locked_to_write, lock_to_write, unacknowledged};
 pub use tally::Tally;
 pub use tcp::DownloadPath;

@@ -59,7 +59,9 @@ impl Names {
                     // program is killed. Where there are no locks it is served when it is.
                     if let Err(error) = serve::lock_recording(&file) {
                         let shown = path.display();
-                        tracing::info!("flock {shown}: {error}; no server follows it as it grows");
+                        tracing::info!(
+                            "fcntl F_OFD_SETLK {shown}: {error}; no server follows it as it grows"
+                        );
                     }
                     let path = path.canonicalize()?;
                     return Ok(Made { file, path, is_regular: true });

@@ -5,11 +5,14 @@
 //! more at its end, of the same identity. A session goes over to the newest where the plan that it
 //! has ends, and the last of them, made when the recording is complete, ends as any file does.
 //!
-//! A recording is complete when its recorder lets go of its lock (flock(2)): `pagewire receive`
-//! holds an exclusive one on each file that it writes, and the kernel takes it from a recorder that
-//! is killed. So nothing is guessed from silence, and a source that pauses ends nothing.
+//! A recording is complete when its recorder lets go of its lock (fcntl_locking(2), of the open
+//! file): `pagewire receive` holds a write lock on each file that it writes, and the kernel takes
+//! it from a recorder that is killed. So nothing is guessed from silence, and a source that pauses
+//! ends nothing. The kernel grants that lock to those alone who have opened the file for writing:
+//! whoever may only read a film makes it no recording. Where there are no locks nothing is live:
+//! what is written there is answered as a file that changes, and served when it is complete.
 //!
-//! Costs one system call a look at a file that is complete.
+//! Costs one system call a look.
 //!
 //! Does not do: read files ([`crate::library`] does); follow what other programs write: a file that
 //! grows without the lock is answered as one that changes.
@@ -17,9 +20,6 @@
 use std::fs::File;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 
 use crate::asset::Source;
 
@@ -62,36 +62,17 @@ impl Growth {
 
 /// Whether a recorder is at work on this file.
 pub(crate) fn is_recorded(file: &File) -> bool {
-    match flock(file, FlockOperation::NonBlockingLockShared) {
-        Err(Errno::WOULDBLOCK) => true,
-        Ok(()) => {
-            // Nothing to do where that fails: it goes when the file is closed.
-            let _ = flock(file, FlockOperation::Unlock);
-            false
-        }
-        // A file system without locks.
-        Err(_) => false,
-    }
+    // Refused where the file system has no locks.
+    paths::is_locked_to_write(file).unwrap_or(false)
 }
 
-/// Takes the lock of a recorder on a file that was just made. Tried again for a moment, since a
-/// server that looks whether there is one holds another for as long as two system calls.
+/// Takes the lock of a recorder on a file that was just made.
 ///
 /// # Errors
-/// The file system has no locks, or somebody else holds one.
-pub fn lock_recording(file: &File) -> std::io::Result<()> {
-    let mut locked = Err(Errno::WOULDBLOCK);
-    for _ in 0..LOCK_ATTEMPTS {
-        locked = flock(file, FlockOperation::NonBlockingLockExclusive);
-        if locked != Err(Errno::WOULDBLOCK) {
-            break;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-    Ok(locked?)
+/// The file system or the kernel has no such locks, or somebody else holds one.
+pub fn lock_recording(file: &File) -> Result<(), paths::Errno> {
+    paths::lock_to_write(file)
 }
-
-const LOCK_ATTEMPTS: u32 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -108,5 +89,18 @@ mod tests {
         assert!(is_recorded(&server) && is_recorded(&other));
         drop(recorder);
         assert!(!is_recorded(&server) && !is_recorded(&other));
+    }
+
+    /// Anybody who could read a film made it a recording, and 256 of them kept others out.
+    #[test]
+    fn locks_of_readers_make_no_recording() {
+        use rustix::fs::{FlockOperation, flock};
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.ts");
+        File::create(&path).unwrap();
+        let (server, reader) = (File::open(&path).unwrap(), File::open(&path).unwrap());
+        flock(&reader, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(lock_recording(&reader).is_err());
+        assert!(!is_recorded(&server));
     }
 }

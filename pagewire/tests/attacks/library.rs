@@ -5,7 +5,7 @@
 //! A file that takes hours to scan is a clip with a hole of a tebibyte behind it: it takes no disk
 //! and has to be read to its end. Work is measured by the bytes that the server's calls have read.
 //!
-//! Sources: proc_pid_io(5), RFC 2326 §12.31 (Retry-After).
+//! Sources: proc_pid_io(5), flock(2), fcntl_locking(2), RFC 2326 §12.31 (Retry-After).
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,6 +15,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use serde_json::Value;
 
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Control;
@@ -190,6 +193,52 @@ fn a_growing_or_vanishing_file_ends_its_scan() {
         assert_eq!(waiting.line.answer().expect("an answer").status, 503);
         await_reading(&server, false);
     });
+}
+
+fn row<'a>(index: &'a Value, name: &str) -> &'a Value {
+    let rows = index["files"].as_array().expect("a list of files");
+    rows.iter().find(|row| row["name"] == name).unwrap_or(&Value::Null)
+}
+
+/// Whoever could read films made recordings of them by a lock: they had no end, and 256 of them
+/// kept others from theirs.
+#[test]
+fn locks_of_readers_make_no_film_a_recording() {
+    let place = Place::new();
+    let path = place.put("film.ts", &Clip::of_seconds(3, 2).bytes());
+    let reader = File::open(&path).expect("it was put there");
+    flock(&reader, FlockOperation::NonBlockingLockExclusive).expect("granted to readers");
+    fcntl_lock(&reader, FlockOperation::NonBlockingLockShared).expect("granted to readers");
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        let known = server.await_stream("film.ts");
+        assert_eq!(known["live"], Value::Null, "{known}");
+        let described = Control::to(server.rtsp).ask("DESCRIBE", "film.ts", &[]).text();
+        assert!(described.contains("a=range:npt=0-2"), "it has an end: {described}");
+    });
+    drop(reader);
+}
+
+/// It stayed until the file was written again.
+#[test]
+fn mark_of_a_recording_goes_with_its_lock() {
+    let place = Place::new();
+    let path = place.put("film.ts", &Clip::of_seconds(3, 2).bytes());
+    let writer = File::options().append(true).open(path).expect("it was put there");
+    fcntl_lock(&writer, FlockOperation::NonBlockingLockExclusive).expect("it is open for writing");
+    let server = serve_place(&place, &[]);
+    beside_canary(&server, || {
+        server.await_index("it is live", |index| row(index, "film.ts")["live"] == true);
+        let described = Control::to(server.rtsp).ask("DESCRIBE", "film.ts", &[]);
+        assert!(described.text().contains("a=range:npt=0-\r\n"), "{described:?}");
+        // No event tells of it: nothing was written, and it stays open.
+        fcntl_lock(&writer, FlockOperation::Unlock).expect("it is held");
+        server.await_index("it is complete", |index| {
+            let row = row(index, "film.ts");
+            row["live"].is_null() && row["stream"]["packets"].is_u64()
+        });
+    });
+    drop(writer);
 }
 
 /// Watches that the server holds.

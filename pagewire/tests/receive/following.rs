@@ -2,7 +2,7 @@
 //! Playing a recording while it is written: it is followed to its end, whether the recorder ends or
 //! is killed, and never faster than it plays.
 //!
-//! Sources: RFC 2326 §3.6, §10.5, §12.29; RFC 3550 §6.6; flock(2).
+//! Sources: RFC 2326 §3.6, §10.5, §12.29; RFC 3550 §6.6; fcntl_locking(2).
 
 use std::fs;
 use std::process::Command;

@@ -20,6 +20,7 @@ mod errors;
 mod ethtool;
 mod file;
 mod flights;
+mod lock;
 mod map;
 mod messages;
 mod multishot;
@@ -65,6 +66,7 @@ pub(crate) use errors::{
 };
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
+pub use lock::{is_locked_to_write, lock_to_write};
 pub(crate) use map::Map;
 pub(crate) use messages::Outbox;
 pub(crate) use multishot::{Completion, Multishot};

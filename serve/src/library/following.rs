@@ -11,6 +11,11 @@
 //! it changes in the next one. When the recorder is gone the last plan has everything, is kept in
 //! the cache, and the file is an asset like any other.
 //!
+//! A recording of a high rate is read in turns with the others; while one is behind, the thread
+//! reads for half of the time at most. Plans are made and idle recordings forgotten all the same.
+//! At most [`FOLLOWED_MAX`] are followed: one more takes the place of the one without a session
+//! that nobody has asked for the longest.
+//!
 //! Costs one read of what is written, mostly from the page cache, a descriptor and a scanner (20
 //! KiB and 20 bytes a clock reference) for each recording followed.
 //!
@@ -58,6 +63,8 @@ struct Follow {
     offset: u64,
     growth: Arc<Growth>,
     has_news: bool,
+    /// More was there to read than fits a turn.
+    is_behind: bool,
     /// The last plan was made then, and took so long.
     planned: Instant,
     cost: Duration,
@@ -83,33 +90,86 @@ impl Following {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until there is something to follow, or for the next look where `is_busy`; those that
-    /// are new. None when the server stops.
-    fn next(&self, is_busy: bool) -> Option<Vec<Follow>> {
+    /// Waits until there is something new to follow, for `wait` at most where one is given; those
+    /// that are new. None when the server stops.
+    fn next(&self, wait: Option<Duration>) -> Option<Vec<Follow>> {
         let mut state = self.lock();
-        if is_busy && !state.is_stopping && state.new.is_empty() {
-            let waited = self.wake.wait_timeout(state, LOOK_EVERY);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        while !is_busy && !state.is_stopping && state.new.is_empty() {
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let is_idle = |state: &State| !state.is_stopping && state.new.is_empty();
+        match wait {
+            Some(wait) if is_idle(&state) => {
+                let waited = self.wake.wait_timeout(state, wait);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+            Some(_) => {}
+            None => {
+                while is_idle(&state) {
+                    state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
         }
         (!state.is_stopping).then(|| std::mem::take(&mut state.new))
     }
 
-    /// Forgets a recording; false where somebody has asked for it meanwhile.
-    fn forget_idle(&self, follow: &Follow) -> bool {
+    /// Adds a recording, which has its first plan. False where all places are taken by recordings
+    /// with sessions.
+    fn add(&self, follow: Follow, first: &Arc<Source>) -> bool {
         let mut state = self.lock();
-        // One here, one with the thread, and one of the newest asset.
-        let is_idle = Arc::strong_count(&follow.growth) <= 3
-            && follow.growth.newest().is_none_or(|newest| Arc::strong_count(&newest) <= 2)
-            && follow.growth.asked().elapsed() > IDLE;
-        if is_idle {
-            state.known.remove(&follow.id);
-            follow.growth.set_newest(None);
+        let mut forgotten = None;
+        if state.known.len() >= FOLLOWED_MAX {
+            let idle = state.known.iter().filter(|(_, growth)| has_no_session(growth));
+            let Some(id) = idle.min_by_key(|(_, growth)| growth.asked()).map(|(id, _)| *id) else {
+                return false;
+            };
+            forgotten = state.known.remove(&id);
         }
-        is_idle
+        follow.growth.set_newest(Some(first.clone()));
+        let before = state.known.insert(follow.id, follow.growth.clone());
+        state.new.push(follow);
+        drop(state);
+        // Unmaps files: not while others wait for the lock.
+        [forgotten, before].into_iter().flatten().for_each(|growth| growth.set_newest(None));
+        self.wake.notify_all();
+        true
     }
+
+    /// Whether a recording is still to be followed at `now`. One without a session that nobody has
+    /// asked for lately is forgotten, and so is one that gave its place to another.
+    fn is_wanted(&self, follow: &Follow, now: Instant) -> bool {
+        let mut state = self.lock();
+        let is_known = state.holds(follow);
+        let is_idle = now.saturating_duration_since(follow.growth.asked()) > IDLE;
+        if is_known && !(is_idle && has_no_session(&follow.growth)) {
+            return true;
+        }
+        if is_known {
+            state.known.remove(&follow.id);
+        }
+        drop(state);
+        follow.growth.set_newest(None);
+        false
+    }
+
+    /// Takes out a recording that is complete.
+    fn remove(&self, follow: &Follow) {
+        let mut state = self.lock();
+        if state.holds(follow) {
+            state.known.remove(&follow.id);
+        }
+    }
+}
+
+impl State {
+    /// Whether this very recording is known: its file may be followed anew.
+    fn holds(&self, follow: &Follow) -> bool {
+        self.known.get(&follow.id).is_some_and(|known| Arc::ptr_eq(known, &follow.growth))
+    }
+}
+
+/// Whether only the table, the thread and the newest asset refer to it.
+fn has_no_session(growth: &Arc<Growth>) -> bool {
+    // The newest source is held by the recording and, in here, by what asks.
+    Arc::strong_count(growth) <= 3
+        && growth.newest().is_none_or(|newest| Arc::strong_count(&newest) <= 2)
 }
 
 impl Library {
@@ -117,9 +177,16 @@ impl Library {
     pub(super) fn follow_recordings(&self) {
         let mut follows: Vec<Follow> = Vec::new();
         let mut piece = vec![0; PIECE_BYTES];
-        while let Some(new) = self.following.next(!follows.is_empty()) {
+        let mut wait = None;
+        while let Some(new) = self.following.next(wait) {
             follows.extend(new);
-            follows.retain_mut(|follow| self.look_after(follow, &mut piece));
+            let began = Instant::now();
+            follows.retain_mut(|follow| self.look_after(follow, &mut piece, Instant::now()));
+            wait = match follows.iter().any(|follow| follow.is_behind) {
+                // As long as the round took: half of the time is left to others.
+                true => Some(began.elapsed().min(LOOK_EVERY)),
+                false => (!follows.is_empty()).then_some(LOOK_EVERY),
+            };
         }
     }
 
@@ -140,25 +207,20 @@ impl Library {
             offset,
             growth: Arc::new(Growth::new()),
             has_news: false,
+            is_behind: false,
             planned: Instant::now(),
             cost: Duration::ZERO,
             is_over: false,
         };
         let source = follow.plan_on(self.path_of(&follow))?;
-        let mut state = self.following.lock();
-        if state.known.len() >= FOLLOWED_MAX {
-            return Err(NoAsset::BUSY);
+        match self.following.add(follow, &source) {
+            true => Ok(source.asset.clone()),
+            false => Err(NoAsset::BUSY),
         }
-        follow.growth.set_newest(Some(source.clone()));
-        state.known.insert(follow.id, follow.growth.clone());
-        state.new.push(follow);
-        drop(state);
-        self.following.wake.notify_all();
-        Ok(source.asset.clone())
     }
 
-    /// Reads what is new of a recording; false when nobody wants it any more.
-    fn look_after(&self, follow: &mut Follow, piece: &mut [u8]) -> bool {
+    /// Reads what is new of a recording; false when nobody wants it any more at `now`.
+    fn look_after(&self, follow: &mut Follow, piece: &mut [u8], now: Instant) -> bool {
         if follow.is_over {
             // Sessions that have still an older plan find the last one by way of it.
             let is_wanted = Arc::strong_count(&follow.growth) > 1;
@@ -169,32 +231,30 @@ impl Library {
         }
         // Asked first: what was written before the recorder went is read below.
         let is_recorded = is_recorded(&follow.file);
-        match follow.read_on(piece) {
-            Ok(false) => return true,
-            Ok(true) if is_recorded => {}
-            Ok(true) => {
-                self.complete(follow);
-                return true;
-            }
+        let is_complete = match follow.read_on(piece) {
+            Ok(()) => !is_recorded && !follow.is_behind,
             Err(error) => {
                 tracing::warn!("{}: {error}; the recording ends here", follow.name);
-                self.complete(follow);
-                return true;
+                true
             }
+        };
+        if is_complete {
+            self.complete(follow);
+            return true;
         }
         let rest = PLAN_EVERY.max(follow.cost * COST_SHARE);
-        if follow.has_news && follow.planned.elapsed() >= rest {
+        if follow.has_news && now.saturating_duration_since(follow.planned) >= rest {
             match follow.plan_on(self.path_of(follow)) {
                 Ok(source) => follow.growth.set_newest(Some(source)),
                 Err(error) => tracing::info!("{}: {error}", follow.name),
             }
         }
-        !self.following.forget_idle(follow)
+        self.following.is_wanted(follow, now)
     }
 
     /// The recording is complete: the last plan, which ends.
     fn complete(&self, follow: &mut Follow) {
-        follow.is_over = true;
+        (follow.is_over, follow.is_behind) = (true, false);
         let path = self.path_of(follow);
         let finished = follow.scanner.plan_so_far(follow.identity);
         let key = key(&path, &follow.file);
@@ -219,7 +279,7 @@ impl Library {
         if let Some(last) = last {
             follow.growth.set_newest(Some(last));
         }
-        self.following.lock().known.remove(&follow.id);
+        self.following.remove(follow);
         tracing::info!("{}: the recording is complete", follow.name);
     }
 
@@ -229,19 +289,20 @@ impl Library {
 }
 
 impl Follow {
-    /// Feeds what was written since; true when that is everything, false when there is more to read
-    /// than fits a turn.
-    fn read_on(&mut self, piece: &mut [u8]) -> std::io::Result<bool> {
+    /// Feeds what was written since, as far as it fits a turn.
+    fn read_on(&mut self, piece: &mut [u8]) -> std::io::Result<()> {
         for _ in 0..PIECES_A_TURN {
             let read = self.file.read_at(piece, self.offset)?;
             if read == 0 {
-                return Ok(true);
+                self.is_behind = false;
+                return Ok(());
             }
             self.scanner.feed(&piece[..read]);
             self.offset += read as u64;
             self.has_news = true;
         }
-        Ok(false)
+        self.is_behind = true;
+        Ok(())
     }
 
     /// A plan of what was read so far, with the file open for sessions.
@@ -286,3 +347,107 @@ const FOLLOWED_MAX: usize = 256;
 const PIECE_BYTES: usize = 256 << 10;
 /// 16 MiB.
 const PIECES_A_TURN: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::access::Folder;
+    use crate::cache::Cache;
+    use crate::growth::lock_recording;
+
+    static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
+    const BYTES: usize = 2000 * 188;
+
+    struct Scene {
+        place: tempfile::TempDir,
+        library: Library,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let place = tempfile::tempdir().unwrap();
+            fs::create_dir(place.path().join("served")).unwrap();
+            let folder = Arc::new(Folder::open(&place.path().join("served")).unwrap());
+            let cache = Cache::open(Some(place.path().join("cache")));
+            Scene { place, library: Library::new(folder, cache) }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.place.path().join("served").join(name)
+        }
+
+        /// A recording of some seconds, and its recorder.
+        fn record(&self, name: &str) -> File {
+            fs::write(self.path(name), &CLIP[..BYTES]).unwrap();
+            let recorder = File::options().append(true).open(self.path(name)).unwrap();
+            lock_recording(&recorder).unwrap();
+            recorder
+        }
+
+        /// Follows what there is, as after a scan of it.
+        fn follow(&self, name: &str) -> Result<Arc<Asset>, NoAsset> {
+            let opened = self.library.open_file(name).unwrap();
+            assert!(opened.is_growing, "{name}");
+            let mut scanner = Box::new(Scanner::new());
+            scanner.feed(&CLIP[..BYTES]);
+            self.library.follow(&opened, scanner, BYTES as u64)
+        }
+
+        fn newest(&self, name: &str) -> Option<Arc<Asset>> {
+            self.library.following.newest(self.library.open_file(name).unwrap().id)
+        }
+    }
+
+    /// A recording of more than 537 Mb/s had no further plan, and was read for ever.
+    #[test]
+    fn recording_that_is_behind_is_planned_and_forgotten_when_idle() {
+        let scene = Scene::new();
+        let recorder = scene.record("a.ts");
+        let first = scene.follow("a.ts").unwrap();
+        let mut follow = scene.library.following.next(None).unwrap().pop().unwrap();
+        // A hole takes no room and as long to read.
+        recorder.set_len(1 << 40).unwrap();
+        let mut piece = vec![0; PIECE_BYTES];
+        let later = follow.planned + PLAN_EVERY;
+        assert!(scene.library.look_after(&mut follow, &mut piece, later));
+        assert!(follow.is_behind);
+        let turn = BYTES as u64 + u64::from(PIECES_A_TURN) * PIECE_BYTES as u64;
+        assert_eq!((first.key.bytes, follow.offset), (BYTES as u64, turn));
+        assert_eq!(scene.newest("a.ts").unwrap().key.bytes, turn, "a plan of what was read");
+        // Whoever has a plan of it, an older one, keeps it.
+        let asked = follow.growth.asked();
+        assert!(scene.library.look_after(&mut follow, &mut piece, asked + 2 * IDLE));
+        drop(first);
+        assert!(scene.library.look_after(&mut follow, &mut piece, asked + IDLE));
+        assert!(!scene.library.look_after(&mut follow, &mut piece, asked + 2 * IDLE));
+        assert!(scene.newest("a.ts").is_none());
+    }
+
+    /// They were answered 503 until one of those was forgotten, whoever had asked for it.
+    #[test]
+    fn longest_idle_recording_gives_its_place_to_a_new_one() {
+        let scene = Scene::new();
+        let names: Vec<_> = (0..=FOLLOWED_MAX).map(|number| format!("{number}.ts")).collect();
+        let recorders: Vec<_> = names.iter().map(|name| scene.record(name)).collect();
+        let last = &names[FOLLOWED_MAX];
+        let mut played = Vec::new();
+        for name in &names[..FOLLOWED_MAX] {
+            let asset = scene.follow(name).unwrap();
+            played.push(asset.source(|| Err("opened again")).unwrap());
+        }
+        assert!(matches!(scene.follow(last), Err(NoAsset::Busy { .. })), "all are played");
+        // The first is asked for again, so the second is idle for longer.
+        played.drain(..2);
+        assert!(scene.newest(&names[0]).is_some());
+        assert!(scene.follow(last).is_ok() && scene.newest(last).is_some());
+        assert!(scene.newest(&names[1]).is_none() && scene.newest(&names[0]).is_some());
+        let mut follows = scene.library.following.next(None).unwrap();
+        let (mut piece, now) = (vec![0; PIECE_BYTES], Instant::now());
+        follows.retain_mut(|follow| scene.library.look_after(follow, &mut piece, now));
+        assert_eq!(follows.len(), FOLLOWED_MAX, "the thread has let go of it");
+        drop(recorders);
+    }
+}

@@ -24,7 +24,10 @@ use crate::growth::is_recorded;
 
 /// Result of a look at a name.
 enum Look {
-    Listed,
+    Listed {
+        /// A recorder writes it.
+        is_live: bool,
+    },
     /// A folder, or a link to one.
     NotAFile,
     /// Nothing that can be served.
@@ -47,10 +50,12 @@ impl Librarian<'_> {
                 // Playlists first: what they list is not planned.
                 Ok(Listing { playlists, others, folders: below }) => {
                     for name in playlists.into_iter().chain(others) {
-                        match self.library.look_at_file(&name) {
+                        let look = self.library.look_at_file(&name);
+                        self.note_recorded(&name, &look);
+                        match look {
                             Look::NotAFile => folders.push(name),
                             Look::Unknown => is_whole = false,
-                            Look::Listed | Look::Gone => {}
+                            Look::Listed { .. } | Look::Gone => {}
                         }
                         self.drain_now_and_then();
                     }
@@ -70,8 +75,10 @@ impl Librarian<'_> {
 
     /// Looks at a name again. False if there was not the descriptor for it.
     pub(super) fn look(&mut self, name: &str) -> bool {
-        match self.library.look_at_file(name) {
-            Look::Listed => true,
+        let look = self.library.look_at_file(name);
+        self.note_recorded(name, &look);
+        match look {
+            Look::Listed { .. } => true,
             Look::Unknown => false,
             Look::NotAFile => self.walk(name),
             Look::Gone => {
@@ -81,6 +88,17 @@ impl Librarian<'_> {
                 self.library.forget(name);
                 true
             }
+        }
+    }
+
+    /// Keeps the names of recordings, which are looked at again by themselves.
+    fn note_recorded(&mut self, name: &str, look: &Look) {
+        match look {
+            Look::Listed { is_live: true } => drop(self.recorded.insert(name.to_owned())),
+            Look::Listed { is_live: false } | Look::NotAFile | Look::Gone => {
+                self.recorded.remove(name);
+            }
+            Look::Unknown => {}
         }
     }
 
@@ -146,7 +164,7 @@ impl Library {
         if known.is_some_and(|known| {
             (known.bytes, known.modified, known.is_live) == (bytes, modified, is_live)
         }) {
-            return Look::Listed;
+            return Look::Listed { is_live };
         }
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
         let playable = !is_segment && (is_playable(name) || is_played);
@@ -161,7 +179,7 @@ impl Library {
         if playable && !is_live {
             self.scans.queue(name.to_owned(), bytes, Instant::now());
         }
-        Look::Listed
+        Look::Listed { is_live }
     }
 
     /// Forgets a name and all below it.

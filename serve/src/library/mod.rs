@@ -377,6 +377,10 @@ impl Library {
     }
 
     fn keep_live(&self, asset: &Arc<Asset>) {
+        // Those who follow it keep it, and forget it when nobody asks any more.
+        if asset.is_growing() {
+            return;
+        }
         let mut live = self.live.lock().unwrap();
         live.by_name.retain(|_, known| known.strong_count() > 0);
         if live.recent.iter().any(|recent| Arc::ptr_eq(recent, asset)) {

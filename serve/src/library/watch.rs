@@ -8,6 +8,7 @@
 //! Sources: inotify(7), eventfd(2).
 //! Does not do: look at files ([`super::listing`]), set watches ([`super::inotify`]).
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,6 +45,10 @@ pub(super) struct Librarian<'a> {
     is_blind: bool,
     is_blind_said: bool,
     touched: Touched,
+    /// Recordings: no event tells that a lock was let go of.
+    pub(super) recorded: BTreeSet<String>,
+    /// When they are looked at again.
+    recorded_at: Instant,
     /// When everything is looked at.
     walk_at: Option<Instant>,
     /// When the last walk had had its share of the time.
@@ -104,6 +109,8 @@ impl<'a> Librarian<'a> {
             is_blind: false,
             is_blind_said: false,
             touched: Touched::default(),
+            recorded: BTreeSet::new(),
+            recorded_at: Instant::now(),
             walk_at: Some(Instant::now()),
             walked_until: Instant::now(),
             looks: 0,
@@ -113,6 +120,7 @@ impl<'a> Librarian<'a> {
     fn run(&mut self) {
         while !self.is_stopping() {
             self.walk_when_due();
+            self.touch_recorded(Instant::now());
             while let Some(name) = self.touched.pop(Instant::now()) {
                 if !self.look(&name) {
                     self.touched.touch(name, Instant::now());
@@ -157,6 +165,14 @@ impl<'a> Librarian<'a> {
         self.walk_at = [self.walk_at, again_at].into_iter().flatten().min();
     }
 
+    /// Has recordings looked at again, if it is time.
+    fn touch_recorded(&mut self, now: Instant) {
+        if now >= self.recorded_at {
+            self.recorded_at = now + RECORDED_AGAIN;
+            self.recorded.iter().for_each(|name| self.touched.touch(name.clone(), now));
+        }
+    }
+
     /// Sets a watch on an open folder.
     pub(super) fn watch_folder(&mut self, name: &str, folder: &OwnedFd) {
         if let Some(watches) = &mut self.watches
@@ -182,7 +198,8 @@ impl<'a> Librarian<'a> {
 
     /// Waits for an event, for the time of what is due next, or for the end.
     fn wait(&self) {
-        let due = [self.touched.next_at(), self.walk_at].into_iter().flatten().min();
+        let recorded_at = (!self.recorded.is_empty()).then_some(self.recorded_at);
+        let due = [self.touched.next_at(), self.walk_at, recorded_at].into_iter().flatten().min();
         let wait = due.map(|at| at.saturating_duration_since(Instant::now()));
         let wait = wait.and_then(|wait| Timespec::try_from(wait).ok());
         let mut sources = vec![PollFd::new(&self.stop.event, PollFlags::IN)];
@@ -215,6 +232,8 @@ impl<'a> Librarian<'a> {
     }
 }
 
+/// The mark of a recording goes so soon after its recorder; one costs four system calls.
+const RECORDED_AGAIN: Duration = Duration::from_secs(1);
 const WALK_AGAIN: Duration = Duration::from_secs(10);
 const WALK_SHARE: u32 = 20;
 const LOOKS_A_DRAIN: u32 = 64;
