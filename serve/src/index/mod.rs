@@ -41,7 +41,7 @@ use wire::http::{Listing as Answer, Request, Response, error, escape_html, listi
 use self::gzip::Packed;
 use self::rows::{Form, Live, Scanned};
 use self::text::{Authorities, Slice, Text};
-use crate::library::{Entry, Library, State};
+use crate::library::{Entry, Library, Listed, State, Title};
 use crate::site::Site;
 
 /// The listing that clients share.
@@ -83,6 +83,7 @@ struct Totals {
 struct Row {
     name: String,
     entry: Entry,
+    title: Option<Title>,
 }
 
 /// Neighbouring rows; never empty.
@@ -356,7 +357,7 @@ impl Listing {
         let mut pages: Vec<Arc<Page>> = Vec::new();
         let (mut rows, mut name_bytes) = (Vec::new(), 0);
         let known = |at: usize| before.and_then(|before| before.pages.get(at));
-        for (name, entry, is_part) in library.entries() {
+        for Listed { name, entry, is_part, title } in library.entries() {
             totals.files += 1;
             totals.parts += u64::from(is_part);
             totals.streams += u64::from(entry.is_live || matches!(entry.state, State::Ready(_)));
@@ -365,7 +366,7 @@ impl Listing {
                 continue;
             }
             name_bytes += name.len();
-            rows.push(Row { name, entry });
+            rows.push(Row { name, entry, title });
             if rows.len() == PAGE_ROWS || name_bytes >= PAGE_NAME_BYTES {
                 pages.push(Page::of(std::mem::take(&mut rows), known(pages.len())));
                 name_bytes = 0;
@@ -513,6 +514,7 @@ mod tests {
         Row {
             name: format!("{number:05}"),
             entry: Entry { bytes, modified, state: State::Waiting, is_live: false },
+            title: None,
         }
     }
 

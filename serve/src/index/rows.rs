@@ -15,7 +15,7 @@ use wire::http::{escape_html, escape_path};
 
 use super::text::{Authority, Text};
 use super::{Row, Totals};
-use crate::library::{State, is_playlist};
+use crate::library::{State, Title};
 use crate::meter::Report;
 
 /// A form of the index.
@@ -133,7 +133,7 @@ fn summary(live: &Live<'_>) -> String {
 fn is_title(row: &Row) -> bool {
     match row.entry.state {
         State::Ready(_) | State::Waiting => true,
-        State::Download => is_playlist(&row.name) || row.entry.is_live,
+        State::Download => row.title.is_some() || row.entry.is_live,
         State::Refused(_) => row.entry.is_live,
     }
 }
@@ -147,31 +147,34 @@ fn push_json(text: &mut Text, row: &Row) {
     text.push(",\"download\":\"http://");
     text.push_hole(Authority::Http);
     text.push(&format!("/{path}\""));
-    match &row.entry.state {
+    match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             text.push(",\"live\":true,\"stream\":{\"address\":\"rtsp://");
             text.push_hole(Authority::Rtsp);
             text.push(&format!("/{path}\"}}"));
         }
-        State::Download if is_playlist(&row.name) => {
+        (State::Download, Some(title)) => {
             text.push(",\"playlist\":{\"address\":\"http://");
             text.push_hole(Authority::Http);
-            text.push(&format!("/{path}\"}}"));
+            let Title { bytes, parts, is_sealed } = title;
+            text.push(&format!(
+                "/{path}\",\"bytes\":{bytes},\"parts\":{parts},\"sealed\":{is_sealed}}}"
+            ));
         }
-        State::Download => {
+        (State::Download, None) => {
             if let Some(reason) = download_only(&row.name) {
                 text.push(&format!(",\"not_streamed\":{}", json(&reason)));
             }
         }
-        State::Ready(summary) => {
+        (State::Ready(summary), _) => {
             text.push(",\"stream\":{\"address\":\"rtsp://");
             text.push_hole(Authority::Rtsp);
             let fields = json(summary.as_ref());
             let fields = fields.strip_prefix('{').expect("a struct is an object");
             text.push(&format!("/{path}\",{fields}"));
         }
-        State::Refused(reason) => text.push(&format!(",\"not_streamed\":{}", json(reason))),
-        State::Waiting => text.push(&format!(",\"not_streamed\":{}", json(&WAITING))),
+        (State::Refused(reason), _) => text.push(&format!(",\"not_streamed\":{}", json(reason))),
+        (State::Waiting, _) => text.push(&format!(",\"not_streamed\":{}", json(&WAITING))),
     }
     text.push("}");
 }
@@ -179,7 +182,8 @@ fn push_json(text: &mut Text, row: &Row) {
 fn push_html(text: &mut Text, row: &Row) {
     let name = escape_html(&row.name);
     let path = escape_path(&row.name);
-    let size = readable_bytes(row.entry.bytes);
+    // Of a title all that is played, not the list of it.
+    let size = readable_bytes(row.title.map_or(row.entry.bytes, |title| title.bytes));
     text.push(&format!("<tr><td><a href=\"/{path}\">{name}</a><td class=\"number\">{size}"));
     let push_link = |text: &mut Text, scheme: &str, authority: Authority| {
         text.push(&format!("<td><a href=\"{scheme}://"));
@@ -188,22 +192,22 @@ fn push_html(text: &mut Text, row: &Row) {
         text.push_hole(authority);
         text.push(&format!("/{path}</code></a>"));
     };
-    let reason = match &row.entry.state {
+    let reason = match (&row.entry.state, &row.title) {
         _ if row.entry.is_live => {
             text.push("<td class=\"number live\">live<td>");
             return push_link(text, "rtsp", Authority::Rtsp);
         }
-        State::Download if is_playlist(&row.name) => {
+        (State::Download, Some(_)) => {
             text.push("<td><td>");
             return push_link(text, "http", Authority::Http);
         }
-        State::Download => match download_only(&row.name) {
+        (State::Download, None) => match download_only(&row.name) {
             Some(reason) => reason,
             None => return text.push("<td><td><td>"),
         },
-        State::Refused(reason) => reason.clone(),
-        State::Waiting => WAITING.to_owned(),
-        State::Ready(summary) => {
+        (State::Refused(reason), _) => reason.clone(),
+        (State::Waiting, _) => WAITING.to_owned(),
+        (State::Ready(summary), _) => {
             let seconds = summary.duration_s as u64;
             let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
             let rate = summary.bits_per_second as f64 / 1e6;

@@ -157,8 +157,8 @@ impl Library {
         };
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let is_segment = self.is_segment(name);
-        let is_live = !is_segment && is_playable(name) && is_recorded(&file);
+        let is_part = self.is_part(name);
+        let is_live = !is_part && is_playable(name) && is_recorded(&file);
         let mut entries = self.entries.write().unwrap();
         let known = entries.get(name);
         if known.is_some_and(|known| {
@@ -167,7 +167,7 @@ impl Library {
             return Look::Listed { is_live };
         }
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
-        let playable = !is_segment && (is_playable(name) || is_played);
+        let playable = !is_part && (is_playable(name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
         entries.insert(name.to_owned(), Entry { bytes, modified, state, is_live });
         self.count_change();
@@ -184,30 +184,30 @@ impl Library {
 
     /// Forgets a name and all below it.
     fn forget(&self, name: &str) {
-        let mut segments = self.segments.write().unwrap();
+        self.at_and_below(name).iter().for_each(|name| self.forget_file(name));
+    }
+
+    fn at_and_below(&self, name: &str) -> Vec<String> {
+        let entries = self.entries.read().unwrap();
+        at_and_below(&entries, name).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn forget_file(&self, name: &str) {
         let mut entries = self.entries.write().unwrap();
-        let gone: Vec<_> = at_and_below(&entries, name).map(|(name, _)| name.clone()).collect();
-        for name in gone {
-            segments.remove(&name);
-            entries.remove(&name);
-            self.count_change();
+        entries.remove(name);
+        self.count_change();
+        drop(entries);
+        if is_playlist(name) {
+            self.forget_playlist(name);
         }
     }
 
     /// Forgets what is listed below the folder `top` and is no file any more.
     fn forget_missing(&self, top: &str) {
-        let listed: Vec<String> = {
-            let entries = self.entries.read().unwrap();
-            at_and_below(&entries, top).map(|(name, _)| name.clone()).collect()
-        };
-        for name in listed {
+        for name in self.at_and_below(top) {
             let opened = self.folder.file(&name);
             if opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsSpent)) {
-                let mut segments = self.segments.write().unwrap();
-                let mut entries = self.entries.write().unwrap();
-                segments.remove(&name);
-                entries.remove(&name);
-                self.count_change();
+                self.forget_file(&name);
             }
         }
     }
@@ -235,7 +235,7 @@ pub(super) fn at_and_below<'a, T>(
 
 /// What the index offers as a stream before anybody asked. Any file that is a transport stream
 /// plays when asked for, whatever its name.
-fn is_playable(name: &str) -> bool {
+pub(super) fn is_playable(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }

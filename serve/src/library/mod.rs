@@ -21,7 +21,7 @@ mod touched;
 mod verdicts;
 mod watch;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsRawFd;
@@ -44,11 +44,12 @@ use crate::growth;
 
 use following::Following;
 use scans::{Opened, Scans, Ticket};
+use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
 pub(crate) use planning::{identity, name_codecs};
 pub(crate) use scans::Scan;
-pub(crate) use segments::is_playlist;
+pub(crate) use segments::Title;
 pub(crate) use watch::Watch;
 
 /// A file below the folder.
@@ -59,6 +60,16 @@ pub(crate) struct Entry {
     pub(crate) state: State,
     /// A recorder writes it.
     pub(crate) is_live: bool,
+}
+
+/// A name, and what is known of it.
+pub(crate) struct Listed {
+    pub(crate) name: String,
+    pub(crate) entry: Entry,
+    /// A playlist lists it.
+    pub(crate) is_part: bool,
+    /// It is the playlist of a title.
+    pub(crate) title: Option<Title>,
 }
 
 /// What is known of a file as a stream.
@@ -146,7 +157,7 @@ pub(crate) struct Library {
     /// Counts changes of the entries.
     generation: AtomicU64,
     /// What playlists list. Locked before the entries.
-    segments: RwLock<HashSet<String>>,
+    playlists: RwLock<Playlists>,
     live: Mutex<Live>,
     verdicts: Mutex<Verdicts>,
     /// Plans are read from the cache one at a time per name.
@@ -169,7 +180,7 @@ impl Library {
             cache,
             entries: RwLock::default(),
             generation: AtomicU64::new(0),
-            segments: RwLock::default(),
+            playlists: RwLock::default(),
             live: Mutex::default(),
             verdicts: Mutex::default(),
             doors: Mutex::default(),
@@ -327,13 +338,15 @@ impl Library {
             .map_err(|error| NoAsset::Unreadable(error.to_string()))
     }
 
-    /// A copy of the names and what is known of them, in order, and whether each is a part of what
-    /// a playlist lists.
-    pub(crate) fn entries(&self) -> Vec<(String, Entry, bool)> {
-        let segments = self.segments.read().unwrap();
+    /// A copy of the names and what is known of them, in order.
+    pub(crate) fn entries(&self) -> Vec<Listed> {
+        let playlists = self.playlists.read().unwrap();
         let entries = self.entries.read().unwrap();
-        let known = |(name, entry): (&String, &Entry)| {
-            (name.clone(), entry.clone(), segments.contains(name))
+        let known = |(name, entry): (&String, &Entry)| Listed {
+            name: name.clone(),
+            entry: entry.clone(),
+            is_part: playlists.is_part(name),
+            title: playlists.title(name, &entries),
         };
         entries.iter().map(known).collect()
     }
@@ -361,7 +374,8 @@ impl Library {
                 State::Refused(error.to_string())
             }
         };
-        if self.is_segment(name) {
+        let playlists = self.playlists.read().unwrap();
+        if playlists.is_part(name) {
             return;
         }
         let mut entries = self.entries.write().unwrap();

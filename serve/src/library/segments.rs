@@ -1,25 +1,133 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Parts of HTTP Live Streaming: what a playlist lists, which are no titles of their own: segments,
-//! and playlists that another one lists.
+//! and the media playlists of a multivariant one.
 //!
 //! A segment is called like a transport stream. An encrypted one is none, and a clear one is six
 //! seconds of a film: neither is to be planned, shown as a stream or complained about. So playlists
-//! are read when they are seen, before their neighbours, and what they list is a download. Costs
-//! one read of each playlist and about 100 bytes a segment.
+//! are read when they are seen, before their neighbours, and what they list is a download for as
+//! long as one of them lists it. A playlist is part of a title only where a multivariant one lists
+//! it, and a multivariant one never is: two that list each other are two titles.
 //!
-//! Sources: RFC 8216 §4.1 (lines that are URIs), RFC 3986 §5.2 (what they are relative to).
+//! Costs one read of each playlist and about 100 bytes a segment, given back when the playlist is
+//! removed or lists something else. Locks are held for [`STEP`] names at a time.
+//!
+//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC 3986
+//! §5.2 (what URIs are relative to).
 //! Does not do: keep a segment from being played over RTSP by whoever asks for it by name.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
+use std::sync::Arc;
+use std::time::Instant;
 
-use super::{Library, State};
+use super::listing::is_playable;
+use super::{Entry, Library, State};
 
-/// Longest playlist that is read: 50,000 segments and more.
-const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
+/// What the playlists of the folder list.
+#[derive(Default)]
+pub(super) struct Playlists {
+    known: HashMap<String, Playlist>,
+    /// By how many playlists each name is listed.
+    listed: HashMap<Arc<str>, u32>,
+    /// In all lists together.
+    names: usize,
+    is_full_said: bool,
+}
 
-/// Parts of all playlists together: some 200 MB with names of usual length.
-const SEGMENTS_MAX: usize = 1_000_000;
+#[derive(Default)]
+struct Playlist {
+    kind: Kind,
+    parts: Vec<Arc<str>>,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Kind {
+    /// It lists playlists, not segments.
+    is_multivariant: bool,
+    /// Its segments, or some, are encrypted.
+    is_sealed: bool,
+}
+
+/// A title of HTTP Live Streaming, by its playlist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Title {
+    /// Of the playlist and of all its parts that are there.
+    pub(crate) bytes: u64,
+    /// How many parts are there.
+    pub(crate) parts: u64,
+    /// Segments of it are encrypted.
+    pub(crate) is_sealed: bool,
+}
+
+impl Playlists {
+    /// Whether this file is a part of what a playlist lists.
+    pub(super) fn is_part(&self, name: &str) -> bool {
+        let is_multivariant = || self.known.get(name).is_some_and(|own| own.kind.is_multivariant);
+        self.listed.contains_key(name) && !is_multivariant()
+    }
+
+    /// The title that this file is the playlist of.
+    pub(super) fn title(&self, name: &str, entries: &BTreeMap<String, Entry>) -> Option<Title> {
+        let playlist = self.known.get(name).filter(|_| !self.is_part(name))?;
+        let own = entries.get(name).map_or(0, |entry| entry.bytes);
+        let mut title = Title { bytes: own, parts: 0, is_sealed: playlist.kind.is_sealed };
+        let mut seen = HashSet::new();
+        let mut count = |part: &Arc<str>| {
+            if seen.insert(part.clone())
+                && let Some(entry) = entries.get(&**part)
+            {
+                title.bytes += entry.bytes;
+                title.parts += 1;
+            }
+        };
+        for part in playlist.parts.iter().filter(|part| self.is_part(part)) {
+            count(part);
+            let media = self.known.get(&**part).filter(|_| playlist.kind.is_multivariant);
+            for segment in media.into_iter().flat_map(|media| &media.parts) {
+                count(segment);
+            }
+            title.is_sealed |= media.is_some_and(|media| media.kind.is_sealed);
+        }
+        Some(title)
+    }
+
+    /// Counts names of a list in. Each as it is held, and those that no playlist listed before.
+    fn list(&mut self, names: &[String]) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let (mut held, mut new) = (Vec::with_capacity(names.len()), Vec::new());
+        for name in names {
+            let known = self.listed.get_key_value(name.as_str());
+            let text = known.map_or_else(|| Arc::from(name.as_str()), |(text, _)| text.clone());
+            let count = self.listed.entry(text.clone()).or_default();
+            *count += 1;
+            if *count == 1 {
+                new.push(text.clone());
+            }
+            held.push(text);
+        }
+        self.names += names.len();
+        (held, new)
+    }
+
+    /// Counts names of a list out; those that no playlist lists any more.
+    fn unlist(&mut self, names: &[Arc<str>]) -> Vec<Arc<str>> {
+        let mut gone = Vec::new();
+        for name in names {
+            let Some(count) = self.listed.get_mut(name) else { continue };
+            *count -= 1;
+            if *count == 0 {
+                self.listed.remove(name);
+                gone.push(name.clone());
+            }
+        }
+        self.names -= names.len();
+        if self.listed.is_empty() {
+            // With the room that it had.
+            self.listed = HashMap::new();
+        }
+        gone
+    }
+}
 
 /// Whether a file is called a playlist.
 pub(crate) fn is_playlist(name: &str) -> bool {
@@ -27,52 +135,119 @@ pub(crate) fn is_playlist(name: &str) -> bool {
 }
 
 impl Library {
-    /// Takes note of what the playlist `name` lists.
+    /// Takes note of what the playlist `name` lists now. Called by one thread alone.
     pub(super) fn look_at_playlist(&self, name: &str, file: &File) {
         let mut text = Vec::new();
         if let Err(error) = file.take(PLAYLIST_BYTES_MAX).read_to_end(&mut text) {
             return tracing::info!("{name}: {error}");
         }
         let text = String::from_utf8_lossy(&text);
-        if !text.starts_with("#EXTM3U") {
-            return;
+        match text.starts_with("#EXTM3U") {
+            true => self.set_playlist(name, Some((kind(&text), listed(&text, name)))),
+            false => self.set_playlist(name, None),
         }
-        let mut segments = self.segments.write().unwrap();
+    }
+
+    /// Forgets what the playlist `name` lists. Called by the same thread.
+    pub(super) fn forget_playlist(&self, name: &str) {
+        self.set_playlist(name, None);
+    }
+
+    /// Puts what a playlist lists in place of what it listed before; `None` where it is none.
+    fn set_playlist(&self, name: &str, now: Option<(Kind, Vec<String>)>) {
+        let is_playlist = now.is_some();
+        let (kind, mut names) = now.unwrap_or_default();
+        let before = {
+            let mut playlists = self.playlists.write().unwrap();
+            let before = match is_playlist {
+                true => playlists.known.insert(name.to_owned(), Playlist { kind, parts: vec![] }),
+                false => playlists.known.remove(name),
+            };
+            let before = before.unwrap_or_default().parts;
+            let room = PARTS_MAX.saturating_sub(playlists.names - before.len());
+            let is_full = names.len() > room;
+            names.truncate(room);
+            if !std::mem::replace(&mut playlists.is_full_said, is_full) && is_full {
+                tracing::warn!("{name}: {PARTS_MAX} parts of playlists are known; no more");
+            }
+            before
+        };
+        // Those that both lists have stay counted throughout.
+        let mut parts = Vec::with_capacity(names.len());
+        for step in names.chunks(STEP) {
+            let mut playlists = self.playlists.write().unwrap();
+            let (held, new) = playlists.list(step);
+            self.set_parts(&new);
+            parts.extend(held);
+        }
+        if let Some(own) = self.playlists.write().unwrap().known.get_mut(name) {
+            own.parts = parts;
+        }
+        for step in before.chunks(STEP) {
+            let mut playlists = self.playlists.write().unwrap();
+            let gone = playlists.unlist(step);
+            self.set_titles(&gone);
+        }
+        let _entries = self.entries.write().unwrap();
+        self.count_change();
+    }
+
+    /// Parts are downloads. To be called with the playlists locked.
+    fn set_parts(&self, names: &[Arc<str>]) {
         let mut entries = self.entries.write().unwrap();
-        for listed in listed(&text, name) {
-            if segments.len() == SEGMENTS_MAX {
-                return tracing::warn!(
-                    "{name}: {SEGMENTS_MAX} parts of playlists are known; no more"
-                );
+        for name in names {
+            if let Some(entry) = entries.get_mut(&**name) {
+                (entry.state, entry.is_live) = (State::Download, false);
             }
-            if let Some(entry) = entries.get_mut(&listed) {
-                entry.state = State::Download;
-                self.count_change();
+        }
+    }
+
+    /// Has files that are parts of nothing any more planned, as others are. To be called with the
+    /// playlists locked.
+    fn set_titles(&self, names: &[Arc<str>]) {
+        let mut entries = self.entries.write().unwrap();
+        for name in names.iter().filter(|name| is_playable(name)) {
+            if let Some(entry) = entries.get_mut(&**name) {
+                entry.state = State::Waiting;
+                self.scans.queue(name.to_string(), entry.bytes, Instant::now());
             }
-            segments.insert(listed);
         }
     }
 
     /// Whether a playlist lists this file.
-    pub(super) fn is_segment(&self, name: &str) -> bool {
-        self.segments.read().unwrap().contains(name)
+    pub(super) fn is_part(&self, name: &str) -> bool {
+        self.playlists.read().unwrap().is_part(name)
     }
 }
 
-/// The names of what the playlist `name` lists, as far as it lies below the served folder: lines
-/// that are URIs, and the URIs in tags (renditions, initialization sections). What does not lie in
-/// the playlist's own folder or below is no part of it: whoever may write one folder shall not hide
-/// the titles of another.
-fn listed<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a {
-    let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let uri = |line: &'a str| match line.strip_prefix('#') {
-        None => Some(line).filter(|line| !line.is_empty()),
-        // Keys are not listed here: they are no part of a film.
-        Some(tag) if tag.starts_with("EXT-X-KEY") => None,
-        Some(tag) => tag.split_once("URI=\"")?.1.split('"').next(),
+/// What sort of playlist this is.
+fn kind(text: &str) -> Kind {
+    let is_multivariant =
+        |tag: &str| tag.starts_with("#EXT-X-STREAM-INF:") || tag.starts_with("#EXT-X-MEDIA:");
+    let is_key = |tag: &str| {
+        let is_one = tag.starts_with("#EXT-X-KEY:") || tag.starts_with("#EXT-X-SESSION-KEY:");
+        is_one && !tag.contains("METHOD=NONE")
     };
-    let uris = text.lines().map(str::trim).filter_map(uri);
-    let names = uris.filter_map(move |uri| {
+    let mut tags = text.lines().map(str::trim);
+    Kind { is_multivariant: tags.clone().any(is_multivariant), is_sealed: tags.any(is_key) }
+}
+
+/// The names of what the playlist `name` lists, each once, as far as it lies below the served
+/// folder: lines that are URIs, and the URIs in tags (renditions, initialization sections). What
+/// does not lie in the playlist's own folder or below is no part of it: whoever may write one
+/// folder shall not hide the titles of another. Nor are playlists, but those of a multivariant one.
+fn listed(text: &str, name: &str) -> Vec<String> {
+    let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let is_multivariant = kind(text).is_multivariant;
+    let uri = |line| -> Option<&str> {
+        let Some(tag) = str::strip_prefix(line, "#") else {
+            return Some(line).filter(|line| !line.is_empty());
+        };
+        // Keys are not listed here: they are no part of a film.
+        let is_key = tag.starts_with("EXT-X-KEY") || tag.starts_with("EXT-X-SESSION-KEY");
+        tag.split_once("URI=\"").filter(|_| !is_key)?.1.split('"').next()
+    };
+    let resolved = |uri: &str| {
         let path = uri.split(['?', '#']).next().unwrap_or_default();
         if path.contains("://") {
             return None;
@@ -88,31 +263,159 @@ fn listed<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = String> + 'a
             }
         }
         Some(name.join("/"))
-    });
-    let is_own = move |listed: &String| match folder {
-        "" => true,
-        folder => listed.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
     };
-    names.filter(move |listed| listed != name && is_own(listed))
+    let is_part = |listed: &String| {
+        let is_own = match folder {
+            "" => true,
+            folder => listed.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/')),
+        };
+        is_own && listed != name && (is_multivariant || !is_playlist(listed))
+    };
+    let uris = text.lines().map(str::trim).filter_map(uri);
+    let mut names: Vec<String> = uris.filter_map(resolved).filter(is_part).collect();
+    // A segment that is a range of a file has the name of all of it.
+    names.sort_unstable();
+    names.dedup();
+    names
 }
+
+/// Longest playlist that is read: 50,000 segments and more.
+const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
+/// Parts in all lists together: some 200 MB with names of usual length.
+const PARTS_MAX: usize = 1_000_000;
+/// Names that are looked up while locks are held: some 100 µs.
+const STEP: usize = 256;
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::access::Folder;
+    use crate::cache::Cache;
 
     #[test]
     fn uris_are_resolved_to_names_below_the_folder() {
         let text = "#EXTM3U\n#EXTINF:6,\n0.ts\n\nsub/1%20a.ts?x=y\r\n../up.ts\n/top.ts\n\
-                    https://other/2.ts\n../../../out.ts\nmedia.m3u8\n%ff.ts\nmaster.m3u8\n\
+                    https://other/2.ts\n../../../out.ts\nmedia.m3u8\n%ff.ts\nmaster.m3u8\n0.ts\n\
                     #EXT-X-MEDIA:TYPE=AUDIO,URI=\"aac.m3u8\",NAME=\"a\"\n\
+                    #EXT-X-SESSION-KEY:METHOD=AES-128,URI=\"1.key\"\n\
                     #EXT-X-KEY:METHOD=AES-128,URI=\"0.key\"\n#EXT-X-ENDLIST\n";
-        let names: Vec<_> = listed(text, "vod/film/master.m3u8").collect();
-        let below = ["0.ts", "sub/1 a.ts"].map(|name| format!("vod/film/{name}"));
-        let others = ["vod/film/media.m3u8", "vod/film/aac.m3u8"];
-        assert_eq!(names, [&below.each_ref().map(String::as_str)[..], &others].concat());
-        assert_eq!(listed("/top.ts\nvod/0.ts", "m.m3u8").count(), 2, "all is below the top");
-        assert_eq!(listed("../filmed/0.ts", "vod/film/m.m3u8").count(), 0, "a neighbour's");
-        assert_eq!(listed("0.ts", "m.m3u8").collect::<Vec<_>>(), ["0.ts"]);
+        let expected = ["0.ts", "aac.m3u8", "media.m3u8", "sub/1 a.ts"];
+        assert_eq!(
+            listed(text, "vod/film/master.m3u8"),
+            expected.map(|name| format!("vod/film/{name}"))
+        );
+        assert_eq!(listed("/top.ts\nvod/0.ts", "m.m3u8").len(), 2, "all is below the top");
+        assert!(listed("../filmed/0.ts", "vod/film/m.m3u8").is_empty(), "a neighbour's");
+        assert_eq!(listed("0.ts", "m.m3u8"), ["0.ts"]);
         assert!(is_playlist("a/b.M3U8") && !is_playlist("m3u8") && !is_playlist("a.ts"));
+    }
+
+    #[test]
+    fn kinds_of_playlists_are_told_apart_by_their_tags() {
+        let kind = |tags: &str| {
+            let Kind { is_multivariant, is_sealed } = kind(&format!("#EXTM3U\r\n{tags}\r\n"));
+            (is_multivariant, is_sealed)
+        };
+        assert_eq!(kind("#EXT-X-MEDIA-SEQUENCE:1\n#EXT-X-KEY:METHOD=NONE"), (false, false));
+        assert_eq!(kind("#EXT-X-STREAM-INF:BANDWIDTH=1"), (true, false));
+        assert_eq!(kind("#EXT-X-MEDIA:TYPE=AUDIO"), (true, false));
+        assert_eq!(kind("#EXT-X-KEY:METHOD=AES-128,URI=\"0.key\""), (false, true));
+    }
+
+    struct Scene {
+        place: tempfile::TempDir,
+        library: Library,
+    }
+
+    impl Scene {
+        /// With these files known, as the librarian knows them.
+        fn with(names: &[&str]) -> Scene {
+            let place = tempfile::tempdir().unwrap();
+            let folder = Arc::new(Folder::open(place.path()).unwrap());
+            let library = Library::new(folder, Cache::open(Some(place.path().join(".cache"))));
+            let modified = SystemTime::UNIX_EPOCH;
+            for name in names {
+                let state = if is_playable(name) { State::Waiting } else { State::Download };
+                let entry = Entry { bytes: 10, modified, state, is_live: false };
+                library.entries.write().unwrap().insert((*name).to_owned(), entry);
+            }
+            Scene { place, library }
+        }
+
+        fn set(&self, name: &str, text: &str) {
+            let path = self.place.path().join(name);
+            fs::write(&path, format!("#EXTM3U\n{text}")).unwrap();
+            self.library.look_at_playlist(name, &File::open(path).unwrap());
+        }
+
+        /// Names that are no parts, those that are to be planned with a `*` behind.
+        fn titles(&self) -> String {
+            let shown = self.library.entries().into_iter().filter(|file| !file.is_part);
+            let named = shown.map(|file| {
+                let is_waiting = file.entry.state == State::Waiting;
+                file.name + if is_waiting { "*" } else { "" }
+            });
+            named.collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    /// They were hidden until the server was started again, and their names kept for ever.
+    #[test]
+    fn parts_are_titles_again_when_no_playlist_lists_them() {
+        let scene = Scene::with(&["0.ts", "1.ts", "2.ts", "a.m3u8", "b.m3u8"]);
+        assert_eq!(scene.titles(), "0.ts* 1.ts* 2.ts* a.m3u8 b.m3u8");
+        scene.set("a.m3u8", "0.ts\n1.ts\n1.ts\n");
+        scene.set("b.m3u8", "1.ts\n2.ts\n");
+        assert_eq!(scene.titles(), "a.m3u8 b.m3u8");
+        scene.set("a.m3u8", "1.ts\n");
+        assert_eq!(scene.titles(), "0.ts* a.m3u8 b.m3u8");
+        scene.library.forget_playlist("b.m3u8");
+        assert_eq!(scene.titles(), "0.ts* 2.ts* a.m3u8 b.m3u8");
+        // No playlist any more, but for its name.
+        fs::write(scene.place.path().join("a.m3u8"), "1.ts\n").unwrap();
+        let file = File::open(scene.place.path().join("a.m3u8")).unwrap();
+        scene.library.look_at_playlist("a.m3u8", &file);
+        assert_eq!(scene.titles(), "0.ts* 1.ts* 2.ts* a.m3u8 b.m3u8");
+        let playlists = scene.library.playlists.read().unwrap();
+        let left = (playlists.known.len(), playlists.listed.capacity(), playlists.names);
+        assert_eq!(left, (0, 0, 0), "nothing is kept");
+    }
+
+    /// Two that listed each other were both gone.
+    #[test]
+    fn multivariant_playlists_hide_media_playlists_and_none_of_their_own_kind() {
+        let scene = Scene::with(&["0.ts", "a.m3u8", "b.m3u8", "m.m3u8", "n.m3u8", "x.ts"]);
+        let multivariant = "#EXT-X-STREAM-INF:BANDWIDTH=1\n";
+        scene.set("a.m3u8", &format!("{multivariant}b.m3u8\nm.m3u8\n"));
+        scene.set("b.m3u8", &format!("{multivariant}a.m3u8\n"));
+        scene.set("m.m3u8", "#EXT-X-KEY:METHOD=AES-128,URI=\"k\"\n0.ts\nn.m3u8\n");
+        scene.set("n.m3u8", "m.m3u8\n");
+        assert_eq!(scene.titles(), "a.m3u8 b.m3u8 n.m3u8 x.ts*");
+        let title = |name: &str| {
+            let files = scene.library.entries();
+            files.into_iter().find(|file| file.name == name).and_then(|file| file.title)
+        };
+        // Itself, the media playlist and its segment.
+        assert_eq!(title("a.m3u8"), Some(Title { bytes: 30, parts: 2, is_sealed: true }));
+        assert_eq!(title("b.m3u8"), Some(Title { bytes: 10, parts: 0, is_sealed: false }));
+        assert_eq!((title("m.m3u8"), title("x.ts")), (None, None));
+    }
+
+    #[test]
+    fn lists_end_where_all_parts_together_are_too_many() {
+        let scene = Scene::with(&["0.ts", "a.m3u8", "b.m3u8"]);
+        let names: Vec<String> = (0..PARTS_MAX).map(|number| format!("a/{number}.ts")).collect();
+        let set = |name: &str, names: Vec<String>| {
+            scene.library.set_playlist(name, Some((Kind::default(), names)));
+        };
+        set("a.m3u8", names);
+        set("b.m3u8", vec!["0.ts".to_owned()]);
+        assert_eq!(scene.titles(), "0.ts* a.m3u8 b.m3u8", "there is no room");
+        scene.library.forget_playlist("a.m3u8");
+        set("b.m3u8", vec!["0.ts".to_owned()]);
+        assert_eq!(scene.titles(), "a.m3u8 b.m3u8", "the room was given back");
     }
 }

@@ -259,7 +259,7 @@ mod tests {
     }
 
     fn names(library: &Library) -> Vec<String> {
-        library.entries().into_iter().map(|(name, ..)| name).collect()
+        library.entries().into_iter().map(|file| file.name).collect()
     }
 
     #[test]
