@@ -173,7 +173,8 @@ async fn resource(
     let subject = match keys::named(path).filter(|_| has_keys) {
         Some((film, number)) => Subject::Key { film, number },
         None if has_keys => return (error(request, 404, "no such key", now), Content::Text),
-        None if matches!(path, "/" | "/index.json") => Subject::Index,
+        // However the top is written, it is the served folder.
+        None if path == "/index.json" || components(path).next().is_none() => Subject::Index,
         None => Subject::File(path),
     };
     let (credentials, query) = (request.credentials.as_ref(), request.query.as_deref());
@@ -225,8 +226,7 @@ async fn without_file(
         Denied::Missing | Denied::NotAFile
             if matches!(denied, Denied::NotAFile) || path.ends_with('/') =>
         {
-            let parts: Vec<&str> =
-                path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+            let parts: Vec<&str> = components(path).collect();
             let folder = parts.join("/");
             let library = site.library.clone();
             let name = folder.clone() + "/";
@@ -251,6 +251,11 @@ async fn without_file(
         tracing::warn!("http {path}: {denied}");
     }
     (error(request, status, &denied.to_string(), now), Content::Text)
+}
+
+/// The names that a path is made of.
+fn components(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|part| !matches!(*part, "" | "."))
 }
 
 async fn key(

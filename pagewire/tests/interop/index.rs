@@ -114,6 +114,15 @@ fn folders_have_addresses_and_browsers_find_an_icon() {
         assert!(html.contains("href=\"/a/b%20c/2.bin\""), "{target}: {html}");
         assert!(!html.contains("1.bin") && !html.contains("rel=\"next\""), "{target}: {html}");
     }
+    // However an address is written, it is the folder's.
+    for top in ["/", "//", "/./", "/.", "///.//", "//?all=1"] {
+        let html = page(&server, top).text();
+        assert!(["a.bin", "a/1.bin"].iter().all(|name| html.contains(name)), "{top}: {html}");
+    }
+    for folder in ["/a", "//a//", "/./a/", "/a/.", "/a/./", "/.//a"] {
+        let html = page(&server, folder).text();
+        assert!(html.contains("a/1.bin") && !html.contains("a-b"), "{folder}: {html}");
+    }
     let first = page(&server, "/a/?limit=2").text();
     let next = first.split("rel=\"next\" href=\"").nth(1).and_then(|rest| rest.split('"').next());
     let next = next.unwrap_or_else(|| panic!("no next: {first}")).replace("&amp;", "&");
