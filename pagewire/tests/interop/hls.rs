@@ -269,6 +269,13 @@ fn a_sealed_folder_is_served_with_its_types_and_listed_without_complaint() {
         (&total["files"], &total["parts"], rows)
             == (&(segments + 4).into(), &(segments + 1).into(), Some(3))
     });
+    let index = server.index();
+    let counted = ["films", "sealed", "others"].map(|kind| &index["total"][kind]);
+    assert_eq!(counted, [1, 1, 2], "a sealed film and two books: {}", index["total"]);
+    let film = index["files"]
+        .as_array()
+        .and_then(|rows| rows.iter().find(|row| row["playlist"].is_object()));
+    assert_eq!(film.expect("a film")["playlist"]["sealed"], true);
     let all = ask(test, &server.http_url("index.json?all=1"), &[]).expect("curl");
     let all: serde_json::Value = serde_json::from_slice(&all.body).expect("JSON");
     let files = all["files"].as_array().expect("a list");

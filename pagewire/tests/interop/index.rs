@@ -9,8 +9,10 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::answer::{Answer, http};
+use crate::harness::clip::Clip;
 use crate::harness::film::film;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::hls::browsed;
 
 fn rows(server: &Server, target: &str) -> Vec<Value> {
     let index: Value = serde_json::from_slice(&http(server.http, "GET", target).body)
@@ -64,6 +66,11 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     assert_eq!(names(&titles), expected);
     assert_eq!(titles[0]["not_streamed"], Value::Null, "nobody takes it for a film");
     assert_eq!(titles[1]["not_streamed"], "MP4: download only for now");
+    let total = &index["total"];
+    let counted = ["films", "sealed", "streams", "waiting", "others"].map(|kind| &total[kind]);
+    assert_eq!(counted, [4, 0, 2, 0, 2], "as people count: {total}");
+    let count = |kind: &str| total[kind].as_u64().expect("a count");
+    assert_eq!(count("files"), count("films") + count("others") + parts);
     let link = titles[4]["playlist"]["address"].as_str().expect("a link to play");
     // As this client calls the server.
     assert_eq!(link, "http://test/site/one/master.m3u8");
@@ -71,6 +78,13 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
 
     let all = rows(&server, "/index.json?all=1");
     assert_eq!(all.len() as u64, titles.len() as u64 + parts);
+    let bytes = |row: &Value| row["bytes"].as_u64().expect("a size");
+    let of_film = all.iter().filter(|row| row["name"].as_str().unwrap().starts_with("site/one/"));
+    let film_bytes: u64 = of_film.map(bytes).sum();
+    assert_eq!(titles[4]["playlist"]["bytes"], film_bytes, "of all of the film");
+    assert_eq!(titles[4]["playlist"]["sealed"], false, "--no-key");
+    assert_eq!(bytes(&titles[4]), page(&server, "/site/one/master.m3u8").body.len() as u64);
+    assert_eq!(total["bytes"], all.iter().map(bytes).sum::<u64>());
     // In pages, each file once.
     let (mut target, mut seen) = ("/index.json?all=1&limit=7".to_owned(), BTreeSet::new());
     loop {
@@ -86,6 +100,9 @@ fn sealed_site_lists_a_title_for_each_film_and_no_part_of_one() {
     let html = page(&server, "/").text();
     assert!(html.contains("<code>http://") && html.contains("/site/one/master.m3u8</code>"));
     assert!(html.contains("MP4: download only for now"), "{html}");
+    assert!(html.contains("<p>4 films, 2 other files, "), "{html}");
+    let megabytes = format!("{:.1} MB", film_bytes as f64 / 1e6);
+    assert!(html.contains(&format!("one/master.m3u8</a><td class=\"number\">{megabytes}")));
     // Programs go on behind the last name; for people what plays stands first.
     let place = |name: &str| html.find(&format!("href=\"/{name}\"")).expect("a row");
     let shown = ["library/one.ts", "library/sub/two.ts", "site/one/master.m3u8"].map(place);
@@ -139,6 +156,96 @@ fn folders_have_addresses_and_browsers_find_an_icon() {
     assert!(icon.text().starts_with("<svg"), "{icon:?}");
     place.put("favicon.ico", b"mine");
     assert_eq!(page(&server, "/favicon.ico").body, b"mine");
+    server.stop();
+}
+
+/// A playlist removed or changed left its parts hidden until the server was started again.
+#[test]
+fn parts_of_a_playlist_that_is_gone_are_films_again() {
+    let place = Place::new();
+    for (seed, name) in [(31, "0.ts"), (32, "1.ts")] {
+        place.put(name, &Clip::of_seconds(seed, 2).bytes());
+    }
+    place.put("film.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.ts\n1.ts\n");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    let await_rows = |expected: &[&str]| {
+        server.await_index(&format!("{expected:?} are the rows"), |index| {
+            let rows = index["files"].as_array().expect("a list of files");
+            let is_played = |row: &Value| !row["stream"].is_null() || !row["playlist"].is_null();
+            names(rows) == expected && rows.iter().all(is_played)
+        })
+    };
+    await_rows(&["film.m3u8"]);
+    place.put("film.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n1.ts\n#EXT-X-ENDLIST\n");
+    await_rows(&["0.ts", "film.m3u8"]);
+    std::fs::remove_file(place.folder().join("film.m3u8")).expect("it was put there");
+    let total = await_rows(&["0.ts", "1.ts"])["total"].clone();
+    assert_eq!((&total["parts"], &total["films"]), (&0.into(), &2.into()), "{total}");
+    server.stop();
+}
+
+/// The fields of objects, and of objects in them.
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(object) => object.iter().for_each(|(name, value)| {
+            found.insert(name.clone());
+            // Its fields are the names of limits.
+            if name != "refusals" {
+                fields(value, found);
+            }
+        }),
+        Value::Array(values) => values.iter().for_each(|value| fields(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_field_of_the_index_is_documented() {
+    let place = Place::new();
+    place.put("film.ts", &Clip::of_seconds(33, 2).bytes());
+    place.put("list.m3u8", b"#EXTM3U\n#EXT-X-TARGETDURATION:2\n0.bin\n");
+    place.put("talk.mp4", b"not looked into");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    server.await_stream("film.ts");
+    let index: Value = serde_json::from_slice(&page(&server, "/index.json?limit=2").body).unwrap();
+    let mut named: BTreeSet<String> =
+        ["live", "bytes_read", "not_streamed", "codecs"].map(str::to_owned).into();
+    fields(&index, &mut named);
+    assert!(named.len() > 40 && named.contains("next") && named.contains("sealed"), "{named:?}");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/index-json.md");
+    let document = std::fs::read_to_string(path).expect("it lies beside the others");
+    let missing: Vec<_> =
+        named.iter().filter(|name| !document.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "docs/index-json.md names no {missing:?}");
+    server.stop();
+}
+
+/// At 400 px a long name or address made the page scroll sideways.
+#[test]
+fn page_of_the_index_fits_a_phone() {
+    let test = "index::page_of_the_index_fits_a_phone";
+    let place = Place::new();
+    let long = "A_Film_Whose_Name_Has_No_Space_To_Break_A_Line_At.2026.2160p.Atmos.x265-GROUP";
+    for (seed, name) in [(34, "short.ts"), (35, &format!("{long}.ts"))] {
+        place.put(name, &Clip::of_seconds(seed, 2).bytes());
+    }
+    place.put(&format!("{long}/master.m3u8"), b"#EXTM3U\n#EXT-X-STREAM-INF:BANDWIDTH=1\nm.m3u8\n");
+    place.put(&format!("{long}.mp4"), b"not looked into");
+    let server = Server::at(&place, Command::new(PROGRAM), &[]);
+    server.await_stream(&format!("{long}.ts"));
+    server.await_stream("short.ts");
+    for width in [320, 400, 1200] {
+        let told = browsed(test, &server, |report| {
+            format!(
+                "<!doctype html><iframe id=f src=/ style='width:{width}px;height:800px;border:0'>\
+                 </iframe><script>f.onload = () => fetch('http://{report}/' +\
+                 f.contentDocument.documentElement.scrollWidth, {{mode: 'no-cors'}});</script>"
+            )
+        });
+        let Some(told) = told else { return };
+        let page_width: u32 = told.trim().parse().unwrap_or_else(|_| panic!("{told:?}"));
+        assert!((width / 2..=width).contains(&page_width), "{page_width} px wide at {width}");
+    }
     server.stop();
 }
 

@@ -69,14 +69,41 @@ struct Listing {
     cost_ns: AtomicU64,
 }
 
-/// Of the whole listing.
+/// Of the whole listing. Each file is one of films, waiting, others and parts.
 #[derive(Debug, Default, Serialize, Hash)]
 struct Totals {
-    files: u64,
+    /// Titles that can be played: streams, and playlists.
+    films: u64,
+    /// Films whose segments are encrypted.
+    sealed: u64,
+    /// Films that are streams over RTSP.
     streams: u64,
-    bytes: u64,
+    /// Files that are read to become streams.
+    waiting: u64,
+    /// Files to download, and nothing else.
+    others: u64,
     /// Files that are part of what a playlist lists.
     parts: u64,
+    files: u64,
+    bytes: u64,
+}
+
+impl Totals {
+    fn count(&mut self, file: &Listed) {
+        let Listed { entry, title, is_part, .. } = file;
+        let is_stream = entry.is_live || matches!(entry.state, State::Ready(_));
+        let kind = match &entry.state {
+            _ if *is_part => &mut self.parts,
+            _ if is_stream || title.is_some() => &mut self.films,
+            State::Waiting => &mut self.waiting,
+            _ => &mut self.others,
+        };
+        *kind += 1;
+        self.streams += u64::from(is_stream && !is_part);
+        self.sealed += u64::from(title.is_some_and(|title| title.is_sealed));
+        self.files += 1;
+        self.bytes += entry.bytes;
+    }
 }
 
 #[derive(PartialEq)]
@@ -357,11 +384,9 @@ impl Listing {
         let mut pages: Vec<Arc<Page>> = Vec::new();
         let (mut rows, mut name_bytes) = (Vec::new(), 0);
         let known = |at: usize| before.and_then(|before| before.pages.get(at));
-        for Listed { name, entry, is_part, title } in library.entries() {
-            totals.files += 1;
-            totals.parts += u64::from(is_part);
-            totals.streams += u64::from(entry.is_live || matches!(entry.state, State::Ready(_)));
-            totals.bytes += entry.bytes;
+        for file in library.entries() {
+            totals.count(&file);
+            let Listed { name, entry, is_part, title } = file;
             if is_part && !all {
                 continue;
             }

@@ -112,21 +112,30 @@ fn parts() -> (&'static str, &'static str) {
 
 fn summary(live: &Live<'_>) -> String {
     let Live { report, totals, scans } = live;
-    let Totals { files, streams, bytes, parts } = totals;
-    let bill = report.bill.map_or("not known yet".to_owned(), |bill| format!("{bill:.2} s/GB"));
-    let bytes = readable_bytes(*bytes);
-    let mut text = format!(
-        "{files} files, {streams} of them streams, {bytes}. {} sessions now; bill so far: {bill}",
-        report.sessions
-    );
-    if *parts > 0 {
-        text.push_str(&format!("; {parts} files are parts of playlists"));
+    let mut text = counted(totals.films, "film");
+    if totals.sealed > 0 {
+        text.push_str(&format!(" ({} sealed)", totals.sealed));
+    }
+    if totals.waiting > 0 {
+        text.push_str(&format!(", {} still to be read", totals.waiting));
+    }
+    if totals.others > 0 {
+        text.push_str(&format!(", {}", counted(totals.others, "other file")));
+    }
+    text.push_str(&format!(", {}. ", readable_bytes(totals.bytes)));
+    text.push_str(&format!("{} now", counted(report.sessions as u64, "session")));
+    if let Some(cost) = report.bill {
+        text.push_str(&format!("; CPU cost so far {cost:.2} s/GB"));
     }
     for scan in scans {
         let done = scan.bytes_read * 100 / scan.bytes.max(1);
         text.push_str(&format!("; reading {}: {done} %", scan.name));
     }
     text
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Whether somebody can play it, now or once it is read.
@@ -212,7 +221,7 @@ fn push_html(text: &mut Text, row: &Row) {
             let (h, m, s) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
             let rate = summary.bits_per_second as f64 / 1e6;
             text.push(&format!(
-                "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number\">{rate:.2}"
+                "<td class=\"number\">{h}:{m:02}:{s:02}<td class=\"number rate\">{rate:.2}"
             ));
             return push_link(text, "rtsp", Authority::Rtsp);
         }
@@ -270,6 +279,7 @@ mod tests {
         let (above, below) = parts();
         assert!(above.contains("{{summary}}") && below.contains("{{next}}"));
     }
+
     #[test]
     fn media_that_is_not_streamed_says_so_in_a_word() {
         assert_eq!(download_only("a/b.MP4").as_deref(), Some("MP4: download only for now"));
