@@ -10,7 +10,7 @@
 #[non_exhaustive]
 pub enum Refusal {
     /// The file is too small to hold two packets.
-    #[error("transport stream of {bytes} bytes: shorter than two packets of 188 bytes")]
+    #[error("{bytes} bytes: shorter than two packets of a transport stream, 188 bytes each")]
     TooShort {
         /// Size of the file.
         bytes: u64,

@@ -21,6 +21,7 @@ mod control;
 mod downloads;
 mod error;
 mod faults;
+mod formats;
 mod growth;
 mod http;
 mod http_runtime;

@@ -30,7 +30,6 @@ use wire::rtsp::{
 use crate::access::Denied;
 use crate::admission::{Asked, Decision, Subject};
 use crate::asset::{Asset, Source};
-use crate::control;
 use crate::library::NoAsset;
 use crate::limits::{Refused, RequestPace, SessionPermit, counted_as};
 use crate::listen::{close, is_spent, read, write};
@@ -39,6 +38,7 @@ use crate::pacer::{Stream, ticks};
 use crate::ports::{is_own_address, media_socket};
 use crate::session::{Control, Link, Session, Shift, random_cname, random_id};
 use crate::site::Site;
+use crate::{control, formats};
 
 /// What a new client is told that is refused before it has asked.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -523,7 +523,11 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
         NoAsset::Unreadable(_) => Status::InternalServerError,
     };
     tracing::info!("rtsp {}: {error}", request.path);
-    let response = Response::new(status, request).body("text/plain", format!("{error}\n"));
+    let mut response = Response::new(status, request).body("text/plain", format!("{error}\n"));
+    if let NoAsset::Refused(reason) = error {
+        let name = wire::rtsp::asset_path(&request.path);
+        response = response.reason(formats::refused_in_a_phrase(name, reason));
+    }
     match error.again_in_s() {
         Some(seconds) => response.header("Retry-After", seconds.to_string()),
         None => response,

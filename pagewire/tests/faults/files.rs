@@ -33,13 +33,15 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     let text = "no transport stream at all\n".repeat(1000).into_bytes();
     let long_packets: Vec<u8> =
         Clip::of_seconds(22, 1).bytes().chunks(188).flat_map(|p| [p, &[0; 16]].concat()).collect();
-    let files: [(&str, Vec<u8>, &str); 6] = [
+    let files: [(&str, Vec<u8>, &str); 8] = [
         ("empty.ts", Vec::new(), "shorter than two packets"),
         ("byte.ts", vec![0x47], "shorter than two packets"),
         ("text.ts", text.clone(), "not an MPEG transport stream"),
         ("no-clock.ts", no_clock.bytes(), "without a clock"),
         ("204.ts", long_packets, "packets of 204 bytes"),
-        ("notes.txt", text, "not an MPEG transport stream"),
+        ("notes.txt", b"short\n".to_vec(), "6 bytes: shorter than two packets"),
+        ("long.txt", text.clone(), "not an MPEG transport stream"),
+        ("film.mp4", text, "not an MPEG transport stream"),
     ];
     let listed: Vec<_> = files.iter().map(|(name, bytes, _)| (*name, bytes.as_slice())).collect();
     let server = serve(&listed, &[]);
@@ -57,10 +59,20 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
             let answer = Control::to(server.rtsp).ask(method, name, headers);
             assert_eq!(answer.status, 415, "{method} {name}: {answer:?}");
             assert!(answer.text().contains(reason), "{method} {name}: {}", answer.text());
+            // Players show the status line and nothing else.
+            let line = answer.head.lines().next().unwrap_or_default();
+            let told = if name.ends_with(".mp4") { "MP4: download only for now" } else { reason };
+            assert!(line.contains(told), "{method} {name}: {line}");
         }
         let download = http(server.http, "GET", &format!("/{name}"));
         assert_eq!((download.status, &download.body), (200, bytes), "{name}");
     }
+    // What nobody takes for a film is a file like any other, also when somebody has asked.
+    let index = server.index();
+    for name in ["notes.txt", "long.txt"] {
+        assert!(row(&index, name)["not_streamed"].is_null(), "{:#}", row(&index, name));
+    }
+    assert_eq!(row(&index, "film.mp4")["not_streamed"], "MP4: download only for now");
     census.assert_restored(&server);
 }
 

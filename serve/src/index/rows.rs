@@ -15,6 +15,7 @@ use wire::http::{escape_html, escape_path};
 
 use super::text::{Authority, Text};
 use super::{Row, Totals};
+use crate::formats::download_only;
 use crate::library::{State, Title};
 use crate::meter::Report;
 
@@ -238,34 +239,6 @@ fn readable_bytes(bytes: u64) -> String {
     }
 }
 
-/// Why a file of media is no stream, by its name; none for what nobody takes for media.
-fn download_only(name: &str) -> Option<String> {
-    let (_, extension) = name.rsplit_once('.')?;
-    let is_it = |(extensions, _): &&(&[&str], &str)| {
-        extensions.iter().any(|known| known.eq_ignore_ascii_case(extension))
-    };
-    let (_, format) = MEDIA.iter().find(is_it)?;
-    Some(format!("{format}: download only for now"))
-}
-
-/// Formats of media that are not streamed, by the ends of their names.
-const MEDIA: &[(&[&str], &str)] = &[
-    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4"),
-    (&["mov", "qt"], "QuickTime"),
-    (&["mkv", "mka"], "Matroska"),
-    (&["webm"], "WebM"),
-    (&["mpg", "mpeg", "vob"], "MPEG program stream"),
-    (&["avi"], "AVI"),
-    (&["flv"], "Flash video"),
-    (&["wmv", "wma", "asf"], "Windows Media"),
-    (&["mxf"], "MXF"),
-    (&["mp3", "mp2"], "MPEG sound"),
-    (&["aac"], "AAC"),
-    (&["ac3", "eac3"], "Dolby sound"),
-    (&["flac"], "FLAC"),
-    (&["ogg", "oga", "ogv", "opus"], "Ogg"),
-    (&["wav"], "WAV"),
-];
 /// How far it has been read stands above the rows.
 const WAITING: &str = "waiting to be read";
 static TEMPLATE: &str = include_str!("../../../web/index.html");
@@ -278,12 +251,5 @@ mod tests {
     fn the_template_has_its_places() {
         let (above, below) = parts();
         assert!(above.contains("{{summary}}") && below.contains("{{next}}"));
-    }
-
-    #[test]
-    fn media_that_is_not_streamed_says_so_in_a_word() {
-        assert_eq!(download_only("a/b.MP4").as_deref(), Some("MP4: download only for now"));
-        assert_eq!(download_only("b.mkv").as_deref(), Some("Matroska: download only for now"));
-        assert!(["a.ts", "a.epub", "mp4", "a.m3u8"].iter().all(|n| download_only(n).is_none()));
     }
 }

@@ -20,6 +20,7 @@ use super::segments::is_playlist;
 use super::watch::Librarian;
 use super::{Entry, Library, State};
 use crate::access::{Denied, is_hidden};
+use crate::formats::is_transport_stream;
 use crate::growth::is_recorded;
 
 /// Result of a look at a name.
@@ -158,7 +159,7 @@ impl Library {
         let bytes = metadata.len();
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         let is_part = self.is_part(name);
-        let is_live = !is_part && is_playable(name) && is_recorded(&file);
+        let is_live = !is_part && is_transport_stream(name) && is_recorded(&file);
         let mut entries = self.entries.write().unwrap();
         let known = entries.get(name);
         if known.is_some_and(|known| {
@@ -167,7 +168,7 @@ impl Library {
             return Look::Listed { is_live };
         }
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
-        let playable = !is_part && (is_playable(name) || is_played);
+        let playable = !is_part && (is_transport_stream(name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
         entries.insert(name.to_owned(), Entry { bytes, modified, state, is_live });
         self.count_change();
@@ -232,15 +233,6 @@ pub(super) fn at_and_below<'a, T>(
     let at = entries.get_key_value(name).filter(|_| !all);
     at.into_iter().chain(entries.range((from, to)))
 }
-
-/// What the index offers as a stream before anybody asked. Any file that is a transport stream
-/// plays when asked for, whatever its name.
-pub(super) fn is_playable(name: &str) -> bool {
-    let extension = name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
-}
-
-const EXTENSIONS: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
 
 #[cfg(test)]
 mod tests {

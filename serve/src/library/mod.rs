@@ -40,6 +40,7 @@ use tokio::time::timeout_at;
 use crate::access::{Denied, Folder};
 use crate::asset::{Asset, key};
 use crate::cache::Cache;
+use crate::formats::is_transport_stream;
 use crate::growth;
 
 use following::Following;
@@ -80,7 +81,7 @@ pub(crate) enum State {
     /// To be planned.
     Waiting,
     Ready(Arc<Summary>),
-    /// Not a stream, and why.
+    /// Not a stream though it is called one, and why.
     Refused(String),
 }
 
@@ -371,7 +372,11 @@ impl Library {
             Err(NoAsset::Changing { .. }) => State::Waiting,
             Err(error) => {
                 tracing::info!("{name}: not streamed: {error}");
-                State::Refused(error.to_string())
+                match is_transport_stream(name) {
+                    true => State::Refused(error.to_string()),
+                    // A file like any other, whoever asked for it.
+                    false => State::Download,
+                }
             }
         };
         let playlists = self.playlists.read().unwrap();

@@ -21,8 +21,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::listing::is_playable;
 use super::{Entry, Library, State};
+use crate::formats::is_transport_stream;
 
 /// What the playlists of the folder list.
 #[derive(Default)]
@@ -206,7 +206,7 @@ impl Library {
     /// playlists locked.
     fn set_titles(&self, names: &[Arc<str>]) {
         let mut entries = self.entries.write().unwrap();
-        for name in names.iter().filter(|name| is_playable(name)) {
+        for name in names.iter().filter(|name| is_transport_stream(name)) {
             if let Some(entry) = entries.get_mut(&**name) {
                 entry.state = State::Waiting;
                 self.scans.queue(name.to_string(), entry.bytes, Instant::now());
@@ -338,7 +338,8 @@ mod tests {
             let library = Library::new(folder, Cache::open(Some(place.path().join(".cache"))));
             let modified = SystemTime::UNIX_EPOCH;
             for name in names {
-                let state = if is_playable(name) { State::Waiting } else { State::Download };
+                let state =
+                    if is_transport_stream(name) { State::Waiting } else { State::Download };
                 let entry = Entry { bytes: 10, modified, state, is_live: false };
                 library.entries.write().unwrap().insert((*name).to_owned(), entry);
             }

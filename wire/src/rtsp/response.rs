@@ -11,6 +11,7 @@
 //!
 //! Sources: RFC 2326 §7, §10, §12; Appendix C for Content-Base.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub struct Echo {
 pub struct Response {
     status: Status,
     /// Said in place of the usual phrase.
-    reason: Option<&'static str>,
+    reason: Option<Cow<'static, str>>,
     echo: Echo,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
@@ -133,9 +134,9 @@ impl Response {
     }
 
     /// With a phrase of its own in the status line, which many clients show and nothing else
-    /// (§7.1.1 lets a server choose it).
-    pub(super) fn reason(mut self, reason: &'static str) -> Self {
-        self.reason = Some(reason);
+    /// (§7.1.1 lets a server choose it). What is no printable ASCII becomes a space.
+    pub fn reason(mut self, reason: impl Into<Cow<'static, str>>) -> Self {
+        self.reason = Some(reason.into());
         self
     }
 
@@ -160,8 +161,10 @@ impl Response {
     pub fn encode(&self) -> Vec<u8> {
         let values: usize = self.headers.iter().map(|(n, v)| n.len() + v.len() + 4).sum();
         let mut head = String::with_capacity(HEAD_BYTES_USUAL + values + self.body.len());
-        let reason = self.reason.unwrap_or(self.status.reason());
-        let _ = write!(head, "RTSP/1.0 {} {reason}\r\n", self.status.code());
+        let _ = write!(head, "RTSP/1.0 {} ", self.status.code());
+        let reason = self.reason.as_deref().unwrap_or(self.status.reason());
+        head.extend(reason.chars().map(|c| if c.is_ascii_graphic() { c } else { ' ' }));
+        head.push_str("\r\n");
         if let Some(cseq) = self.echo.cseq {
             let _ = write!(head, "CSeq: {cseq}\r\n");
         }
@@ -206,6 +209,15 @@ mod tests {
             b"RTSP/1.0 551 Option Not Supported\r\nCSeq: 7\r\nTimestamp: 1  Session: stolen\r\n\
               Unsupported: a    RTSP/1.0 200 OK\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn phrase_of_its_own_stays_in_the_status_line() {
+        let echo = Echo { cseq: Some(7), timestamp: None };
+        let response = Response::echoing(Status::UnsupportedMediaType, echo)
+            .reason("film\r\nSession: stolen, §2".to_owned());
+        let line = b"RTSP/1.0 415 film  Session: stolen,  2\r\nCSeq: 7\r\n\r\n";
+        assert_eq!(response.encode(), line);
     }
 
     #[test]

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a file is by the end of its name: a transport stream, media of another format, or neither.
+//!
+//! What people are told of a file follows from that. A transport stream that cannot be streamed and
+//! a film of another format are explained; what is called neither is a file like any other.
+//!
+//! Does not do: look into files ([`crate::library`] does, whatever their names).
+
+/// Whether the index offers it as a stream before anybody asked. Any file that is a transport
+/// stream plays when asked for, whatever its name.
+pub(crate) fn is_transport_stream(name: &str) -> bool {
+    has_end(name, TRANSPORT_STREAM)
+}
+
+/// Why a file of media is no stream; none for what nobody takes for media.
+pub(crate) fn download_only(name: &str) -> Option<String> {
+    let (_, format) = MEDIA.iter().find(|(ends, _)| has_end(name, ends))?;
+    Some(format!("{format}: download only for now"))
+}
+
+/// The words for a file that was refused as a stream with this `reason`, as short as a status line
+/// of RTSP wants them: many players show that and nothing else.
+pub(crate) fn refused_in_a_phrase(name: &str, reason: &str) -> String {
+    // Whatever it is called, one that is a transport stream has that as its reason.
+    let is_one = reason.starts_with("transport stream");
+    if let Some(format) = download_only(name).filter(|_| !is_one) {
+        return format;
+    }
+    // Before the source and the cure, which the body has.
+    let end = reason.find([';', '(']).unwrap_or(reason.len());
+    reason[..end].trim_end().to_owned()
+}
+
+fn has_end(name: &str, ends: &[&str]) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, extension)| extension);
+    extension.is_some_and(|found| ends.iter().any(|end| end.eq_ignore_ascii_case(found)))
+}
+
+const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
+/// Formats of media that are not streamed, by the ends of their names.
+const MEDIA: &[(&[&str], &str)] = &[
+    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4"),
+    (&["mov", "qt"], "QuickTime"),
+    (&["mkv", "mka"], "Matroska"),
+    (&["webm"], "WebM"),
+    (&["mpg", "mpeg", "vob"], "MPEG program stream"),
+    (&["avi"], "AVI"),
+    (&["flv"], "Flash video"),
+    (&["wmv", "wma", "asf"], "Windows Media"),
+    (&["mxf"], "MXF"),
+    (&["mp3", "mp2"], "MPEG sound"),
+    (&["aac"], "AAC"),
+    (&["ac3", "eac3"], "Dolby sound"),
+    (&["flac"], "FLAC"),
+    (&["ogg", "oga", "ogv", "opus"], "Ogg"),
+    (&["wav"], "WAV"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn media_that_is_not_streamed_says_so_in_a_word() {
+        assert_eq!(download_only("a/b.MP4").as_deref(), Some("MP4: download only for now"));
+        assert_eq!(download_only("b.mkv").as_deref(), Some("Matroska: download only for now"));
+        assert!(["a.ts", "a.epub", "mp4", "a.m3u8"].iter().all(|n| download_only(n).is_none()));
+    }
+
+    #[test]
+    fn refusals_fit_a_status_line() {
+        let phrase = refused_in_a_phrase("a/b.mp4", "not an MPEG transport stream: no sync");
+        assert_eq!(phrase, "MP4: download only for now");
+        let reason = "transport stream without a clock to pace by: 0 PCR found (ISO); remux it";
+        let short = "transport stream without a clock to pace by: 0 PCR found";
+        assert_eq!(refused_in_a_phrase("a.TS", reason), short);
+        assert_eq!(refused_in_a_phrase("a.mp4", reason), short);
+        assert_eq!(refused_in_a_phrase("notes.txt", "no stream"), "no stream");
+        assert!(is_transport_stream("a.b/c.M2TS") && !is_transport_stream("ts"));
+    }
+}
