@@ -3,7 +3,7 @@
 
 mod limits;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -103,20 +103,20 @@ impl Options {
 
 /// Keys made from the secret in a file when they are asked for, for the titles of `folder`.
 fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
-    let (secret, exposed) =
-        seal::key::file::key("--hls-key-file", path).map_err(|error| match error {
-            seal::Error::Option { option, found, cure } => Error::Option { option, found, cure },
-            error => Error::Option {
-                option: "--hls-key-file",
-                found: error.to_string(),
-                cure: "name the secret of the films".to_owned(),
-            },
-        })?;
+    let (secret, exposed) = seal::key::file::key(HLS_KEY_FILE, path).map_err(|error| {
+        let is_missing = std::fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+        let (found, cure) = match error {
+            _ if is_missing => (format!("{}: no such file", path.display()), HLS_KEY_CURE.into()),
+            seal::Error::Option { found, cure, .. } => (found, cure),
+            other => (other.to_string(), HLS_KEY_CURE.into()),
+        };
+        Error::Option { option: HLS_KEY_FILE, found, cure }
+    })?;
     if let Some(exposed) = exposed {
         tracing::warn!("{exposed}");
     }
     let opener = seal::hls::KeySource::Derived(seal::hls::Keys::new(&secret));
-    check_keys(("--hls-key-file", path), folder, &opener)?;
+    check_keys((HLS_KEY_FILE, path), folder, &opener)?;
     let keys = seal::hls::Keys::new(&secret);
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
 }
@@ -161,6 +161,8 @@ fn check_keys(
     Ok(())
 }
 
+const HLS_KEY_FILE: &str = "--hls-key-file";
+const HLS_KEY_CURE: &str = "name the file that seal hls --key-file was given";
 /// Titles looked at before the server is ready: 50 µs each in the page cache, a seek or two on a
 /// disk.
 const TITLES_CHECKED_MAX: usize = 1000;

@@ -13,6 +13,7 @@
 //! guesses: a token is a random one of [`TOKEN_BYTES_MIN`] characters or more.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use wire::http::{Credentials, query_token};
@@ -80,8 +81,17 @@ impl Tokens {
             found: format!("{}: {found}", path.display()),
             cure,
         };
-        let text = fs::read(path)
-            .map_err(|error| refuse(error.to_string(), "name a file of tokens".to_owned()))?;
+        let text = fs::read(path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                let cure =
+                    format!("make one, a token a line: openssl rand -hex 32 > {}", path.display());
+                refuse("no such file".to_owned(), cure)
+            }
+            ErrorKind::IsADirectory => {
+                refuse("a folder".to_owned(), "name the file in it that has the tokens".to_owned())
+            }
+            _ => refuse(error.to_string(), "name a file that you can read".to_owned()),
+        })?;
         let mut tokens = Vec::new();
         for (number, line) in (1..).zip(text.split(|&byte| byte == b'\n')) {
             let token = line.trim_ascii();
@@ -101,7 +111,10 @@ impl Tokens {
             tokens.push(token.to_owned());
         }
         match tokens.is_empty() {
-            true => Err(refuse("no token".to_owned(), "write one a line".to_owned())),
+            true => {
+                let cure = "write one a line (openssl rand -hex 32)";
+                Err(refuse("no token".to_owned(), cure.to_owned()))
+            }
             false => Ok(Self(tokens)),
         }
     }

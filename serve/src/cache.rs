@@ -46,7 +46,10 @@ impl Cache {
         for part in [PLANS, IMAGES] {
             if let Err(error) = std::fs::create_dir_all(folder.join(part)) {
                 let folder = folder.display();
-                tracing::warn!("cache {folder}: {error}; plans are not kept; write --cache DIR");
+                tracing::warn!(
+                    "cache {folder}: {error}; plans are not kept; write --cache and a folder that \
+                     can be written to"
+                );
                 return Cache { folder: None };
             }
             sweep(&folder.join(part));

@@ -4,14 +4,30 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// What a path is, and what to do, where a folder cannot be opened.
+fn folder_refused(path: &Path, source: &io::Error) -> String {
+    let shown = path.display();
+    match source.kind() {
+        io::ErrorKind::NotFound => {
+            format!("no such folder; name a folder that exists, or make this one: mkdir -p {shown}")
+        }
+        io::ErrorKind::NotADirectory => {
+            let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+            let above = above.unwrap_or(Path::new(".")).display();
+            format!("a file; name a folder, such as the one that it lies in: {above}")
+        }
+        _ => format!("{source}; name a folder that the user of this server may read"),
+    }
+}
 
 /// Why the server did not start, or a client did not finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// Caller: the folder to serve.
-    #[error("serve {}: {source}; name a folder that exists and is readable", path.display())]
+    #[error("serve {}: {}", path.display(), folder_refused(path, source))]
     Folder {
         /// What was asked for.
         path: PathBuf,

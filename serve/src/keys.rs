@@ -8,7 +8,7 @@
 //! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
 //! Does not do: decide who gets a key ([`crate::admission`] does), derive keys (the caller does).
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,8 +65,17 @@ impl Keys {
             found: format!("{}: {found}", path.display()),
             cure: cure.to_owned(),
         };
-        let folder = Folder::open(path)
-            .map_err(|_| refuse("no readable folder".to_owned(), "name the folder of the keys"))?;
+        let folder = Folder::open(path).map_err(|error| {
+            let found = match &error {
+                Error::Folder { source, .. } => match source.kind() {
+                    ErrorKind::NotFound => "no such folder".to_owned(),
+                    ErrorKind::NotADirectory => "a file, no folder".to_owned(),
+                    _ => source.to_string(),
+                },
+                other => other.to_string(),
+            };
+            refuse(found, "name the folder that seal hls --keys wrote")
+        })?;
         if folder.path().starts_with(served) || served.starts_with(folder.path()) {
             let found = format!("in or above the served folder {}", served.display());
             return Err(refuse(found, "move the keys where no file is served from"));

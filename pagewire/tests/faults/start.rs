@@ -19,7 +19,8 @@ fn refused(options: &[&str]) -> Outcome {
     let mut command = Command::new(PROGRAM);
     command.args(["serve", "--rtsp=127.0.0.1:0", "--http=127.0.0.1:0", "--cache"]);
     command.arg(place.cache()).args(options);
-    if !options.iter().any(|option| option.starts_with('/') || option.starts_with('.')) {
+    // The folder is given alone, or as a path after an option that wants one.
+    if !options.first().is_some_and(|first| first.starts_with('/') || first.starts_with('.')) {
         command.arg(place.folder());
     }
     let outcome = watchdog::run(&mut command, LIMIT).expect("the program is there");
@@ -32,8 +33,20 @@ fn wrong_options_are_named_with_the_cure_and_exit_status_2() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let cases: &[(&[&str], &[&str])] = &[
         (&["--no-such-option"], &["--no-such-option"]),
-        (&["/no/such/folder"], &["/no/such/folder", "name a folder"]),
-        (&[file], &["Cargo.toml", "name a folder"]),
+        (
+            &["/no/such/folder"],
+            &["/no/such/folder: no such folder; name a folder", "mkdir -p /no/"],
+        ),
+        (&[file], &["Cargo.toml: a file; name a folder", "lies in: /"]),
+        (
+            &["--hls-key-file", "no-key"],
+            &["--hls-key-file: no-key: no such file; name", "seal hls"],
+        ),
+        (&["--hls-key-file", ".."], &["--hls-key-file: ..: a folder; name the file in it\n"]),
+        (&["--keys", "no-keys"], &["--keys: no-keys: no such folder; name", "seal hls --keys"]),
+        (&["--keys", file], &["Cargo.toml: a file, no folder; name", "seal hls --keys"]),
+        (&["--key-token-file", "none"], &["none: no such file; make one", "openssl rand -hex 32"]),
+        (&["--key-token-file", ".."], &["--key-token-file: ..: a folder; name the file"]),
         (&["--path", "pigeon"], &["pigeon", "wire_sendfile", "read_write"]),
         (&["--path", "mmap_gso", "--path", "read_writev"], &["--path", "one path for streams"]),
         (&["--path", "wire_sendfile", "--cache-size", "0"], &["--cache-size 0"]),
