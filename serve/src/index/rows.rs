@@ -125,7 +125,7 @@ fn summary(live: &Live<'_>) -> String {
     }
     text.push_str(&format!(", {}. ", readable_bytes(totals.bytes)));
     text.push_str(&format!("{} now", counted(report.sessions as u64, "session")));
-    if let Some(cost) = report.bill {
+    if let Some(cost) = report.bill.filter(|_| report.bytes >= COST_BYTES_MIN) {
         text.push_str(&format!("; CPU cost so far {cost:.2} s/GB"));
     }
     for scan in scans {
@@ -239,6 +239,8 @@ fn readable_bytes(bytes: u64) -> String {
     }
 }
 
+/// Of less the start of the server is most of the cost.
+const COST_BYTES_MIN: u64 = 1_000_000_000;
 /// How far it has been read stands above the rows.
 const WAITING: &str = "waiting to be read";
 static TEMPLATE: &str = include_str!("../../../web/index.html");
