@@ -4,7 +4,9 @@
 //! `{stream}` is the source's label, `{index}` its place on the command line, `{number}` counts a
 //! stream's files, `{time}` is when the file was begun, in UTC (`20261121T133923Z`), so that names
 //! sort by time. A name that is taken gets `-2`, `-3` and so on before its extension: a recording
-//! is never written over. What is no regular file (a pipe, a device) is written to as it is.
+//! is never written over. A pipe or a device is written to as it is where its name was written out,
+//! without words in braces, and is a stream's only file. One that lies at a name made up here was
+//! put there by somebody else (to open a pipe that nobody reads waits for ever): the name is taken.
 //!
 //! Sources: ISO 8601 (basic format); open(2) O_EXCL.
 //! Does not do: make folders.
@@ -45,7 +47,9 @@ impl Names {
     pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<Made> {
         self.number += 1;
         let wanted = PathBuf::from(self.name(now));
-        if let Ok(found) = std::fs::metadata(&wanted)
+        let is_written_out = self.number == 1 && !self.pattern.contains('{');
+        if is_written_out
+            && let Ok(found) = std::fs::metadata(&wanted)
             && (found.file_type().is_fifo() || found.file_type().is_char_device())
         {
             let file = OpenOptions::new().write(true).open(&wanted)?;
@@ -166,6 +170,30 @@ mod tests {
         assert_eq!(name(names.make(now).unwrap()), "a.000001.ts");
         assert_eq!(name(names.make(now).unwrap()), "a.000002.ts");
         assert_eq!(name(again.make(now).unwrap()), "a.000001-2.ts");
+    }
+
+    #[test]
+    fn a_pipe_is_written_to_only_where_its_name_was_written_out() {
+        use rustix::fs::{CWD, Mode, OFlags, mkfifoat, open};
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let now = SystemTime::now();
+        for name in ["rec-000002.ts", "rec.ts"] {
+            mkfifoat(CWD, at(name), Mode::RUSR | Mode::WUSR).unwrap();
+        }
+        let mut names = Names::new(at("rec-{number}.ts").to_str().unwrap(), "a", 0);
+        names.make(now).unwrap();
+        let second = names.make(now).unwrap();
+        assert!(second.is_regular && second.path.ends_with("rec-000002-2.ts"), "{second:?}");
+
+        let mut names = Names::new(at("rec.ts").to_str().unwrap(), "a", 0);
+        // A reader, so that the pipe opens.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let _reader = open(at("rec.ts"), flags, Mode::empty()).unwrap();
+        assert!(!names.make(now).unwrap().is_regular);
+        // Another file of the stream never is the pipe.
+        let second = names.make(now).unwrap();
+        assert!(second.is_regular && second.path.ends_with("rec-2.ts"), "{second:?}");
     }
 
     #[test]

@@ -98,7 +98,14 @@ impl Writer {
                     self.write(stream, &block);
                     self.pool.give(block);
                 }
-                Order::Rotate { stream } | Order::End { stream } => self.close(stream),
+                Order::Rotate { stream } => {
+                    // A pipe or device goes on: there is no other file by that name.
+                    let open = self.lanes[stream].as_ref().and_then(|lane| lane.open.as_ref());
+                    if open.is_some_and(|open| open.is_regular) {
+                        self.close(stream);
+                    }
+                }
+                Order::End { stream } => self.close(stream),
             }
         }
         for stream in 0..self.lanes.len() {
