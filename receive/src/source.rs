@@ -7,12 +7,16 @@
 //! not recorded. `rtp://` says the same: RTP and bare transport streams are told apart packet by
 //! packet. `rtsp://HOST[:PORT]/PATH` asks a server.
 //!
+//! A user or a password in a URL is refused: this program cannot log in to a server. Messages do
+//! not repeat it.
+//!
 //! Sources: RFC 3986 §3, RFC 4607 §1.
 //! Does not do: resolve names in `udp://`; a stream is received at an address.
 
 use std::net::{IpAddr, SocketAddr};
 
 use paths::Port;
+use serve::client::{has_userinfo, without_userinfo};
 
 use crate::error::Error;
 
@@ -33,6 +37,12 @@ impl Source {
     pub fn parse(url: &str) -> Result<Source, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
+            "rtsp" if has_userinfo(url) => {
+                let other = by_ffmpeg("URL");
+                let cure =
+                    format!("no password is ever sent: leave user and password out, or {other}");
+                Err(wrong(url, &cure))
+            }
             "rtsp" => match wire::rtsp::client::Client::new(url) {
                 Ok(_) => Ok(Source::Rtsp(url.to_owned())),
                 Err(_) => Err(wrong(url, "write rtsp://HOST[:PORT]/PATH")),
@@ -49,8 +59,6 @@ impl Source {
             Source::Rtsp(url) => url.split_once("://").map_or("", |(_, rest)| rest).to_owned(),
         };
         let path = text.split(['?', '#']).next().unwrap_or_default();
-        // A password is none of a file's business.
-        let path = path.rsplit_once('@').map_or(path, |(_, path)| path);
         let path = path.strip_suffix(".ts").unwrap_or(path);
         let fit = |c: char| if c.is_alphanumeric() || ".-_".contains(c) { c } else { '-' };
         let label: String = path.chars().map(fit).take(LABEL_CHARS_MAX).collect();
@@ -99,9 +107,27 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// Words for what to do with a source that has no transport stream, or wants a password.
+pub(crate) fn by_ffmpeg(url: &str) -> String {
+    format!(
+        "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
+         -i '{url}' -c copy -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
+         (of B-frames with `-c:v libx264`)"
+    )
+}
+
 fn wrong(url: &str, cure: &str) -> Error {
-    let found: String = url.chars().filter(|c| !c.is_control()).take(URL_CHARS_SHOWN).collect();
+    let shown = if names_senders(url) { url.to_owned() } else { without_userinfo(url) };
+    let found: String = shown.chars().filter(|c| !c.is_control()).take(URL_CHARS_SHOWN).collect();
     Error::Option { option: "URL", found, cure: cure.to_owned() }
+}
+
+/// Whether what stands before the @ is addresses: nobody's password.
+fn names_senders(url: &str) -> bool {
+    let udp = ["udp://", "rtp://"].iter().find_map(|scheme| url.strip_prefix(scheme));
+    let senders = udp.and_then(|rest| rest.rsplit_once('@'));
+    let is_address = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    senders.is_some_and(|(senders, _)| senders.split(',').all(is_address))
 }
 
 /// Three seconds of 20 Mb/s, as the kernel counts (its own overhead included).
@@ -145,7 +171,6 @@ mod tests {
             ("239.1.1.1:5004", "write udp://ADDRESS:PORT"),
             ("udp://239.1.1.1", "write an address and a port"),
             ("udp://host:5004", "write an address and a port"),
-            ("udp://me@239.1.1.1:5004", "write the sender as an address"),
             ("udp://fd00::7@239.1.1.1:5004", "of the same family"),
             ("udp://239.1.1.1:5004?ttl=3", "write interface=NAME"),
             ("udp://239.1.1.1:5004?buffer=big", "as a number"),
@@ -158,11 +183,25 @@ mod tests {
     }
 
     #[test]
+    fn user_and_password_are_refused_and_not_repeated() {
+        for (url, found) in [
+            ("rtsp://user:secret@cam:554/live", "URL: rtsp://…@cam:554/live; no password is ever"),
+            ("rtsp://user:sec/ret@cam/live", "URL: rtsp://…@cam/live; write rtsp://HOST"),
+            ("udp://me:secret@239.1.1.1:5004", "URL: udp://…@239.1.1.1:5004; write the sender as"),
+            ("user:secret@cam/live", "URL: …@cam/live; write udp://ADDRESS:PORT"),
+        ] {
+            let said = Source::parse(url).unwrap_err().to_string();
+            assert!(said.starts_with(found), "{said}");
+            assert!(!["secret", "ret@", "user:"].iter().any(|word| said.contains(word)), "{said}");
+        }
+    }
+
+    #[test]
     fn labels_are_fit_for_file_names() {
         let label = |url: &str| Source::parse(url).unwrap().label();
         assert_eq!(label("udp://10.0.0.7@232.1.1.1:5004"), "232.1.1.1-5004");
         assert_eq!(label("udp://[ff3e::1]:5004"), "ff3e--1--5004");
-        assert_eq!(label("rtsp://me:secret@h:8554/a/b.ts?x=../.."), "h-8554-a-b");
+        assert_eq!(label("rtsp://h:8554/a/b.ts?x=../.."), "h-8554-a-b");
         assert_eq!(label("rtsp://h/../../etc"), "h-..-..-etc");
     }
 }

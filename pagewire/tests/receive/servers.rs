@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::assert_file;
 use crate::fake::{Fake, H264, Script};
-use crate::harness::Place;
 use crate::harness::clip::Clip;
 use crate::harness::recorder::{Recorder, Sender, free_port, url};
 use crate::harness::rtsp::assert_cname;
+use crate::harness::{PROGRAM, Place, watchdog};
 
 const LENGTH: Duration = Duration::from_secs(2);
 
@@ -110,6 +110,24 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
         assert!(recorded.log.contains(reason) && !recorded.log.contains("asking again"));
         assert_eq!(fake.asked("DESCRIBE"), 1, "{reason}");
         assert!(began.elapsed() < Duration::from_secs(10), "{reason}: {:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn a_password_is_refused_and_not_repeated() {
+    for (command, url) in [
+        ("receive", "rtsp://user:secret@127.0.0.1/title"),
+        ("receive", "udp://user:secret@127.0.0.1:5004"),
+        ("play", "rtsp://user:secret@127.0.0.1/title"),
+        ("play", "http://user:secret@127.0.0.1/title.ts"),
+    ] {
+        let mut program = std::process::Command::new(PROGRAM);
+        let outcome = watchdog::run(program.args([command, url]), Duration::from_secs(30));
+        let outcome = outcome.expect("the program is built");
+        let shown = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(2), "{command} {url}: {shown}");
+        assert!(!shown.contains("secret") && !shown.contains("user:"), "{shown}");
+        assert!(shown.contains("…@127.0.0.1"), "{shown}");
     }
 }
 

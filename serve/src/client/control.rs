@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use wire::rtsp::client::{Client, Reply, ReplyReader};
 use wire::rtsp::{Limits, Malformed};
 
-use super::{one_line, wrong_url};
+use super::{one_line, rtsp_client};
 use crate::error::Error;
 
 /// A connection to an RTSP server.
@@ -34,7 +34,7 @@ pub(super) struct Control {
 impl Control {
     /// Connects to the server of a URL.
     pub(super) async fn connect(url: &str) -> Result<Control, Error> {
-        let client = Client::new(url).map_err(|_| wrong_url(url))?;
+        let client = rtsp_client(url)?;
         let stream = connect(client.host(), client.port()).await?;
         Control::over(client, stream)
     }

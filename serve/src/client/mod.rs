@@ -32,6 +32,8 @@ mod fake;
 #[cfg(test)]
 mod trials;
 
+use wire::rtsp::client::Client;
+
 use crate::error::Error;
 
 pub use download::{Download, Fetched, Target, download};
@@ -55,6 +57,9 @@ impl Scheme {
     /// Caller: neither, with what to write.
     pub fn of(url: &str) -> Result<Scheme, Error> {
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
+        if has_userinfo(url) {
+            return Err(wrong_url(url));
+        }
         if scheme.eq_ignore_ascii_case("rtsp") {
             Ok(Scheme::Rtsp)
         } else if scheme.eq_ignore_ascii_case("http") {
@@ -65,12 +70,38 @@ impl Scheme {
     }
 }
 
-fn wrong_url(url: &str) -> Error {
-    Error::Option {
-        option: "URL",
-        found: one_line(url, URL_CHARS_SHOWN),
-        cure: "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH".to_owned(),
+/// Whether a URL names a user, and perhaps a password: no client here can log in, and a password
+/// must not come to a log.
+pub fn has_userinfo(url: &str) -> bool {
+    let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
+    behind_scheme.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
+}
+
+/// A URL for messages: all that may be a user or a password is left out, also where it is no URL.
+pub fn without_userinfo(url: &str) -> String {
+    let (scheme, rest) = match url.find("://") {
+        Some(at) => url.split_at(at + 3),
+        None => ("", url),
+    };
+    match rest.rsplit_once('@') {
+        Some((_, rest)) => format!("{scheme}…@{rest}"),
+        None => url.to_owned(),
     }
+}
+
+fn wrong_url(url: &str) -> Error {
+    let cure = match has_userinfo(url) {
+        true => "leave user and password out: this client does not log in",
+        false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
+    };
+    let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);
+    Error::Option { option: "URL", found, cure: cure.to_owned() }
+}
+
+/// The requests to an `rtsp:` URL.
+fn rtsp_client(url: &str) -> Result<Client, Error> {
+    let client = Client::new(url).ok().filter(|_| !has_userinfo(url));
+    client.ok_or_else(|| wrong_url(url))
 }
 
 /// Foreign text made fit for one line of a message.
@@ -105,6 +136,27 @@ mod tests {
             assert!(error.is_caller(), "{wrong}");
             assert!(error.to_string().contains("write rtsp://HOST:PORT/PATH"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_password_is_refused_and_not_repeated() {
+        for url in [
+            "rtsp://user:secret@h:554/live",
+            "http://user:secret@h/a.ts",
+            "rtsp://user:sec/ret@h/live",
+            "user:secret@h/live",
+            "rtsp://secret@[::1]/live",
+            "rtsp://user:p@secret@h/live",
+        ] {
+            let error = Scheme::of(url).and_then(|_| rtsp_client(url).map(drop)).unwrap_err();
+            assert!(error.is_caller(), "{url}");
+            let text = error.to_string();
+            assert!(!["secret", "ret@", "user:"].iter().any(|word| text.contains(word)), "{text}");
+            assert!(text.contains("…@"), "{text}");
+        }
+        let text = Scheme::of("rtsp://user:secret@h:554/live").unwrap_err().to_string();
+        assert!(text.ends_with("leave user and password out: this client does not log in"));
+        assert!(rtsp_client("rtsp://h/live@home").is_ok(), "a path may have one");
     }
 
     #[test]

@@ -45,7 +45,7 @@ use self::sampled::{Expected, Window};
 use self::session::{Counts, End, LEAVING_MAX, SETTING_UP_MAX, Shared, session};
 use super::control::{Control, connect_from};
 use super::play::Stop;
-use super::wrong_url;
+use super::rtsp_client;
 use crate::error::Error;
 
 pub use broke::Broke;
@@ -348,8 +348,7 @@ struct Described {
 
 /// DESCRIBE, once for all.
 async fn describe(options: &Load) -> Result<Described, Error> {
-    let url = &options.url;
-    let client = wire::rtsp::client::Client::new(url).map_err(|_| wrong_url(url))?;
+    let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
     let stream = connect_from(options.source, server).await?;
     let mut control = Control::over(client, stream)?;
