@@ -35,7 +35,7 @@ use wire::sdp::CLOCK_RATE_HZ;
 use crate::asking::Stands;
 use crate::receiver::{Clock, Order, lock};
 use crate::reports::{Exchanged, Reporter};
-use crate::source::BUFFER_BYTES;
+use crate::source::{BUFFER_BYTES, by_ffmpeg};
 use crate::stream::{Announced, Stream};
 
 /// A stream that a server is asked for.
@@ -154,6 +154,16 @@ impl Asked<'_> {
         }
     }
 
+    fn refused(&self, error: serve::Error) -> End {
+        let why = match &error {
+            serve::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
+                format!("{error}; {}", by_ffmpeg(self.url))
+            }
+            _ => error.to_string(),
+        };
+        End::Refused { why, stands: Stands::of(&error) }
+    }
+
     fn give_up(&self, why: String) -> bool {
         tracing::error!("{}: {why}", self.url);
         *lock(self.refusal) = Some(why);
@@ -183,9 +193,9 @@ impl Asked<'_> {
 
     /// Up to SETUP.
     async fn prepare(&self) -> Result<(Session, Reporter<'_>), End> {
-        let mut session = Session::open(self.url).await.map_err(End::refused)?;
+        let mut session = Session::open(self.url).await.map_err(|error| self.refused(error))?;
         let (ports, rtcp) = self.take_in(&session).map_err(End::host)?;
-        let granted = session.set_up(ports).await.map_err(End::refused)?;
+        let granted = session.set_up(ports).await.map_err(|error| self.refused(error))?;
         lock(self.stream).announce(Announced {
             host: granted.host.to_canonical(),
             port: granted.rtp.map(|address| address.port()),
@@ -233,7 +243,7 @@ impl Asked<'_> {
     async fn play(&self, session: &mut Session, course: &mut Course, mut byes: u64) -> End {
         let started = match session.play(course.start).await {
             Ok(started) => started,
-            Err(error) => return End::refused(error),
+            Err(error) => return self.refused(error),
         };
         self.sessions.fetch_add(1, Ordering::Relaxed);
         if let Some(sequence) = started.sequence {
@@ -341,10 +351,6 @@ impl Asked<'_> {
 }
 
 impl End {
-    fn refused(error: serve::Error) -> End {
-        End::Refused { why: error.to_string(), stands: Stands::of(&error) }
-    }
-
     /// This host, or the recording, did not do its part.
     fn host(why: String) -> End {
         End::Refused { why, stands: Stands::Moment }

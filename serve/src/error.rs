@@ -90,6 +90,17 @@ pub enum Error {
         /// What was found, and where.
         found: String,
     },
+    /// Peer: a server's description has no MPEG transport stream.
+    #[error(
+        "{peer}: it offers {offered} as RTP and no MPEG transport stream, which is all that can be \
+         received from a server"
+    )]
+    NoTransportStream {
+        /// Who.
+        peer: String,
+        /// Its media in words, such as `H.264 video`.
+        offered: String,
+    },
     /// Peer: a server refused a request of RTSP.
     #[error("{peer}: {found}")]
     Refused {

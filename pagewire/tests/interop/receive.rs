@@ -98,6 +98,44 @@ fn records_what_ffmpeg_sends_bare() {
     assert_same_frames(test, &file, &recording(&place), 0);
 }
 
+/// A camera's H.264 as RTP, by the command that the refusal names. The camera is another ffmpeg,
+/// which sends to the first as RTSP's ANNOUNCE has it.
+#[test]
+fn records_a_camera_by_the_command_that_its_refusal_names() {
+    let test = "receive::records_a_camera_by_the_command_that_its_refusal_names";
+    let Some((_source, file, _)) = excerpt(test) else { return };
+    let url = format!("rtsp://127.0.0.1:{}/live", free_port());
+    let (port, place) = (free_port(), Place::new());
+    let recorder = Recorder::start(&place, &[self::url(port)], &[]);
+    let target = format!("rtp://127.0.0.1:{port}");
+    let mut command = Command::new("ffmpeg");
+    command.args(["-hide_banner", "-loglevel", "warning", "-rtsp_flags", "listen"]);
+    command.args(["-rtsp_transport", "tcp", "-i", &url, "-c", "copy", "-f", "rtp_mpegts", &target]);
+    let relay = thread::spawn(move || client(test, &mut command));
+    let mut camera = Command::new("ffmpeg");
+    camera.args(["-hide_banner", "-loglevel", "warning", "-re", "-i"]).arg(&file);
+    // Cameras have no B-frames; RTP has no decoding times, and ffmpeg would not copy any.
+    camera.args(["-map", "0:v:0", "-c:v", "libx264", "-preset", "ultrafast", "-bf", "0"]);
+    camera.args(["-f", "rtsp", "-rtsp_transport", "tcp", &url]);
+    // It is not there at once.
+    let sent = (0..50).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(200));
+        client(test, &mut camera).is_none_or(|outcome| outcome.status.success())
+    });
+    assert!(sent, "ffmpeg does not take what ffmpeg sends");
+    relay.join().expect("it is awaited");
+    let recorded = recorder.stop().well();
+    assert_eq!((recorded.stream(0)["form"].as_str(), recorded.figure("lost")), (Some("rtp"), 0));
+    assert_eq!(recorded.figure("continuity_errors"), 0);
+    let count = |path: &Path| {
+        let all = frames(test, &[], path.as_os_str(), &[]).expect("ffmpeg has just sent");
+        of_stream(&all, PICTURE).len()
+    };
+    let (sent, recorded) = (count(&file), count(&recording(&place)));
+    // The last ones are still on their way when the camera leaves.
+    assert!(recorded > 100 && recorded + 12 >= sent, "{recorded} of {sent} frames");
+}
+
 #[test]
 fn records_what_gstreamer_sends() {
     let test = "receive::records_what_gstreamer_sends";

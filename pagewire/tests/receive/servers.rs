@@ -93,7 +93,10 @@ fn every_session_has_a_canonical_name_of_its_own() {
 fn what_cannot_be_recorded_ends_with_its_reason() {
     let refused = |method, status| Script { refusals: vec![(method, status)], ..title(8) };
     for (script, reason) in [
-        (Script { media: H264, range: "", ..title(8) }, "it offers video H264/90000 (RTP/AVP)"),
+        (
+            Script { media: H264, range: "", ..title(8) },
+            "it offers H.264 video and AAC audio as RTP and no MPEG transport stream",
+        ),
         (refused("DESCRIBE", "404 Not Found"), "DESCRIBE: 404 Not Found"),
         (refused("DESCRIBE", "401 Unauthorized"), "DESCRIBE: 401 Unauthorized; it wants a pass"),
         (refused("SETUP", "461 Unsupported Transport"), "SETUP: 461 Unsupported Transport"),
@@ -111,6 +114,20 @@ fn what_cannot_be_recorded_ends_with_its_reason() {
         assert_eq!(fake.asked("DESCRIBE"), 1, "{reason}");
         assert!(began.elapsed() < Duration::from_secs(10), "{reason}: {:?}", began.elapsed());
     }
+}
+
+#[test]
+fn a_camera_is_refused_with_the_command_that_records_it() {
+    let place = Place::new();
+    let fake = Fake::start(Script { media: H264, range: "", ..title(13) });
+    let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]);
+    let ended = recorder.ended().stream(0)["ended"].as_str().expect("a reason").to_owned();
+    let command = format!(
+        "`ffmpeg -rtsp_transport tcp -i '{}' -c copy -f rtp_mpegts rtp://127.0.0.1:5004`",
+        fake.url
+    );
+    assert!(ended.contains(&command) && ended.contains("receive udp://127.0.0.1:5004`"), "{ended}");
+    assert!(!ended.contains("byte ") && !ended.contains("RFC"), "{ended}");
 }
 
 #[test]

@@ -14,9 +14,10 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, Malformed};
+use wire::rtsp::client::{Client, Described, Reply, ReplyReader};
+use wire::rtsp::{Fault, Limits, Malformed};
 
+use super::offered::in_words;
 use super::{one_line, rtsp_client};
 use crate::error::Error;
 
@@ -48,6 +49,18 @@ impl Control {
         let reader = ReplyReader::new(Limits::default());
         let buffer = vec![0; READ_BYTES];
         Ok(Control { client, stream, reader, buffer, local, remote: remote.ip(), peer })
+    }
+
+    /// Asks for the description.
+    pub(super) async fn describe(&mut self) -> Result<Described, Error> {
+        let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
+        self.client.described(&reply).map_err(|malformed| match malformed.fault {
+            Fault::NoTransportStream { offered } => {
+                let (peer, offered) = (self.peer.clone(), in_words(&offered));
+                Error::NoTransportStream { peer, offered }
+            }
+            _ => self.fault("DESCRIBE", malformed),
+        })
     }
 
     /// Sends a request and waits for its answer: any but 200 is an error.

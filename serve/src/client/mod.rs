@@ -19,6 +19,7 @@ mod course;
 mod download;
 mod lateness;
 pub mod load;
+mod offered;
 mod output;
 mod play;
 mod receive;

@@ -95,9 +95,7 @@ pub async fn play(mut options: Play, progress: impl FnMut(&Progress)) -> Result<
 /// DESCRIBE and SETUP.
 async fn prepare(options: Play) -> Result<(Course, Equipment), Error> {
     let mut control = Control::connect(&options.url).await?;
-    let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
-    let described = control.client.described(&reply);
-    let described = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?;
+    let described = control.describe().await?;
     let Pair { rtp, rtcp, ports, buffer_bytes } = Pair::bind(control.local)?;
     let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
     let set_up = control.client.set_up(&reply);

@@ -48,9 +48,7 @@ impl Session {
     /// The server cannot be reached, refuses, or has no MPEG transport stream there.
     pub async fn open(url: &str) -> Result<Session, Error> {
         let mut control = Control::connect(url).await?;
-        let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
-        let described = control.client.described(&reply);
-        let described = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?;
+        let described = control.describe().await?;
         let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
         Ok(Session { control, payload_type, duration, timeout: Duration::ZERO })
     }

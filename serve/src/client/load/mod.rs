@@ -352,9 +352,7 @@ async fn describe(options: &Load) -> Result<Described, Error> {
     let server = resolve(client.host(), client.port(), options.source).await?;
     let stream = connect_from(options.source, server).await?;
     let mut control = Control::over(client, stream)?;
-    let reply = control.ask("DESCRIBE", |client| client.describe()).await?;
-    let described = control.client.described(&reply);
-    let offer = described.map_err(|malformed| control.fault("DESCRIBE", malformed))?.offer;
+    let offer = control.describe().await?.offer;
     let needed = options.ramp() + SETTLE + options.length;
     if let Some(duration) = offer.duration.filter(|duration| *duration < needed) {
         return Err(too_short(duration, needed, options));
