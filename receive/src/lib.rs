@@ -24,6 +24,7 @@ mod closer;
 mod control;
 mod error;
 mod figures;
+mod gate;
 mod intake;
 mod names;
 mod receiver;
@@ -36,6 +37,7 @@ mod session;
 mod source;
 mod stream;
 mod taking;
+mod title;
 mod writer;
 
 pub use block::Rotation;

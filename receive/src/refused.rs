@@ -31,6 +31,8 @@ pub(crate) enum Why {
     Report,
     /// BYE of the stream's SSRC, from another address than the stream's.
     Bye,
+    /// More than is held before the answer to PLAY.
+    TooEarly,
 }
 
 impl Why {
@@ -43,6 +45,7 @@ impl Why {
             Why::Malformed => "neither RTP nor a transport stream",
             Why::Report => "RTCP for the stream from another address",
             Why::Bye => "RTCP BYE for the stream from another address",
+            Why::TooEarly => "more than is held before the server has answered PLAY",
         }
     }
 }

@@ -3,19 +3,23 @@
 //!
 //! A title is what has an announced end (`a=range` of the description, or Range of PLAY). It is
 //! complete, and asked for no more, when its range has come (the last RTP timestamp is within a
-//! second of the end), or when the server ends it (BYE, or the connection) and nothing shows that
-//! a part is missing. A session that breaks off before that (the server stops, the connection
-//! breaks, nothing comes any more) is begun again, after a second at first and half a minute at
-//! last, where it was broken off, at the random access point that the server starts from; three
-//! sessions in a row that bring nothing more end the title as failed. A live source, by `--live` or
-//! for want of an announced end, goes on wherever it is. [`crate::asking`] lists the refusals that
-//! end a source.
+//! second of the end, [`crate::title`]), when the server says BYE after packets have come for as
+//! long as the range is, or when it breaks off twice at the same place, with BYE, and little is
+//! missing: at most three seconds and a twentieth of the range, by which announced lengths are
+//! wrong. Two BYE at the same place with more missing end it as failed.
 //!
-//! RTP-Info names the timestamp of the start; where it is missing, or lies more than ten seconds
-//! from the first packet's, that of the first packet counts. A BYE when the range's length has
-//! passed by the clock is the end, whatever the timestamps are.
+//! A session that breaks off before that (BYE, the server stops, the connection breaks, nothing
+//! comes any more) is begun again, after a second at first and half a minute at last, where it was
+//! broken off, at the random access point that the server starts from. What comes is held until the
+//! server has said where that is; a start that would repeat what was recorded ends the title as
+//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more do, too.
 //!
-//! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info), §12.37, C.1.5; RFC 3550 §6.6.
+//! A live source, by `--live` or for want of an announced end, goes on wherever it is. Where its
+//! server has said where it began, it is asked to go on from the place that was reached: a
+//! recording that another server still writes is not played from its start again, and is complete
+//! when it has an end and that has come. [`crate::asking`] lists the refusals that end a source.
+//!
+//! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not do: pause, or RTP over the RTSP connection.
 
 use std::net::SocketAddr;
@@ -28,15 +32,15 @@ use serve::client::Session;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
+use wire::rtsp::Ports;
 use wire::rtsp::client::Started;
-use wire::rtsp::{NptRange, NptStart, Ports};
-use wire::sdp::CLOCK_RATE_HZ;
 
 use crate::asking::Stands;
 use crate::receiver::{Clock, Order, lock};
 use crate::reports::{Exchanged, Reporter};
 use crate::source::{BUFFER_BYTES, by_ffmpeg};
-use crate::stream::{Announced, Stream};
+use crate::stream::{Announced, Heard, Stream};
+use crate::title::{Span, check_start, is_little, is_nothing};
 
 /// A stream that a server is asked for.
 pub(crate) struct Asked<'a> {
@@ -64,18 +68,12 @@ enum End {
     Stopped,
     /// All of the title came.
     Complete,
-    /// It may go on from here, in normal play time.
-    Broken { why: String, at: Option<Duration> },
+    /// It may go on from here, in normal play time; nothing has come where there is no place.
+    Broken { why: String, at: Option<Duration>, is_bye: bool },
     /// It was refused.
     Refused { why: String, stands: Stands },
-}
-
-/// Why a session is over, before it is known how much of a title is missing.
-enum Farewell {
-    /// The server said BYE.
-    Bye,
-    /// The connection, the session or the packets stopped.
-    Silence(String),
+    /// Another session would bring no more, or bring again what has come.
+    Failed { why: String },
 }
 
 /// Earlier sessions, as far as the next one depends on them.
@@ -87,17 +85,35 @@ struct Course {
     is_title: Option<bool>,
     /// Sessions in a row that have brought nothing more of a title.
     stalled: u32,
+    /// Whether the last session ended with BYE.
+    is_bye: bool,
+    /// The first part that a server has left out, in words.
+    gap: Option<String>,
 }
 
-/// The range of a title that a session plays.
-#[derive(Debug, Clone, Copy)]
-struct Span {
-    from: Duration,
-    end: Duration,
-    /// RTP timestamp of `from`, where RTP-Info has it.
-    timestamp: Option<u32>,
-    /// When PLAY was granted, by the recording's clock.
-    began: Duration,
+impl Course {
+    /// Takes note of the end that a description announces; the end of all sessions, where what had
+    /// no end has one now, and has been recorded to it.
+    fn describe(&mut self, end: Option<Duration>) -> Result<(), End> {
+        let was_live = self.is_title == Some(false);
+        let is_title = end.is_some() || self.is_title == Some(true);
+        self.is_title = Some(is_title);
+        match self.start.zip(end) {
+            Some((at, end)) if was_live && is_nothing(end.saturating_sub(at)) => Err(End::Complete),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the next session takes up a title: what comes is not recorded before it is known
+    /// where it began.
+    fn is_resumed(&self) -> bool {
+        self.start.is_some() && self.is_title == Some(true)
+    }
+
+    /// Whether a session that has come so far has brought nothing more.
+    fn is_stalled(&self, at: Duration) -> bool {
+        self.start.is_some_and(|start| at <= start + PROGRESS_MIN)
+    }
 }
 
 impl Asked<'_> {
@@ -132,12 +148,21 @@ impl Asked<'_> {
         let is_live = self.is_live || course.is_title == Some(false);
         match ended {
             End::Stopped => Err(false),
-            End::Complete => Err(true),
-            End::Broken { why, at: None } => Ok(why),
-            End::Broken { why, at: Some(at) } => {
-                let is_stalled = at <= course.start.unwrap_or_default() + PROGRESS_MIN;
+            End::Complete => match course.gap.take() {
+                Some(gap) => Err(self.give_up(gap)),
+                None => Err(true),
+            },
+            End::Failed { why } => Err(self.give_up(why)),
+            End::Broken { why, at, .. } if is_live => {
+                course.start = at.or(course.start);
+                Ok(why)
+            }
+            End::Broken { why, at, is_bye } => {
+                let reached = at.or(course.start).unwrap_or_default();
+                let start = course.start.unwrap_or_default();
+                let is_stalled = reached <= start + PROGRESS_MIN;
                 course.stalled = if is_stalled { course.stalled + 1 } else { 0 };
-                course.start = Some(at);
+                (course.start, course.is_bye) = (at.or(course.start), is_bye);
                 if course.stalled >= STALLED_MAX {
                     let why = format!("{why}; {STALLED_MAX} sessions brought nothing more");
                     return Err(self.give_up(why));
@@ -172,14 +197,13 @@ impl Asked<'_> {
 
     async fn session(&self, course: &mut Course, stopped: &mut watch::Receiver<bool>) -> End {
         let prepared = tokio::select! {
-            prepared = self.prepare() => prepared,
+            prepared = self.prepare(course) => prepared,
             _ = stopped.changed() => return End::Stopped,
         };
         let (mut session, reporter) = match prepared {
             Ok(prepared) => prepared,
-            Err(refused) => return refused,
+            Err(ended) => return ended,
         };
-        course.is_title = Some(session.duration().is_some());
         let byes = lock(self.exchanged).byes;
         let played = tokio::select! {
             played = self.play(&mut session, course, byes) => played,
@@ -187,13 +211,15 @@ impl Asked<'_> {
             _ = stopped.changed() => End::Stopped,
         };
         drop(reporter);
+        lock(self.stream).shut();
         session.tear_down().await;
         played
     }
 
     /// Up to SETUP.
-    async fn prepare(&self) -> Result<(Session, Reporter<'_>), End> {
+    async fn prepare(&self, course: &mut Course) -> Result<(Session, Reporter<'_>), End> {
         let mut session = Session::open(self.url).await.map_err(|error| self.refused(error))?;
+        course.describe(session.duration())?;
         let (ports, rtcp) = self.take_in(&session).map_err(End::host)?;
         let granted = session.set_up(ports).await.map_err(|error| self.refused(error))?;
         lock(self.stream).announce(Announced {
@@ -201,6 +227,7 @@ impl Asked<'_> {
             port: granted.rtp.map(|address| address.port()),
             payload_type: session.payload_type(),
             ssrc: granted.ssrc,
+            is_resumed: course.is_resumed(),
         });
         {
             let mut exchanged = lock(self.exchanged);
@@ -240,20 +267,59 @@ impl Asked<'_> {
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
     }
 
-    async fn play(&self, session: &mut Session, course: &mut Course, mut byes: u64) -> End {
+    async fn play(&self, session: &mut Session, course: &mut Course, byes: u64) -> End {
         let started = match session.play(course.start).await {
             Ok(started) => started,
-            Err(error) => return self.refused(error),
+            Err(error) => {
+                if course.is_title == Some(false) && matches!(error, serve::Error::Refused { .. }) {
+                    // A live source that has no place to go on from.
+                    course.start = None;
+                }
+                return self.refused(error);
+            }
         };
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        if let Some(sequence) = started.sequence {
-            lock(self.stream).begin_at(sequence);
+        if let Some(asked) = course.start.filter(|_| course.is_resumed()) {
+            match check_start(asked, started.range) {
+                Ok(None) => {}
+                Ok(Some(gap)) => {
+                    tracing::warn!("{}: {gap}", self.url);
+                    course.gap.get_or_insert(gap);
+                }
+                Err(why) => return End::Failed { why },
+            }
         }
-        let began = self.clock.now();
+        let began = self.begin(&started);
         let span = Span::of(&started, session.duration(), course.start, began);
-        let span = span.filter(|_| !self.is_live);
-        course.is_title = Some(span.is_some());
-        let silence = |why| self.end(span, course.start, Farewell::Silence(why));
+        let span = if self.is_live { span.without_end() } else { span };
+        course.is_title = Some(span.end().is_some());
+        let (is_bye, why) = self.listen(session, &span, began, byes).await;
+        if self.is_live {
+            return End::Broken { why, at: None, is_bye };
+        }
+        self.end(&span, course, is_bye, why)
+    }
+
+    /// What has come since the answer to PLAY is let in; the time that it was granted.
+    fn begin(&self, started: &Started) -> Duration {
+        let mut stream = lock(self.stream);
+        if let Some(sequence) = started.sequence {
+            stream.begin_at(sequence);
+        }
+        // Not after the first packet that has waited.
+        let began = stream.held_since().unwrap_or_else(|| self.clock.now());
+        stream.let_in();
+        began
+    }
+
+    /// Waits until a session is over; whether the server has said BYE, and the reason in words.
+    async fn listen(
+        &self,
+        session: &mut Session,
+        span: &Span,
+        began: Duration,
+        mut byes: u64,
+    ) -> (bool, String) {
         let mut alive_at = Instant::now() + session.keep_alive_every();
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
@@ -261,27 +327,27 @@ impl Asked<'_> {
             tokio::select! {
                 why = session.closed() => {
                     sleep(SETTLE).await;
-                    return silence(why);
+                    return (false, why);
                 }
                 () = sleep_until(due) => {}
             }
             let now = Instant::now();
             if now >= alive_at {
                 if let Err(error) = session.keep_alive().await {
-                    return silence(error.to_string());
+                    return (false, error.to_string());
                 }
                 alive_at = now + session.keep_alive_every();
             }
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
                 if self.has_left(&mut byes).await {
-                    return self.end(span, course.start, Farewell::Bye);
+                    return (true, "the server said BYE".to_owned());
                 }
                 let heard = lock(self.stream).heard.map_or(began, |(heard, _)| heard.max(began));
                 let quiet = self.clock.now().saturating_sub(heard);
-                let is_all = || span.and_then(|span| self.left(&span)).is_some_and(is_nothing);
+                let is_all = || self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all() {
-                    return silence(format!("nothing came for {} s", quiet.as_secs()));
+                    return (false, format!("nothing came for {} s", quiet.as_secs()));
                 }
             }
         }
@@ -308,45 +374,37 @@ impl Asked<'_> {
     }
 
     /// Whether that was the end of the title.
-    fn end(&self, span: Option<Span>, start: Option<Duration>, farewell: Farewell) -> End {
-        let (is_bye, why) = match farewell {
-            Farewell::Bye => (true, "the server said BYE".to_owned()),
-            Farewell::Silence(why) => (false, why),
+    fn end(&self, span: &Span, course: &Course, is_bye: bool, why: String) -> End {
+        let heard = self.heard();
+        let at = span.reached(&heard, self.clock.now());
+        let (Some(end), Some(at)) = (span.end(), at) else {
+            return End::Broken { why, at, is_bye };
         };
-        let Some(span) = span else {
-            return End::Broken { why, at: None };
-        };
-        let Some(left) = self.left(&span) else {
-            return End::Broken { why, at: Some(span.from) };
-        };
-        let at = span.end.saturating_sub(left);
-        let passed = self.clock.now().saturating_sub(span.began);
-        let has_passed = span.from + passed + SHORT_MAX >= span.end;
-        let is_stalled = start.is_some_and(|start| at <= start + PROGRESS_MIN);
-        if is_nothing(left) || is_bye && (has_passed || is_stalled) {
+        let left = end.saturating_sub(at);
+        let is_stalled = is_bye && course.is_stalled(at);
+        let is_wrong_end = is_stalled && is_little(left, end);
+        if is_nothing(left) || is_bye && span.has_passed(&heard) || is_wrong_end {
             return End::Complete;
         }
-        End::Broken { why, at: Some(at) }
+        if is_stalled && course.is_bye {
+            let (at, end, left) = (at.as_secs_f64(), end.as_secs_f64(), left.as_secs_f64());
+            let why = format!(
+                "the server said BYE twice at {at:.1} s of the {end:.1} s that it announced: \
+                 {left:.1} s have not come"
+            );
+            return End::Failed { why };
+        }
+        End::Broken { why, at: Some(at), is_bye }
     }
 
-    /// How much of the range has not come; `None` when no packet of the session has.
+    fn heard(&self) -> Heard {
+        lock(self.stream).heard_since()
+    }
+
+    /// How much of a title has not come; `None` when no packet of the session has.
     fn left(&self, span: &Span) -> Option<Duration> {
-        let stream = lock(self.stream);
-        let first = stream.first_timestamp()?;
-        let is_near = |announced: &u32| {
-            announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
-        };
-        let start = span.timestamp.filter(is_near).unwrap_or(first);
-        let stamps = stream.last_timestamp().wrapping_sub(start);
-        // 32 bits are 13 hours: the number of their turns is that which fits the clock best.
-        let passed = self.clock.now().saturating_sub(span.began).as_nanos();
-        let passed = (passed * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
-        let ahead = stamps.wrapping_sub(passed as u32).cast_signed();
-        let played = passed.saturating_add_signed(ahead.into());
-        let played = Duration::from_nanos(
-            (u128::from(played) * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64,
-        );
-        Some(span.end.saturating_sub(span.from + played))
+        let at = span.reached(&self.heard(), self.clock.now())?;
+        Some(span.end()?.saturating_sub(at))
     }
 }
 
@@ -355,28 +413,6 @@ impl End {
     fn host(why: String) -> End {
         End::Refused { why, stands: Stands::Moment }
     }
-}
-
-impl Span {
-    /// What is played, where its end is announced; Range of PLAY goes before the description.
-    fn of(
-        started: &Started,
-        described: Option<Duration>,
-        asked: Option<Duration>,
-        began: Duration,
-    ) -> Option<Span> {
-        let range = started.range.unwrap_or(NptRange { start: NptStart::Now, end: None });
-        let end = range.end.or(described)?;
-        let from = match range.start {
-            NptStart::At(from) => from,
-            NptStart::Now => asked.unwrap_or_default(),
-        };
-        Some(Span { from: from.min(end), end, timestamp: started.timestamp, began })
-    }
-}
-
-fn is_nothing(left: Duration) -> bool {
-    left <= SHORT_MAX
 }
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
@@ -390,10 +426,6 @@ const SILENCE_MAX: Duration = Duration::from_secs(10);
 const SETTLE: Duration = Duration::from_millis(200);
 const ADD_WAIT: Duration = Duration::from_secs(5);
 const PAIRS_TRIED_MAX: u32 = 8;
-/// The last packet is stamped with the time of its first byte.
-const SHORT_MAX: Duration = Duration::from_secs(1);
 /// Less than this is no progress of a title.
 const PROGRESS_MIN: Duration = Duration::from_secs(1);
 const STALLED_MAX: u32 = 3;
-/// Ten seconds: a first packet that is lost, and a server that starts at the key frame before.
-const NEAR_STAMPS_MAX: u32 = 10 * CLOCK_RATE_HZ;

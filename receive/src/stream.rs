@@ -21,6 +21,7 @@ use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::{Sources, Standing};
 
 use crate::block::Output;
+use crate::gate::{Gate, Passage};
 use crate::refused::{Refused, RefusedCounts, Why};
 use crate::room::{Identity, Room, Waited};
 
@@ -44,8 +45,19 @@ pub(crate) struct Stream {
     /// When the stream was heard, and who sent.
     pub(crate) heard: Option<(Duration, SocketAddr)>,
     is_out: bool,
-    first_timestamp: Option<u32>,
-    last_timestamp: u32,
+    gate: Gate,
+    since: Heard,
+}
+
+/// What was heard of a session, or of a port.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Heard {
+    /// RTP timestamps of the first packet and of the last that was not late.
+    pub(crate) timestamps: Option<(u32, u32)>,
+    /// When the last packet came.
+    pub(crate) at: Option<Duration>,
+    /// How long it was silent, where that was for [`OUTAGE_AFTER`] and more.
+    pub(crate) silent: Duration,
 }
 
 /// What came, by kind.
@@ -97,6 +109,8 @@ pub(crate) struct Announced {
     pub(crate) port: Option<u16>,
     pub(crate) payload_type: u8,
     pub(crate) ssrc: Option<u32>,
+    /// The session takes up a title: what comes waits until it is known where it begins.
+    pub(crate) is_resumed: bool,
 }
 
 impl Stream {
@@ -115,8 +129,8 @@ impl Stream {
             refused: Refused::default(),
             heard: None,
             is_out: false,
-            first_timestamp: None,
-            last_timestamp: 0,
+            gate: Gate::default(),
+            since: Heard::default(),
         }
     }
 
@@ -124,7 +138,8 @@ impl Stream {
     pub(crate) fn announce(&mut self, announced: Announced) {
         self.senders = vec![announced.host];
         self.payload_type = announced.payload_type;
-        self.first_timestamp = None;
+        self.since = Heard::default();
+        self.gate = if announced.is_resumed { Gate::held() } else { Gate::Open };
         self.flush();
         self.sources.renounce();
         self.sources.expect(announced.port.map(|port| SocketAddr::new(announced.host, port)));
@@ -142,12 +157,40 @@ impl Stream {
         }
     }
 
+    /// Takes what has waited since the announcement, and all that comes.
+    pub(crate) fn let_in(&mut self) {
+        for waited in std::mem::take(&mut self.gate).waiting() {
+            self.take(&waited.bytes, waited.from, waited.came);
+        }
+    }
+
+    /// Drops what still waits, and what comes before the next announcement: it belongs elsewhere.
+    pub(crate) fn shut(&mut self) {
+        if !matches!(self.gate, Gate::Open) {
+            self.gate = Gate::Shut;
+        }
+    }
+
+    /// When the first of those that wait came.
+    pub(crate) fn held_since(&self) -> Option<Duration> {
+        self.gate.since()
+    }
+
     /// Takes a datagram that came from there at that time on our clock. Says whether a relay sends
     /// it on: it is of the sender that is followed, or nobody is followed yet.
     pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !self.is_named(from) {
             self.refuse(from, 1, Why::NotNamed);
             return false;
+        }
+        match self.gate.pass(datagram, from, now) {
+            Passage::Open => {}
+            Passage::Waits => return true,
+            Passage::Full => {
+                self.refuse(from, 1, Why::TooEarly);
+                return false;
+            }
+            Passage::Shut => return false,
         }
         match datagram.first() {
             Some(&SYNC_BYTE) => self.take_bare(datagram, from, now),
@@ -240,14 +283,9 @@ impl Stream {
         self.window.missing()
     }
 
-    /// The RTP timestamp of the first packet since the last announcement; none before it came.
-    pub(crate) fn first_timestamp(&self) -> Option<u32> {
-        self.first_timestamp
-    }
-
-    /// The RTP timestamp of the last packet that was not late.
-    pub(crate) fn last_timestamp(&self) -> u32 {
-        self.last_timestamp
+    /// What was heard since the last announcement.
+    pub(crate) fn heard_since(&self) -> Heard {
+        self.since
     }
 
     /// Whether what comes is a bare transport stream.
@@ -310,11 +348,16 @@ impl Stream {
     fn hear_many(&mut self, packets: u32, from: SocketAddr, now: Duration) {
         self.counts.packets += u64::from(packets);
         let before = self.heard.replace((now, from));
+        let is_first = self.since.at.replace(now).is_none();
         if std::mem::take(&mut self.is_out)
             && let Some((heard, _)) = before
         {
+            let silent = now.saturating_sub(heard);
             self.counts.outages += 1;
-            self.counts.outage += now.saturating_sub(heard);
+            self.counts.outage += silent;
+            if !is_first {
+                self.since.silent += silent;
+            }
         }
     }
 
@@ -344,8 +387,8 @@ impl Stream {
                 Arrival::Reordered | Arrival::Old | Arrival::Duplicate | Arrival::Stray
             )
         {
-            self.first_timestamp.get_or_insert(header.timestamp);
-            self.last_timestamp = header.timestamp;
+            let (first, last) = (header.timestamp, header.timestamp);
+            self.since.timestamps.get_or_insert((first, last)).1 = last;
         }
         self.take_standing(standing, who, (header.sequence, payload), now)
     }

@@ -5,10 +5,11 @@
 //! It reads requests by hand and shares nothing with the client under test.
 //!
 //! Sources: RFC 2326 §10, C.1.5; RFC 3550 §6.6.
-//! Does not do: seek; every PLAY sends the stream from its start.
+//! Does not do: seek; a PLAY sends the stream from its start, or the part that the test says.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -27,8 +28,13 @@ pub(crate) struct Script {
     pub(crate) media: &'static str,
     /// Headers of the answer to PLAY, whole lines.
     pub(crate) play: &'static str,
-    /// RTP timestamps go on with the time.
-    pub(crate) has_clock: bool,
+    /// The next sessions' parts of the stream, in thousandths, and headers of the answers to PLAY;
+    /// then the whole.
+    pub(crate) parts: Vec<(Range<u32>, &'static str)>,
+    /// PLAY is answered after the first packets.
+    pub(crate) answers_late: bool,
+    /// RTP timestamps go on with the time, so many times as fast.
+    pub(crate) clock_rate: f64,
     pub(crate) says_bye: bool,
     pub(crate) closes: bool,
     /// The next requests of a method that are refused, with the status line's end.
@@ -43,7 +49,9 @@ impl Script {
             range: "a=range:npt=0-2.0\r\n",
             media: MP2T,
             play: "",
-            has_clock: true,
+            parts: Vec::new(),
+            answers_late: false,
+            clock_rate: 1.0,
             says_bye: true,
             closes: false,
             refusals: Vec::new(),
@@ -139,32 +147,45 @@ fn converse(
                 client = (first.parse().expect("a port"), second.parse().expect("a port"));
                 format!("Session: 1\r\nTransport: {transport};server_port={ports}\r\n\r\n")
             }
-            "PLAY" => format!("Session: 1\r\n{}\r\n", script.play),
+            "PLAY" => {
+                let (part, headers) = match script.parts.is_empty() {
+                    true => (0..1000, script.play),
+                    false => script.parts.remove(0),
+                };
+                let (script, sockets) = (script.clone(), (rtp.clone(), rtcp.clone()));
+                let connection = answers.try_clone().expect("a descriptor");
+                thread::spawn(move || play(&script, part, &sockets, client, &connection));
+                format!("Session: 1\r\n{headers}\r\n")
+            }
             _ => "\r\n".to_owned(),
         };
+        if method == "PLAY" && script.answers_late {
+            thread::sleep(Duration::from_millis(300));
+        }
         if write!(answers, "RTSP/1.0 200 OK\r\nCSeq: {cseq}\r\n{rest}").is_err() {
             return;
-        }
-        if method == "PLAY" {
-            let (script, sockets) = (script.clone(), (rtp.clone(), rtcp.clone()));
-            let connection = answers.try_clone().expect("a descriptor");
-            thread::spawn(move || play(&script, &sockets, client, &connection));
         }
     }
 }
 
 fn play(
     script: &Script,
+    part: Range<u32>,
     (rtp, rtcp): &(Arc<UdpSocket>, Arc<UdpSocket>),
     client: (u16, u16),
     connection: &TcpStream,
 ) {
     let began = Instant::now();
     let packets = script.stream.len().div_ceil(PAYLOAD_BYTES) as u32;
+    let part = packets * part.start / 1000..packets * part.end / 1000;
+    let at = |number: u32| script.length * number / packets;
     for (number, payload) in (0..).zip(script.stream.chunks(PAYLOAD_BYTES)) {
-        let at = script.length * number / packets;
-        thread::sleep((began + at).saturating_duration_since(Instant::now()));
-        let ticks = if script.has_clock { (at.as_millis() * 90) as u32 } else { 0 };
+        if !part.contains(&number) {
+            continue;
+        }
+        let due = began + at(number - part.start);
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        let ticks = (at(number).as_secs_f64() * script.clock_rate * 90_000.0) as u32;
         let mut packet = vec![0x80, 33];
         packet.extend((number as u16).to_be_bytes());
         packet.extend(FIRST_TIMESTAMP.wrapping_add(ticks).to_be_bytes());

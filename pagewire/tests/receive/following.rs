@@ -149,6 +149,51 @@ fn viewers_follow_a_recording_until_its_recorder_ends() {
     scene.server.stop();
 }
 
+/// What has no end while it is recorded has one afterwards: the second recorder has all of it then,
+/// and does not ask for it from its start.
+#[test]
+fn a_recording_of_a_recording_has_everything_once() {
+    let scene = Scene::begin(43, 8);
+    let second = Place::new();
+    let source = scene.server.rtsp_url("0.ts");
+    let mut recorder = Recorder::start(&second, &[source], &["--path", "recvmmsg"]);
+    scene.source.join().expect("it sends all");
+    recorder.await_bytes("0.ts", scene.clip.len() as u64 - BYTES_PER_S / 2);
+    scene.recorder.stop().well();
+    recorder.await_log("asking again");
+    let again = recorder.ended().well();
+    assert_eq!(again.stream(0)["ended"], "complete", "{:#}\n{}", again.summary, again.log);
+    assert_eq!(recorded(&second), *scene.clip);
+    scene.server.stop();
+}
+
+/// A source without an end is not played from its start again when its server was away.
+#[test]
+fn a_recording_of_a_recording_goes_on_where_its_server_went_away() {
+    let scene = Scene::begin(44, 16);
+    let Scene { place, clip, recorder, source, server, .. } = scene;
+    let second = Place::new();
+    let options = ["--path", "recvmmsg"];
+    let mut again = Recorder::start(&second, &[server.rtsp_url("0.ts")], &options);
+    again.await_bytes("0.ts", 5 * BYTES_PER_S);
+    let rtsp = server.rtsp;
+    server.stop();
+    again.await_log("asking again");
+    let server = Server::listening(&rtsp.to_string(), &place, Command::new(PROGRAM), &[]);
+    source.join().expect("it sends all");
+    again.await_bytes("0.ts", clip.len() as u64 - BYTES_PER_S / 2);
+    recorder.stop().well();
+    let again = again.ended().well();
+    assert_eq!(again.stream(0)["ended"], "complete", "{:#}\n{}", again.summary, again.log);
+    // It goes on at an entry point: a second or two are there twice, nothing is missing.
+    let written = recorded(&second);
+    let before = written.iter().zip(&*clip).take_while(|(a, b)| a == b).count() / 188 * 188;
+    let twice = written.len() as u64 - clip.len() as u64;
+    assert!(clip.ends_with(&written[before..]) && before > 0, "{before} of {} bytes", clip.len());
+    assert!(twice < 3 * BYTES_PER_S, "{twice} bytes are there twice");
+    server.stop();
+}
+
 #[test]
 fn viewers_of_a_recorder_that_is_killed_see_what_it_wrote_to_its_end() {
     let scene = Scene::begin(42, 60);

@@ -4,9 +4,9 @@
 //! word for it.
 //!
 //! One file a kind: [`choice`] (which way of receiving), [`recording`] (files equal what was sent),
-//! [`senders`] (bad packets, floods, restarts), [`servers`] (RTSP, by [`fake`]), [`relays`] (sent
-//! on), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and interfaces, in a
-//! network of their own). Nothing here asserts that something is fast.
+//! [`senders`] (bad packets, floods, restarts), [`servers`] and [`titles`] (RTSP, by [`fake`]),
+//! [`relays`] (sent on), [`disks`] (full, slow, and the recorder killed), [`networks`] (groups and
+//! interfaces, in a network of their own). Nothing here asserts that something is fast.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +25,7 @@ mod recording;
 mod relays;
 mod senders;
 mod servers;
+mod titles;
 
 use std::path::Path;
 

@@ -35,7 +35,7 @@ fn a_title_is_recorded_once_however_its_end_is_announced() {
                 ..title(3)
             },
         ),
-        ("timestamps that stand still", Script { has_clock: false, ..title(4) }),
+        ("timestamps that stand still", Script { clock_rate: 0.0, ..title(4) }),
         ("no BYE", Script { says_bye: false, ..title(5) }),
     ];
     let tests = scripts.map(|(name, script)| {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Titles that break off: they are taken up where that was and nowhere else, and are complete when
+//! they are; what has come is kept.
+//!
+//! Sources: RFC 2326 §10.5, §12.29; RFC 3550 §6.6.
+
+use std::time::Duration;
+
+use crate::assert_file;
+use crate::fake::{Fake, Script};
+use crate::harness::Place;
+use crate::harness::clip::{Clip, PAYLOAD_BYTES};
+use crate::harness::recorder::{Recorded, Recorder};
+
+/// Two seconds whose timestamps are those of 27, announced as 28.
+fn title(seed: u64) -> Script {
+    let stream = Clip::of_seconds(seed, 2).bytes();
+    Script {
+        range: "a=range:npt=0-28.0\r\n",
+        clock_rate: 13.5,
+        ..Script::title(stream, Duration::from_secs(2))
+    }
+}
+
+/// The first so many thousandths of a stream, as the server sends them.
+fn part(stream: &[u8], thousandths: usize) -> &[u8] {
+    let packets = stream.len().div_ceil(PAYLOAD_BYTES) * thousandths / 1000;
+    &stream[..stream.len().min(packets * PAYLOAD_BYTES)]
+}
+
+fn record(script: Script) -> (Place, Fake, Recorded) {
+    let place = Place::new();
+    let fake = Fake::start(script);
+    let recorded = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]).ended();
+    (place, fake, recorded)
+}
+
+/// Asserts that a title has failed with a reason that has these words, and that this was kept.
+#[track_caller]
+fn assert_failed(script: Script, words: &[&str], kept: &[u8]) {
+    let (place, fake, recorded) = record(script);
+    assert_eq!(recorded.status.code(), Some(1), "{:#}\n{}", recorded.summary, recorded.log);
+    let ended = recorded.stream(0)["ended"].as_str().expect("a reason");
+    assert!(words.iter().all(|words| ended.contains(words)), "{ended}");
+    assert_eq!(fake.asked("PLAY"), 2, "{}", recorded.log);
+    assert_file(&place.folder().join("0.ts"), kept);
+}
+
+#[test]
+fn bye_twice_at_one_place_is_the_end_only_where_little_is_missing() {
+    // Half of it, and again some packets of that: the server goes on at an entry before.
+    let again = [(0..500, ""), (450..500, "Range: npt=12.0-28.0\r\n")];
+    let script = Script { parts: again.into(), ..title(22) };
+    let begin = packets(&script.stream, 450);
+    let kept = [part(&script.stream, 500), &part(&script.stream, 500)[begin..]].concat();
+    let words = ["the server said BYE twice at 12.", " of the 28.0 s that it announced: "];
+    assert_failed(script, &words, &kept);
+
+    // All but the last second and a bit, by its announcement.
+    let all = [(0..1000, ""), (950..1000, "Range: npt=25.9-28.0\r\n")];
+    let script = Script { parts: all.into(), ..title(23) };
+    let expected = [&script.stream[..], &script.stream[packets(&script.stream, 950)..]].concat();
+    let (place, fake, recorded) = record(script);
+    let recorded = recorded.well();
+    assert_eq!((recorded.stream(0)["ended"].as_str(), fake.asked("PLAY")), (Some("complete"), 2));
+    assert_file(&place.folder().join("0.ts"), &expected);
+}
+
+fn packets(stream: &[u8], thousandths: usize) -> usize {
+    part(stream, thousandths).len()
+}
+
+#[test]
+fn a_server_that_begins_again_is_not_recorded_twice() {
+    // It sends before it answers: what came is held, and belongs nowhere.
+    for (answer, words) in [
+        ("", &["asked for what comes from 12.", " s on, the server does not say where it began"]),
+        (
+            "Range: npt=0-28.0\r\n",
+            &["the server began again at 0.0 s, asked for 12.", "cannot go on where it broke off"],
+        ),
+    ] {
+        let parts = vec![(0..500, ""), (0..1000, answer)];
+        let ends = Script { says_bye: false, closes: true, ..title(24) };
+        let script = Script { parts, answers_late: true, ..ends };
+        let kept = part(&script.stream, 500).to_owned();
+        assert_failed(script, words, &kept);
+    }
+}
+
+#[test]
+fn a_server_that_goes_on_loses_nothing_that_came_before_its_answer() {
+    let parts = vec![(0..500, ""), (500..1000, "Range: npt=13.5-27.0\r\n")];
+    let ends = Script { says_bye: false, closes: true, ..title(25) };
+    let script = Script { parts, answers_late: true, ..ends };
+    let stream = script.stream.clone();
+    let (place, fake, recorded) = record(script);
+    let recorded = recorded.well();
+    assert_eq!((recorded.stream(0)["ended"].as_str(), fake.asked("PLAY")), (Some("complete"), 2));
+    assert_file(&place.folder().join("0.ts"), &stream);
+}
+
+#[test]
+fn a_part_that_a_server_leaves_out_is_told() {
+    let parts = vec![(0..500, ""), (800..1000, "Range: npt=21.6-27.0\r\n")];
+    let ends = Script { says_bye: false, closes: true, ..title(26) };
+    let script = Script { parts, ..ends };
+    let kept = [part(&script.stream, 500), &script.stream[packets(&script.stream, 800)..]].concat();
+    assert_failed(script, &["the server went on at 21.6 s", " s are missing"], &kept);
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Range of a session: how much of it has come, and where a broken title may be taken up again.
+//!
+//! The place in normal play time is that of the last RTP timestamp, counted from the timestamp of
+//! the start: the one of RTP-Info, or the first packet's where RTP-Info has none or one that lies
+//! more than ten seconds away. Timestamps that run ahead of the clock by more than as long again
+//! and 25 s ([`AHEAD_MAX`], more than servers send ahead) are wrong; the clock counts instead, for
+//! as long as packets came.
+//!
+//! A server may take up a title at the random access point before the place that was asked for. It
+//! lies at most 10.5 s before it ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the longest
+//! distance between key frames that x264 and x265 leave by default). A server
+//! that begins earlier, or does not say where, would send again what is in the file: nothing of
+//! such a session is recorded. One that begins later leaves a part out, which is recorded as
+//! missing.
+//!
+//! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info); x264 and x265 `--keyint`; Darwin
+//! Streaming Server `max_send_ahead_time`.
+//! Does not do: ask again ([`crate::session`]).
+
+use std::time::Duration;
+
+use wire::rtsp::client::Started;
+use wire::rtsp::{NptRange, NptStart};
+use wire::sdp::CLOCK_RATE_HZ;
+
+use crate::stream::Heard;
+
+/// The range that a session plays.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    from: Duration,
+    /// Whether the answer to PLAY has `from`.
+    is_from_said: bool,
+    /// None of a live source.
+    end: Option<Duration>,
+    /// RTP timestamp of `from`, where RTP-Info has it.
+    timestamp: Option<u32>,
+    /// When PLAY was granted, by the recording's clock.
+    began: Duration,
+}
+
+impl Span {
+    /// The range that is played; Range of PLAY goes before the description.
+    pub(crate) fn of(
+        started: &Started,
+        described: Option<Duration>,
+        asked: Option<Duration>,
+        began: Duration,
+    ) -> Span {
+        let range = started.range.unwrap_or(NptRange { start: NptStart::Now, end: None });
+        let end = range.end.or(described);
+        let (from, is_from_said) = match range.start {
+            NptStart::At(from) => (from, true),
+            NptStart::Now => (asked.unwrap_or_default(), false),
+        };
+        let from = end.map_or(from, |end| from.min(end));
+        Span { from, is_from_said, end, timestamp: started.timestamp, began }
+    }
+
+    /// The end of a title; none of a live source.
+    pub(crate) fn end(&self) -> Option<Duration> {
+        self.end
+    }
+
+    /// The same range without an end.
+    pub(crate) fn without_end(self) -> Span {
+        Span { end: None, ..self }
+    }
+
+    /// The place that has been reached, in normal play time; none before a packet of the session
+    /// has come, nor of a live source whose server has not said where it began.
+    pub(crate) fn reached(&self, heard: &Heard, now: Duration) -> Option<Duration> {
+        let is_known = self.end.is_some() || self.is_from_said;
+        let played = self.played(heard, now).filter(|_| is_known)?;
+        let at = self.from + played;
+        Some(self.end.map_or(at, |end| at.min(end)))
+    }
+
+    /// Whether packets have come for as long as the range is, by the clock: a server whose
+    /// timestamps stand still has played it all.
+    pub(crate) fn has_passed(&self, heard: &Heard) -> bool {
+        self.end.is_some_and(|end| self.from + self.by_clock(heard) + SHORT_MAX >= end)
+    }
+
+    fn played(&self, heard: &Heard, now: Duration) -> Option<Duration> {
+        let (first, last) = heard.timestamps?;
+        let is_near = |announced: &u32| {
+            announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
+        };
+        let start = self.timestamp.filter(is_near).unwrap_or(first);
+        let stamps = last.wrapping_sub(start);
+        // 32 bits are 13 hours: the number of their turns is that which fits the clock best.
+        let passed = now.saturating_sub(self.began);
+        let ticks = (passed.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
+        let ahead = stamps.wrapping_sub(ticks as u32).cast_signed();
+        let ticks = u128::from(ticks.saturating_add_signed(ahead.into()));
+        let played =
+            Duration::from_nanos((ticks * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64);
+        let is_possible = played <= 2 * passed + AHEAD_MAX;
+        Some(if is_possible { played } else { self.by_clock(heard) })
+    }
+
+    /// For how long packets have come; a silence of a second and more does not count.
+    fn by_clock(&self, heard: &Heard) -> Duration {
+        let until = heard.at.unwrap_or(self.began);
+        until.saturating_sub(self.began).saturating_sub(heard.silent)
+    }
+}
+
+/// Whether so little is left that all has come: the last packet's own time.
+pub(crate) fn is_nothing(left: Duration) -> bool {
+    left <= SHORT_MAX
+}
+
+/// Whether so little of a title is left that its announced end is wrong, and not the stream:
+/// lengths are rounded up, or those of the longest of several tracks.
+pub(crate) fn is_little(left: Duration, end: Duration) -> bool {
+    left <= LITTLE_MAX.min(end / LITTLE_SHARE)
+}
+
+/// Judges where a server goes on with a title that was asked for from a place on. The part that it
+/// leaves out, if it does.
+///
+/// # Errors
+/// The reason in words why the recording cannot go on with it.
+pub(crate) fn check_start(
+    asked: Duration,
+    range: Option<NptRange>,
+) -> Result<Option<String>, String> {
+    let asked_s = asked.as_secs_f64();
+    let from = match range.map(|range| range.start) {
+        Some(NptStart::At(from)) => from,
+        Some(NptStart::Now) | None => {
+            return Err(format!(
+                "asked for what comes from {asked_s:.1} s on, the server does not say where it \
+                 began (no Range in its answer to PLAY): it cannot go on where it broke off"
+            ));
+        }
+    };
+    let from_s = from.as_secs_f64();
+    if from + ACCESS_POINT_MAX < asked {
+        return Err(format!(
+            "the server began again at {from_s:.1} s, asked for {asked_s:.1} s: it cannot go on \
+             where it broke off"
+        ));
+    }
+    let is_later = from > asked + SHORT_MAX;
+    Ok(is_later.then(|| {
+        format!(
+            "the server went on at {from_s:.1} s, asked for {asked_s:.1} s: {:.1} s are missing",
+            from_s - asked_s
+        )
+    }))
+}
+
+/// The last packet is stamped with the time of its first byte.
+pub(crate) const SHORT_MAX: Duration = Duration::from_secs(1);
+/// Of a title of more than a minute; of a shorter one a twentieth.
+const LITTLE_MAX: Duration = Duration::from_secs(3);
+const LITTLE_SHARE: u32 = 20;
+/// 250 frames at 24000/1001 Hz, and a frame.
+const ACCESS_POINT_MAX: Duration = Duration::from_millis(10_500);
+/// Darwin Streaming Server sends so far ahead (`max_send_ahead_time`).
+const AHEAD_MAX: Duration = Duration::from_secs(25);
+/// Ten seconds: a first packet that is lost, and a server that starts at the key frame before.
+const NEAR_STAMPS_MAX: u32 = 10 * CLOCK_RATE_HZ;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(seconds: f64) -> Duration {
+        Duration::from_secs_f64(seconds)
+    }
+
+    fn at(from: f64) -> Option<NptRange> {
+        Some(NptRange { start: NptStart::At(seconds(from)), end: None })
+    }
+
+    fn heard(first: u32, last: u32, at: f64, silent: f64) -> Heard {
+        let timestamps = Some((first, last));
+        Heard { timestamps, at: Some(seconds(at)), silent: seconds(silent) }
+    }
+
+    /// A title of a minute from its start on, granted at second 100.
+    fn minute() -> Span {
+        let started = Started { range: at(0.0), sequence: None, timestamp: None };
+        Span::of(&started, Some(seconds(60.0)), None, seconds(100.0))
+    }
+
+    #[test]
+    fn a_title_is_taken_up_at_the_random_access_point_before_and_not_earlier() {
+        let asked = seconds(12.3);
+        for from in [12.3, 10.0, 1.9, 13.2] {
+            assert_eq!(check_start(asked, at(from)), Ok(None), "{from}");
+        }
+        let expected = "the server began again at 0.0 s, asked for 12.3 s: it cannot go on where \
+                        it broke off";
+        assert_eq!(check_start(asked, at(0.0)), Err(expected.to_owned()));
+        let now = Some(NptRange { start: NptStart::Now, end: None });
+        for unsaid in [None, now] {
+            let why = check_start(asked, unsaid).unwrap_err();
+            assert!(why.contains("from 12.3 s on, the server does not say where"), "{why}");
+        }
+        let gap = check_start(asked, at(20.0)).unwrap().unwrap();
+        assert!(gap.ends_with("asked for 12.3 s: 7.7 s are missing"), "{gap}");
+    }
+
+    #[test]
+    fn little_is_seconds_and_a_small_share() {
+        assert!(is_little(seconds(3.0), seconds(60.0)) && is_little(seconds(3.0), seconds(6000.0)));
+        assert!(!is_little(seconds(3.1), seconds(6000.0)));
+        assert!(!is_little(seconds(1.1), seconds(20.0)));
+    }
+
+    #[test]
+    fn timestamps_say_how_far_it_is_unless_they_cannot_be_right() {
+        let reached = |heard: Heard, now: f64| minute().reached(&heard, seconds(now));
+        let first = u32::MAX - 1000;
+        let after = |s: u32| first.wrapping_add(s * CLOCK_RATE_HZ);
+        assert_eq!(reached(heard(first, after(5), 105.0, 0.0), 105.0), Some(seconds(5.0)));
+        assert_eq!(reached(heard(first, after(30), 105.0, 0.0), 105.0), Some(seconds(30.0)));
+        // Thirty seconds of play in five are more than a server sends ahead; two of them silent.
+        assert_eq!(reached(heard(first, after(59), 105.0, 2.0), 105.0), Some(seconds(3.0)));
+        assert_eq!(minute().reached(&Heard::default(), seconds(105.0)), None);
+    }
+
+    #[test]
+    fn the_clock_counts_while_packets_come() {
+        assert!(minute().has_passed(&heard(0, 0, 159.2, 0.0)));
+        assert!(!minute().has_passed(&heard(0, 0, 158.8, 0.0)));
+        assert!(!minute().has_passed(&heard(0, 0, 165.0, 20.0)), "it was silent");
+    }
+
+    #[test]
+    fn a_live_source_has_a_place_when_its_server_says_where_it_began() {
+        let started = |range| Started { range, sequence: None, timestamp: None };
+        let reached = |range| {
+            let span = Span::of(&started(range), None, None, seconds(100.0));
+            span.reached(&heard(0, 5 * CLOCK_RATE_HZ, 105.0, 0.0), seconds(105.0))
+        };
+        assert_eq!((reached(at(7.0)), reached(None)), (Some(seconds(12.0)), None));
+    }
+}
