@@ -5,8 +5,9 @@
 //! else reports leave from any port and sender reports are not heard. Reports go where the last
 //! sender report came from, and before one has come to the port after the sender's; to a group that
 //! anybody may send to they go as RFC 3550 §6 wants, to the group, and for source-specific groups
-//! straight to the sender (RFC 5760 §7.2). Nothing is sent before RTP was received. Costs one
-//! datagram of 60 bytes in five seconds.
+//! straight to the sender (RFC 5760 §7.2). Nothing is sent before RTP was received, in each session
+//! anew: a server that names another host (`source=` of Transport) cannot have reports sent to it
+//! unless RTP comes from there. Costs one datagram of 60 bytes in five seconds.
 //!
 //! Reports and BYE of the stream's SSRC count from the sender of the stream alone: from the address
 //! that SETUP has named, or from the host that RTP comes from, by the port of RTP or the one after
@@ -16,6 +17,7 @@
 //! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760; RFC 7022.
 //! Does not do: widen the interval for a large group (§6.3).
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
@@ -89,6 +91,8 @@ pub(crate) struct Reporter<'a> {
     ssrc: u32,
     /// One for each session (RFC 7022 §4.2).
     cname: String,
+    /// Whether this one has sent a report: then it says BYE.
+    has_sent: Cell<bool>,
 }
 
 /// The reports of what is sent to a port; `is_free` says that the port after it is no stream's.
@@ -124,7 +128,8 @@ impl<'a> Reporter<'a> {
     ) -> Reporter<'a> {
         let mut bits = [0; 12];
         getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
-        Reporter { socket, stream, exchanged, group, ssrc: random(), cname: rtcp::cname(bits) }
+        let (ssrc, cname, has_sent) = (random(), rtcp::cname(bits), Cell::new(false));
+        Reporter { socket, stream, exchanged, group, ssrc, cname, has_sent }
     }
 
     /// Listens and reports until it is dropped.
@@ -182,7 +187,8 @@ impl<'a> Reporter<'a> {
     fn report(&self) {
         let (report, heard) = {
             let mut stream = lock(self.stream);
-            let heard = stream.heard;
+            // Of this session: an earlier one may have been heard from elsewhere.
+            let heard = stream.heard.filter(|_| stream.heard_since().at.is_some());
             let source = stream.sources.followed_mut();
             let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
             (report, heard)
@@ -197,6 +203,7 @@ impl<'a> Reporter<'a> {
         let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
         // One that does not get out is made up for by the next.
         exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
+        self.has_sent.set(true);
     }
 }
 
@@ -206,7 +213,7 @@ impl Drop for Reporter<'_> {
         self.report();
         let sender = lock(self.stream).heard.map(|(_, sender)| after(sender));
         let mut exchanged = lock(self.exchanged);
-        if let Some(to) = self.group.or(exchanged.to).or(sender).filter(|_| exchanged.sent > 0) {
+        if let Some(to) = self.group.or(exchanged.to).or(sender).filter(|_| self.has_sent.get()) {
             let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");
             exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
         }
@@ -268,6 +275,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stream::Announced;
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -299,4 +307,73 @@ mod tests {
         let mut named = Exchanged { named: Some(at("10.0.0.1:5001")), ..Exchanged::default() };
         assert!(!named.adopts(peer, other, &sent(1)) && named.candidate.is_none());
     }
+
+    /// An RTP packet, as its sender's socket sends it.
+    fn rtp(sequence: u16) -> Vec<u8> {
+        let (marker, payload_type, timestamp, ssrc) = (false, 33, 0, SSRC);
+        let header = wire::rtp::Header { marker, payload_type, sequence, timestamp, ssrc };
+        [&header.write()[..], &[0x47; 188]].concat()
+    }
+
+    /// A socket that does not wait, and what it has heard.
+    struct Ear(std::net::UdpSocket);
+
+    impl Ear {
+        fn at(host: &str) -> Ear {
+            let socket = std::net::UdpSocket::bind((host, 0)).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            Ear(socket)
+        }
+
+        fn address(&self) -> SocketAddr {
+            self.0.local_addr().unwrap()
+        }
+
+        fn datagrams(&self) -> usize {
+            // Loopback delivers within the call that sends.
+            std::iter::from_fn(|| self.0.recv(&mut [0; 100]).ok()).count()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_host_that_a_server_names_gets_reports_when_rtp_comes_from_there() {
+        let (server, third) = (Ear::at("127.0.0.1"), Ear::at("127.0.0.2"));
+        let stream = Mutex::new(Stream::new(Vec::new(), Duration::ZERO, None));
+        let exchanged = Mutex::new(Exchanged::default());
+        let begin = |ear: &Ear| {
+            let (host, ssrc) = (ear.address().ip(), Some(SSRC));
+            let announced =
+                Announced { host, port: None, payload_type: 33, ssrc, is_resumed: false };
+            lock(&stream).announce(announced);
+            lock(&exchanged).to = Some(ear.address());
+            let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+            socket.set_nonblocking(true).unwrap();
+            let socket = UdpSocket::from_std(socket).unwrap();
+            Reporter::new(socket, (&stream, &exchanged), None)
+        };
+        let now = Duration::from_secs;
+        let first = begin(&server);
+        first.socket.writable().await.unwrap();
+        first.report();
+        assert_eq!(server.datagrams(), 0, "nothing came");
+        lock(&stream).take(&rtp(1), server.address(), now(1));
+        first.report();
+        assert_eq!(server.datagrams(), 1);
+        drop(first);
+        assert_eq!(server.datagrams(), 2, "the last report, and BYE");
+
+        let second = begin(&third);
+        second.socket.writable().await.unwrap();
+        second.report();
+        drop(second);
+        assert_eq!(third.datagrams(), 0, "it has sent nothing");
+
+        let last = begin(&third);
+        last.socket.writable().await.unwrap();
+        lock(&stream).take(&rtp(2), third.address(), now(20));
+        last.report();
+        assert_eq!((third.datagrams(), server.datagrams()), (1, 0));
+    }
+
+    const SSRC: u32 = 0x0bad_cafe;
 }

@@ -7,7 +7,7 @@
 //! Does not do: seek or change the range once it plays.
 
 use std::future::pending;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::control::Control;
 use super::course::{Course, Equipment};
 use super::output::Output;
 use super::receive::{Receiving, Source};
-use super::reports::Reporter;
+use super::reports::{Reporter, reports_to};
 use super::sockets::Pair;
 use super::verdict::Verdict;
 use crate::error::Error;
@@ -107,7 +107,7 @@ async fn prepare(options: Play) -> Result<(Course, Equipment), Error> {
     let payload_type = described.offer.payload_type;
     let receiving =
         Receiving::start(rtp, Source { host, ssrc: set_up.ssrc, payload_type }, output)?;
-    let to = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
+    let to = reports_to(&set_up, host, control.remote);
     let reporter = Reporter::start(rtcp, host, to, receiving.shared())?;
     let equipment = Equipment { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
     Ok((Course::new(options, control, &set_up), equipment))

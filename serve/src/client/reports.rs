@@ -16,6 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use wire::rtcp::{self, Seen};
 use wire::rtp::Reception;
+use wire::rtsp::client::SetUp;
 
 use super::receive::{Books, open};
 use crate::control::random;
@@ -25,7 +26,8 @@ use crate::error::Error;
 pub(super) struct Reporter {
     socket: UdpSocket,
     host: IpAddr,
-    /// Where reports go: as SETUP said, else where the first sender report comes from.
+    /// Where reports go: as SETUP said ([`reports_to`]), else where the first sender report comes
+    /// from.
     to: Mutex<Option<SocketAddr>>,
     ssrc: u32,
     cname: String,
@@ -136,6 +138,13 @@ impl Reporter {
     }
 }
 
+/// Where reports go from the start: to the port that SETUP has named, at the server's own host.
+/// Another (`source=`) may be anybody's, and gets none before a sender report came from there.
+pub(super) fn reports_to(set_up: &SetUp, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
+    let is_own = host.to_canonical() == server.to_canonical();
+    set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
+}
+
 /// What is to be reported of a source, whose last sender report came when it says.
 pub(super) fn block(
     reception: &mut Reception,
@@ -152,3 +161,19 @@ pub(super) fn block(
 
 const DATAGRAM_BYTES_MAX: usize = 2048;
 const PAUSE_AFTER_ERROR: std::time::Duration = std::time::Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_a_server_names_gets_no_reports_from_the_start() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let ports = wire::rtsp::Ports { rtp: 5000, rtcp: 5001 };
+        let timeout = std::time::Duration::ZERO;
+        let set_up = SetUp { server: Some(ports), source: None, ssrc: None, timeout };
+        let to = |host: &str, server: &str| reports_to(&set_up, ip(host), ip(server));
+        assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
+        assert_eq!(to("10.0.0.2", "10.0.0.1"), None);
+    }
+}

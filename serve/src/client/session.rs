@@ -37,7 +37,8 @@ pub struct Granted {
     pub ssrc: Option<u32>,
     /// Where RTP comes from, if the server said.
     pub rtp: Option<SocketAddr>,
-    /// Where receiver reports go, if the server said.
+    /// Where RTCP of the sender comes from and receiver reports go, if the server said. At a host
+    /// other than the server's nobody may have asked for them: none goes there before media came.
     pub rtcp: Option<SocketAddr>,
 }
 

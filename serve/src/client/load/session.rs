@@ -27,6 +27,7 @@ use super::rtcp::Rtcp;
 use super::sampled::{Books, Expected};
 use crate::client::control::{Control, connect_from};
 use crate::client::course::LOST_AT_ENDS_MAX;
+use crate::client::reports::reports_to;
 use crate::client::sockets::Pair;
 use crate::error::Error;
 
@@ -157,7 +158,7 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
-    let to = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
+    let to = reports_to(&set_up, host, control.remote);
     let rtcp = Rtcp::new(rtcp, host, to, set_up.ssrc)?;
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
     let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
