@@ -195,10 +195,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
         let report = server.stop().await;
         tracing::info!(
-            "stopped: {} sessions served, {} packets, bill {:?} s/GB",
+            "stopped: {} sessions served, {} packets{}",
             report.sessions_total,
             report.packets,
-            report.bill
+            report.bill.map_or_else(String::new, |bill| format!(", {bill:.3} CPU seconds per GB"))
         );
         ExitCode::SUCCESS
     });

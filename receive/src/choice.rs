@@ -71,7 +71,8 @@ fn ranked(bills: &[Bill]) -> Vec<&'static ReceiveSpec> {
     let mut ranked: Vec<_> = known.iter().map(|(spec, bill)| (relative(bill), *spec)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
     for (spec, bill) in &known {
-        tracing::info!("{spec}: {:.3?} s/GB, by way of sending", bill.seconds_per_gb);
+        let costs: Vec<String> = bill.seconds_per_gb.iter().map(|s| format!("{s:.3}")).collect();
+        tracing::info!("{spec}: {} CPU seconds per GB, by way of sending", costs.join(" and "));
     }
     ranked.into_iter().map(|(_, spec)| spec).collect()
 }

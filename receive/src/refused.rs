@@ -21,6 +21,8 @@ pub(crate) enum Why {
     NotNamed,
     /// The stream comes from another address.
     NotFollowed,
+    /// No stream was followed by then, and this is none.
+    NoStream,
     /// The stream comes from another address, and the sender uses its SSRC (RFC 3550 §8.2).
     Collision,
     /// RTP of another payload type than the stream's.
@@ -40,6 +42,7 @@ impl Why {
         match self {
             Why::NotNamed => "not a sender that was named",
             Why::NotFollowed => "not the sender of the stream",
+            Why::NoStream => "too few packets to be a stream",
             Why::Collision => "the SSRC of the stream from another address (RFC 3550 §8.2)",
             Why::PayloadType => "RTP of another payload type than the stream's",
             Why::Malformed => "neither RTP nor a transport stream",
@@ -122,7 +125,8 @@ impl Refused {
         if self.all == self.logged || !is_due {
             return None;
         }
-        let mut text = format!("{} datagrams refused", self.all - self.logged);
+        let refused = self.all - self.logged;
+        let mut text = format!("{refused} datagram{} refused", if refused == 1 { "" } else { "s" });
         (self.logged, self.logged_at) = (self.all, Some(now));
         let mut most: Vec<&RefusedSender> = self.senders.iter().collect();
         most.sort_by_key(|sender| std::cmp::Reverse(sender.datagrams));
@@ -176,7 +180,7 @@ mod tests {
         assert_eq!(said, expected);
         refused.note(at(7), 1, Why::Collision);
         assert_eq!(refused.news(Duration::from_secs(60)), None);
-        assert!(refused.news(Duration::from_secs(61)).unwrap().starts_with("1 datagrams refused"));
+        assert!(refused.news(Duration::from_secs(61)).unwrap().starts_with("1 datagram refused; "));
         assert_eq!(refused.news(Duration::from_secs(200)), None, "nothing new");
     }
 }

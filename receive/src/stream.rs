@@ -311,7 +311,11 @@ impl Stream {
     fn refuse_source(&mut self, (ssrc, from): Identity, datagrams: u64) {
         let followed = self.sources.followed();
         let is_same = |other: Option<u32>| followed.is_some_and(|source| source.ssrc == other);
-        let why = if is_same(ssrc) { Why::Collision } else { Why::NotFollowed };
+        let why = match followed {
+            None => Why::NoStream,
+            Some(_) if is_same(ssrc) => Why::Collision,
+            Some(_) => Why::NotFollowed,
+        };
         if self.peer() == Some(from) {
             // Another source of the same sender.
             self.counts.foreign += datagrams;

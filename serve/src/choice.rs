@@ -65,7 +65,8 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let search = Search { host: &host, bills: &config.bills };
     for bill in config.bills.iter().filter(|bill| bill.burst_packets != BURSTS[1]) {
         if let Some(reason) = &bill.refused {
-            tracing::info!("path {}/{} refused: {reason}", bill.transport, bill.path);
+            let (transport, path) = (&bill.transport, &bill.path);
+            tracing::debug!("path {transport}/{path} cannot be used on this machine: {reason}");
         }
     }
     let image = |path: &Ranked| config.cache_bytes_max > 0 && path.feed() == Some(Feed::Image);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use wire::rtcp::{self, Seen};
+use wire::rtcp::{self, ReceiverView, Seen};
 use wire::rtsp::{State, Voice};
 
 use crate::faults::Voices;
@@ -46,18 +46,33 @@ pub(crate) fn end(site: &Site, session: &Arc<Session>, reason: &str) {
             return;
         }
         tracing::info!(
-            "session {} of {}: {reason}; {} packets, latest {:?} late, {} stalls; \
-             receiver lost {}, jitter at most {:.1} ms, round trip {:?}",
+            "session {} of {}: {reason}; {} packets, {:.1} ms late at most, {} stalls; {}",
             session.number,
             session.rtp_peer,
             progress.packets,
-            progress.late_max,
+            progress.late_max.as_secs_f64() * 1e3,
             progress.stalls,
-            view.last.lost,
-            f64::from(view.jitter_max) * 1e3 / f64::from(wire::sdp::CLOCK_RATE_HZ),
-            view.round_trip,
+            in_words(&view),
         );
     }
+}
+
+/// What a receiver has reported, for the log.
+fn in_words(view: &ReceiverView) -> String {
+    if view.reports == 0 {
+        return "the receiver reported nothing".to_owned();
+    }
+    let lost = match view.last.lost {
+        lost @ 0.. => format!("the receiver lost {lost}"),
+        // RFC 3550 §6.4.1: more came than were sent.
+        more => format!("the receiver lost none and had {} twice", more.unsigned_abs()),
+    };
+    let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(wire::sdp::CLOCK_RATE_HZ);
+    let round_trip = match view.round_trip {
+        Some(time) => format!("{:.1} ms", time.as_secs_f64() * 1e3),
+        None => "not known".to_owned(),
+    };
+    format!("{lost}, jitter {jitter_ms:.1} ms at most, round trip {round_trip}")
 }
 
 /// Reads RTCP from one socket until it is aborted or the site is gone.
@@ -227,3 +242,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// More than the largest burst, which leaves at once before it is due, and a slow client's pause.
 const BYE_AFTER: Duration = Duration::from_millis(300);
 const RTCP_BYTES_MAX: usize = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn receivers_are_told_of_in_words() {
+        let mut view = ReceiverView::default();
+        assert_eq!(in_words(&view), "the receiver reported nothing");
+        (view.reports, view.last.lost, view.jitter_max) = (3, 7, 45);
+        let expected = "the receiver lost 7, jitter 0.5 ms at most, round trip not known";
+        assert_eq!(in_words(&view), expected);
+        (view.last.lost, view.round_trip) = (-1, Some(Duration::from_nanos(335_693)));
+        let expected = "the receiver lost none and had 1 twice, jitter 0.5 ms at most, round trip \
+                        0.3 ms";
+        assert_eq!(in_words(&view), expected);
+    }
+}

@@ -91,10 +91,20 @@ pub(crate) fn run(options: Options) -> ExitCode {
         Err(error) => return failed(&error),
     };
     let begun = recording.summary();
+    let is_by_name = options.path.split(',').any(|name| name.trim() != "auto");
     for refused in &begun.refused {
-        tracing::warn!("{refused}; taking receive/{} instead", begun.path);
+        // Of those that `auto` tries nobody has asked for one.
+        match is_by_name {
+            true => tracing::warn!(
+                "{refused}; received by receive/{} instead: the same is recorded, only the CPU \
+                 time that it takes differs",
+                begun.path
+            ),
+            false => tracing::debug!("{refused}; received by receive/{} instead", begun.path),
+        }
     }
-    eprintln!("pagewire receiving: {} streams by {}", begun.streams.len(), begun.path);
+    let streams = table::counted(begun.streams.len() as u64, "stream", "streams");
+    eprintln!("pagewire receiving: {streams} by {}", begun.path);
     let summary = watch(recording, &options, &stop);
     if options.json {
         let text = serde_json::to_string_pretty(&summary).expect("plain data");

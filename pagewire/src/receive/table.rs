@@ -42,6 +42,11 @@ impl Live {
     }
 }
 
+/// A number and what it counts, in the singular where it is one.
+pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 /// All streams in one line.
 pub(super) fn line(before: &Summary, now: &Summary) -> String {
     let sum = |of: fn(&Figures) -> u64| now.streams.iter().map(of).sum::<u64>();
@@ -50,15 +55,15 @@ pub(super) fn line(before: &Summary, now: &Summary) -> String {
     };
     let heard = now.streams.iter().filter(|stream| stream.packets > 0).count();
     format!(
-        "{:.0} s by {}: {heard} of {} streams, {:.0} packets/s, {:.1} Mb/s, {} lost, \
-         {} continuity errors, {} dropped by the kernel, {} by the disk, {:.1} MB written",
+        "{:.0} s by {}: {heard} of {} heard, {:.0} packets/s, {:.1} Mb/s, {} lost, \
+         {}, {} dropped by the kernel, {} by the disk, {:.1} MB written",
         now.seconds,
         now.path,
-        now.streams.len(),
+        counted(now.streams.len() as u64, "stream", "streams"),
         rate(|summary| summary.packets),
         rate(|summary| summary.bytes) * 8e-6,
         sum(|stream| stream.lost),
-        sum(|stream| stream.continuity_errors),
+        counted(sum(|stream| stream.continuity_errors), "continuity error", "continuity errors"),
         sum(|stream| stream.dropped_by_kernel),
         sum(|stream| stream.dropped_by_disk),
         sum(|stream| stream.written_bytes) as f64 / 1e6,
@@ -107,7 +112,8 @@ pub(super) fn verdict(summary: &Summary) -> String {
         let sender = stream.sender.as_deref().unwrap_or("nobody");
         let _ = write!(text, "{} from {}", Escaped(&stream.url), Escaped(sender));
         if stream.sources_followed > 1 {
-            let _ = write!(text, ", after {} changes of sender", stream.sources_followed - 1);
+            let changes = counted(stream.sources_followed - 1, "change", "changes");
+            let _ = write!(text, ", after {changes} of sender");
         }
         if let Some(file) = &stream.file {
             let mb = stream.written_bytes as f64 / 1e6;
@@ -116,34 +122,34 @@ pub(super) fn verdict(summary: &Summary) -> String {
                 let _ = write!(text, " and {} before it", stream.files - 1);
             }
         }
-        for (count, what) in [
-            (stream.lost, "lost"),
-            (stream.late, "too late"),
-            (stream.reordered, "reordered"),
-            (stream.duplicates, "duplicates"),
-            (stream.restarts, "restarts"),
-            (stream.refused.ssrc, "refused for their SSRC"),
-            (stream.refused.sender, "refused for their sender"),
-            (stream.refused.size, "refused for their size (not whole packets of 188 bytes)"),
-            (stream.refused.malformed, "refused as neither RTP nor a transport stream"),
-            (stream.sources_forgotten, "sources forgotten"),
-            (stream.continuity_errors, "continuity errors"),
-            (stream.sync_byte_errors, "wrong sync bytes"),
-            (stream.transport_errors, "transport errors"),
-            (stream.outages, "outages"),
-            (stream.dropped_by_kernel, "dropped by the kernel"),
-            (stream.dropped_by_disk, "TS packets dropped by the disk"),
-            (stream.dropped_by_relay, "dropped by the relay"),
+        for (count, one, many) in [
+            (stream.lost, "lost", "lost"),
+            (stream.late, "too late", "too late"),
+            (stream.reordered, "reordered", "reordered"),
+            (stream.duplicates, "duplicate", "duplicates"),
+            (stream.restarts, "restart", "restarts"),
+            (stream.refused.ssrc, "refused for its SSRC", "refused for their SSRC"),
+            (stream.refused.sender, "refused for its sender", "refused for their sender"),
+            (stream.refused.size, BAD_SIZE, BAD_SIZE),
+            (stream.refused.malformed, NEITHER, NEITHER),
+            (stream.sources_forgotten, "source forgotten", "sources forgotten"),
+            (stream.continuity_errors, "continuity error", "continuity errors"),
+            (stream.sync_byte_errors, "wrong sync byte", "wrong sync bytes"),
+            (stream.transport_errors, "transport error", "transport errors"),
+            (stream.outages, "outage", "outages"),
+            (stream.dropped_by_kernel, "dropped by the kernel", "dropped by the kernel"),
+            (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
+            (stream.dropped_by_relay, "dropped by the relay", "dropped by the relay"),
         ] {
             if count > 0 {
-                let _ = write!(text, ", {count} {what}");
+                let _ = write!(text, ", {}", counted(count, one, many));
             }
         }
         if let Some(found) = stream.refused.last_payload_type {
             let count = stream.refused.payload_type;
             let _ = write!(
                 text,
-                ", {count} refused for their payload type ({found}; recorded is MPEG-TS, 33)"
+                ", {count} refused for the payload type ({found}; recorded is MPEG-TS, 33)"
             );
         }
         if stream.byes_refused > 0 {
@@ -166,6 +172,10 @@ pub(super) fn verdict(summary: &Summary) -> String {
     text
 }
 
+const BAD_SIZE: &str = "refused for the size (not whole packets of 188 bytes)";
+const NEITHER: &str = "refused as neither RTP nor a transport stream";
+const DROPPED_BY_DISK: &str = "TS packets dropped by the disk";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -185,6 +195,25 @@ mod tests {
     }
 
     #[test]
+    fn one_of_a_kind_is_in_the_singular() {
+        let mut stream = Figures::default();
+        stream.url = "udp://127.0.0.1:5004".into();
+        (stream.packets, stream.outages, stream.sources_followed) = (10, 1, 2);
+        (stream.refused.sender, stream.duplicates, stream.continuity_errors) = (1, 2, 1);
+        let mut summary = Summary::default();
+        summary.streams.push(stream);
+        let text = verdict(&summary);
+        for words in [
+            ": 1 of 1 stream heard, ",
+            ", 1 continuity error, 0 dropped",
+            ", after 1 change of sender",
+            ", 2 duplicates, 1 refused for its sender, 1 continuity error, 1 outage\n",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+
+    #[test]
     fn the_verdict_names_what_was_lost_and_by_whom() {
         let mut stream = Figures::default();
         stream.url = "udp://127.0.0.1:5004".into();
@@ -198,8 +227,8 @@ mod tests {
         let refused = &mut summary.streams[0].refused;
         (refused.payload_type, refused.last_payload_type, refused.size) = (40, Some(96), 2);
         let text = verdict(&summary);
-        assert!(text.contains(", 2 refused for their size (not whole packets of 188 bytes)"));
-        assert!(text.contains(", 40 refused for their payload type (96; recorded is MPEG-TS, 33)"));
+        assert!(text.contains(", 2 refused for the size (not whole packets of 188 bytes)"));
+        assert!(text.contains(", 40 refused for the payload type (96; recorded is MPEG-TS, 33)"));
         assert!(verdict(&summary).ends_with("nothing was lost on this host\n"));
     }
 }

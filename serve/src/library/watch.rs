@@ -189,9 +189,10 @@ impl<'a> Librarian<'a> {
             self.is_blind_said = true;
             let path = self.library.folder.path().join(folder);
             tracing::warn!(
-                "inotify on {}: {error}; the folder is walked every {WALK_AGAIN:?} or more \
+                "inotify on {}: {error}; the folder is walked every {} s or more \
                  (raise fs.inotify.max_user_watches)",
-                path.display()
+                path.display(),
+                WALK_AGAIN.as_secs()
             );
         }
     }

@@ -242,7 +242,8 @@ impl Stream {
                     tools.meter().clock_moves += 1;
                     let name = &self.source.asset.name;
                     tracing::warn!(
-                        "{name}: over {BEHIND_MAX:?} behind; the stream's clock is moved"
+                        "{name}: over {} s behind; the stream's clock is moved",
+                        BEHIND_MAX.as_secs()
                     );
                 }
                 // After a clock that was behind, media sent so far lasts until before now.
