@@ -184,6 +184,10 @@ impl Asked<'_> {
             serve::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
                 format!("{error}; {}", by_ffmpeg(self.url))
             }
+            serve::Error::Refused { status: 401 | 407, .. } => {
+                let with_password = self.url.replacen("://", "://USER:PASSWORD@", 1);
+                format!("{error}; {}", by_ffmpeg(&with_password))
+            }
             _ => error.to_string(),
         };
         End::Refused { why, stands: Stands::of(&error) }

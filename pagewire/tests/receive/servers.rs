@@ -128,6 +128,15 @@ fn a_camera_is_refused_with_the_command_that_records_it() {
     );
     assert!(ended.contains(&command) && ended.contains("receive udp://127.0.0.1:5004`"), "{ended}");
     assert!(!ended.contains("byte ") && !ended.contains("RFC"), "{ended}");
+
+    // One that wants a password gets it from ffmpeg.
+    let place = Place::new();
+    let fake =
+        Fake::start(Script { refusals: vec![("DESCRIBE", "401 Unauthorized")], ..title(14) });
+    let recorder = Recorder::start(&place, std::slice::from_ref(&fake.url), &[]);
+    let ended = recorder.ended().stream(0)["ended"].as_str().expect("a reason").to_owned();
+    let source = format!("-i 'rtsp://USER:PASSWORD@{}/title' -c copy", fake.address);
+    assert!(ended.contains(&source), "{ended}");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use wire::rtsp::client::{Client, Described, Reply, ReplyReader};
 use wire::rtsp::{Fault, Limits, Malformed};
 
 use super::offered::in_words;
-use super::{one_line, rtsp_client};
+use super::{one_line, rtsp_client, without_userinfo};
 use crate::error::Error;
 
 /// A connection to an RTSP server.
@@ -193,9 +193,14 @@ fn refusal(reply: &Reply) -> String {
     if !body.is_empty() {
         text = format!("{text}: {body}");
     }
-    match cure(reply.status()) {
-        "" => text,
-        cure => format!("{text}; {cure}"),
+    let moved = reply.header("Location").filter(|_| (300..=399).contains(&reply.status()));
+    match (cure(reply.status()), moved) {
+        (_, Some(address)) => {
+            let address = one_line(&without_userinfo(address), WORDS_CHARS_MAX);
+            format!("{text}; it moved: give {address} instead")
+        }
+        ("", None) => text,
+        (cure, None) => format!("{text}; {cure}"),
     }
 }
 

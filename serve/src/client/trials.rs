@@ -235,6 +235,11 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
             "415 Unsupported Media Type: it has no clock; it can be downloaded over HTTP",
         ),
         (
+            "DESCRIBE",
+            "RTSP/1.0 302 Found\r\nLocation: rtsp://me:secret@other/clip.ts\r\n\r\n",
+            "DESCRIBE: 302 Found; it moved: give rtsp://…@other/clip.ts instead",
+        ),
+        (
             "SETUP",
             "RTSP/1.0 461 Unsupported Transport\r\n\r\n",
             "SETUP: 461 Unsupported Transport; it does not send RTP over UDP to this address",
