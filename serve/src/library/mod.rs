@@ -343,11 +343,12 @@ impl Library {
     pub(crate) fn entries(&self) -> Vec<Listed> {
         let playlists = self.playlists.read().unwrap();
         let entries = self.entries.read().unwrap();
+        let mut looks = segments::LOOKS_MAX;
         let known = |(name, entry): (&String, &Entry)| Listed {
             name: name.clone(),
             entry: entry.clone(),
             is_part: playlists.is_part(name),
-            title: playlists.title(name, &entries),
+            title: playlists.title(name, &entries, &mut looks),
         };
         entries.iter().map(known).collect()
     }

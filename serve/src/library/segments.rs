@@ -67,11 +67,25 @@ impl Playlists {
         self.listed.contains_key(name) && !is_multivariant()
     }
 
-    /// The title that this file is the playlist of.
-    pub(super) fn title(&self, name: &str, entries: &BTreeMap<String, Entry>) -> Option<Title> {
+    /// The title that this file is the playlist of. `looks` is how many names may still be looked
+    /// up for the index: a title for which they do not suffice has its playlist alone.
+    pub(super) fn title(
+        &self,
+        name: &str,
+        entries: &BTreeMap<String, Entry>,
+        looks: &mut usize,
+    ) -> Option<Title> {
         let playlist = self.known.get(name).filter(|_| !self.is_part(name))?;
         let own = entries.get(name).map_or(0, |entry| entry.bytes);
         let mut title = Title { bytes: own, parts: 0, is_sealed: playlist.kind.is_sealed };
+        let of_part = |part: &Arc<str>| match playlist.kind.is_multivariant {
+            true => 1 + self.known.get(&**part).map_or(0, |media| media.parts.len()),
+            false => 1,
+        };
+        match looks.checked_sub(playlist.parts.iter().map(of_part).sum()) {
+            Some(left) => *looks = left,
+            None => return Some(title),
+        }
         let mut seen = HashSet::new();
         let mut count = |part: &Arc<str>| {
             if seen.insert(part.clone())
@@ -283,6 +297,9 @@ fn listed(text: &str, name: &str) -> Vec<String> {
 const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 /// Parts in all lists together: some 200 MB with names of usual length.
 const PARTS_MAX: usize = 1_000_000;
+/// Names that are looked up for the sizes of all titles in the index: each part of a title of its
+/// own, twice. Playlists that list the same parts again and again are many more.
+pub(super) const LOOKS_MAX: usize = 2 * PARTS_MAX;
 /// Names that are looked up while locks are held: some 100 µs.
 const STEP: usize = 256;
 
@@ -403,6 +420,21 @@ mod tests {
         assert_eq!(title("a.m3u8"), Some(Title { bytes: 30, parts: 2, is_sealed: true }));
         assert_eq!(title("b.m3u8"), Some(Title { bytes: 10, parts: 0, is_sealed: false }));
         assert_eq!((title("m.m3u8"), title("x.ts")), (None, None));
+    }
+
+    #[test]
+    fn titles_beyond_the_looks_of_an_index_have_their_playlist_alone() {
+        let scene = Scene::with(&["0.ts", "1.ts", "a.m3u8", "b.m3u8", "m.m3u8"]);
+        scene.set("m.m3u8", "0.ts\n1.ts\n");
+        for name in ["a.m3u8", "b.m3u8"] {
+            scene.set(name, "#EXT-X-STREAM-INF:BANDWIDTH=1\nm.m3u8\n");
+        }
+        let playlists = scene.library.playlists.read().unwrap();
+        let entries = scene.library.entries.read().unwrap();
+        let mut looks = 5;
+        let mut parts = |name: &str| playlists.title(name, &entries, &mut looks).unwrap().parts;
+        assert_eq!([parts("a.m3u8"), parts("b.m3u8")], [3, 0]);
+        assert_eq!(looks, 2);
     }
 
     #[test]
