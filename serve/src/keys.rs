@@ -2,8 +2,9 @@
 //! Keys of sealed films, given to players at `/keys/NAME/NUMBER.key`.
 //!
 //! They come from a folder of key files, which is never the served one nor below it, or are made
-//! when they are asked for, from a secret that whoever starts the server holds. Costs an open and
-//! a read, or a hash; 16 bytes a film and minute are all that a player asks for.
+//! when they are asked for, from a secret that whoever starts the server holds, for films that lie
+//! in the served folder. Costs an open, and a read or a hash; 16 bytes a film and minute are all
+//! that a player asks for.
 //!
 //! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
 //! Does not do: decide who gets a key ([`crate::admission`] does), derive keys (the caller does).
@@ -20,6 +21,9 @@ pub const KEY_BYTES: usize = 16;
 
 /// Below this, and only if there are keys, paths are keys and not files.
 pub(crate) const PREFIX: &str = "/keys/";
+
+/// What `seal hls` writes of each film.
+const PLAYLIST: &str = "media.m3u8";
 
 /// Makes key `number` of a film.
 pub type KeyMaker = dyn Fn(&str, u64) -> [u8; KEY_BYTES] + Send + Sync;
@@ -47,7 +51,8 @@ impl std::fmt::Debug for KeySource {
 /// A source of keys, open.
 pub(crate) enum Keys {
     Folder(Folder),
-    Made(Arc<KeyMaker>),
+    /// For the films of the served folder.
+    Made(Arc<KeyMaker>, Folder),
 }
 
 impl Keys {
@@ -57,7 +62,7 @@ impl Keys {
     /// [`Error::Option`]: the folder cannot be read, or its files would be served to anybody.
     pub(crate) fn open(source: &KeySource, served: &Path) -> Result<Keys, Error> {
         let path = match source {
-            KeySource::Made(make) => return Ok(Keys::Made(make.clone())),
+            KeySource::Made(make) => return Ok(Keys::Made(make.clone(), Folder::open(served)?)),
             KeySource::Folder(path) => path,
         };
         let refuse = |found: String, cure: &str| Error::Option {
@@ -86,7 +91,14 @@ impl Keys {
     /// Key `number` of a film; none if there is none. It may wait for a disk.
     pub(crate) fn key(&self, film: &str, number: u64) -> Option<[u8; KEY_BYTES]> {
         match self {
-            Keys::Made(make) => Some(make(film, number)),
+            Keys::Made(make, served) => {
+                // A key of a film that is not published is nobody's. A film has a folder, its
+                // further sounds and programmes have playlists in it.
+                let is_there = |playlist: String| served.file(&playlist).is_ok();
+                let is_published =
+                    is_there(format!("{film}/{PLAYLIST}")) || is_there(format!("{film}.m3u8"));
+                is_published.then(|| make(film, number))
+            }
             Keys::Folder(folder) => {
                 let name = format!("{film}/{number}.key");
                 let (mut file, metadata) = folder.file(&name).ok()?;
@@ -159,7 +171,13 @@ mod tests {
             assert_eq!(open.key(film, number), None);
         }
         let made = KeySource::Made(Arc::new(|_, number| [number as u8; 16]));
-        assert_eq!(Keys::open(&made, &served).unwrap().key("any", 3), Some([3; 16]));
+        std::fs::create_dir(served.join("film")).unwrap();
+        std::fs::write(served.join("film").join(PLAYLIST), "#EXTM3U\n").unwrap();
+        let open = Keys::open(&made, &served).unwrap();
+        assert_eq!((open.key("film", 3), open.key("none", 3)), (Some([3; 16]), None));
+        assert_eq!(open.key("film/audio-258", 1), None);
+        std::fs::write(served.join("film/audio-258.m3u8"), "#EXTM3U\n").unwrap();
+        assert_eq!(open.key("film/audio-258", 1), Some([1; 16]));
         assert_eq!(format!("{made:?}"), "keys made from a secret");
     }
 }
