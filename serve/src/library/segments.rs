@@ -61,10 +61,26 @@ pub(crate) struct Title {
 }
 
 impl Playlists {
-    /// Whether this file is a part of what a playlist lists.
+    /// Whether this file is a part of what a playlist lists, or another playlist of its title.
     pub(super) fn is_part(&self, name: &str) -> bool {
         let is_multivariant = || self.known.get(name).is_some_and(|own| own.kind.is_multivariant);
-        self.listed.contains_key(name) && !is_multivariant()
+        self.listed.contains_key(name) && !is_multivariant() || self.is_beside_master(name)
+    }
+
+    /// Whether `seal hls` has written this playlist beside `master.m3u8` for the same title: the
+    /// first programme by its own name, and the list of the whole stream, from which it is unsealed.
+    fn is_beside_master(&self, name: &str) -> bool {
+        let Some(own) = self.known.get(name) else { return false };
+        let (folder, file) = name.rsplit_once('/').unwrap_or(("", name));
+        if file == MASTER {
+            return false;
+        }
+        let beside = if folder.is_empty() { MASTER } else { &format!("{folder}/{MASTER}") };
+        let master = self.known.get(beside).filter(|master| master.kind.is_multivariant);
+        master.is_some_and(|master| match own.kind.is_multivariant {
+            true => own.parts == master.parts,
+            false => file == WHOLE,
+        })
     }
 
     /// The title that this file is the playlist of. `looks` is how many names may still be looked
@@ -77,11 +93,12 @@ impl Playlists {
     ) -> Option<Title> {
         let playlist = self.known.get(name).filter(|_| !self.is_part(name))?;
         let own = entries.get(name).map_or(0, |entry| entry.bytes);
-        let mut title = Title { bytes: own, parts: 0, is_sealed: playlist.kind.is_sealed };
-        let of_part = |part: &Arc<str>| match playlist.kind.is_multivariant {
-            true => 1 + self.known.get(&**part).map_or(0, |media| media.parts.len()),
-            false => 1,
-        };
+        let is_multivariant = playlist.kind.is_multivariant;
+        let media = |part: &Arc<str>| self.known.get(&**part).filter(|_| is_multivariant);
+        let is_sealed = playlist.kind.is_sealed
+            || playlist.parts.iter().filter_map(media).any(|media| media.kind.is_sealed);
+        let mut title = Title { bytes: own, parts: 0, is_sealed };
+        let of_part = |part: &Arc<str>| 1 + media(part).map_or(0, |media| media.parts.len());
         match looks.checked_sub(playlist.parts.iter().map(of_part).sum()) {
             Some(left) => *looks = left,
             None => return Some(title),
@@ -97,11 +114,9 @@ impl Playlists {
         };
         for part in playlist.parts.iter().filter(|part| self.is_part(part)) {
             count(part);
-            let media = self.known.get(&**part).filter(|_| playlist.kind.is_multivariant);
-            for segment in media.into_iter().flat_map(|media| &media.parts) {
+            for segment in media(part).into_iter().flat_map(|media| &media.parts) {
                 count(segment);
             }
-            title.is_sealed |= media.is_some_and(|media| media.kind.is_sealed);
         }
         Some(title)
     }
@@ -293,6 +308,9 @@ fn listed(text: &str, name: &str) -> Vec<String> {
     names
 }
 
+/// The first title of a film, and the list of all of its stream.
+const MASTER: &str = "master.m3u8";
+const WHOLE: &str = "media.m3u8";
 /// Longest playlist that is read: 50,000 segments and more.
 const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 /// Parts in all lists together: some 200 MB with names of usual length.
@@ -420,6 +438,28 @@ mod tests {
         assert_eq!(title("a.m3u8"), Some(Title { bytes: 30, parts: 2, is_sealed: true }));
         assert_eq!(title("b.m3u8"), Some(Title { bytes: 10, parts: 0, is_sealed: false }));
         assert_eq!((title("m.m3u8"), title("x.ts")), (None, None));
+    }
+
+    /// Two programmes were four films.
+    #[test]
+    fn programme_of_a_film_is_one_title() {
+        let names = ["f/0.ts", "f/1.ts", "f/a.ts"];
+        let lists = ["f/master.m3u8", "f/media.m3u8", "f/program-1.m3u8", "f/program-2.m3u8"];
+        let media = ["f/program-1-media.m3u8", "f/program-2-media.m3u8"];
+        let scene = Scene::with(&[&names[..], &lists, &media].concat());
+        fs::create_dir(scene.place.path().join("f")).unwrap();
+        scene.set("f/media.m3u8", "a.ts\n");
+        for number in [1, 2] {
+            scene.set(&format!("f/program-{number}-media.m3u8"), &format!("{}.ts\n", number - 1));
+            let own = format!("#EXT-X-STREAM-INF:BANDWIDTH=1\nprogram-{number}-media.m3u8\n");
+            scene.set(&format!("f/program-{number}.m3u8"), &own);
+            if number == 1 {
+                scene.set("f/master.m3u8", &own);
+            }
+        }
+        assert_eq!(scene.titles(), "f/master.m3u8 f/program-2.m3u8");
+        scene.library.forget_playlist("f/master.m3u8");
+        assert_eq!(scene.titles(), "f/master.m3u8 f/media.m3u8 f/program-1.m3u8 f/program-2.m3u8");
     }
 
     #[test]
