@@ -92,7 +92,7 @@ fn no_session_need_be_verified_and_all_are_counted() {
     assert!(outcome.status.success(), "{outcome:?}");
     let table = String::from_utf8_lossy(&outcome.stdout);
     for words in [
-        "  timely      0 of 0 verified; 20 played\n",
+        "  timely      0 of the 0 verified; 20 played\n",
         "; 0 lost of what the senders of 20 say they sent\n",
         "  broke first not known: no session was verified (--sample N verifies every Nth)\n",
     ] {
@@ -263,7 +263,7 @@ fn a_disk_that_is_full_costs_the_lines_and_not_the_table() {
     assert_eq!(outcome.status.code(), Some(1), "{outcome:?}");
     assert!(outcome.stderr.contains("--json /dev/full: No space left"), "{}", outcome.stderr);
     let table = String::from_utf8_lossy(&outcome.stdout);
-    assert!(table.contains("  timely      2 of 2 verified; 2 played\n"), "{table}");
+    assert!(table.contains("  timely      2 of the 2 verified; 2 played\n"), "{table}");
 }
 
 /// Said before the first session, with how many fit; those that fit do.

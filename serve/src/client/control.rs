@@ -188,12 +188,16 @@ pub(super) fn authority(host: &str, port: u16) -> String {
 
 /// A status that is not 200, in words.
 fn refusal(reply: &Reply) -> String {
-    let mut text = format!("{} {}", reply.status(), one_line(reply.reason(), WORDS_CHARS_MAX));
+    let reason = one_line(reply.reason(), WORDS_CHARS_MAX);
     let body = one_line(&String::from_utf8_lossy(&reply.body), WORDS_CHARS_MAX);
-    if !body.is_empty() {
-        text = format!("{text}: {body}");
-    }
+    // A body that says the same at more length stands alone.
+    let text = match body.strip_prefix(reason.as_str()) {
+        _ if body.is_empty() => format!("{} {reason}", reply.status()),
+        Some(_) => format!("{} {body}", reply.status()),
+        None => format!("{} {reason}: {body}", reply.status()),
+    };
     let moved = reply.header("Location").filter(|_| (300..=399).contains(&reply.status()));
+    let moved = moved.filter(|address| !address.trim().is_empty());
     match (cure(reply.status()), moved) {
         (_, Some(address)) => {
             let address = one_line(&without_userinfo(address), WORDS_CHARS_MAX);

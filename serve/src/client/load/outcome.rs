@@ -159,10 +159,10 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Outcome { url, asked, played, seconds, verified, counted, client, .. } = self;
         let stopped = if self.interrupted { ", stopped" } else { "" };
-        writeln!(f, "{url}: {asked} sessions for {seconds:.1} s{stopped}")?;
+        writeln!(f, "{url}: {} for {seconds:.1} s{stopped}", sessions((*asked).into()))?;
         writeln!(
             f,
-            "  timely      {} of {} verified; {played} played",
+            "  timely      {} of the {} verified; {played} played",
             verified.timely, verified.sessions
         )?;
         for Reason { sessions, reason } in &self.failed {
@@ -183,6 +183,10 @@ impl fmt::Display for Outcome {
     }
 }
 
+fn sessions(count: u64) -> String {
+    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
+}
+
 impl fmt::Display for Verified {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Verified { packets, lost, duplicates, reordered, .. } = self;
@@ -191,7 +195,8 @@ impl fmt::Display for Verified {
             "{packets} packets, {lost} lost, {duplicates} duplicates, {reordered} reordered"
         )?;
         match self.different {
-            Some(different) => write!(f, ", {different} unlike the file")?,
+            // Of those before the measuring, too.
+            Some(different) => write!(f, ", {different} unlike the file since the start")?,
             None => f.write_str(", bytes not compared")?,
         }
         let others = [
@@ -208,10 +213,12 @@ impl fmt::Display for Verified {
 
 impl fmt::Display for Counted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counted { sessions, packets, packets_least, packets_most, accounted, lost, .. } = self;
+        let Counted { packets, packets_least, packets_most, accounted, lost, .. } = self;
+        let counted = &self.sessions;
         write!(
             f,
-            "{packets} packets of {sessions} sessions, {packets_least} to {packets_most} each"
+            "{packets} packets of {}, {packets_least} to {packets_most} each",
+            sessions((*counted).into())
         )?;
         match accounted {
             0 if self.packets_in_all == 0 => {
@@ -220,7 +227,7 @@ impl fmt::Display for Counted {
             0 => f.write_str("; what was sent is not known"),
             _ => write!(f, "; {lost} lost of what the senders of {accounted} say they sent"),
         }?;
-        match sessions - accounted {
+        match counted - accounted {
             0 => Ok(()),
             _ if *accounted == 0 => Ok(()),
             unknown => write!(f, "; what was sent to {unknown} is not known"),
@@ -314,7 +321,7 @@ mod tests {
     fn the_table_is_short_and_keeps_apart_what_is_known_of_whom() {
         let expected = "\
 rtsp://h/a.ts: 2500 sessions for 10.0 s
-  timely      41 of 41 verified; 2500 played
+  timely      41 of the 41 verified; 2500 played
   lateness    p50 10.10, p90 18.00, p99 20.00, p99.9 21.25, max 24.00 ms; 0.000 % later than 25 ms
   verified    194668 packets, 0 lost, 0 duplicates, 0 reordered, bytes not compared
   counted     11675332 packets of 2459 sessions, 4748 to 4752 each; 0 lost of what the senders of \
@@ -341,7 +348,7 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
         for words in [
             "for 10.0 s, stopped\n",
             "  not played  10: SETUP: 453\n",
-            "2 unlike the file, 3 dropped here\n",
+            "2 unlike the file since the start, 3 dropped here\n",
             "; what was sent is not known\n",
             "cores busy, the server on it\n",
         ] {
