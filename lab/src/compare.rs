@@ -218,7 +218,9 @@ impl Comparison {
         }
         match changed - worse_listed - better_listed {
             0 => lines.push("every figure: --all".to_owned()),
-            more => lines.push(format!("and {more} more that changed; every figure: --all")),
+            more => lines.push(format!(
+                "and {more} more, a member and its parameters once; every figure: --all"
+            )),
         }
         lines.join("\n") + "\n"
     }

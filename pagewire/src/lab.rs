@@ -19,6 +19,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::{Results, Sink, Transport};
 
+use crate::escape::EscapedLines;
 use crate::output;
 
 #[derive(Args)]
@@ -39,7 +40,7 @@ pub(crate) struct Options {
     /// Lists every figure that `compare` compared, above its verdict.
     #[arg(long)]
     all: bool,
-    /// Fewer and shorter runs: under a minute, with a wider spread.
+    /// Fewer and shorter runs, with a wider spread.
     #[arg(long)]
     quick: bool,
     /// Only this transport: rtp, udp or tcp; may be given several times.
@@ -226,7 +227,7 @@ impl Options {
     fn show(&self, results: &Results) -> Result<(), lab::Error> {
         let shown = match &self.json {
             Some(path) if path.as_os_str() == "-" => output::attempt(results.json()),
-            _ => output::attempt(lab::report::terminal(results)),
+            _ => output::attempt(EscapedLines(lab::report::terminal(results))),
         };
         let written = self.write_files(results);
         if written.is_ok() {
@@ -311,9 +312,9 @@ pub(crate) fn quick_paths() -> Result<Results, lab::Error> {
 fn compare(before: &Path, after: &Path, all: bool) -> Result<(), lab::Error> {
     let comparison = lab::compare(&Results::read(before)?, &Results::read(after)?)?;
     if all {
-        output::line(&comparison);
+        output::line(EscapedLines(&comparison));
     }
-    output::print(comparison.summary());
+    output::print(EscapedLines(comparison.summary()));
     Ok(())
 }
 
@@ -331,7 +332,8 @@ fn help(name: Option<&str>) -> ExitCode {
             None => return unknown(name),
         },
     };
-    let mut text = format!("pagewire lab {name}: {summary}\n\n{explanation}");
+    let heading = lab::explain::wrapped(&format!("pagewire lab {name}: {summary}"), HEADING_CHARS);
+    let mut text = format!("{}\n\n{explanation}", heading.join("\n"));
     let command = crate::command_of("lab");
     let wanted = |long: &str| explanation.options.contains(&long) || shared.contains(&long);
     let mut lines = String::new();
@@ -363,7 +365,7 @@ fn help(name: Option<&str>) -> ExitCode {
 fn unknown(name: &str) -> ExitCode {
     let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
     let known = known.join(", ");
-    crate::wrong(&format!("lab {name}: write one of {known}, compare, report"))
+    crate::wrong(&format!("lab {name}: write one of {known}, compare, report, stalls"))
 }
 
 /// A flag that the first Ctrl-C raises; the second ends the program.
@@ -392,6 +394,7 @@ fn sink(name: &str) -> Result<Sink, String> {
 
 const INSIDE: &str = "--inside";
 /// Widths of the columns of options and of their texts in the help of an experiment.
+const HEADING_CHARS: usize = 88;
 const OPTION_CHARS: usize = 24;
 const ABOUT_CHARS: usize = 62;
 /// Options of every experiment, by their long names.

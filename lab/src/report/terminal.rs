@@ -167,7 +167,8 @@ pub(crate) fn wrapped(target: &mut String, head: &str, text: &str) {
     target.push('\n');
 }
 
-/// Without control characters: a terminal would obey them.
+/// Without control characters: a terminal would obey them. Others that a terminal obeys, such as
+/// those that turn the direction of writing, whoever prints escapes.
 pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

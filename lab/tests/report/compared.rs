@@ -174,7 +174,7 @@ fn a_verdict_is_twenty_lines_at_most_and_a_change_stands_once() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 20, "{text}");
     let last = lines[19];
-    assert!(last.starts_with("and ") && last.ends_with(" more that changed; every figure: --all"));
+    assert!(last.starts_with("and ") && last.ends_with(" once; every figure: --all"), "{last}");
     let listed: Vec<&str> = lines.iter().filter(|line| line.contains(" → ")).copied().collect();
     assert!(listed.len() >= 10, "{text}");
     let mut kinds: Vec<(&str, &str)> = Vec::new();
