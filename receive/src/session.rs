@@ -12,7 +12,8 @@
 //! comes any more) is begun again, after a second at first and half a minute at last, where it was
 //! broken off, at the random access point that the server starts from. What comes is held until the
 //! server has said where that is; a start that would repeat what was recorded ends the title as
-//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more do, too.
+//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more do, too,
+//! and parts that the server leaves out, of more than a second over all sessions.
 //!
 //! A live source, by `--live` or for want of an announced end, goes on wherever it is. Where its
 //! server has said where it began, it is asked to go on from the place that was reached: a
@@ -40,7 +41,7 @@ use crate::receiver::{Clock, Order, lock};
 use crate::reports::{Exchanged, Reporter};
 use crate::source::{BUFFER_BYTES, by_ffmpeg};
 use crate::stream::{Announced, Heard, Stream};
-use crate::title::{Span, check_start, is_little, is_nothing};
+use crate::title::{Earlier, Span, check_start, gap, is_little, is_nothing};
 
 /// A stream that a server is asked for.
 pub(crate) struct Asked<'a> {
@@ -87,8 +88,13 @@ struct Course {
     stalled: u32,
     /// Whether the last session ended with BYE.
     is_bye: bool,
-    /// The first part that a server has left out, in words.
+    /// Parts that the server has left out, in all, and the last of them in words once they are more
+    /// than a second.
+    left_out: Duration,
     gap: Option<String>,
+    /// Sessions of the title that are over, and the range of the one that plays.
+    earlier: Earlier,
+    span: Option<Span>,
 }
 
 impl Course {
@@ -108,6 +114,17 @@ impl Course {
     /// where it began.
     fn is_resumed(&self) -> bool {
         self.start.is_some() && self.is_title == Some(true)
+    }
+
+    /// The server goes on at a place with a title that was asked for from another on.
+    fn go_on(&mut self, url: &str, asked: Duration, from: Duration) {
+        self.left_out += from.saturating_sub(asked);
+        if from > asked
+            && let Some(gap) = gap(asked, from, self.left_out)
+        {
+            tracing::warn!("{url}: {gap}");
+            self.gap = Some(gap);
+        }
     }
 
     /// Whether a session that has come so far has brought nothing more.
@@ -215,6 +232,7 @@ impl Asked<'_> {
             _ = stopped.changed() => End::Stopped,
         };
         drop(reporter);
+        self.account(course);
         lock(self.stream).shut();
         session.tear_down().await;
         played
@@ -285,23 +303,28 @@ impl Asked<'_> {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         if let Some(asked) = course.start.filter(|_| course.is_resumed()) {
             match check_start(asked, started.range) {
-                Ok(None) => {}
-                Ok(Some(gap)) => {
-                    tracing::warn!("{}: {gap}", self.url);
-                    course.gap.get_or_insert(gap);
-                }
+                Ok(from) => course.go_on(self.url, asked, from),
                 Err(why) => return End::Failed { why },
             }
         }
         let began = self.begin(&started);
         let span = Span::of(&started, session.duration(), course.start, began);
+        let span = span.behind(course.earlier);
         let span = if self.is_live { span.without_end() } else { span };
         course.is_title = Some(span.end().is_some());
+        course.span = Some(span);
         let (is_bye, why) = self.listen(session, &span, began, byes).await;
         if self.is_live {
             return End::Broken { why, at: None, is_bye };
         }
         self.end(&span, course, is_bye, why)
+    }
+
+    /// Adds a session that is over to the sums of the title.
+    fn account(&self, course: &mut Course) {
+        if let Some(span) = course.span.take() {
+            course.earlier = span.sums(&self.heard(), self.clock.now());
+        }
     }
 
     /// What has come since the answer to PLAY is let in; the time that it was granted.

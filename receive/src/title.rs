@@ -3,16 +3,17 @@
 //!
 //! The place in normal play time is that of the last RTP timestamp, counted from the timestamp of
 //! the start: the one of RTP-Info, or the first packet's where RTP-Info has none or one that lies
-//! more than ten seconds away. Timestamps that run ahead of the clock by more than as long again
-//! and 25 s ([`AHEAD_MAX`], more than servers send ahead) are wrong; the clock counts instead, for
-//! as long as packets came.
+//! more than ten seconds away. All sessions of a title together are believed to have brought at
+//! most twice the time for which packets came, and 25 s ([`AHEAD_MAX`], more than servers send
+//! ahead).
+//! Timestamps that claim more are wrong; the clock counts instead, for as long as packets came.
 //!
 //! A server may take up a title at the random access point before the place that was asked for. It
 //! lies at most 10.5 s before it ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the longest
 //! distance between key frames that x264 and x265 leave by default). A server
 //! that begins earlier, or does not say where, would send again what is in the file: nothing of
-//! such a session is recorded. One that begins later leaves a part out, which is recorded as
-//! missing.
+//! such a session is recorded. One that begins later leaves a part out; more than a second of such
+//! parts, over all sessions, is a gap.
 //!
 //! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info); x264 and x265 `--keyint`; Darwin
 //! Streaming Server `max_send_ahead_time`.
@@ -38,6 +39,16 @@ pub(crate) struct Span {
     timestamp: Option<u32>,
     /// When PLAY was granted, by the recording's clock.
     began: Duration,
+    earlier: Earlier,
+}
+
+/// Sums over the earlier sessions of a title.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Earlier {
+    /// Media that they are believed to have brought.
+    played: Duration,
+    /// For how long packets came.
+    by_clock: Duration,
 }
 
 impl Span {
@@ -55,7 +66,21 @@ impl Span {
             NptStart::Now => (asked.unwrap_or_default(), false),
         };
         let from = end.map_or(from, |end| from.min(end));
-        Span { from, is_from_said, end, timestamp: started.timestamp, began }
+        let (timestamp, earlier) = (started.timestamp, Earlier::default());
+        Span { from, is_from_said, end, timestamp, began, earlier }
+    }
+
+    /// The same range behind earlier sessions of the title.
+    pub(crate) fn behind(self, earlier: Earlier) -> Span {
+        Span { earlier, ..self }
+    }
+
+    /// The sums with this session.
+    pub(crate) fn sums(&self, heard: &Heard, now: Duration) -> Earlier {
+        Earlier {
+            played: self.earlier.played + self.played(heard, now).unwrap_or_default(),
+            by_clock: self.earlier.by_clock + self.by_clock(heard),
+        }
     }
 
     /// The end of a title; none of a live source.
@@ -77,13 +102,20 @@ impl Span {
         Some(self.end.map_or(at, |end| at.min(end)))
     }
 
-    /// Whether packets have come for as long as the range is, by the clock: a server whose
-    /// timestamps stand still has played it all.
+    /// Whether packets have come for as long as the range is, by the clock, and timestamps either
+    /// stand still or have moved as far: the server has played it all, whatever RTP-Info says.
     pub(crate) fn has_passed(&self, heard: &Heard) -> bool {
-        self.end.is_some_and(|end| self.from + self.by_clock(heard) + SHORT_MAX >= end)
+        let Some(end) = self.end else { return false };
+        let is_all = |played: Duration| self.from + played + SHORT_MAX >= end;
+        let agrees = heard.timestamps.is_none_or(|(first, last)| {
+            let moved = last.wrapping_sub(first);
+            moved == 0 || is_all(Duration::from_secs(moved.into()) / CLOCK_RATE_HZ)
+        });
+        agrees && is_all(self.by_clock(heard))
     }
 
-    fn played(&self, heard: &Heard, now: Duration) -> Option<Duration> {
+    /// Media of this session, in time.
+    pub(crate) fn played(&self, heard: &Heard, now: Duration) -> Option<Duration> {
         let (first, last) = heard.timestamps?;
         let is_near = |announced: &u32| {
             announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
@@ -97,7 +129,8 @@ impl Span {
         let ticks = u128::from(ticks.saturating_add_signed(ahead.into()));
         let played =
             Duration::from_nanos((ticks * 1_000_000_000 / u128::from(CLOCK_RATE_HZ)) as u64);
-        let is_possible = played <= 2 * passed + AHEAD_MAX;
+        let came = self.earlier.by_clock + self.by_clock(heard);
+        let is_possible = self.earlier.played + played <= 2 * came + AHEAD_MAX;
         Some(if is_possible { played } else { self.by_clock(heard) })
     }
 
@@ -119,15 +152,11 @@ pub(crate) fn is_little(left: Duration, end: Duration) -> bool {
     left <= LITTLE_MAX.min(end / LITTLE_SHARE)
 }
 
-/// Judges where a server goes on with a title that was asked for from a place on. The part that it
-/// leaves out, if it does.
+/// Judges where a server goes on with a title that was asked for from a place on: the place.
 ///
 /// # Errors
 /// The reason in words why the recording cannot go on with it.
-pub(crate) fn check_start(
-    asked: Duration,
-    range: Option<NptRange>,
-) -> Result<Option<String>, String> {
+pub(crate) fn check_start(asked: Duration, range: Option<NptRange>) -> Result<Duration, String> {
     let asked_s = asked.as_secs_f64();
     let from = match range.map(|range| range.start) {
         Some(NptStart::At(from)) => from,
@@ -145,13 +174,19 @@ pub(crate) fn check_start(
              where it broke off"
         ));
     }
-    let is_later = from > asked + SHORT_MAX;
-    Ok(is_later.then(|| {
+    Ok(from)
+}
+
+/// Parts of a title that its server has left out, where they are more than a second in all.
+pub(crate) fn gap(asked: Duration, from: Duration, left_out: Duration) -> Option<String> {
+    let (asked_s, from_s) = (asked.as_secs_f64(), from.as_secs_f64());
+    (left_out > SHORT_MAX).then(|| {
         format!(
-            "the server went on at {from_s:.1} s, asked for {asked_s:.1} s: {:.1} s are missing",
-            from_s - asked_s
+            "the server went on at {from_s:.1} s, asked for {asked_s:.1} s: {:.1} s are missing \
+             in all",
+            left_out.as_secs_f64()
         )
-    }))
+    })
 }
 
 /// The last packet is stamped with the time of its first byte.
@@ -193,7 +228,7 @@ mod tests {
     fn a_title_is_taken_up_at_the_random_access_point_before_and_not_earlier() {
         let asked = seconds(12.3);
         for from in [12.3, 10.0, 1.9, 13.2] {
-            assert_eq!(check_start(asked, at(from)), Ok(None), "{from}");
+            assert_eq!(check_start(asked, at(from)), Ok(seconds(from)), "{from}");
         }
         let expected = "the server began again at 0.0 s, asked for 12.3 s: it cannot go on where \
                         it broke off";
@@ -203,8 +238,31 @@ mod tests {
             let why = check_start(asked, unsaid).unwrap_err();
             assert!(why.contains("from 12.3 s on, the server does not say where"), "{why}");
         }
-        let gap = check_start(asked, at(20.0)).unwrap().unwrap();
-        assert!(gap.ends_with("asked for 12.3 s: 7.7 s are missing"), "{gap}");
+        let from = check_start(asked, at(20.0)).unwrap();
+        let said = gap(asked, from, from - asked).unwrap();
+        assert!(said.ends_with("asked for 12.3 s: 7.7 s are missing in all"), "{said}");
+    }
+
+    #[test]
+    fn parts_left_out_are_a_gap_when_they_are_a_second_in_all() {
+        let (asked, from) = (seconds(5.0), seconds(5.99));
+        assert_eq!(gap(asked, from, seconds(0.99)), None);
+        assert!(gap(asked, from, seconds(1.98)).unwrap().ends_with(": 2.0 s are missing in all"));
+    }
+
+    #[test]
+    fn sending_ahead_is_granted_once_a_title() {
+        let jump = |began: f64| heard(0, 24 * CLOCK_RATE_HZ, began + 0.3, 0.0);
+        let first = minute();
+        assert_eq!(first.reached(&jump(100.0), seconds(101.0)), Some(seconds(24.0)));
+        let sums = first.sums(&jump(100.0), seconds(101.0));
+        let started = Started { range: at(24.0), sequence: None, timestamp: None };
+        let second = Span::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
+        let reached = second.reached(&jump(102.0), seconds(103.0)).unwrap();
+        assert!(reached < seconds(24.5), "{reached:?}");
+        // A session in which packets came for long enough is believed.
+        let steady = heard(0, 20 * CLOCK_RATE_HZ, 122.0, 0.0);
+        assert_eq!(second.reached(&steady, seconds(122.0)), Some(seconds(44.0)));
     }
 
     #[test]
@@ -231,6 +289,8 @@ mod tests {
         assert!(minute().has_passed(&heard(0, 0, 159.2, 0.0)));
         assert!(!minute().has_passed(&heard(0, 0, 158.8, 0.0)));
         assert!(!minute().has_passed(&heard(0, 0, 165.0, 20.0)), "it was silent");
+        let slow = heard(0, 6 * CLOCK_RATE_HZ, 161.0, 0.0);
+        assert!(!minute().has_passed(&slow), "timestamps move, at a tenth of the speed");
     }
 
     #[test]

@@ -108,3 +108,24 @@ fn a_part_that_a_server_leaves_out_is_told() {
     let kept = [part(&script.stream, 500), &script.stream[packets(&script.stream, 800)..]].concat();
     assert_failed(script, &["the server went on at 21.6 s", " s are missing"], &kept);
 }
+
+#[test]
+fn parts_of_less_than_a_second_are_a_gap_when_there_are_many() {
+    let parts = vec![
+        (0..400, ""),
+        (400..700, "Range: npt=11.7-27.0\r\n"),
+        (700..1000, "Range: npt=20.7-27.0\r\n"),
+    ];
+    let ends = Script { says_bye: false, closes: true, ..title(27) };
+    let script = Script { parts, ..ends };
+    let stream = script.stream.clone();
+    let (place, fake, recorded) = record(script);
+    assert_eq!(recorded.status.code(), Some(1), "{:#}\n{}", recorded.summary, recorded.log);
+    let ended = recorded.stream(0)["ended"].as_str().expect("a reason");
+    assert!(
+        ended.contains("went on at 20.7 s") && ended.ends_with("are missing in all"),
+        "{ended}"
+    );
+    assert_eq!(fake.asked("PLAY"), 3, "{}", recorded.log);
+    assert_file(&place.folder().join("0.ts"), &stream);
+}
