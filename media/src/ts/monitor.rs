@@ -75,6 +75,8 @@ struct Clock {
     began: Duration,
     /// Arrival less media time, filtered: 2¹⁶ths of ticks.
     offset_16: i64,
+    /// The last reference is of another sender, or of before a gap.
+    is_old: bool,
     /// Distances from that since the last look: smallest and largest.
     low: i64,
     high: i64,
@@ -127,11 +129,12 @@ impl Monitor {
         }
     }
 
-    /// What comes next is another stream, or comes after a gap: neither its counters nor its clock
-    /// go on from those before.
+    /// The next packets are of another sender, or come after a gap. Counters begin anew: where they
+    /// go on is chance. A clock that jumps there without an announcement is a discontinuity, as
+    /// players of the recording see it; jitter is measured anew.
     pub fn renew(&mut self) {
         self.counters.fill(0);
-        self.clocks_known = 0;
+        self.clocks[..self.clocks_known].iter_mut().for_each(|clock| clock.is_old = true);
         self.bad_row = 0;
         self.is_lost = false;
     }
@@ -191,12 +194,15 @@ impl Monitor {
 
     fn clock(&mut self, pid: u16) -> Option<&mut Clock> {
         let known = self.clocks[..self.clocks_known].iter().position(|clock| clock.pid == pid);
-        let index = known.unwrap_or(self.clocks_known);
-        if index == self.clocks_known {
-            *self.clocks.get_mut(index)? =
-                Clock { pid, low: NOTHING_SEEN.0, high: NOTHING_SEEN.1, ..Clock::default() };
-            self.clocks_known += 1;
+        if let Some(index) = known {
+            return self.clocks.get_mut(index);
         }
+        let is_full = self.clocks_known == CLOCKS_MAX;
+        let old = self.clocks.iter().position(|clock| is_full && clock.is_old);
+        let index = old.unwrap_or(self.clocks_known);
+        *self.clocks.get_mut(index)? =
+            Clock { pid, low: NOTHING_SEEN.0, high: NOTHING_SEEN.1, ..Clock::default() };
+        self.clocks_known = self.clocks_known.max(index + 1);
         self.clocks.get_mut(index)
     }
 
@@ -239,6 +245,11 @@ impl Clock {
         };
         let step = (pcr + PCR_MODULUS - last) % PCR_MODULUS;
         let is_discontinuity = is_announced || step > PCR_STEP_TICKS_MAX;
+        if std::mem::take(&mut self.is_old) {
+            self.begin(arrival);
+            let is_discontinuity = is_discontinuity && !is_announced;
+            return Found { is_discontinuity, distance: None };
+        }
         if is_discontinuity {
             // A jump of less than ten seconds forward is a gap in the stream: the clock goes on.
             if is_announced || step > GAP_TICKS_MAX {
@@ -466,5 +477,27 @@ mod tests {
         assert_eq!(feed(ms(5200), false), 2, "backwards");
         assert_eq!(feed(ms(90_000), true), 2);
         assert_eq!(feed(ms(90_040), false), 2);
+    }
+
+    #[test]
+    fn a_jump_of_the_clock_at_a_change_of_sender_is_counted_unless_announced() {
+        let found = |pcr_ms: u64, announced| {
+            let mut monitor = clock(20, |_| Duration::ZERO);
+            monitor.renew();
+            let start = PCR_MODULUS - TICKS_PER_SECOND;
+            let pcr = (start + pcr_ms * TICKS_PER_SECOND / 1000) % PCR_MODULUS;
+            monitor.feed(&reference(pcr, announced), Duration::from_secs(25));
+            let counts = monitor.counts();
+            assert!(counts.jitter_ticks_max <= 1, "{counts:?}");
+            counts.clock_discontinuities
+        };
+        assert_eq!((found(0, false), found(25_000, false)), (1, 1), "back, and on");
+        assert_eq!((found(0, true), found(20_000, false)), (0, 0), "announced; the same stream");
+        // Programmes of earlier senders make room for those that come.
+        let mut monitor = Monitor::new();
+        for pid in 0..3 * CLOCKS_MAX as u16 {
+            monitor.renew();
+            assert!(monitor.clock(pid).is_some());
+        }
     }
 }
