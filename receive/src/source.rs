@@ -109,10 +109,13 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
 
 /// Words for what to do with a source that has no transport stream, or wants a password.
 pub(crate) fn by_ffmpeg(url: &str) -> String {
+    // For a shell: between single quotes nothing but the quote itself means anything.
+    let url = url.replace('\'', r"'\''");
     format!(
         "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
          -i '{url}' -c copy -f rtp_mpegts rtp://127.0.0.1:5004` makes a transport stream of it \
-         (of B-frames with `-c:v libx264`)"
+         (if the camera answers 461, leave out `-rtsp_transport tcp`; if its video has B-frames, \
+         write `-c:v libx264 -bf 0` instead of `-c copy`)"
     )
 }
 
@@ -194,6 +197,16 @@ mod tests {
             assert!(said.starts_with(found), "{said}");
             assert!(!["secret", "ret@", "user:"].iter().any(|word| said.contains(word)), "{said}");
         }
+    }
+
+    #[test]
+    fn a_url_in_a_command_stays_one_word_of_the_shell() {
+        let said = by_ffmpeg("rtsp://h/a'; touch /tmp/x; '$(id)`id`");
+        let word = r"-i 'rtsp://h/a'\''; touch /tmp/x; '\''$(id)`id`' -c copy";
+        assert!(said.contains(word), "{said}");
+        let plain =
+            ["answers 461, leave out `-rtsp_transport tcp`", "`-c:v libx264 -bf 0` instead"];
+        assert!(plain.iter().all(|words| said.contains(words)), "{said}");
     }
 
     #[test]
