@@ -100,11 +100,26 @@ pub(crate) fn choose(
         }
         match open(spec, ports) {
             Ok(path) => return Ok(Choice { spec, path, refused }),
-            Err(error) => refused.push(format!("{spec}: {error}")),
+            Err(error) => refused.push(format!("{spec}: {error}{}", cure(&error))),
         }
     }
     // What the plainest was refused for is what is in the way of all.
     Err(Error::Path(refused.pop().unwrap_or_else(|| "no way to receive is built in".to_owned())))
+}
+
+/// Words for what to write instead, behind a refusal that the URL is the reason of.
+fn cure(error: &paths::Error) -> &'static str {
+    let paths::Error::Host { errno, .. } = error else { return "" };
+    match std::io::Error::from_raw_os_error(errno.code()).kind() {
+        std::io::ErrorKind::AddrNotAvailable => {
+            "; no interface of this machine has that address: write one that `ip address` lists, \
+             or 0.0.0.0 or [::] for all of them"
+        }
+        _ if errno.to_string() == "ENODEV" => {
+            "; there is no such interface: write interface=NAME with a name that `ip link` lists"
+        }
+        _ => "",
+    }
 }
 
 fn open(spec: &ReceiveSpec, ports: &[(u32, &Port)]) -> Result<Box<dyn ReceivePath>, paths::Error> {
@@ -161,5 +176,13 @@ mod tests {
         let error = choose(&wanted("auto", &[]).unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
         let said = error.to_string();
         assert!(said.contains("bind on 192.0.2.1:5004: "), "{said}");
+        assert!(said.contains("that address: write one that `ip address` lists"), "{said}");
+
+        let address = "127.0.0.1:0".parse().unwrap();
+        let interface = Some("eth-none".to_owned());
+        let port = Port { address, sources: Vec::new(), interface, buffer_bytes: 0 };
+        let error = choose(&wanted("auto", &[]).unwrap(), &[(0, &port)]).map(|_| ()).unwrap_err();
+        let said = error.to_string();
+        assert!(said.ends_with("interface=NAME with a name that `ip link` lists"), "{said}");
     }
 }
