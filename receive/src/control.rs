@@ -59,6 +59,7 @@ impl Control {
                     clock: self.clock,
                     sessions: &shared.sessions,
                     is_over: &shared.is_over,
+                    progress: &shared.progress,
                     trouble: &shared.trouble,
                     refusal: &shared.refusal,
                     is_live: self.is_live,

@@ -105,6 +105,14 @@ pub struct Figures {
     pub said_bye: bool,
     /// Sessions begun with a server, by RTSP.
     pub sessions: u64,
+    /// Media of a title that is in the file twice, in seconds: its server went on at the random
+    /// access point before the place where it was broken off.
+    pub repeated_s: f64,
+    /// Announced end of a title, and the place that sessions which are over have reached, in
+    /// seconds of normal play time.
+    pub title_s: Option<f64>,
+    /// That place.
+    pub reached_s: Option<f64>,
     /// Reason of the last session's end; the server was asked again.
     pub trouble: Option<String>,
     /// Why nothing more comes or is written.
@@ -162,6 +170,7 @@ impl Figures {
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
         let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
         let refusal = lock(&shared.refusal).clone();
+        let progress = *lock(&shared.progress);
         let failure = lock(&written.failure).clone().or(refusal);
         let is_over = shared.is_over.load(Ordering::Relaxed);
         Figures {
@@ -211,6 +220,9 @@ impl Figures {
             reports_sent: exchanged.sent,
             said_bye: exchanged.byes > 0,
             sessions: shared.sessions.load(Ordering::Relaxed),
+            title_s: progress.end.map(|end| end.as_secs_f64()),
+            reached_s: progress.reached.map(|reached| reached.as_secs_f64()),
+            repeated_s: progress.repeated.as_secs_f64(),
             has_failed: failure.is_some(),
             ended: failure.or_else(|| is_over.then(|| "complete".to_owned())),
             trouble: lock(&shared.trouble).clone(),

@@ -29,6 +29,7 @@ use crate::names::{self, Names};
 use crate::receiver::{Clock, Held, Order, Streams, Thread, Told, lock};
 use crate::relay::{self, Copier, Forwarder};
 use crate::reports::Exchanged;
+use crate::session::Progress;
 use crate::source::Source;
 use crate::stream::Stream;
 use crate::taking::Taking;
@@ -117,6 +118,7 @@ pub(crate) struct Shared {
     pub(crate) exchanged: Mutex<Exchanged>,
     pub(crate) sessions: AtomicU64,
     pub(crate) is_over: AtomicBool,
+    pub(crate) progress: Mutex<Progress>,
     pub(crate) trouble: Mutex<Option<String>>,
     /// Why the server is not asked again.
     pub(crate) refusal: Mutex<Option<String>>,

@@ -12,8 +12,9 @@
 //! comes any more) is begun again, after a second at first and half a minute at last, where it was
 //! broken off, at the random access point that the server starts from. What comes is held until the
 //! server has said where that is; a start that would repeat what was recorded ends the title as
-//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more do, too,
-//! and parts that the server leaves out, of more than a second over all sessions.
+//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more, or less
+//! than they repeat, do, too, and parts that the server leaves out, of more than a second over all
+//! sessions.
 //!
 //! A live source, by `--live` or for want of an announced end, goes on wherever it is. Where its
 //! server has said where it began, it is asked to go on from the place that was reached: a
@@ -55,12 +56,24 @@ pub(crate) struct Asked<'a> {
     pub(crate) sessions: &'a AtomicU64,
     /// The asset has come to its end.
     pub(crate) is_over: &'a AtomicBool,
+    pub(crate) progress: &'a Mutex<Progress>,
     /// Why the last session did not go on.
     pub(crate) trouble: &'a Mutex<Option<String>>,
     /// Why the server is not asked again.
     pub(crate) refusal: &'a Mutex<Option<String>>,
     /// `--live`: asked again whatever is announced.
     pub(crate) is_live: bool,
+}
+
+/// How much of a title has come, by the sessions that are over.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Progress {
+    /// None of a live source.
+    pub(crate) end: Option<Duration>,
+    /// The place in normal play time.
+    pub(crate) reached: Option<Duration>,
+    /// Media that is in the file twice.
+    pub(crate) repeated: Duration,
 }
 
 /// What ended a session.
@@ -92,6 +105,8 @@ struct Course {
     /// than a second.
     left_out: Duration,
     gap: Option<String>,
+    /// Media before the place asked for that this session begins with: it is in the file.
+    repeats: Duration,
     /// Sessions of the title that are over, and the range of the one that plays.
     earlier: Earlier,
     span: Option<Span>,
@@ -119,6 +134,7 @@ impl Course {
     /// The server goes on at a place with a title that was asked for from another on.
     fn go_on(&mut self, url: &str, asked: Duration, from: Duration) {
         self.left_out += from.saturating_sub(asked);
+        self.repeats = asked.saturating_sub(from);
         if from > asked
             && let Some(gap) = gap(asked, from, self.left_out)
         {
@@ -177,11 +193,14 @@ impl Asked<'_> {
             End::Broken { why, at, is_bye } => {
                 let reached = at.or(course.start).unwrap_or_default();
                 let start = course.start.unwrap_or_default();
-                let is_stalled = reached <= start + PROGRESS_MIN;
+                let is_stalled = reached <= start + PROGRESS_MIN.max(course.repeats);
                 course.stalled = if is_stalled { course.stalled + 1 } else { 0 };
                 (course.start, course.is_bye) = (at.or(course.start), is_bye);
                 if course.stalled >= STALLED_MAX {
-                    let why = format!("{why}; {STALLED_MAX} sessions brought nothing more");
+                    let why = format!(
+                        "{why}; {STALLED_MAX} sessions brought nothing more, or less than they \
+                         repeated"
+                    );
                     return Err(self.give_up(why));
                 }
                 Ok(why)
@@ -217,6 +236,7 @@ impl Asked<'_> {
     }
 
     async fn session(&self, course: &mut Course, stopped: &mut watch::Receiver<bool>) -> End {
+        course.repeats = Duration::ZERO;
         let prepared = tokio::select! {
             prepared = self.prepare(course) => prepared,
             _ = stopped.changed() => return End::Stopped,
@@ -322,9 +342,16 @@ impl Asked<'_> {
 
     /// Adds a session that is over to the sums of the title.
     fn account(&self, course: &mut Course) {
-        if let Some(span) = course.span.take() {
-            course.earlier = span.sums(&self.heard(), self.clock.now());
-        }
+        let Some(span) = course.span.take() else { return };
+        let (heard, now) = (self.heard(), self.clock.now());
+        course.earlier = span.sums(&heard, now);
+        let mut progress = lock(self.progress);
+        // The last packet's own time is not in what was played.
+        let played =
+            span.played(&heard, now).map_or(Duration::ZERO, |played| played + PROGRESS_MIN);
+        progress.repeated += course.repeats.min(played);
+        progress.end = span.end();
+        progress.reached = span.reached(&heard, now).or(progress.reached);
     }
 
     /// What has come since the answer to PLAY is let in; the time that it was granted.

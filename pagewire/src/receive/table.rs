@@ -162,6 +162,13 @@ pub(super) fn verdict(summary: &Summary) -> String {
                 refused.datagrams, refused.address, refused.why
             );
         }
+        if stream.repeated_s > 0.0 {
+            let _ = write!(text, "; {:.2} s is in the file twice", stream.repeated_s);
+        }
+        if let (None, Some(end)) = (&stream.ended, stream.title_s) {
+            let reached = stream.reached_s.unwrap_or_default();
+            let _ = write!(text, "; the title is not complete: {reached:.1} of {end:.1} s came");
+        }
         if let Some(why) = stream.ended.as_ref().or(stream.trouble.as_ref()) {
             let _ = write!(text, "; {}", Escaped(why));
         }
@@ -211,6 +218,23 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
+    }
+
+    #[test]
+    fn the_verdict_names_what_is_there_twice() {
+        let mut stream = Figures::default();
+        (stream.url, stream.packets, stream.repeated_s) = ("rtsp://h/t".into(), 10, 0.966);
+        let mut summary = Summary::default();
+        summary.streams.push(stream);
+        let text = verdict(&summary);
+        assert!(text.contains("; 0.97 s is in the file twice\n"), "{text}");
+
+        let stream = &mut summary.streams[0];
+        (stream.title_s, stream.reached_s) = (Some(60.0), Some(4.96));
+        let words = "; the title is not complete: 5.0 of 60.0 s came\n";
+        assert!(verdict(&summary).contains(words), "{}", verdict(&summary));
+        summary.streams[0].ended = Some("complete".to_owned());
+        assert!(!verdict(&summary).contains("not complete"));
     }
 
     #[test]

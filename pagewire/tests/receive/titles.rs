@@ -64,6 +64,28 @@ fn bye_twice_at_one_place_is_the_end_only_where_little_is_missing() {
     let recorded = recorded.well();
     assert_eq!((recorded.stream(0)["ended"].as_str(), fake.asked("PLAY")), (Some("complete"), 2));
     assert_file(&place.folder().join("0.ts"), &expected);
+    // From 25.9 s on; the last packet of the first session is stamped 26.43 s.
+    let repeated = recorded.stream(0)["repeated_s"].as_f64().expect("a number");
+    assert!((0.5..0.6).contains(&repeated), "{repeated}");
+}
+
+#[test]
+fn sessions_that_repeat_more_than_they_bring_end_a_title() {
+    let parts = vec![
+        (0..500, ""),
+        (400..560, "Range: npt=10.8-28.0\r\n"),
+        (450..620, "Range: npt=12.15-28.0\r\n"),
+        (510..680, "Range: npt=13.77-28.0\r\n"),
+    ];
+    let ends = Script { says_bye: false, closes: true, ..title(28) };
+    let (_place, fake, recorded) = record(Script { parts, ..ends });
+    assert_eq!(recorded.status.code(), Some(1), "{:#}\n{}", recorded.summary, recorded.log);
+    let ended = recorded.stream(0)["ended"].as_str().expect("a reason");
+    let words = "3 sessions brought nothing more, or less than they repeated";
+    assert!(ended.ends_with(words), "{ended}");
+    assert_eq!(fake.asked("PLAY"), 4, "{}", recorded.log);
+    let repeated = recorded.stream(0)["repeated_s"].as_f64().expect("a number");
+    assert!((6.5..9.5).contains(&repeated), "{repeated}");
 }
 
 fn packets(stream: &[u8], thousandths: usize) -> usize {
@@ -128,4 +150,17 @@ fn parts_of_less_than_a_second_are_a_gap_when_there_are_many() {
     );
     assert_eq!(fake.asked("PLAY"), 3, "{}", recorded.log);
     assert_file(&place.folder().join("0.ts"), &stream);
+}
+
+#[test]
+fn a_title_that_is_stopped_says_how_much_of_it_came() {
+    let place = Place::new();
+    let slow = Script { clock_rate: 1.0, length: Duration::from_secs(20), ..title(29) };
+    let fake = Fake::start(slow);
+    let options = &["--seconds", "3"];
+    let recorded = Recorder::start(&place, std::slice::from_ref(&fake.url), options).ended();
+    let figure = |name: &str| recorded.stream(0)[name].as_f64();
+    assert_eq!(figure("title_s"), Some(28.0), "{:#}", recorded.summary);
+    let reached = figure("reached_s").expect("a number");
+    assert!((1.0..4.0).contains(&reached), "{reached}");
 }
