@@ -91,6 +91,8 @@ pub struct Figures {
     pub dropped_by_disk: u64,
     /// Datagrams that were to be relayed and found no room on the way out.
     pub dropped_by_relay: u64,
+    /// Datagrams that came before the answer to PLAY and found no room to wait for it.
+    pub dropped_too_early: u64,
     /// Bytes in the files.
     pub written_bytes: u64,
     /// Files begun.
@@ -213,6 +215,7 @@ impl Figures {
             outage_s: counts.outage.as_secs_f64(),
             dropped_by_disk: stream.dropped_packets()
                 + written.dropped_packets.load(Ordering::Relaxed),
+            dropped_too_early: counts.too_early,
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
             file: lock(&written.path).clone(),
@@ -246,6 +249,38 @@ impl Summary {
                     && !stream.has_failed
                     && stream.dropped_by_kernel + stream.dropped_by_disk + stream.dropped_by_relay
                         == 0
+                    && stream.dropped_too_early == 0
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::stream::Announced;
+
+    #[test]
+    fn a_flood_before_the_answer_to_play_is_a_loss_on_this_host() {
+        let from = SocketAddr::from(([127, 0, 0, 1], 5004));
+        let mut stream = Stream::new(Vec::new(), Duration::ZERO, None);
+        let (host, is_resumed) = (from.ip(), true);
+        stream.announce(Announced { host, port: None, payload_type: 33, ssrc: None, is_resumed });
+        let summary = |stream: Stream| {
+            let figures = Figures::of("rtsp://h/t", &Shared::default(), &Mutex::new(stream));
+            let streams = vec![Figures { packets: 1, ..figures }];
+            Summary { streams, ..Summary::default() }
+        };
+        for _ in 0..7000 {
+            stream.take(&[0x80; 1328], from, Duration::ZERO);
+        }
+        let flooded = summary(stream);
+        let dropped = flooded.streams[0].dropped_too_early;
+        assert!((500..2000).contains(&dropped), "{dropped}");
+        assert!(!flooded.is_whole());
+        assert_eq!(flooded.streams[0].refused.sender, 0);
+        assert!(summary(Stream::new(Vec::new(), Duration::ZERO, None)).is_whole());
     }
 }

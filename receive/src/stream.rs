@@ -76,6 +76,8 @@ pub(crate) struct Counts {
     pub(crate) foreign_type_last: Option<u8>,
     /// Among those, another source of the sender that is followed.
     pub(crate) foreign_ssrc: u64,
+    /// Found no room before the answer to PLAY had come.
+    pub(crate) too_early: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
     /// Among those, what begins as a transport stream and is not whole packets.
@@ -187,7 +189,9 @@ impl Stream {
             Passage::Open => {}
             Passage::Waits => return true,
             Passage::Full => {
-                self.refuse(from, 1, Why::TooEarly);
+                // This host's doing, and not the sender's.
+                self.counts.too_early += 1;
+                self.refused.note(from, 1, Why::TooEarly);
                 return false;
             }
             Passage::Shut => return false,

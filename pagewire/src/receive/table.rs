@@ -140,6 +140,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
             (stream.dropped_by_kernel, "dropped by the kernel", "dropped by the kernel"),
             (stream.dropped_by_disk, "TS packet dropped by the disk", DROPPED_BY_DISK),
             (stream.dropped_by_relay, "dropped by the relay", "dropped by the relay"),
+            (stream.dropped_too_early, TOO_EARLY, TOO_EARLY),
         ] {
             if count > 0 {
                 let _ = write!(text, ", {}", counted(count, one, many));
@@ -181,6 +182,7 @@ pub(super) fn verdict(summary: &Summary) -> String {
 
 const BAD_SIZE: &str = "refused for the size (not whole packets of 188 bytes)";
 const NEITHER: &str = "refused as neither RTP nor a transport stream";
+const TOO_EARLY: &str = "dropped before the server answered PLAY";
 const DROPPED_BY_DISK: &str = "TS packets dropped by the disk";
 
 #[cfg(test)]
