@@ -376,6 +376,7 @@ impl Asked<'_> {
     ) -> (bool, String) {
         let mut alive_at = Instant::now() + session.keep_alive_every();
         let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut all_at = None;
         loop {
             let due = alive_at.min(look_at);
             tokio::select! {
@@ -399,9 +400,16 @@ impl Asked<'_> {
                 }
                 let heard = lock(self.stream).heard.map_or(began, |(heard, _)| heard.max(began));
                 let quiet = self.clock.now().saturating_sub(heard);
-                let is_all = || self.left(span).is_some_and(is_nothing);
-                if quiet >= SILENCE_MAX || quiet >= QUIET && is_all() {
+                let is_all = self.left(span).is_some_and(is_nothing);
+                if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
                     return (false, format!("nothing came for {} s", quiet.as_secs()));
+                }
+                if is_all && now - *all_at.get_or_insert(now) >= PAST_END_MAX {
+                    return (false, "the server sends on behind the announced end".to_owned());
+                }
+                if span.is_overdue(self.clock.now()) {
+                    let why = "the session took more than twice its range and a minute";
+                    return (false, why.to_owned());
                 }
             }
         }
@@ -476,6 +484,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const QUIET: Duration = Duration::from_secs(2);
 /// Something is wrong when a stream says nothing for so long.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// A server that goes on for so long after the announced end is not asked for more.
+const PAST_END_MAX: Duration = Duration::from_secs(10);
 /// Packets under way when the server says that it is done.
 const SETTLE: Duration = Duration::from_millis(200);
 const ADD_WAIT: Duration = Duration::from_secs(5);

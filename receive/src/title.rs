@@ -114,6 +114,12 @@ impl Span {
         agrees && is_all(self.by_clock(heard))
     }
 
+    /// Whether a session goes on for more than twice its range and a minute: it has broken off.
+    pub(crate) fn is_overdue(&self, now: Duration) -> bool {
+        let passed = now.saturating_sub(self.began);
+        self.end.is_some_and(|end| passed > 2 * end.saturating_sub(self.from) + OVERDUE_MIN)
+    }
+
     /// Media of this session, in time.
     pub(crate) fn played(&self, heard: &Heard, now: Duration) -> Option<Duration> {
         let (first, last) = heard.timestamps?;
@@ -198,6 +204,7 @@ const LITTLE_SHARE: u32 = 20;
 const ACCESS_POINT_MAX: Duration = Duration::from_millis(10_500);
 /// Darwin Streaming Server sends so far ahead (`max_send_ahead_time`).
 const AHEAD_MAX: Duration = Duration::from_secs(25);
+const OVERDUE_MIN: Duration = Duration::from_secs(60);
 /// Ten seconds: a first packet that is lost, and a server that starts at the key frame before.
 const NEAR_STAMPS_MAX: u32 = 10 * CLOCK_RATE_HZ;
 
@@ -291,6 +298,12 @@ mod tests {
         assert!(!minute().has_passed(&heard(0, 0, 165.0, 20.0)), "it was silent");
         let slow = heard(0, 6 * CLOCK_RATE_HZ, 161.0, 0.0);
         assert!(!minute().has_passed(&slow), "timestamps move, at a tenth of the speed");
+    }
+
+    #[test]
+    fn a_session_is_overdue_after_twice_its_range_and_a_minute() {
+        assert!(!minute().is_overdue(seconds(280.0)) && minute().is_overdue(seconds(280.1)));
+        assert!(!minute().without_end().is_overdue(seconds(9999.0)));
     }
 
     #[test]

@@ -164,3 +164,14 @@ fn a_title_that_is_stopped_says_how_much_of_it_came() {
     let reached = figure("reached_s").expect("a number");
     assert!((1.0..4.0).contains(&reached), "{reached}");
 }
+
+#[test]
+fn a_title_ends_some_seconds_after_its_announced_end() {
+    let script = Script { length: Duration::from_secs(40), clock_rate: 1.0, ..title(30) };
+    let script = Script { range: "a=range:npt=0-2.0\r\n", ..script };
+    let (_place, fake, recorded) = record(script);
+    let recorded = recorded.well();
+    assert_eq!((recorded.stream(0)["ended"].as_str(), fake.asked("PLAY")), (Some("complete"), 1));
+    let seconds = recorded.summary["seconds"].as_f64().expect("a number");
+    assert!((10.0..30.0).contains(&seconds), "{seconds}");
+}
