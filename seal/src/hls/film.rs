@@ -21,13 +21,13 @@ use simd::cbc::Key;
 use super::journal::{Journal, boot_id};
 use super::keys::KEY_BYTES;
 use super::part::{Cut, Reader};
-use super::playlist::{self, Line, MASTER, Playlist, key_name, playlist_name, segment_name};
+use super::playlist::{self, Line, Playlist, key_name, playlist_name, segment_name};
 use super::scan::scan;
 use super::segment::SegmentWork;
 use super::size;
 use super::target::{Target, film_folder};
 use super::titles::Title;
-use super::{Options, StreamFault, Sync};
+use super::{Options, StreamFault, Sync, whole};
 use crate::error::{Error, Fault};
 use crate::folder::umask;
 use crate::pending::Pending;
@@ -64,7 +64,7 @@ pub(super) struct Film<'a> {
     titles: Vec<Title>,
     name: String,
     state: State,
-    edition: [u8; 32],
+    editions: Editions,
     /// The name of its folder in the one above, and where it is until it has that.
     folder: CString,
     working: Working,
@@ -78,8 +78,8 @@ pub(super) struct Film<'a> {
 
 /// What became of looking at a film.
 pub(super) enum Looked<'a> {
-    /// It was sealed before, as it would be now.
-    Done,
+    /// It was sealed before, as it would be now; with what its owner has to know.
+    Done(Option<Error>),
     /// These segments are to be made.
     Works(Works<'a>),
 }
@@ -106,15 +106,16 @@ impl<'a> Film<'a> {
         stop: &AtomicBool,
     ) -> Result<Looked<'a>, Error> {
         let state = State::of(&file, source)?;
-        let edition = edition(name, state, options);
+        let editions = LAYOUTS.map(|layout| edition(layout, name, state, options));
         let below = c_string(Path::new(name))?;
+        let mut again = None;
         if let Some(folder) = target.film(&below)? {
             match Journal::read(&folder)? {
-                Some(journal) if journal.is_of(&edition) && is_file(&folder, MASTER) => {
-                    return Ok(Looked::Done);
-                }
-                Some(journal) if options.force || journal.edition == edition => {}
-                Some(_) => return Err(Error::file(folder.path(), Fault::Exists)),
+                Some(_) if options.force => {}
+                Some(journal) => match done_before(&folder, &journal, &editions)? {
+                    (true, remark) => return Ok(Looked::Done(remark)),
+                    (false, remark) => again = remark,
+                },
                 None => return Err(Error::file(folder.path(), StreamFault::NotOurs.into())),
             }
         }
@@ -122,7 +123,7 @@ impl<'a> Film<'a> {
         let disk_bytes = size::checked(&scanned.cuts, options);
         let disk_bytes = disk_bytes.map_err(|fault| Error::file(source, fault.into()))?;
         let (working, folder) = target.working(&below)?;
-        let checks = begin(&working, &edition, &scanned.cuts, options)?;
+        let checks = begin(&working, &editions[0], &scanned.cuts, options)?;
         let left: Vec<usize> = (0..checks.len()).filter(|&index| checks[index].is_none()).collect();
         let film = Arc::new(Self {
             source: source.to_owned(),
@@ -133,7 +134,7 @@ impl<'a> Film<'a> {
             titles: scanned.titles,
             name: name.to_owned(),
             state,
-            edition,
+            editions,
             folder,
             journal: Journal::open(working.folder())?,
             working,
@@ -143,14 +144,14 @@ impl<'a> Film<'a> {
         });
         if left.is_empty() {
             film.publish()?;
-            return Ok(Looked::Done);
+            return Ok(Looked::Done(again));
         }
         let segments = left.into_iter().map(|index| SegmentWork { film: film.clone(), index });
         Ok(Looked::Works(Works {
             segments: segments.collect(),
             more_bytes: film.cuts[1..].iter().map(|cut| cut.bytes).sum(),
             disk_bytes,
-            remarks: scanned.remarks,
+            remarks: again.into_iter().chain(scanned.remarks).collect(),
         }))
     }
 
@@ -216,7 +217,7 @@ impl<'a> Film<'a> {
         let (cut, local) = self.place(index);
         let name = key_name(&self.name, &cut.id);
         let wanted = protection.has_random_iv;
-        wanted.then(|| protection.keys.iv(&name, &self.edition, local as u64))
+        wanted.then(|| protection.keys.iv(&name, &self.editions[0], local as u64))
     }
 
     /// Something went wrong with a segment: whether it is the first of this film.
@@ -251,7 +252,7 @@ impl<'a> Film<'a> {
             return Err(Error::file(&self.source, Fault::Changed));
         }
         let protection = self.options.protection.as_ref();
-        let mut rates = HashMap::new();
+        let (mut rates, mut files) = (HashMap::new(), Vec::new());
         let mut first = 0;
         for (cut, keys) in self.cuts.iter().zip(&self.keys) {
             let playlist = self.playlist(cut, first);
@@ -266,13 +267,23 @@ impl<'a> Film<'a> {
                 }
             }
             let uri = |number| protection.map_or_else(String::new, |p| p.uri.of(name, number));
-            self.write(&playlist_name(&cut.id), &playlist.media(uri))?;
+            files.extend(
+                (0..)
+                    .zip(&playlist.lines)
+                    .map(|(index, line)| (segment_name(&cut.id, index), line.bytes)),
+            );
+            files.push(self.write(&playlist_name(&cut.id), &playlist.media(uri))?);
             rates.insert(cut.id.as_str(), playlist.bits_per_second());
         }
         for title in &self.titles {
             let text = title.master(|id| rates[id]);
-            title.masters.iter().try_for_each(|master| self.write(master, &text))?;
+            for master in &title.masters {
+                files.push(self.write(master, &text)?);
+            }
         }
+        // Last of all: what is newer than the journal was changed.
+        Journal::add_files(&self.journal, &files)
+            .map_err(Error::host("write", &self.working.folder().shown(super::journal::NAME)))?;
         self.give_name()
     }
 
@@ -303,7 +314,8 @@ impl<'a> Film<'a> {
         }
     }
 
-    fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+    /// Writes a playlist; its name and size.
+    fn write(&self, name: &str, text: &str) -> Result<(String, u64), Error> {
         let pending =
             Pending::create_below(self.working.folder(), c_string(name.as_ref())?, 0o644)?;
         let path = pending.target();
@@ -311,7 +323,8 @@ impl<'a> Film<'a> {
         if self.options.sync == Sync::Each {
             pending.file().sync_all().map_err(Error::host("fsync", &path))?;
         }
-        pending.commit(true)
+        pending.commit(true)?;
+        Ok((name.to_owned(), text.len() as u64))
     }
 
     /// Whatever was at the name before is removed after the film has taken it.
@@ -330,7 +343,7 @@ impl<'a> Film<'a> {
             return Err(Error::file(&there, Fault::Exists));
         };
         match Journal::read(&old)? {
-            Some(journal) if self.options.force || journal.edition == self.edition => {
+            Some(journal) if self.options.force || self.editions.contains(&journal.edition) => {
                 self.working.exchange(&self.folder, &old)
             }
             Some(_) => Err(Error::file(&there, Fault::Exists)),
@@ -350,11 +363,37 @@ pub(super) fn believe(folder: &Arc<Root>) -> Result<(), Error> {
 }
 
 /// Changes with what is made of a film: sounds and programmes have segments of their own since 2;
-/// each PID once, and hashes of whole segments, since 3.
-const LAYOUT: [u8; 1] = [3];
+/// each PID once, and hashes of whole segments, since 3. The first is made now; films of the others
+/// play and open as well.
+const LAYOUTS: [u8; 2] = [3, 2];
+
+/// One for each layout.
+type Editions = [[u8; 32]; LAYOUTS.len()];
+
+/// Whether the film in `folder` counts as done, and what its owner has to know.
+fn done_before(
+    folder: &Root,
+    journal: &Journal,
+    editions: &Editions,
+) -> Result<(bool, Option<Error>), Error> {
+    let Some(at) = editions.iter().position(|edition| journal.edition == *edition) else {
+        return Err(Error::file(folder.path(), Fault::Exists));
+    };
+    let remark = |text| Some(Error::file(folder.path(), StreamFault::Remark(text).into()));
+    if !journal.is_of(&editions[at]) {
+        return Ok((false, None));
+    }
+    Ok(match (whole::harm(folder, journal), at) {
+        (Some(harm), _) => (false, remark(format!("{harm}: the film is sealed again"))),
+        (None, 0) => (true, None),
+        (None, _) => (true, remark(EARLIER.to_owned())),
+    })
+}
+
+const EARLIER: &str = "sealed by an earlier version, and whole; --force seals it anew";
 
 /// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
-fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {
+fn edition(layout: u8, name: &str, state: State, options: &Options) -> [u8; 32] {
     let clear = blake3::derive_key("pagewire hls 2026-11-21 edition without keys v1", &[]);
     let protection = options.protection.as_ref();
     let key = protection.map_or(&clear, |protection| protection.keys.edition());
@@ -368,7 +407,7 @@ fn edition(name: &str, state: State, options: &Options) -> [u8; 32] {
         hasher.update(&[1, u8::from(protection.has_random_iv)]).update(&rotation.to_le_bytes());
         hasher.update(protection.uri.of("", 0).as_bytes()).update(&[0]);
     }
-    hasher.update(&LAYOUT).update(name.as_bytes());
+    hasher.update(&[layout]).update(name.as_bytes());
     *hasher.finalize().as_bytes()
 }
 
@@ -414,7 +453,7 @@ fn begin(
     let boot = if options.sync == Sync::Each { String::new() } else { boot_id() };
     let done = checks.iter().enumerate();
     let done = done.filter_map(|(index, check)| Some((index as u64, (*check)?))).collect();
-    Journal { edition: *edition, boot, done }.write(folder)?;
+    Journal { edition: *edition, boot, done, files: Vec::new() }.write(folder)?;
     Ok(checks)
 }
 
@@ -422,4 +461,46 @@ fn begin(
 fn is_file(folder: &Root, name: &str) -> bool {
     let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Seen, Settings};
+    use crate::hls::{Planned, seal};
+
+    #[test]
+    fn films_of_an_earlier_layout_count_as_done_and_of_other_options_do_not() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pagewire/assets/clip.ts");
+        std::fs::copy(clip, path("film.ts")).unwrap();
+        let run = |target_s, force| {
+            let options = Options { target_s, protection: None, force, sync: Sync::End };
+            let (planned, seen) = (Planned::default(), Seen::default());
+            let settings = Settings::here(Some(1));
+            let outcome =
+                seal(&path("film.ts"), &path("t"), &options, &settings, &planned, &seen).unwrap();
+            let said = outcome.failed.iter().chain(&outcome.remarks).map(ToString::to_string);
+            (planned.films_done.load(Ordering::Relaxed), said.collect::<Vec<_>>())
+        };
+        assert_eq!(run(2, false), (0, Vec::new()));
+        let folder = Arc::new(Root::open(&path("t/film")).unwrap());
+        let state = State::of(&File::open(path("film.ts")).unwrap(), Path::new("film.ts")).unwrap();
+        let options = Options { target_s: 2, protection: None, force: false, sync: Sync::End };
+        let journal = Journal::read(&folder).unwrap().unwrap();
+        assert_eq!(journal.edition, edition(LAYOUTS[0], "film", state, &options));
+        let edition = edition(2, "film", state, &options);
+        Journal { edition, files: Vec::new(), ..journal }.write(&folder).unwrap();
+
+        let (before, said) = run(2, false);
+        assert!(before == 1 && said.len() == 1 && said[0].contains("earlier version"), "{said:?}");
+        let (before, said) = run(4, false);
+        assert!(before == 0 && said[0].contains("is there already"), "{said:?}");
+        std::fs::remove_file(path("t/film/00001.ts")).unwrap();
+        let (before, said) = run(2, false);
+        assert!(before == 0 && said.len() == 1 && said[0].contains("sealed again"), "{said:?}");
+        assert_eq!(run(2, false), (1, Vec::new()));
+        assert_eq!(run(2, true), (0, Vec::new()));
+    }
 }

@@ -3,10 +3,11 @@
 //!
 //! The first line tells the edition, a keyed hash of all that decides about the bytes: the
 //! source's size and time, the options, the secret. A segment's line is written before the segment
-//! takes its name, so a segment with a line and the right size is done. The machine's boot id is
+//! takes its name, so a segment with a line and the right size is done. When all are there the names
+//! and sizes of all files follow, by which a finished film is looked at. The machine's boot id is
 //! kept too: after a loss of power nothing is believed that was not synced.
 //!
-//! Costs about 50 bytes and a write a segment. A torn last line has no line feed and is dropped;
+//! Costs about 75 bytes and a write a segment, and one write at the end. A torn last line has no line feed and is dropped;
 //! one that was changed makes a segment's hash wrong, which `verify` and `unseal` notice.
 //!
 //! Sources: proc(5) (`sys/kernel/random/boot_id`).
@@ -39,6 +40,8 @@ pub(super) struct Journal {
     pub(super) boot: String,
     /// Number and hash of segments.
     pub(super) done: Vec<(u64, [u8; 16])>,
+    /// Names and sizes of all files of a finished film; none where an earlier version made it.
+    pub(super) files: Vec<(String, u64)>,
 }
 
 impl Journal {
@@ -48,7 +51,15 @@ impl Journal {
     /// # Errors
     /// What is under its name is not taken, or cannot be read.
     pub(super) fn read(folder: &Root) -> Result<Option<Self>, Error> {
-        let text = planted::read(folder, NAME, Writer::User, BYTES_MAX)?;
+        Self::read_by(folder, Writer::User)
+    }
+
+    /// The same; with [`Writer::Anybody`] it may be another user's.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn read_by(folder: &Root, writer: Writer) -> Result<Option<Self>, Error> {
+        let text = planted::read(folder, NAME, writer, BYTES_MAX)?;
         Ok(text.and_then(|text| Self::parse(&String::from_utf8_lossy(&text))))
     }
 
@@ -57,12 +68,19 @@ impl Journal {
         let mut head = lines.next()?.strip_prefix(HEAD)?.split(' ');
         let edition = blake3::Hash::from_hex(head.next()?).ok()?;
         let boot = head.next()?.to_owned();
-        let done = lines.filter_map(|line| {
+        let lines: Vec<_> = lines.collect();
+        let files = lines.iter().filter_map(|line| {
+            let (bytes, name) = line.strip_prefix(FILE_LINE)?.split_once(' ')?;
+            let is_below = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
+            Some((is_below.then(|| name.to_owned())?, bytes.parse().ok()?))
+        });
+        let files = files.collect();
+        let done = lines.iter().filter_map(|line| {
             let (index, check) = line.split_once(' ')?;
             let check = u128::from_str_radix(check, 16).ok().filter(|_| check.len() == 32)?;
             Some((index.parse().ok()?, check.to_be_bytes()))
         });
-        Some(Self { edition: edition.into(), boot, done: done.collect() })
+        Some(Self { edition: edition.into(), boot, done: done.collect(), files })
     }
 
     /// Whether it tells of this edition, and of files that cannot have been lost since.
@@ -80,6 +98,7 @@ impl Journal {
         for (index, check) in &self.done {
             text.push_str(&line(*index, check));
         }
+        text.push_str(&lines_of(&self.files));
         let pending = Pending::create_below(folder, NAME.to_owned(), 0o600)?;
         let written = pending.file().write_all(text.as_bytes());
         written.map_err(Error::host("write", &folder.shown(NAME)))?;
@@ -96,6 +115,11 @@ impl Journal {
             .ok_or_else(|| folder.error("open", NAME, Errno::NOENT))
     }
 
+    /// Adds the files of a finished film, in one write.
+    pub(super) fn add_files(mut file: &File, files: &[(String, u64)]) -> io::Result<()> {
+        file.write_all(lines_of(files).as_bytes())
+    }
+
     /// Adds a segment's line, in one write.
     pub(super) fn add(mut file: &File, index: u64, check: &[u8; 16]) -> io::Result<()> {
         file.write_all(line(index, check).as_bytes())
@@ -106,6 +130,10 @@ fn line(index: u64, check: &[u8; 16]) -> String {
     format!("{index} {:032x}\n", u128::from_be_bytes(*check))
 }
 
+fn lines_of(files: &[(String, u64)]) -> String {
+    files.iter().map(|(name, bytes)| format!("{FILE_LINE}{bytes} {name}\n")).collect()
+}
+
 /// Which boot this is; empty where that is not told, and then nothing is doubted.
 pub(super) fn boot_id() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -113,6 +141,8 @@ pub(super) fn boot_id() -> String {
 }
 
 const HEAD: &str = "pagewire film 1 ";
+/// Versions that do not know it pass such a line over.
+const FILE_LINE: &str = "file ";
 
 #[cfg(test)]
 mod tests {
@@ -122,13 +152,20 @@ mod tests {
     fn journals_are_read_up_to_a_torn_line() {
         let place = tempfile::tempdir().unwrap();
         let folder = Arc::new(Root::open(place.path()).unwrap());
-        let written = Journal { edition: [7; 32], boot: boot_id(), done: vec![(0, [1; 16])] };
+        let written = Journal {
+            edition: [7; 32],
+            boot: boot_id(),
+            done: vec![(0, [1; 16])],
+            files: Vec::new(),
+        };
         written.write(&folder).unwrap();
         let file = Journal::open(&folder).unwrap();
         Journal::add(&file, 5, &[2; 16]).unwrap();
-        (&file).write_all(b"6 00112233").unwrap();
+        Journal::add_files(&file, &[("00000.ts".to_owned(), 188)]).unwrap();
+        (&file).write_all(b"file 7 ../up\nfile 7 .hidden\n6 00112233").unwrap();
         let read = Journal::read(&folder).unwrap().unwrap();
         assert_eq!(read.done, [(0, [1; 16]), (5, [2; 16])]);
+        assert_eq!(read.files, [("00000.ts".to_owned(), 188)], "no name that leads out");
         assert!(read.is_of(&[7; 32]) && !read.is_of(&[8; 32]));
         let other = Journal { boot: "another boot".to_owned(), ..read.clone() };
         assert!(!other.is_of(&[7; 32]));

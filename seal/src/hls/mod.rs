@@ -33,6 +33,7 @@ mod target;
 mod titles;
 mod unseal;
 mod verify;
+mod whole;
 
 use std::num::NonZeroU64;
 
@@ -148,6 +149,15 @@ pub enum StreamFault {
     /// Nothing at or below it was made here.
     #[error("no media.m3u8 of pagewire at or below it; name a film's folder or one above")]
     NoFilm,
+    /// A file that its playlist or journal lists.
+    #[error("missing from the sealed film; seal it again")]
+    Missing,
+    /// A film of the source has no folder.
+    #[error("not in {sealed}; seal it")]
+    NotSealed {
+        /// The folder of sealed films.
+        sealed: String,
+    },
     /// Not a media playlist that was written here, or a damaged one.
     #[error("line {line}: not a whole media playlist of pagewire; name the media.m3u8 of a film")]
     Playlist {

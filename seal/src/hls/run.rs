@@ -60,9 +60,9 @@ impl Planned {
 }
 
 /// A film found.
-struct Found {
-    source: PathBuf,
-    name: String,
+pub(super) struct Found {
+    pub(super) source: PathBuf,
+    pub(super) name: String,
     bytes: u64,
     /// Where it was found: the folder that was asked for, and the path below it. None of one that
     /// was asked for itself, which may be a link.
@@ -187,7 +187,10 @@ fn scan<'a>(
             Film::look((file, &film.source), target, &film.name, options, &seen.stop)
         });
         let looked = match looked {
-            Ok(Looked::Done) => {
+            Ok(Looked::Done(remark)) => {
+                let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+                remarks.extend(remark);
+                drop(remarks);
                 planned.bytes.fetch_sub(film.bytes, Ordering::Relaxed);
                 planned.films_done.fetch_add(1, Ordering::Relaxed);
                 continue;
@@ -277,15 +280,15 @@ fn check_key_folder(target: &Path, options: &Options) -> Result<(), Error> {
 
 /// What was found at or below a source.
 #[derive(Default)]
-struct Selection {
-    found: Vec<Found>,
+pub(super) struct Selection {
+    pub(super) found: Vec<Found>,
     /// What cannot be a film and is called like one.
-    errors: Vec<Error>,
-    passed_over: Vec<Error>,
+    pub(super) errors: Vec<Error>,
+    pub(super) passed_over: Vec<Error>,
 }
 
 /// Films, largest first, each with the name of its folder; and what is none.
-fn find(source: &Path) -> Result<Selection, Error> {
+pub(super) fn find(source: &Path) -> Result<Selection, Error> {
     let metadata = fs::metadata(source).map_err(Error::host("stat", source))?;
     let mut selection = Selection::default();
     if metadata.is_file() {

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use simd::cbc::{Cbc, Key};
 use zeroize::Zeroizing;
 
+use super::journal::FILE as JOURNAL;
 use super::keys::{KEY_BYTES, KeyFolder, Keys};
 use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
 use super::segment::{begin_check, check, hasher};
@@ -118,7 +118,7 @@ pub fn unseal(
 ///
 /// # Errors
 /// [`Error::Option`]: none of them opens.
-fn those_that_open(
+pub(super) fn those_that_open(
     films: Vec<Found>,
     source: &Path,
     keys: &KeySource,
@@ -173,34 +173,40 @@ pub(super) struct Found {
 /// # Errors
 /// There is none, or a folder cannot be read.
 pub(super) fn find(source: &Path) -> Result<Vec<Found>, Error> {
-    if source.file_name().is_some_and(|name| name == MEDIA) || source.join(MEDIA).is_file() {
+    let is_named = source.file_name().is_some_and(|name| name == MEDIA);
+    if is_named || source.join(MEDIA).is_file() || is_begun(source) {
         let is_folder = source.is_dir();
-        let folder = if is_folder { source } else { source.parent().unwrap_or(Path::new("")) };
+        let above = source.parent().filter(|above| !above.as_os_str().is_empty());
+        let folder = if is_folder { source } else { above.unwrap_or(Path::new(".")) };
         return Ok(vec![Found { folder: folder.to_owned(), below: None, bytes: bytes(folder)? }]);
     }
     let mut folders = vec![source.to_owned()];
     let mut found = Vec::new();
     while let Some(folder) = folders.pop() {
+        let mut is_film = is_begun(&folder);
         for entry in fs::read_dir(&folder).map_err(Error::host("open", &folder))? {
             let entry = entry.map_err(Error::host("getdents", &folder))?;
             let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
             let kind = entry.file_type().map_err(Error::host("stat", &entry.path()))?;
             if kind.is_dir() && !is_hidden {
                 folders.push(entry.path());
-            } else if kind.is_file() && entry.file_name() == MEDIA {
-                let below = folder.strip_prefix(source).expect("found below").to_owned();
-                found.push(Found {
-                    bytes: bytes(&folder)?,
-                    folder: folder.clone(),
-                    below: Some(below),
-                });
             }
+            is_film |= kind.is_file() && entry.file_name() == MEDIA;
+        }
+        if is_film {
+            let below = Some(folder.strip_prefix(source).expect("found below").to_owned());
+            found.push(Found { bytes: bytes(&folder)?, folder, below });
         }
     }
     match found.is_empty() {
         true => Err(Error::file(source, StreamFault::NoFilm.into())),
         false => Ok(found),
     }
+}
+
+/// Whether a film was made in a folder: its journal is there, whatever else is.
+fn is_begun(folder: &Path) -> bool {
+    fs::symlink_metadata(folder.join(JOURNAL)).is_ok_and(|found| found.is_file())
 }
 
 /// Bytes of the files in a folder, for the order and the progress.
@@ -344,7 +350,7 @@ pub(super) fn read_playlist(folder: &Root, id: &str) -> Result<Playlist, Error> 
     let path = folder.shown(&name);
     let refuse = |line| Error::file(&path, StreamFault::Playlist { line }.into());
     let text = planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
-        .ok_or_else(|| folder.error("open", &name, Errno::NOENT))?;
+        .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
     let text = String::from_utf8(text).map_err(|_| refuse(1))?;
     Playlist::read(&text, id).map_err(refuse)
 }
@@ -356,7 +362,7 @@ impl FilmStream<'_> {
         let name = c_string(segment_name(&self.playlist.id, index).as_ref())?;
         let path = self.folder.shown(&name);
         let file = planted::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
-            .ok_or_else(|| self.folder.error("open", &name, Errno::NOENT))?;
+            .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
         let left = file.metadata().map_err(Error::host("fstat", &path))?.len();
         let is_sealed = self.playlist.rotation.is_some();
         if left == 0 || is_sealed && !left.is_multiple_of(BLOCK_BYTES as u64) {
@@ -527,11 +533,12 @@ impl Stream for FilmStream<'_> {
 /// What of films' sources was not kept: those that ended within a packet, and by how much.
 ///
 /// # Errors
-/// As [`unseal`], or a playlist cannot be read.
+/// As [`unseal`].
 pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {
-        let playlist = read_playlist(&Root::open(&film.folder)?, "")?;
+        // Of one that cannot be read that is said elsewhere.
+        let Ok(playlist) = read_playlist(&Root::open(&film.folder)?, "") else { continue };
         if playlist.tail_bytes > 0 {
             all.push((film.folder, playlist.tail_bytes));
         }

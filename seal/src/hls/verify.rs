@@ -7,16 +7,26 @@
 //! Sources: EVP_DecryptUpdate(3), EVP_DecryptFinal_ex(3): padding is looked at by OpenSSL too.
 //! Does not do: play. A player is asked by the tests.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use openssl::symm::{Cipher, Crypter, Mode};
+use rustix::fs::OFlags;
 
+use super::journal::Journal;
 use super::keys::KEY_BYTES;
 use super::part::is_part;
-use super::unseal::{self, FilmWork, KeySource, Sink, find};
+use super::playlist::PLAYLIST_BYTES_MAX;
+use super::run::{self, Selection};
+use super::unseal::{self, FilmWork, Found, KeySource, Sink, find};
+use super::{StreamFault, whole};
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::Error;
+use crate::planted::{self, Writer};
+use crate::root::Root;
+use crate::spot::c_string;
 
 /// Opens the films at or below `sealed`, and their sounds and programmes that have segments of
 /// their own. With `source`, a file for one film and a folder for
@@ -31,8 +41,13 @@ pub fn verify(
     settings: &Settings,
     seen: &Seen,
 ) -> Result<Outcome, Error> {
-    let mut works = Vec::new();
-    for film in find(sealed)? {
+    let (mut works, mut failed) = (Vec::new(), Vec::new());
+    let films = find(sealed)?;
+    let passed_over = match source.filter(|source| source.is_dir()) {
+        Some(source) => unsealed(sealed, source, &films, &mut failed)?,
+        None => Vec::new(),
+    };
+    for film in films {
         let sink = match (source, &film.below) {
             (None, _) => Sink::Nothing,
             (Some(source), None) => Sink::Compare(source.to_owned()),
@@ -46,20 +61,66 @@ pub fn verify(
             cipher: unseal::Cipher::OpenSsl,
             bytes: film.bytes,
         };
-        works.extend(parts(&film.folder)?.into_iter().map(|id| work(id, Sink::Nothing)));
+        works.extend(
+            parts(&film.folder, &mut failed)?.into_iter().map(|id| work(id, Sink::Nothing)),
+        );
         works.push(work(String::new(), sink));
     }
-    Ok(engine::run(works, settings, seen))
+    seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
+    let mut outcome = engine::run(works, settings, seen);
+    outcome.failed.extend(failed);
+    outcome.passed_over = passed_over;
+    Ok(outcome)
 }
 
-/// The parts of a film that have playlists of their own beside the whole stream's.
-fn parts(folder: &Path) -> Result<Vec<String>, Error> {
+/// Adds to `failed` the films of `source` that have no folder among `films`; what in it is no film.
+fn unsealed(
+    sealed: &Path,
+    source: &Path,
+    films: &[Found],
+    failed: &mut Vec<Error>,
+) -> Result<Vec<Error>, Error> {
+    let Selection { found, errors, passed_over } = run::find(source)?;
+    failed.extend(errors);
+    let there: HashSet<&Path> = films.iter().filter_map(|film| film.below.as_deref()).collect();
+    if there.is_empty() {
+        return Ok(passed_over);
+    }
+    for film in found.iter().filter(|film| !there.contains(Path::new(&film.name))) {
+        let sealed = sealed.display().to_string();
+        failed.push(Error::file(&film.source, StreamFault::NotSealed { sealed }.into()));
+    }
+    Ok(passed_over)
+}
+
+/// The parts of a film that have playlists of their own beside the whole stream's, or had them.
+/// Multivariant playlists that are gone are added to `failed`.
+fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Error> {
+    let root = Root::open(folder)?;
+    let journal = Journal::read_by(&root, Writer::Anybody).ok().flatten();
     let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;
     let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
     let names: Vec<_> =
         names.collect::<std::io::Result<_>>().map_err(Error::host("getdents", folder))?;
     let ids = names.iter().filter_map(|name| name.to_str()?.strip_suffix(".m3u8"));
-    Ok(ids.filter(|id| is_part(id)).map(str::to_owned).collect())
+    let mut parts: BTreeSet<_> = ids.filter(|id| is_part(id)).map(str::to_owned).collect();
+    for name in whole::playlists(&root, journal.as_ref()) {
+        match whole::media_id(&name) {
+            Some("") => {}
+            Some(id) => drop(parts.insert(id.to_owned())),
+            None => failed.extend(is_there(&root, &name).err()),
+        }
+    }
+    Ok(parts)
+}
+
+/// Whether a multivariant playlist can be read.
+fn is_there(root: &Root, name: &str) -> Result<(), Error> {
+    let name = c_string(name.as_ref())?;
+    let missing = || Error::file(&root.shown(&name), StreamFault::Missing.into());
+    let flags = OFlags::RDONLY;
+    planted::open(root, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX)?.ok_or_else(missing)?;
+    Ok(())
 }
 
 /// The source that became the folder of this name: the first there is with an ending of one.
@@ -70,7 +131,7 @@ fn source_of(name: &Path) -> std::path::PathBuf {
         path.push(extension);
         std::path::PathBuf::from(path)
     };
-    let known = super::run::EXTENSIONS.iter().map(|extension| with(extension));
+    let known = run::EXTENSIONS.iter().map(|extension| with(extension));
     known.clone().find(|path| path.is_file()).unwrap_or_else(|| with("ts"))
 }
 

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Completeness of a film's folder: the files that were written into it, and one of them that is
+//! gone or changed.
+//!
+//! The journal lists them with their sizes. Journals of earlier versions do not: there the
+//! playlists tell the names, and sizes are not known.
+//!
+//! Costs one `stat` a file; with an earlier journal also a read of each playlist. Does not do: read
+//! a segment (`verify`).
+
+use rustix::fs::FileType;
+
+use super::journal::{Journal, NAME};
+use super::part::is_part;
+use super::playlist::{MASTER, MEDIA, PLAYLIST_BYTES_MAX, playlist_name, segment_name};
+use super::unseal::read_playlist;
+use crate::planted::{self, Writer};
+use crate::root::Root;
+use crate::spot::c_string;
+use crate::tree::modified;
+
+/// A file of a finished film that is not as it was written, and how: by name, size and time. The
+/// journal was written last, so no file of the film is newer.
+pub(super) fn harm(folder: &Root, journal: &Journal) -> Option<String> {
+    let written = modified(&folder.stat(NAME).ok()?);
+    let names = playlists(folder, Some(journal));
+    let segments = || {
+        let ids = names.iter().filter_map(|name| media_id(name));
+        let known = ids.filter_map(|id| Some((read_playlist(folder, id).ok()?.lines.len(), id)));
+        known.flat_map(|(count, id)| (0..count as u64).map(move |index| segment_name(id, index)))
+    };
+    let files: Vec<(String, Option<u64>)> = match journal.files.is_empty() {
+        true => names.iter().cloned().chain(segments()).map(|name| (name, None)).collect(),
+        false => journal.files.iter().map(|(name, bytes)| (name.clone(), Some(*bytes))).collect(),
+    };
+    files.into_iter().find_map(|(name, bytes)| {
+        let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
+        let found = match stat {
+            None => "is missing",
+            Some(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile => {
+                "is no regular file"
+            }
+            Some(stat) if bytes.is_some_and(|bytes| bytes != stat.st_size.unsigned_abs()) => {
+                "has another size"
+            }
+            Some(stat) if modified(&stat) > written => "was changed since",
+            Some(_) => return None,
+        };
+        Some(format!("{name} {found}"))
+    })
+}
+
+/// Names of the playlists that a film's folder has to have: by its journal, else by its multivariant
+/// playlist.
+pub(super) fn playlists(folder: &Root, journal: Option<&Journal>) -> Vec<String> {
+    let listed = journal.iter().flat_map(|journal| &journal.files);
+    let listed: Vec<_> = listed.map(|(name, _)| name.clone()).filter(is_playlist).collect();
+    if !listed.is_empty() {
+        return listed;
+    }
+    let text = c_string(MASTER.as_ref()).ok().and_then(|name| {
+        planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX).ok().flatten()
+    });
+    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+    let named = text.lines().filter_map(|line| match line.starts_with('#') {
+        true => line.split_once("URI=\"")?.1.split_once('"').map(|(uri, _)| uri),
+        false => Some(line),
+    });
+    let mut names = vec![MEDIA.to_owned()];
+    // Without a journal it may have been copied without its hidden file, or for its segments alone.
+    names.extend(journal.map(|_| MASTER.to_owned()));
+    names.extend(named.filter(|name| media_id(name).is_some_and(is_part)).map(str::to_owned));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+fn is_playlist(name: &String) -> bool {
+    name.ends_with(".m3u8")
+}
+
+/// The part whose media playlist has that name; none of a multivariant playlist.
+pub(super) fn media_id(name: &str) -> Option<&str> {
+    let id = if name == MEDIA { "" } else { name.strip_suffix(".m3u8")? };
+    (id.is_empty() || is_part(id) && playlist_name(id) == name).then_some(id)
+}
