@@ -369,11 +369,12 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
         assert_eq!(output.status.code(), Some(2), "{options:?}: {}", said(&output));
         assert!(said(&output).contains(says), "{options:?}: {}", said(&output));
     }
-    fs::write(place.path("target/book"), b"somebody else's").unwrap();
+    place.put("new", 5);
+    fs::write(place.path("target/new"), b"somebody else's").unwrap();
     let output = place.seal("target", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("write --force to replace it"), "{}", said(&output));
-    assert_eq!(fs::read(place.path("target/book")).unwrap(), b"somebody else's");
+    assert_eq!(fs::read(place.path("target/new")).unwrap(), b"somebody else's");
     place.sealed("target", &["--force"]);
 }
 

@@ -60,6 +60,14 @@ pub enum Fault {
     /// The target is this program's, of what the source was before.
     #[error("was sealed from what the source was before; write --force to seal it again")]
     Older,
+    /// Sealed files of this folder were written to since; no failure.
+    #[error("{} not as sealed, such as {name}: sealed again", counted(*.count, "file"))]
+    Again {
+        /// How many.
+        count: u64,
+        /// One of them.
+        name: String,
+    },
     /// A symlink.
     #[error("a symlink, which is not followed; put what it means in its place")]
     Symlink,

@@ -470,3 +470,14 @@ fn the_documented_recipe_for_python_opens_a_sealed_file_and_no_changed_one() {
         assert!(!open(&at("changed")).status.success(), "{bytes}: changed");
     }
 }
+
+#[test]
+fn what_sealing_passes_over_verifying_passes_over() {
+    let form = &FORMS[0];
+    let ground = Ground::new();
+    std::os::unix::fs::symlink("elsewhere", ground.source.join("link")).unwrap();
+    ground.seal(form, None);
+    let outcome = ground.verify(form, None, true);
+    assert_eq!(messages(&outcome), [""; 0]);
+    assert_eq!(outcome.passed_over.len(), 1, "{:?}", outcome.passed_over);
+}

@@ -18,6 +18,7 @@
 //! remove books whose source is gone.
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,6 +30,7 @@ use simd::cbc::{Cbc, Key};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
 
+use super::fault::BookFault;
 use super::ledger::Ledger;
 use super::sealing::Book;
 use super::unsealing::SealedBook;
@@ -261,9 +263,14 @@ pub fn verify(
     }
     if let Some(source) = source.filter(|source| source.is_dir()) {
         for book in find(&places(source, sealed))?.books {
-            failed.extend(
-                book.target.symlink_metadata().map_err(Error::host("stat", &book.target)).err(),
-            );
+            failed.extend(match book.target.symlink_metadata() {
+                Ok(_) => None,
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let folder = sealed.display().to_string();
+                    Some(Error::file(&book.source, BookFault::NotSealed { folder }.into()))
+                }
+                Err(error) => Some(Error::host("stat", &book.target)(error)),
+            });
         }
     }
     let secret = journal_key(&how.user_key);

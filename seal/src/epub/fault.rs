@@ -108,6 +108,12 @@ pub enum BookFault {
         /// What was found.
         found: String,
     },
+    /// A book of the source has no sealed one.
+    #[error("not in {folder}; seal it")]
+    NotSealed {
+        /// The folder of sealed books.
+        folder: String,
+    },
     /// A sealed book took the place of the one that was sealed there.
     #[error("is not what the folder's journal says was sealed; seal it again with --force")]
     Exchanged,

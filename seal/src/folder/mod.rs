@@ -154,6 +154,7 @@ pub struct Plan {
     /// Symlinks and special files.
     passed_over: Vec<Error>,
     skipped: u64,
+    remarks: Vec<Error>,
 }
 
 /// Looks at source and target and takes the target for this run. `threads` look at the source.
@@ -212,8 +213,12 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     };
     failed.extend(place::make_folders(&ground.target, &tree));
     let skipped = sorted.kept.len() as u64;
-    let replaces = sorted.replaces;
-    Ok(Plan { options, place, ground, tree, replaces, failed, passed_over, skipped })
+    let remarks = sorted.again.iter().min().map(|first| {
+        let name = first.to_string_lossy().into_owned();
+        Error::file(&options.target, Fault::Again { count: sorted.again.len() as u64, name })
+    });
+    let (replaces, remarks) = (sorted.replaces, remarks.into_iter().collect());
+    Ok(Plan { options, place, ground, tree, replaces, failed, passed_over, skipped, remarks })
 }
 
 /// How an earlier run sealed into `target`, also one that did not come to its end: what makes a key
@@ -255,6 +260,8 @@ fn fits(header: &Header, options: &Options) -> Result<(), Error> {
 struct Sorted {
     replaces: Vec<bool>,
     failed: Vec<Error>,
+    /// Sealed before, and written to since.
+    again: Vec<std::ffi::CString>,
     /// Done before.
     kept: std::collections::HashSet<std::ffi::CString>,
 }
@@ -275,20 +282,23 @@ fn sort(
             sorted.failed.push(Error::file(&options.source.join(file.name()), Fault::Reserved));
             return false;
         }
-        let Some(&bytes) = there.files.get(&file.path) else {
+        let Some(&(bytes, modified)) = there.files.get(&file.path) else {
             sorted.replaces.push(false);
             return true;
         };
         let done = known.and_then(|known| known.is_done(file.name(), file.bytes, file.modified));
-        if done.is_some_and(|record| record.sealed_bytes == bytes) {
+        // It has the time of its source; a later one says that somebody wrote to it since.
+        let is_as_sealed = done.is_some_and(|r| r.sealed_bytes == bytes && modified <= r.modified);
+        if is_as_sealed && (is_unseen || !options.force) {
             sorted.kept.insert(file.path.clone());
             return false;
         }
         // What is unseen is this program's, and is removed. What has a record that is not believed
-        // any more was this program's too.
+        // any more was this program's too, and so was what is damaged and has its source's record.
         let record = known.and_then(|known| known.records.get(file.name()));
         let is_lost = record.is_some_and(|kept| !kept.is_believed);
-        if is_unseen || is_lost || options.force {
+        if is_unseen || is_lost || options.force || done.is_some() {
+            sorted.again.extend((!is_as_sealed && done.is_some()).then(|| file.path.clone()));
             sorted.replaces.push(!is_unseen);
             return true;
         }
@@ -326,16 +336,16 @@ impl Plan {
     /// # Errors
     /// The run could not begin. What fails of it is in its [`Outcome::failed`].
     pub fn seal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
-        let Self { options, place, ground, mut tree, replaces, failed, passed_over, skipped } =
-            self;
+        let Self { options, place, ground, mut tree, replaces, failed, .. } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let files = std::mem::take(&mut tree.files);
         let jobs = files.into_iter().zip(replaces);
         let jobs = jobs.map(|(file, replaces)| Job { ground: &ground, file, replaces }).collect();
         let sealing = Sealing { jobs, secret: &options.secret, iv: options.iv, settings, seen };
         let mut outcome = (options.form.seal)(sealing)?;
-        outcome.skipped = skipped;
-        outcome.passed_over = passed_over;
+        outcome.skipped = self.skipped;
+        outcome.passed_over = self.passed_over;
+        outcome.remarks = self.remarks;
         outcome.failed.extend(failed);
         outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::manifest;
+use crate::manifest::{self, Time};
 use crate::pending::PREFIX;
 use crate::root::Made;
 use crate::spot;
@@ -52,8 +52,8 @@ enum State {
 /// What is in the target already.
 #[derive(Debug, Default)]
 pub(super) struct There {
-    /// Files and their sizes.
-    pub(super) files: HashMap<CString, u64>,
+    /// Files, with their sizes and the times of their last changes.
+    pub(super) files: HashMap<CString, (u64, Time)>,
     /// Folders, parents first.
     pub(super) folders: Vec<CString>,
 }
@@ -156,7 +156,7 @@ impl Place {
                 // What cannot be removed is in nobody's way.
                 let _ = target.remove(&file.path, AtFlags::empty());
             } else if path != manifest::NAME.as_bytes() {
-                there.files.insert(file.path, file.bytes);
+                there.files.insert(file.path, (file.bytes, file.modified));
             }
         }
         there.folders.extend(tree.folders.into_iter().skip(1).map(|folder| folder.path));

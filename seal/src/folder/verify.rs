@@ -25,7 +25,7 @@ use super::sealed::{How, Sealed, Sorted};
 use super::second::{Opener, Opening, SOURCE_BYTES};
 use crate::engine::stage::{self, Stage};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{Error, Fault};
+use crate::error::{self, Error, Fault};
 use crate::key::{Purpose, Secret};
 use crate::manifest;
 use crate::spot;
@@ -53,6 +53,8 @@ pub struct Plan {
     source: Option<Root>,
     files: Vec<(tree::File, Against)>,
     failed: Vec<Error>,
+    /// Symlinks and special files of the source.
+    passed_over: Vec<Error>,
 }
 
 /// What a file is compared with.
@@ -77,6 +79,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     }
     let Sorted { records, rejected, mut failed } = sealed.sorted();
     let Sealed { root, how, tree, .. } = sealed;
+    let mut passed_over = Vec::new();
     let (source, files) = match &options.source {
         None => {
             let against = records.into_iter().flatten();
@@ -86,6 +89,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         Some(path) => {
             let source = Root::open_canonical(&spot::real(path)?)?;
             let mut sources = tree::walk(&source, threads);
+            // As sealing passes them over.
+            passed_over = error::passed_over(&mut sources.refused);
             failed.append(&mut sources.refused);
             let files = compared(&root, tree.files, &rejected, sources, &mut failed);
             (Some(source), files)
@@ -94,7 +99,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     // What neither has is one failure, not two.
     failed.sort_by_cached_key(ToString::to_string);
     failed.dedup_by_key(|error| error.to_string());
-    Ok(Plan { options, how, root, source, files, failed })
+    Ok(Plan { options, how, root, source, files, failed, passed_over })
 }
 
 /// The files that both have. The others fail, but for those that were `rejected` already.
@@ -138,13 +143,14 @@ impl Plan {
     /// # Errors
     /// The run could not begin.
     pub fn verify(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
-        let Self { options, how, root, source, files, failed } = self;
+        let Self { options, how, root, source, files, failed, passed_over } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let opener = Opener::new(how.form, how.iv, &options.secret)?;
         let content_key = options.secret.derive(Purpose::Content);
         let ground = Ground { root: &root, source: source.as_ref(), opener, content_key };
         let works = files.into_iter().map(|(file, against)| One { ground: &ground, file, against });
         let mut outcome = engine::run(works.collect(), settings, seen);
+        outcome.passed_over = passed_over;
         outcome.failed.extend(failed);
         outcome.failed.sort_by_cached_key(ToString::to_string);
         Ok(outcome)
