@@ -86,6 +86,8 @@ fn a_catalogue_goes_there_and_back() {
     expect(&run(folder, "unseal epub sealed back", opened), 0, "");
     assert_eq!(names(folder.join("back")), ["0.epub", "1.epub", "2.epub"]);
     expect(&run(folder, "unseal epub sealed/0.epub one.epub", opened), 0, "");
+    let other = run(folder, "unseal folder sealed other", "--passphrase-env SESAME");
+    expect(&other, 2, "sealed by seal epub; write pagewire unseal epub");
 
     let wrong = run(folder, "unseal epub sealed other", "--passphrase-env WRONG");
     expect(&wrong, 1, "the passphrase does not open its licence; the hint is \"Which?\"");

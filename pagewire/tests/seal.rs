@@ -479,3 +479,21 @@ fn what_is_missing_is_named_with_what_to_do() {
                        is there; pagewire lcp keygen makes one";
     assert!(said.contains(certificate), "{said}");
 }
+
+#[test]
+fn the_way_to_play_is_said_after_success_alone() {
+    let place = Place::new();
+    let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/clip.ts");
+    fs::write(place.path("other"), "a5".repeat(32)).unwrap();
+    let run = |key: &str| {
+        let mut command = Command::new(PROGRAM);
+        command.args(["seal", "hls"]).arg(&clip).arg(place.path("films"));
+        command.arg("--key-file").arg(place.path(key)).output().unwrap()
+    };
+    let told = |output: &Output| String::from_utf8_lossy(&output.stdout).contains("to play it: ");
+    let output = run("key");
+    assert!(output.status.success() && told(&output), "{}", said(&output));
+    let output = run("other");
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(!told(&output) && said(&output).contains("is there already"), "{}", said(&output));
+}

@@ -80,7 +80,7 @@ pub(super) fn run(options: Options) -> ExitCode {
     });
     failures::note(&planned.notes.into_inner().unwrap_or_default());
     say_what_is_left_out(&options.target);
-    if !running.json {
+    if !running.json && status == ExitCode::SUCCESS {
         options.say_where_it_plays(&planned.titles.into_inner().unwrap_or_default());
     }
     status

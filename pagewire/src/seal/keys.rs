@@ -76,7 +76,7 @@ impl Key {
             }
             (Key::Key(secret), Some(_)) => Err(secret.origin().error(
                 "this was sealed with a passphrase",
-                "give that, or write --key-file for a key",
+                "write --passphrase-file or --passphrase-env",
             )),
             (Key::Passphrase(passphrase), None) => Err(passphrase
                 .origin()
@@ -126,6 +126,13 @@ impl Keys {
     /// without one, `form` says how long the key is.
     pub(crate) fn of_folder(&self, folder: &Path, form: Option<&Form>) -> Result<Secret, Error> {
         let header = manifest::header(&Root::open(folder)?)?;
+        if header.as_ref().is_some_and(|header| header.form == seal::epub::catalogue::FORM) {
+            return Err(Error::Option {
+                option: "folder",
+                found: format!("{} was sealed by seal epub", folder.display()),
+                cure: "write pagewire unseal epub, or pagewire seal verify epub".to_owned(),
+            });
+        }
         let form = header.as_ref().map_or(form, |header| Form::named(&header.form));
         // Of a form that is not known here, that will be said, and not that a key has no such form.
         let key_bytes = form.map_or(32, |form| form.key_bytes);
@@ -241,7 +248,7 @@ mod tests {
         assert_eq!(said("--key-file", None), Ok(16));
         assert_eq!(said("--passphrase-file", Some(&stretch)), Ok(24));
         let wrong = said("--key-file", Some(&stretch)).unwrap_err();
-        assert!(wrong.contains("sealed with a passphrase"), "{wrong}");
+        assert!(wrong.contains("sealed with a passphrase; write --passphrase-file"), "{wrong}");
         let wrong = said("--passphrase-file", None).unwrap_err();
         assert!(wrong.contains("sealed with a key"), "{wrong}");
     }
