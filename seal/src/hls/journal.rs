@@ -3,12 +3,13 @@
 //!
 //! The first line tells the edition, a keyed hash of all that decides about the bytes: the
 //! source's size and time, the options, the secret. A segment's line is written before the segment
-//! takes its name, so a segment with a line and the right size is done. When all are there the names
-//! and sizes of all files follow, by which a finished film is looked at. The machine's boot id is
-//! kept too: after a loss of power nothing is believed that was not synced.
+//! takes its name, so a segment with a line and the right size is done. When all are there the
+//! names and sizes of all files follow, by which a finished film is looked at. The machine's boot
+//! id is kept too: after a loss of power nothing is believed that was not synced.
 //!
-//! Costs about 75 bytes and a write a segment, and one write at the end. A torn last line has no line feed and is dropped;
-//! one that was changed makes a segment's hash wrong, which `verify` and `unseal` notice.
+//! Costs about 75 bytes and a write a segment, and one write at the end. A torn last line has no
+//! line feed and is dropped; one that was changed makes a segment's hash wrong, which `verify` and
+//! `unseal` notice.
 //!
 //! Sources: proc(5) (`sys/kernel/random/boot_id`).
 

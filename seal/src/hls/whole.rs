@@ -50,11 +50,12 @@ pub(super) fn harm(folder: &Root, journal: &Journal) -> Option<String> {
     })
 }
 
-/// Names of the playlists that a film's folder has to have: by its journal, else by its multivariant
-/// playlist.
+/// Names of the playlists that a film's folder has to have: by its journal, else by its
+/// multivariant playlist.
 pub(super) fn playlists(folder: &Root, journal: Option<&Journal>) -> Vec<String> {
     let listed = journal.iter().flat_map(|journal| &journal.files);
-    let listed: Vec<_> = listed.map(|(name, _)| name.clone()).filter(is_playlist).collect();
+    let listed: Vec<_> =
+        listed.map(|(name, _)| name.clone()).filter(|name| is_playlist(name)).collect();
     if !listed.is_empty() {
         return listed;
     }
@@ -75,7 +76,7 @@ pub(super) fn playlists(folder: &Root, journal: Option<&Journal>) -> Vec<String>
     names
 }
 
-fn is_playlist(name: &String) -> bool {
+fn is_playlist(name: &str) -> bool {
     name.ends_with(".m3u8")
 }
 
