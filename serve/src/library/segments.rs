@@ -68,7 +68,7 @@ impl Playlists {
     }
 
     /// Whether `seal hls` has written this playlist beside `master.m3u8` for the same title: the
-    /// first programme by its own name, and the list of the whole stream, from which it is unsealed.
+    /// first programme by its own name, or the list of the whole stream, which `unseal` reads.
     fn is_beside_master(&self, name: &str) -> bool {
         let Some(own) = self.known.get(name) else { return false };
         let (folder, file) = name.rsplit_once('/').unwrap_or(("", name));
