@@ -8,46 +8,15 @@
 //!
 //! How the pieces fit: an experiment (`experiments/`) plans cases and their turns; `bench` verifies
 //! and times a case with a `sender`, a `receiver` and the `meter`, in a `network` of its own, from
-//! `material`; what comes out are `results`, which `report` shows and `compare` compares.
+//! `fixture`; what comes out are `results`, which `report` shows and `compare` compares.
 //!
 //! Does not do: judge. Bars are the reader's.
 
 #![forbid(unsafe_code)]
 
-mod asset;
-mod bench;
-mod calibrate;
-mod claims;
-mod compare;
-mod course;
-mod error;
 mod experiments;
 pub mod explain;
-mod host;
-mod material;
-mod memory;
-mod meter;
-mod network;
-mod options;
 mod published;
-mod receiver;
-pub mod report;
-mod results;
-mod sender;
-mod shelf;
-pub mod stalls;
-mod statistics;
-mod warning;
+pub mod specimens;
 
-pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
-pub use claims::Claims;
-pub use compare::{Change, Comparison, Verdict, compare};
-pub use error::Error;
-pub use experiments::{EXPERIMENTS, Experiment, calibrate_receiving, find};
-pub use host::{COMMIT, HostFacts};
-pub use network::{Sink, private};
-pub use options::{Options, Progress};
-pub use paths::{Transport, segments_udp};
-pub use results::{FORMAT, Results, Row, save};
-pub use statistics::Figure;
-pub use warning::{INSTRUMENT_SHARE_MAX, SAMPLES_MIN, SPREAD_MAX, Warning};
+pub use experiments::{EXPERIMENTS, Experiment, find};

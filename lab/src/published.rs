@@ -10,8 +10,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// One published number.
 struct Published {

@@ -12,7 +12,7 @@
 //! program may have measured it; anything else is as none. It is written beside its name and
 //! renamed, so that a link there is replaced and not followed.
 //!
-//! Sources: `lab::calibrate`, `lab::calibrate_receiving`; machine-id(5); XDG Base Directory
+//! Sources: `measure::calibrate`, `measure::calibrate_receiving`; machine-id(5); XDG Base Directory
 //! Specification 0.8.
 //! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
 
@@ -23,7 +23,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lab::{HostFacts, Rank};
+use measure::{HostFacts, Rank};
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
@@ -56,14 +56,14 @@ impl Subject {
     pub(crate) fn of(address: IpAddr) -> Subject {
         let interface = interface_of(address).unwrap_or_else(|| "lo".to_owned());
         // An interface that does not say is taken for one that does not.
-        let segments = lab::segments_udp(&interface).unwrap_or(false);
+        let segments = measure::segments_udp(&interface).unwrap_or(false);
         Subject::Sending { interface, segments }
     }
 
-    pub(crate) fn named(interface: &str) -> Result<Subject, lab::Error> {
-        match lab::segments_udp(interface) {
+    pub(crate) fn named(interface: &str) -> Result<Subject, measure::Error> {
+        match measure::segments_udp(interface) {
             Ok(segments) => Ok(Subject::Sending { interface: interface.to_owned(), segments }),
-            Err(errno) => Err(lab::Error::Caller {
+            Err(errno) => Err(measure::Error::Caller {
                 what: format!("--interface {interface}"),
                 found: format!("{errno}; write a name that `ip link` lists"),
             }),
@@ -103,7 +103,7 @@ impl Subject {
             user.unwrap_or("").split_whitespace().nth(1).unwrap_or("").to_owned(),
             locked.unwrap_or("").split_whitespace().nth(3).unwrap_or("").to_owned(),
             setting("/proc/sys/kernel/io_uring_disabled"),
-            if lab::has_engine() { "engine" } else { "" }.to_owned(),
+            if measure::has_engine() { "engine" } else { "" }.to_owned(),
         ];
         format!(
             "machine {}\nkernel {}\nprocessor {} ({} cores)\n{}\nprogram {} {}\nuser {}\n",
@@ -113,7 +113,7 @@ impl Subject {
             host.cores,
             self.title(),
             env!("CARGO_PKG_VERSION"),
-            lab::COMMIT,
+            measure::COMMIT,
             rights.join(" ")
         )
     }
@@ -121,14 +121,14 @@ impl Subject {
 
 impl Calibration {
     /// The kept one, or one measured now and kept; always measured if `again`.
-    pub(crate) fn of(subject: &Subject, again: bool) -> Result<Calibration, lab::Error> {
+    pub(crate) fn of(subject: &Subject, again: bool) -> Result<Calibration, measure::Error> {
         let key = subject.key();
         let file = file(&key);
         if !again && let Some(kept) = file.as_ref().and_then(|file| read(file, &key)) {
             return Ok(kept);
         }
         let text = crate::lab::inside(subject.arguments())?;
-        let ranks = serde_json::from_str(&text).map_err(|error| lab::Error::Host {
+        let ranks = serde_json::from_str(&text).map_err(|error| measure::Error::Host {
             what: "the calibration's answer".to_owned(),
             found: error.to_string(),
         })?;

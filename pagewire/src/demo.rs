@@ -140,7 +140,7 @@ async fn watch(url: &str, received: &Path) -> Result<Verdict, Error> {
     verdict
 }
 
-fn print_bill(results: &lab::Results) {
+fn print_bill(results: &measure::Results) {
     for row in results.rows.iter().filter(|row| row.metric == "bill") {
         let parameters: Vec<_> =
             row.parameters.iter().map(|(name, value)| (&name[..], &value[..])).collect();

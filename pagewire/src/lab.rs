@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::{Results, Sink, Transport};
+use measure::{Results, Sink, Transport};
 
 use crate::escape::EscapedLines;
 use crate::output;
@@ -165,13 +165,13 @@ pub(crate) fn run(options: Options) -> ExitCode {
 pub(crate) use stalls::exercised;
 
 /// Exit status 1 or 2, by whose fault it is.
-fn failed(error: &lab::Error) -> ExitCode {
+fn failed(error: &measure::Error) -> ExitCode {
     eprintln!("pagewire: lab: {}", crate::Escaped(error));
-    ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
+    ExitCode::from(if matches!(error, measure::Error::Caller { .. }) { 2 } else { 1 })
 }
 
 impl Options {
-    fn measure(&self, experiment: &lab::Experiment) -> Result<(), lab::Error> {
+    fn measure(&self, experiment: &lab::Experiment) -> Result<(), measure::Error> {
         if experiment.sends && !self.inside && self.interface.is_none() {
             return Err(enter(std::env::args_os().skip(1)));
         }
@@ -185,20 +185,20 @@ impl Options {
         self.show(&results)?;
         match results.complete {
             true => Ok(()),
-            false => Err(lab::Error::Host {
+            false => Err(measure::Error::Host {
                 what: experiment.name.to_owned(),
                 found: "not all of it was measured; what was is above".to_owned(),
             }),
         }
     }
 
-    fn asked(&self, bar: &ProgressBar, stop: Arc<AtomicBool>) -> lab::Options {
+    fn asked(&self, bar: &ProgressBar, stop: Arc<AtomicBool>) -> measure::Options {
         let mut sinks = self.sink.clone();
         if let (Some(device), Some(to)) = (&self.interface, self.to) {
             sinks = vec![Sink::Interface(device.clone(), to)];
         }
         let bar = bar.clone();
-        lab::Options {
+        measure::Options {
             quick: self.quick,
             transports: self.transport.clone(),
             members: self.member.clone(),
@@ -224,10 +224,10 @@ impl Options {
     }
 
     /// The table on the terminal first: no file that cannot be written takes it away.
-    fn show(&self, results: &Results) -> Result<(), lab::Error> {
+    fn show(&self, results: &Results) -> Result<(), measure::Error> {
         let shown = match &self.json {
             Some(path) if path.as_os_str() == "-" => output::attempt(results.json()),
-            _ => output::attempt(EscapedLines(lab::report::terminal(results))),
+            _ => output::attempt(EscapedLines(measure::report::terminal(results))),
         };
         let written = self.write_files(results);
         if written.is_ok() {
@@ -237,7 +237,7 @@ impl Options {
     }
 
     /// The forms that are asked for; the table where none is.
-    fn report(&self, results: &Results) -> Result<(), lab::Error> {
+    fn report(&self, results: &Results) -> Result<(), measure::Error> {
         let to_terminal = self.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
         let files = [&self.json, &self.csv, &self.markdown, &self.html];
         match to_terminal || files.iter().all(|file| file.is_none()) {
@@ -248,18 +248,18 @@ impl Options {
 
     /// All that can be written; the first error. Names go to standard error: standard output may be
     /// a table, or JSON.
-    fn write_files(&self, results: &Results) -> Result<(), lab::Error> {
+    fn write_files(&self, results: &Results) -> Result<(), measure::Error> {
         type Form = fn(&Results) -> String;
         let forms: [(&Option<PathBuf>, Form); 4] = [
             (&self.json, Results::json),
-            (&self.csv, lab::report::csv),
-            (&self.markdown, lab::report::markdown),
-            (&self.html, lab::report::html),
+            (&self.csv, measure::report::csv),
+            (&self.markdown, measure::report::markdown),
+            (&self.html, measure::report::html),
         ];
         let mut first = Ok(());
         for (path, text) in forms {
             let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { continue };
-            let written = lab::save(path, &text(results));
+            let written = measure::save(path, &text(results));
             if written.is_ok() {
                 eprintln!("wrote {}", crate::Escaped(path.display()));
             }
@@ -270,12 +270,12 @@ impl Options {
 }
 
 /// Replaces this process by itself in a network namespace of its own; returns only when that fails.
-fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> lab::Error {
-    let failed = |error: std::io::Error| lab::Error::Host {
+fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> measure::Error {
+    let failed = |error: std::io::Error| measure::Error::Host {
         what: "starting again in a network namespace".to_owned(),
         found: error.to_string(),
     };
-    match (lab::private(), std::env::current_exe()) {
+    match (measure::private(), std::env::current_exe()) {
         (Ok(mut command), Ok(program)) => {
             failed(command.arg(program).args(arguments).arg(INSIDE).exec())
         }
@@ -285,13 +285,13 @@ fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> lab::Error {
 }
 
 /// Runs this program with `arguments` inside and gives what it prints.
-pub(crate) fn inside(arguments: &[&str]) -> Result<String, lab::Error> {
-    let failed = |found: String| lab::Error::Host {
+pub(crate) fn inside(arguments: &[&str]) -> Result<String, measure::Error> {
+    let failed = |found: String| measure::Error::Host {
         what: format!("measuring in a network of its own ({})", arguments.join(" ")),
         found,
     };
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut command: Command = lab::private()?;
+    let mut command: Command = measure::private()?;
     command.arg(program).args(arguments).arg(INSIDE);
     command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
     let output = command.output().map_err(|error| failed(error.to_string()))?;
@@ -302,15 +302,15 @@ pub(crate) fn inside(arguments: &[&str]) -> Result<String, lab::Error> {
 }
 
 /// The bill of the RTP paths, as the demonstration shows it.
-pub(crate) fn quick_paths() -> Result<Results, lab::Error> {
+pub(crate) fn quick_paths() -> Result<Results, measure::Error> {
     let arguments = ["lab", "paths", "--quick", "--transport", "rtp", "--sink", "ifb-software"];
     let text = inside(&[&arguments[..], &["--json", "-"]].concat())?;
     Results::from_json(&text, "the quick measurement")
 }
 
 /// The verdict, below every figure where `all` is asked for.
-fn compare(before: &Path, after: &Path, all: bool) -> Result<(), lab::Error> {
-    let comparison = lab::compare(&Results::read(before)?, &Results::read(after)?)?;
+fn compare(before: &Path, after: &Path, all: bool) -> Result<(), measure::Error> {
+    let comparison = measure::compare(&Results::read(before)?, &Results::read(after)?)?;
     if all {
         output::line(EscapedLines(&comparison));
     }

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::ProgressBar;
-use lab::Rank;
+use measure::Rank;
 
 use crate::calibration::{Calibration, Subject};
 use crate::escape::Escaped;
@@ -48,21 +48,21 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
         Err(error) => {
             eprintln!("pagewire: paths: {}", Escaped(&error));
-            ExitCode::from(if matches!(error, lab::Error::Caller { .. }) { 2 } else { 1 })
+            ExitCode::from(if matches!(error, measure::Error::Caller { .. }) { 2 } else { 1 })
         }
     }
 }
 
 /// In the namespace: measures and says it in JSON.
-fn measure(options: &Options) -> Result<String, lab::Error> {
+fn measure(options: &Options) -> Result<String, measure::Error> {
     let ranks = match options.receive {
-        true => lab::calibrate_receiving()?,
-        false => lab::calibrate(options.segments.as_deref() == Some("yes"))?,
+        true => measure::calibrate_receiving()?,
+        false => measure::calibrate(options.segments.as_deref() == Some("yes"))?,
     };
     Ok(serde_json::to_string(&ranks).expect("plain data"))
 }
 
-fn show(options: &Options) -> Result<String, lab::Error> {
+fn show(options: &Options) -> Result<String, measure::Error> {
     let subject = match &options.interface {
         Some(name) => Subject::named(name)?,
         None if options.receive => Subject::Receiving,

@@ -16,7 +16,6 @@ pub mod cbc;
 pub mod checksum;
 pub mod copy;
 pub mod descriptor;
-pub mod forwarding;
 pub mod packet;
 mod prefetch;
 pub mod stamp;

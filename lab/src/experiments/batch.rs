@@ -18,18 +18,18 @@ use std::time::{Duration, Instant};
 
 use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
 
-use crate::Options;
-use crate::bench::{Bench, Case};
-use crate::course::{Course, Group, Scale};
-use crate::error::Error;
-use crate::material::Image;
-use crate::meter::pin;
-use crate::network::Sink;
-use crate::results::{Results, Row};
-use crate::sender::Sender;
-use crate::statistics::Figure;
+use measure::Error;
+use measure::Options;
+use measure::bench::{Bench, Case};
+use measure::fixture::Image;
+use measure::meter::pin;
+use measure::network::Sink;
+use measure::results::{Results, Row};
+use measure::schedule::{Group, Scale, Schedule};
+use measure::sender::Sender;
+use measure::statistics::Figure;
 
-use super::paths::USUAL_BYTES;
+use measure::fixture::USUAL_BYTES;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("batch", options.command.clone());
@@ -44,8 +44,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut bench = Bench::new(&options.sinks)?;
     let sinks = options.sinks_or(&[Sink::IfbSoftware, Sink::IfbDevice]);
     let groups: Vec<Group> = sinks.iter().map(|sink| group(&members, counts, sink)).collect();
-    Course::new(options, scale, &groups).run(&mut bench, groups, &mut results)?;
-    let image = bench.material.image(USUAL_BYTES)?;
+    Schedule::new(options, scale, &groups).run(&mut bench, groups, &mut results)?;
+    let image = bench.fixture.image(USUAL_BYTES)?;
     let mut extra = Extra { options, bench: &bench, image: &image, results: &mut results };
     extra.together(&members, &sinks)?;
     extra.gaps(&members, counts)?;
@@ -185,7 +185,7 @@ fn gaps_of(
     socket.set_nonblocking(true).map_err(Error::host("ioctl FIONBIO"))?;
     let to: SocketAddr = socket.local_addr().map_err(Error::host("getsockname"))?;
     let sizes = (USUAL_BYTES, count);
-    let mut sender = Sender::open(spec, &bench.material, image, sizes, to)?;
+    let mut sender = Sender::open(spec, &bench.fixture, image, sizes, to)?;
     let over = AtomicBool::new(false);
     let arrivals = std::thread::scope(|scope| {
         let poller = scope.spawn(|| {

@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 use paths::{Feed, Host, Media, Open, PATHS, Spec, Transport};
 use rustix::fs::{Advice, fadvise};
 
-use crate::Options;
-use crate::bench::{Bench, Case};
-use crate::error::Error;
-use crate::material::{Image, Material};
-use crate::meter::Meter;
-use crate::network::Sink;
-use crate::results::{Results, Row};
-use crate::sender::Sender;
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::bench::{Bench, Case};
+use measure::fixture::{Fixture, Image};
+use measure::meter::Meter;
+use measure::network::Sink;
+use measure::results::{Results, Row};
+use measure::sender::Sender;
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
-use super::paths::USUAL_BYTES;
+use measure::fixture::USUAL_BYTES;
 
 /// Who reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("cold", options.command.clone());
     let rounds = options.rounds.unwrap_or(if options.quick { 2 } else { 5 }).max(1);
     let mut bench = Bench::new(&options.sinks)?;
-    let image = bench.material.image(USUAL_BYTES)?;
-    for media in [&bench.material.file, &image.media] {
+    let image = bench.fixture.image(USUAL_BYTES)?;
+    for media in [&bench.fixture.file, &image.media] {
         media.file().sync_all().map_err(Error::host("fsync"))?;
     }
     refuse_memory(&bench)?;
@@ -93,13 +93,13 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         }
     }
     if kept > RESIDENT_MAX {
-        let file = bench.material.file.name().to_owned();
+        let file = bench.fixture.file.name().to_owned();
         results.warn(Warning::StillInPageCache { file, share: kept });
     }
     results.notes.push(format!(
         "{rounds} rounds, interleaved; a file of {} MB, dropped from the page cache before each \
          run and sent once; datagrams of {USUAL_BYTES} bytes, {SEGMENTS} a call where a path can",
-        crate::material::FILE_BYTES / 1_000_000
+        measure::fixture::FILE_BYTES / 1_000_000
     ));
     for (spec, reading, bills, speeds) in figures.into_iter().filter(|f| !f.2.is_empty()) {
         let row = |metric: &str, unit: &str, samples| {
@@ -118,7 +118,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
 
 /// A file system in memory has nothing cold to read.
 fn refuse_memory(bench: &Bench) -> Result<(), Error> {
-    let facts = rustix::fs::fstatfs(bench.material.file.file());
+    let facts = rustix::fs::fstatfs(bench.fixture.file.file());
     match facts {
         Ok(facts) if facts.f_type == TMPFS_MAGIC => Err(Error::Unavailable {
             need: "a temporary folder on a disk",
@@ -161,14 +161,14 @@ impl Run<'_> {
         let wrong = |found: String| Error::Wrong { member: self.case.title(), found };
         let source = match self.case.spec.open {
             Open::Stream { feed: Feed::Image, .. } => &self.image.media,
-            _ => &self.bench.material.file,
+            _ => &self.bench.fixture.file,
         };
         // Mapped pages are not dropped: each run has a map of its own, made when it is first used.
         let file = source.file().try_clone().map_err(Error::host("dup"))?;
         let media = Media::open(file, source.name()).map_err(|error| wrong(error.to_string()))?;
         fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
         fadvise(media.file(), 0, None, self.reading.advice()).map_err(|e| wrong(e.to_string()))?;
-        let resident = Material::resident_share(&media);
+        let resident = Fixture::resident_share(&media);
         // Asking may itself have read a page here and there.
         fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
         let sizes = (self.case.bytes, self.case.segments);

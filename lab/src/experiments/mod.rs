@@ -10,18 +10,16 @@ mod cold;
 mod copy;
 mod descriptors;
 mod kernel;
-pub(crate) mod paths;
+mod paths;
 mod receive;
 mod recording;
 mod seal;
 mod sessions;
 
-pub use receive::calibrate_receiving;
-
-use crate::error::Error;
 use crate::explain::{self, Explanation};
-use crate::options::Options;
-use crate::results::Results;
+use measure::Error;
+use measure::Options;
+use measure::results::Results;
 
 /// Something to measure.
 pub struct Experiment {
@@ -29,7 +27,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line.
     pub summary: &'static str,
-    /// It sends, and so runs in a network namespace of its own ([`crate::private`]).
+    /// It sends, and so runs in a network namespace of its own ([`measure::private`]).
     pub sends: bool,
     run: fn(&Options) -> Result<Results, Error>,
     /// For `--help`.
@@ -124,14 +122,14 @@ pub fn find(name: &str) -> Option<&'static Experiment> {
 
 impl Experiment {
     /// Runs it. For one that sends, the calling process is in a network namespace of its own
-    /// ([`crate::private`]), unless the sink is a device of the machine.
+    /// ([`measure::private`]), unless the sink is a device of the machine.
     ///
     /// # Errors
     /// [`Error::Unavailable`] names what the host lacks; a member that fails is no error but a
     /// warning among the results.
     pub fn run(&self, options: &Options) -> Result<Results, Error> {
         let mut results = (self.run)(options)?;
-        let doubts = crate::Warning::of_rows(&results.rows);
+        let doubts = measure::Warning::of_rows(&results.rows);
         results.warnings.extend(doubts);
         Ok(results)
     }

@@ -3,8 +3,8 @@
 //!
 //! A member's ratio to the reference of its transport (`read_writev` for RTP, as in the study's
 //! figure 5; `read_write` for plain datagrams and TCP) is taken within each round
-//! ([`crate::course`]). A gigabyte a member and size in all, rounds together, or three and a half
-//! seconds of processor time.
+//! ([`measure::schedule`]). Each member and size gets a gigabyte in all rounds together, or three and
+//! a half seconds of processor time.
 //!
 //! Sources: the study's table 1 and figures 3 to 5: every row that a stock kernel has, and those of
 //! its own calls where the module `pagewire_rtp` is; section 5 for its implied throughput.
@@ -12,14 +12,16 @@
 
 use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
 
-use crate::bench::Bench;
-use crate::bench::Case;
-use crate::course::{Course, Group, Scale};
-use crate::error::Error;
-use crate::network::{self, Sink};
-use crate::results::Results;
-use crate::sender::DATAGRAM_BYTES_MAX;
-use crate::{Options, published};
+use crate::published;
+use measure::Error;
+use measure::Options;
+use measure::bench::Bench;
+use measure::bench::Case;
+use measure::fixture::USUAL_BYTES;
+use measure::network::{self, Sink};
+use measure::results::Results;
+use measure::schedule::{Group, Scale, Schedule};
+use measure::sender::DATAGRAM_BYTES_MAX;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let scale = match options.quick {
@@ -31,7 +33,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut bench = Bench::new(&options.sinks)?;
     results.complete = true;
     let groups = plan(options, &mut results)?;
-    Course::new(options, scale, &groups).run(&mut bench, groups, &mut results)?;
+    Schedule::new(options, scale, &groups).run(&mut bench, groups, &mut results)?;
     published::add(&mut results);
     Ok(results)
 }
@@ -125,8 +127,6 @@ fn segments(spec: &'static Spec, bytes: u32, sink: &Sink) -> Vec<Case> {
     counts.iter().map(|&count| Case::new(spec, sink, bytes, count)).collect()
 }
 
-/// 12 bytes of RTP and 7 packets of transport stream.
-pub(crate) const USUAL_BYTES: u32 = 1328;
 /// As in the study's figures 3 and 4; the largest is what a datagram can be.
 const SIZES: &[u32] =
     &[64, 128, 256, 512, 1024, USUAL_BYTES, 2048, 4096, 8192, 16_384, 32_768, 65_507];

@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use lab::report::number;
-use lab::{Claims, Results, Row};
+use measure::report::number;
+use measure::{Claims, Results, Row};
 use paths::{PATHS, Spec};
 
 use crate::grid::Marks;
@@ -90,7 +90,7 @@ fn segments(row: &Row) -> u32 {
 fn a_count_off_its_claim_is_named() {
     let results = |calls: f64| {
         let row = |metric: &str, value: f64| {
-            let figure = lab::Figure::of(vec![value; 3]);
+            let figure = measure::Figure::of(vec![value; 3]);
             let row = Row::new("paths", "wire_sendfile", metric, "", figure);
             let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES);
             row.with("segments", 10).with("sink", "ifb-software")

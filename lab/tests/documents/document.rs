@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lab::Results;
+use measure::Results;
 
 /// Compares the part of a document between its markers with `expected`; with UPDATE set, writes it.
 pub(crate) fn check(document: &str, part: &str, expected: &str) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tables with a parameter across: a line for each of what is compared, a column for each value.
 //!
-//! `lab::report::markdown` gives a row to every figure; where one thing was measured at a dozen
+//! `measure::report::markdown` gives a row to every figure; where one thing was measured at a dozen
 //! sizes, a dozen columns are read sooner.
 //!
 //! Does not do: spreads; a figure in doubt has the number of its warning.
@@ -10,10 +10,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::mem::{Discriminant, discriminant};
 
-use lab::report::number;
-use lab::{Row, Warning};
+use measure::report::number;
+use measure::{Row, Warning};
 
-/// Warnings by the numbers that `lab::report::markdown` gives their kinds.
+/// Warnings by the numbers that `measure::report::markdown` gives their kinds.
 pub(crate) struct Marks<'a> {
     warnings: &'a [Warning],
     kinds: Vec<Discriminant<Warning>>,
@@ -78,7 +78,7 @@ impl<'a> Marks<'a> {
 fn doubt(warning: &Warning) -> String {
     match warning {
         Warning::NoisySpread { .. } => {
-            format!("the samples' spread is over {:.0} %", lab::SPREAD_MAX * 100.0)
+            format!("the samples' spread is over {:.0} %", measure::SPREAD_MAX * 100.0)
         }
         Warning::SpreadStays { .. } => "rounds were added and its spread stayed".to_owned(),
         Warning::ZerocopyCopied { .. } => "sends that asked for no copy were copied".to_owned(),
@@ -161,7 +161,7 @@ pub(crate) fn grid(
 #[test]
 fn values_stand_across_in_order_and_doubts_beside_them() {
     let row = |member: &str, bytes: u32, samples: [f64; 3]| {
-        let figure = lab::Figure::of(samples.to_vec());
+        let figure = measure::Figure::of(samples.to_vec());
         Row::new("paths", member, "bill", "s/GB", figure).with("bytes", bytes)
     };
     let rows = [

@@ -7,8 +7,8 @@
 use std::fmt::Write;
 use std::mem::{Discriminant, discriminant};
 
-use lab::report::markdown;
-use lab::{Results, Row, Warning};
+use measure::report::markdown;
+use measure::{Results, Row, Warning};
 
 use crate::grid::{Marks, grid};
 use crate::measurements::{named, parameter};
@@ -117,7 +117,7 @@ fn doubts(results: &Results) -> String {
                     text,
                     "- {metric}: {count} figure{plural} with a spread over {:.0} %, the largest \
                      {most:.0} %",
-                    lab::SPREAD_MAX * 100.0
+                    measure::SPREAD_MAX * 100.0
                 );
             }
         }
@@ -271,7 +271,7 @@ fn across_members(rows: &[&Row], label: impl Fn(&Row) -> String, marks: &Marks<'
 #[test]
 fn published_and_measured_stand_in_one_line() {
     let row = |member: &str, metric: &str, value: f64, published: bool| {
-        let figure = lab::Figure::of(vec![value; 5]);
+        let figure = measure::Figure::of(vec![value; 5]);
         let row = Row::new("kernel", member, metric, "", figure);
         Row { published: published.then(|| "the study".to_owned()), ..row }
     };

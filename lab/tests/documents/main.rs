@@ -22,7 +22,7 @@ mod study;
 
 use std::fmt::Write;
 
-use lab::Warning;
+use measure::Warning;
 
 #[test]
 fn the_list_of_warnings_is_current() {

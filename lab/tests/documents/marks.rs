@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use lab::{EXPERIMENTS, Figure, Results};
+use lab::EXPERIMENTS;
+use measure::{Figure, Results};
 
 use crate::grid::concerns;
 use crate::{document, kernel, measurements, picture};

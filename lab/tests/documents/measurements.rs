@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! docs/measurements.md: a section for each measurement file, in the order of the experiments.
 //!
-//! Host facts, command, commit, notes and warnings with cures are `lab::report::markdown`'s, as are
-//! the tables at the usual size; what was measured over a parameter is a table with that across.
+//! Host facts, command, commit, notes and warnings with cures are `measure::report::markdown`'s, as
+//! are the tables at the usual size; what was measured over a parameter is a table with that across.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use lab::report::markdown;
-use lab::{EXPERIMENTS, Experiment, Results, Row, Warning};
+use lab::{EXPERIMENTS, Experiment};
+use measure::report::markdown;
+use measure::{Results, Row, Warning};
 
 use crate::grid::{Marks, concerns, grid};
 use crate::{claims, document, study};
@@ -268,7 +269,7 @@ in a stock one.";
 fn tables_stand_before_warnings_and_facts() {
     let mut results = Results::new("batch", ["pagewire".to_owned()]);
     let row = |segments: u32, samples: [f64; 3]| {
-        let figure = lab::Figure::of(samples.to_vec());
+        let figure = measure::Figure::of(samples.to_vec());
         let row = Row::new("batch", "mmap_gso", "bill", "s/GB", figure);
         row.with("segments", segments).with("sink", "veth")
     };
@@ -286,7 +287,7 @@ fn tables_stand_before_warnings_and_facts() {
 #[test]
 fn sessions_stand_across_and_other_parameters_apart() {
     let row = |metric: &str, unit: &str, value: f64, cores: u32, sessions: u32| {
-        let figure = lab::Figure::of(vec![value; 5]);
+        let figure = measure::Figure::of(vec![value; 5]);
         let row = Row::new("sessions", "server", metric, unit, figure);
         row.with("cores", cores).with("sessions", sessions)
     };
@@ -297,7 +298,7 @@ fn sessions_stand_across_and_other_parameters_apart() {
         row("late, most", "ms", 3.0, 1, 100),
         row("bill", "s/GB", 0.7, 2, 500),
     ];
-    let figure = lab::Figure::of(vec![500.0]);
+    let figure = measure::Figure::of(vec![500.0]);
     let most = Row::new("sessions", "server", "most timely", "sessions", figure);
     results.rows.push(most.with("cores", 1));
     let text = sessions(&results);
@@ -311,7 +312,7 @@ fn sessions_stand_across_and_other_parameters_apart() {
 #[test]
 fn ciphers_stand_by_direction_and_size_with_their_numbers_of_messages() {
     let row = |member: &str, metric: &str, unit: &str, messages: u32, value: f64| {
-        let row = Row::new("cipher", member, metric, unit, lab::Figure::of(vec![value; 5]));
+        let row = Row::new("cipher", member, metric, unit, measure::Figure::of(vec![value; 5]));
         let row = row.with("direction", "encrypt").with("cipher", "AES-128").with("keys", "own");
         row.with("messages", messages).with("bytes", 16_384)
     };

@@ -5,8 +5,8 @@
 
 use std::fmt::Write;
 
-use lab::report::number;
-use lab::{Results, Row, SPREAD_MAX, Warning};
+use measure::report::number;
+use measure::{Results, Row, SPREAD_MAX, Warning};
 use paths::{PATHS, Spec, Transport};
 
 use crate::grid::{Marks, concerns};
@@ -176,7 +176,7 @@ fn bars_are_as_long_as_the_bill() {
             ("calls", 1.0),
             ("copies", 0.0),
         ] {
-            let row = Row::new("paths", name, metric, "", lab::Figure::of(vec![value; 3]));
+            let row = Row::new("paths", name, metric, "", measure::Figure::of(vec![value; 3]));
             let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES);
             let row = row.with("sink", SOFTWARE);
             results.rows.push(if segments.is_empty() {

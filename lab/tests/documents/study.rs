@@ -6,8 +6,8 @@
 
 use std::fmt::Write;
 
-use lab::report::number;
-use lab::{Figure, Results, Row, Warning};
+use measure::report::number;
+use measure::{Figure, Results, Row, Warning};
 
 use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, named, parameter};

@@ -10,8 +10,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::stalls::{Check, Finding, Report, TRACERS};
 use clap::Args;
-use lab::stalls::{Check, EXERCISES, Finding, Report, TRACERS};
+use lab::specimens::exercise::{EXERCISES, WATCHED};
 
 use crate::output;
 
@@ -62,7 +63,7 @@ pub(crate) struct Options {
 pub(crate) fn exercised() -> bool {
     let asked = std::env::args_os().skip(1).eq(EXERCISE.map(OsString::from));
     if asked {
-        lab::stalls::exercise();
+        lab::specimens::exercise::exercise();
     }
     asked
 }
@@ -80,8 +81,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    fn asked(&self) -> lab::stalls::Options {
-        lab::stalls::Options {
+    fn asked(&self) -> ::stalls::Options {
+        ::stalls::Options {
             command: self.command.clone(),
             by: self.by.clone(),
             function: self.function.clone(),
@@ -106,31 +107,31 @@ impl Options {
         }
     }
 
-    fn find(&self) -> Result<ExitCode, lab::Error> {
+    fn find(&self) -> Result<ExitCode, measure::Error> {
         // Ctrl-C ends the program that is looked at; what was seen of it is shown.
         crate::interrupt::on_interrupt("what was seen is shown when the program ends", || {});
-        let report = lab::stalls::find(&self.asked())?;
+        let report = ::stalls::find(&self.asked())?;
         self.show(&report.json(), &report.terminal())?;
         let found = self.fail && report.has_stalls();
         Ok(if found { ExitCode::from(STALLS_FOUND) } else { ExitCode::SUCCESS })
     }
 
-    fn check(&self) -> Result<ExitCode, lab::Error> {
-        let program = std::env::current_exe().map_err(|error| lab::Error::Host {
+    fn check(&self) -> Result<ExitCode, measure::Error> {
+        let program = std::env::current_exe().map_err(|error| measure::Error::Host {
             what: "finding this program".to_owned(),
             found: error.to_string(),
         })?;
-        let check = lab::stalls::check(&program, &EXERCISE, &self.asked())?;
+        let check = ::stalls::check((&program, &EXERCISE), (WATCHED, EXERCISES), &self.asked())?;
         let json = serde_json::to_string_pretty(&check).expect("a check is plain data") + "\n";
         self.show(&json, &table(&check))?;
         Ok(if check.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// On the terminal first, as other measurements.
-    fn show(&self, json: &str, text: &str) -> Result<(), lab::Error> {
+    fn show(&self, json: &str, text: &str) -> Result<(), measure::Error> {
         let shown = output::attempt(if self.json_to_stdout() { json } else { text });
         let saved = match &self.json {
-            Some(path) if path != Path::new("-") => lab::save(path, json),
+            Some(path) if path != Path::new("-") => measure::save(path, json),
             _ => Ok(()),
         };
         if saved.is_ok() {

@@ -20,11 +20,11 @@ use std::cell::RefCell;
 
 use simd::Cbc;
 
-use crate::error::Error;
-use crate::memory::{Group, Member, Turns};
-use crate::options::Options;
-use crate::results::Results;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::memory::{Group, Member, Turns};
+use measure::results::Results;
+use measure::warning::Warning;
 
 use work::{Method, Work};
 

@@ -21,10 +21,10 @@ use std::process::Command;
 
 use simd::Kernels;
 
-use crate::Options;
-use crate::error::Error;
-use crate::memory::{Group, Member, Turns};
-use crate::results::Results;
+use measure::Error;
+use measure::Options;
+use measure::memory::{Group, Member, Turns};
+use measure::results::Results;
 
 use arena::{Arena, Order};
 use plan::{Copies, Plan, Sorts};

@@ -9,8 +9,8 @@ use simd::{Copier, Kernels};
 
 use super::arena::{Mixed, Offsets, Places};
 use super::routine::{MEMCPY, Routine};
-use crate::Options;
-use crate::error::Error;
+use measure::Error;
+use measure::Options;
 
 /// Copies that are timed in turns.
 pub(super) struct Plan {

@@ -16,7 +16,7 @@ use simd::{Checksum, Copier};
 
 use super::arena::{Arena, Offsets, Order};
 use super::fixed;
-use crate::error::Error;
+use measure::Error;
 
 /// A way to copy.
 #[derive(Clone, Copy, Debug)]

@@ -9,9 +9,9 @@
 //! Does not do: read values off the drawing.
 
 use super::plan::PUBLISHED;
-use crate::memory::TIMES;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::memory::TIMES;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// Adds the ratio of the two, the published one, and what the study says of them.
 pub(super) fn add(results: &mut Results) {

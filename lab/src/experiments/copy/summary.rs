@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use super::plan::{PUBLISHED, STUDY_STEP};
 use super::routine::MEMCPY;
-use crate::memory::TIMES;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::memory::TIMES;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// Adds the means of each placement, and of `alignments`' rows those of the worst.
 pub(super) fn add(alignments: &[Row], results: &mut Results) {

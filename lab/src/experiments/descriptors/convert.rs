@@ -11,9 +11,9 @@ use simd::Descriptor;
 use simd::descriptor::{Long, Metadata, Short, Xdp, oracle_long, oracle_short, oracle_xdp, status};
 
 use super::{CACHE, FAULT, PLACE, SHORT, reference};
-use crate::error::Error;
-use crate::memory::{Group, Member, Turns};
-use crate::results::Results;
+use measure::Error;
+use measure::memory::{Group, Member, Turns};
+use measure::results::Results;
 
 /// A format of descriptors.
 #[derive(Clone, Copy, Debug, PartialEq)]

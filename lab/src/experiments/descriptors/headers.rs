@@ -8,9 +8,9 @@ use std::cell::RefCell;
 use simd::Packet;
 use simd::packet::{Fields, oracle};
 
-use crate::error::Error;
-use crate::memory::{Group, Member, Turns};
-use crate::results::Results;
+use measure::Error;
+use measure::memory::{Group, Member, Turns};
+use measure::results::Results;
 
 /// Frames that are alike, or some that are not.
 #[derive(Clone, Copy, Debug)]

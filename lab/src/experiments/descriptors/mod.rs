@@ -22,11 +22,11 @@ mod study;
 
 use simd::{Descriptor, Kernels, Packet};
 
-use crate::error::Error;
-use crate::memory::Turns;
-use crate::meter::Cores;
-use crate::options::Options;
-use crate::results::Results;
+use measure::Error;
+use measure::Options;
+use measure::memory::Turns;
+use measure::meter::Cores;
+use measure::results::Results;
 
 use convert::FORMATS;
 

@@ -15,12 +15,12 @@ use simd::Descriptor;
 
 use super::ring::{Driver, RING, Ring, card};
 use super::{AHEAD, PLACE, RUNNING, SHORT, reference};
-use crate::error::Error;
-use crate::memory::TIMES;
-use crate::meter::{Cores, pin};
-use crate::options::Options;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::Options;
+use measure::memory::TIMES;
+use measure::meter::{Cores, pin};
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// How card and driver share the time.
 #[derive(Clone, Copy, Debug, PartialEq)]

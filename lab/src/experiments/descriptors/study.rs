@@ -11,9 +11,9 @@
 //! Does not do: read values off its pictures.
 
 use super::{AHEAD, CACHE, FAULT, PLACE, REMEDY, RUNNING, SHORT};
-use crate::memory::TIMES;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::memory::TIMES;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// Measured here.
 const BLOCKED: &str = "share of the time lost to store forwarding, derived from times";

@@ -14,8 +14,8 @@ use std::time::Duration;
 use super::load::Family;
 use super::program::{Program, Watch};
 use super::said::{self, Checked, Copies, Done, Line, Outcome, SelfTest};
-use crate::error::Error;
-use crate::meter::{Begun, Cost, Meter};
+use measure::Error;
+use measure::meter::{Begun, Cost, Meter};
 
 /// What a guest said and cost.
 #[derive(Debug, Default)]

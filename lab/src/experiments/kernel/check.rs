@@ -23,10 +23,10 @@ use super::program::Program;
 use super::qemu::{Machine, Qemu, engine, into_modules};
 use super::said::{Checked, Outcome};
 use super::uml::{self, Uml};
-use crate::error::Error;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
     let program = program(course)?;

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Error;
+use measure::Error;
 
 /// A folder that has them.
 pub(super) struct Checkout {

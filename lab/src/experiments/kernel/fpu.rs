@@ -19,9 +19,9 @@ use super::program::Program;
 use super::qemu::{Machine, Qemu, into_modules, module};
 use super::said::{Done, vector};
 use super::{Course, uml};
-use crate::error::Error;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
     let qemu = Qemu::ready(course)?;
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(of("a section, in a system call", SECTION, &[]), Some(54.0));
         let note = "fpu: irq_fpu_usable() says: softirq yes, section no";
         assert_eq!(results.notes, [note]);
-        assert!(crate::Warning::of_rows(&results.rows).is_empty());
+        assert!(measure::Warning::of_rows(&results.rows).is_empty());
     }
 
     #[test]

@@ -41,10 +41,10 @@ use tempfile::TempDir;
 
 use self::checkout::Checkout;
 use self::program::Watch;
-use crate::error::Error;
-use crate::options::Options;
-use crate::results::Results;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::results::Results;
+use measure::warning::Warning;
 
 /// A part of the laboratory.
 struct Part {

@@ -20,9 +20,9 @@ use super::boot::{Guest, Ran, Unobserved, boot};
 use super::qemu::{Machine, Qemu, engine, into_modules};
 use super::said::Outcome;
 use super::{Course, study, uml};
-use crate::error::Error;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 pub(super) fn measure(course: &Course<'_>, results: &mut Results) -> Result<(), Error> {
     let qemu = Qemu::ready(course)?;
@@ -192,7 +192,7 @@ const GRACE: Duration = Duration::from_secs(15);
 mod tests {
     use super::super::said;
     use super::*;
-    use crate::warning::Warning;
+    use measure::warning::Warning;
 
     fn ran(name: &str, packets: u64, wall_ns: u64) -> Ran {
         let line = format!("guest: end-of {name} bytes=1 packets={packets} wall_ns={wall_ns}");

@@ -24,8 +24,8 @@ use perf_event::{Builder, SampleFlag, Sampler};
 
 use super::boot::Observer;
 use super::load::Family;
-use crate::error::Error;
-use crate::stalls::images::Images;
+use measure::Error;
+use stalls::images::Images;
 
 /// Samples the process of a kernel while workloads run.
 pub(super) struct Profiler {

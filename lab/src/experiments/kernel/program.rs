@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::load::Family;
-use crate::error::Error;
+use measure::Error;
 
 /// Who is told what a program says while it is waited for, and knows whether to go on.
 pub(super) trait Watch {

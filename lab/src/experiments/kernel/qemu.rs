@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Course;
 use super::program::paths_of;
-use crate::error::Error;
+use measure::Error;
 
 /// A stock kernel.
 pub(super) struct Qemu {

@@ -12,8 +12,8 @@
 
 use super::memcpy::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
 use crate::published;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// Adds tables 2 to 4.
 pub(super) fn memcpy(results: &mut Results) {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::Course;
 use super::program::paths_of;
-use crate::error::Error;
-use crate::meter::Cores;
+use measure::Error;
+use measure::meter::Cores;
 
 /// A kernel that is a program.
 pub(super) struct Uml {

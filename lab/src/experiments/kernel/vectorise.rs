@@ -11,9 +11,9 @@
 use std::fs;
 
 use super::Course;
-use crate::error::Error;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// A line of the table.
 #[derive(Debug, PartialEq)]
@@ -169,6 +169,6 @@ mod tests {
         let gone = "fs/ext3/hash.c (gone from the kernel)";
         assert!(results.notes[1].ends_with(gone), "{}", results.notes[1]);
         assert!(results.notes[0].contains("2 of these files have"), "{}", results.notes[0]);
-        assert!(crate::Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
+        assert!(measure::Warning::of_rows(&results.rows).is_empty(), "counts are no samples");
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab receive`: the bill of every way from socket to memory, and what it loses.
 //!
-//! First the bill, on one core ([`case`]): ways × sizes × streams × how the sender's packets leave,
-//! in interleaved rounds, sending subtracted. A way that looks at the device (`xdp`) changes what
+//! First the bill, on one core ([`measure::receive_bench`]): ways × sizes × streams × how the
+//! sender's packets leave, in interleaved rounds, sending subtracted. A way that looks at the device (`xdp`) changes what
 //! the near end of the veth pair takes from its sender: with a program on the far end the kernel
 //! cuts super-packets before the device, so the sending that is subtracted is measured as the
 //! kernel sends then. Then what is lost ([`offered`]): a sender on another core at given rates.
@@ -10,26 +10,23 @@
 //! Sources: the sending half (`pagewire lab paths`) for the method.
 //! Does not do: cards of this machine; receiving needs a sender behind the wire.
 
-mod calibrate;
-mod case;
-mod feed;
 mod offered;
 
 use std::collections::BTreeMap;
 
 use paths::{Host, RECEIVE_PATHS, ReceiveSpec};
 
-use crate::error::Error;
-use crate::meter::{Cores, Meter, pace, pin};
-use crate::network::{Network, Sink};
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
-use crate::warning::Warning;
-use crate::{Options, material::Material};
+use measure::Error;
+use measure::Options;
+use measure::fixture::{Fixture, USUAL_BYTES};
+use measure::meter::{Cores, Meter, pace, pin};
+use measure::network::{Network, Sink};
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
-pub use calibrate::calibrate_receiving;
-use case::{Bench, Case, Load, Sample};
-use feed::Sending;
+use measure::feed::Sending;
+use measure::receive_bench::{Bench, Case, Load, Sample};
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("receive", options.command.clone());
@@ -40,7 +37,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     let cores = Cores::allowed();
     pin(&cores, false);
-    let bench = Bench { network, material: Material::small()?, meter: Meter::new() };
+    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::new() };
     results.complete = true;
     let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { FULL_ROUNDS });
     let loads = loads(options);
@@ -236,7 +233,6 @@ const REFERENCES: &[&str] = &["recvfrom", "recvmmsg"];
 /// The way that puts a program onto the device.
 const XDP: &str = "xdp";
 /// 12 bytes of RTP and 7 packets of transport stream.
-const USUAL_BYTES: u32 = 1328;
 const SIZES: &[u32] = &[64, 256, 512, USUAL_BYTES];
 const QUICK_SIZES: &[u32] = &[64, USUAL_BYTES];
 /// Ethernet's MTU without headers of IP and UDP.

@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use paths::ReceiveSpec;
 
-use super::case::{Bench, Load};
-use super::feed::{Feed, Sending};
 use super::row;
-use crate::Options;
-use crate::error::Error;
-use crate::meter::{Cores, pin, thread_time};
-use crate::results::Results;
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::feed::{Feed, Sending};
+use measure::meter::{Cores, pin, thread_time};
+use measure::receive_bench::{Bench, Load};
+use measure::results::Results;
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
 /// Measures every member at every rate.
 pub(super) fn run(
@@ -123,7 +123,7 @@ fn offer(
 ) -> Result<Offered, Error> {
     let mut intake = bench.open(spec, load.streams)?;
     let look = LOOK.min(intake.path.pause_max());
-    let mut feed = Feed::new(&bench.material, load.sizes(), load.sending, &intake.to)?;
+    let mut feed = Feed::new(&bench.fixture, load.sizes(), load.sending, &intake.to)?;
     let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || {

@@ -22,32 +22,32 @@ use std::time::{Duration, Instant};
 use paths::{Batch, Media, Piece, Tally};
 
 use self::recorder::{Recorder, Report};
-use crate::Options;
-use crate::asset;
-use crate::error::Error;
-use crate::material::{HEADER_BYTES, header};
-use crate::meter::{Cores, pin, thread_time};
-use crate::network::{Network, Sink};
-use crate::results::{Results, Row};
-use crate::sender::{destination, usual_path};
-use crate::shelf::Shelf;
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::asset;
+use measure::fixture::{HEADER_BYTES, header};
+use measure::meter::{Cores, pin, thread_time};
+use measure::network::{Network, Sink};
+use measure::results::{Results, Row};
+use measure::scratch::ScratchDir;
+use measure::sender::{destination, usual_path};
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("recording", options.command.clone());
     let seconds = options.seconds.unwrap_or(if options.quick { 3 } else { 10 }).max(2);
     let mut network = Network::new()?;
     network.make(&Sink::Veth)?;
-    let mut shelf = Shelf::new(options.folder.as_deref())?;
-    let source = shelf.folder("source")?.join("stream.ts");
+    let mut scratch = ScratchDir::new(options.folder.as_deref())?;
+    let source = scratch.folder("source")?.join("stream.ts");
     asset::write(&source, BITS_PER_SECOND, seconds).map_err(Error::host("writing the stream"))?;
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
     results.notes.push(format!(
         "streams of {} Mb/s for {seconds} s, files in {}; {rounds} runs; the recorder's processor \
          time is its process's, the sender's its thread's with the kernel's work on its back",
         BITS_PER_SECOND / 1_000_000,
-        shelf.where_
+        scratch.description
     ));
     results.complete = true;
     let asked = match (&options.sessions[..], options.quick) {
@@ -70,9 +70,9 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
                 }
                 options.progress(done, all, &format!("{streams} streams, --path {way}"));
                 done += 1;
-                let folder = shelf.target();
+                let folder = scratch.target();
                 let taken = record(&network, &cores, (way, streams), (&source, &folder));
-                Shelf::remove(&folder)?;
+                ScratchDir::remove(&folder)?;
                 match taken {
                     Ok(point) => points.push(point),
                     Err(error) => {

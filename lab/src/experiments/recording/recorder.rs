@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::error::Error;
-use crate::network::Network;
+use measure::Error;
+use measure::network::Network;
 
 /// A recorder that has all its ports.
 pub(super) struct Recorder {

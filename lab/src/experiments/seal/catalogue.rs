@@ -23,15 +23,15 @@ use seal::lcp::{Algorithm, Names, Signer, Terms, TestProvider, UserKey};
 use super::books::Stock;
 use super::library::shares;
 use super::{FOLDER, THREADS};
-use crate::error::Error;
-use crate::options::Options;
-use crate::results::{Results, Row};
-use crate::shelf::{Shelf, memory_free_bytes};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::Options;
+use measure::results::{Results, Row};
+use measure::scratch::{ScratchDir, memory_free_bytes};
+use measure::statistics::Figure;
 
 /// Measures both catalogues and adds their rows.
 pub(super) fn measure(
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     options: &Options,
     results: &mut Results,
 ) -> Result<(), Error> {
@@ -54,21 +54,21 @@ pub(super) fn measure(
         bytes.1 / 1e6,
         total as f64 / 1e9
     ));
-    let how = how(shelf, &settings)?;
+    let how = how(scratch, &settings)?;
     let mut stock = Stock::new();
     for (index, (kind, text_share)) in KINDS.into_iter().enumerate() {
         if options.stopped() {
             break;
         }
         options.progress(index, KINDS.len(), &format!("{books} books of {kind}"));
-        let source = shelf.folder("books")?;
+        let source = scratch.folder("books")?;
         for (index, &size) in sizes.iter().enumerate() {
             let path = source.join(format!("{index:04}.epub"));
             fs::write(&path, stock.book(size, text_share))
                 .map_err(Error::host(format!("writing {}", path.display())))?;
         }
-        let taken = take(&source, &how, &settings, rounds, shelf, options);
-        Shelf::remove(&source)?;
+        let taken = take(&source, &how, &settings, rounds, scratch, options);
+        ScratchDir::remove(&source)?;
         add(&format!("{books} books of {kind}"), &settings, taken?, results);
     }
     Ok(())
@@ -86,10 +86,10 @@ struct How {
     opened: Opened,
 }
 
-fn how(shelf: &Shelf, settings: &Settings) -> Result<How, Error> {
+fn how(scratch: &ScratchDir, settings: &Settings) -> Result<How, Error> {
     let names = Names { root: "pagewire lab root".into(), provider: "pagewire lab".into() };
     let provider = TestProvider::new(&names, Algorithm::Ecdsa, 1).map_err(failed)?;
-    let folder = shelf.folder("provider")?;
+    let folder = scratch.folder("provider")?;
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
     let written = fs::write(&certificate, &provider.certificate)
         .and_then(|()| fs::write(&key, provider.key.as_slice()));
@@ -120,7 +120,7 @@ fn take(
     how: &How,
     settings: &Settings,
     rounds: usize,
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     options: &Options,
 ) -> Result<Vec<Outcome>, Error> {
     let mut taken = Vec::new();
@@ -129,7 +129,7 @@ fn take(
         if options.stopped() {
             break;
         }
-        let target = shelf.target();
+        let target = scratch.target();
         let places = Places {
             source: source.to_owned(),
             target: target.clone(),
@@ -148,7 +148,7 @@ fn take(
         } else {
             taken.push(outcome);
         }
-        Shelf::remove(&target)?;
+        ScratchDir::remove(&target)?;
     }
     Ok(taken)
 }

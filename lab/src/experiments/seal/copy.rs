@@ -15,7 +15,7 @@ use seal::engine::SLICE_BYTES;
 
 use super::member::{Layout, Member};
 use super::published;
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "copy_only",

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use paths::Usage;
 
-use crate::meter::process_time;
+use measure::meter::process_time;
 
 /// What was counted during a run, or what is usual of many. Times in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

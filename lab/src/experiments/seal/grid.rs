@@ -17,11 +17,11 @@ use super::member::Member;
 use super::outlier::{self, Outlier};
 use super::source::Source;
 use super::{BYTES, FILES, FOLDER, THREADS};
-use crate::error::Error;
-use crate::options::Options;
-use crate::results::{Results, Row};
-use crate::shelf::{Shelf, memory_free_bytes};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::Options;
+use measure::results::{Results, Row};
+use measure::scratch::{ScratchDir, memory_free_bytes};
+use measure::statistics::Figure;
 
 /// What is measured, and how often.
 pub(super) struct Plan {
@@ -102,7 +102,7 @@ pub(super) fn folder(files: usize) -> String {
 /// Measures the grid and adds its rows.
 pub(super) fn measure(
     plan: &Plan,
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     options: &Options,
     results: &mut Results,
 ) -> Result<Vec<Outlier>, Error> {
@@ -118,11 +118,11 @@ pub(super) fn measure(
             continue;
         }
         options.progress(index, plan.sizes.len(), &format!("files of {bytes} bytes"));
-        let all = shelf.source("100", vec![bytes; most])?;
-        let few = shelf.first(&all, "10", FILES[0])?;
-        let measured = of_size(plan, shelf, &[&few, &all], bytes, options);
-        Shelf::remove(&few.path)?;
-        Shelf::remove(&all.path)?;
+        let all = Source::make(scratch, "100", vec![bytes; most])?;
+        let few = all.first(scratch, "10", FILES[0])?;
+        let measured = of_size(plan, scratch, &[&few, &all], bytes, options);
+        ScratchDir::remove(&few.path)?;
+        ScratchDir::remove(&all.path)?;
         let cells = measured?;
         runs += cells.iter().map(|cell| cell.runs.len()).sum::<usize>();
         for cell in cells.iter().filter(|cell| !cell.runs.is_empty()) {
@@ -141,7 +141,7 @@ pub(super) fn measure(
 /// All cells of a size, in turns.
 fn of_size(
     plan: &Plan,
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     sources: &[&Source],
     bytes: u64,
     options: &Options,
@@ -159,7 +159,7 @@ fn of_size(
     for member in &plan.members {
         for source in sources {
             let threads = plan.threads.last().copied().unwrap_or(1);
-            run(member, source, threads, shelf, Shelf::verify)?;
+            run(member, source, threads, scratch, Source::verify)?;
         }
     }
     let began = Instant::now();
@@ -175,7 +175,7 @@ fn of_size(
             let turn = if round % 2 == 0 { turn } else { cells.len() - 1 - turn };
             let cell = &mut cells[turn];
             let source = of(cell.files).expect("cells are made of sources");
-            cell.runs.push(run(cell.member, source, cell.threads, shelf, Shelf::count)?.0);
+            cell.runs.push(run(cell.member, source, cell.threads, scratch, Source::count)?.0);
         }
     }
     Ok(cells)
@@ -188,16 +188,16 @@ pub(super) fn run(
     member: &Member,
     source: &Source,
     threads: usize,
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     check: Check,
 ) -> Result<(Counters, super::member::Account), Error> {
-    let target = shelf.target();
+    let target = scratch.target();
     let begun = Begun::now();
     let sealed = (member.run)(&source.path, &target, threads);
     let counted = begun.end();
     let account = sealed?;
     check(member, source, &target)?;
-    Shelf::remove(&target)?;
+    ScratchDir::remove(&target)?;
     Ok((counted, account))
 }
 

@@ -15,7 +15,7 @@ use seal::folder::{self, Form, Options, Sync};
 use seal::key::{Origin, Secret};
 
 use super::member::{Account, KEY, Layout, Member};
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "lanes",

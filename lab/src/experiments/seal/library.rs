@@ -19,12 +19,12 @@ use super::grid::run;
 use super::member::Member;
 use super::source::Source;
 use super::{FOLDER, THREADS};
-use crate::error::Error;
-use crate::meter::Meter;
-use crate::options::Options;
-use crate::results::{Results, Row};
-use crate::shelf::{Shelf, memory_free_bytes};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::Options;
+use measure::meter::Meter;
+use measure::results::{Results, Row};
+use measure::scratch::{ScratchDir, memory_free_bytes};
+use measure::statistics::Figure;
 
 /// A folder to be sealed.
 struct Library {
@@ -44,7 +44,7 @@ struct Taken {
 /// Measures each library and adds its rows.
 pub(super) fn measure(
     members: &[&'static Member],
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     options: &Options,
     results: &mut Results,
 ) -> Result<(), Error> {
@@ -77,9 +77,9 @@ pub(super) fn measure(
             results.notes.push(format!("skip: {name}, {bytes} bytes: too little memory"));
             continue;
         }
-        let source = shelf.source("library", library.sizes.clone())?;
-        let taken = take(members, &source, (threads, rounds), shelf, options);
-        Shelf::remove(&source.path)?;
+        let source = Source::make(scratch, "library", library.sizes.clone())?;
+        let taken = take(members, &source, (threads, rounds), scratch, options);
+        ScratchDir::remove(&source.path)?;
         add(&library, &source, threads, taken?, results);
     }
     Ok(())
@@ -116,7 +116,7 @@ fn take(
     members: &[&'static Member],
     source: &Source,
     (threads, rounds): (usize, usize),
-    shelf: &mut Shelf,
+    scratch: &mut ScratchDir,
     options: &Options,
 ) -> Result<Vec<Taken>, Error> {
     let meter = Meter::new();
@@ -125,7 +125,7 @@ fn take(
         .map(|member| Taken { member, seconds: Vec::new(), bills: Vec::new(), stages: Vec::new() })
         .collect();
     for member in members {
-        run(member, source, threads, shelf, Shelf::verify)?;
+        run(member, source, threads, scratch, Source::verify)?;
     }
     let count = taken.len();
     for round in 0..rounds {
@@ -134,13 +134,13 @@ fn take(
                 break;
             }
             let taken = &mut taken[if round % 2 == 0 { turn } else { count - 1 - turn }];
-            let target = shelf.target();
+            let target = scratch.target();
             let begun = meter.begin();
             let sealed = (taken.member.run)(&source.path, &target, threads);
             let cost = begun.end(Duration::ZERO);
             taken.stages.extend(sealed?);
-            Shelf::count(taken.member, source, &target)?;
-            Shelf::remove(&target)?;
+            Source::count(taken.member, source, &target)?;
+            ScratchDir::remove(&target)?;
             taken.seconds.push(cost.wall.as_secs_f64());
             let gigabytes = source.bytes() as f64 / 1e9;
             taken.bills.push(cost.billed().as_secs_f64() / gigabytes);
@@ -183,7 +183,7 @@ fn add(
         results.rows.push(row(taken.member, "throughput", "MB/s", Figure::of(rates)));
         if let Some(speed) = speed {
             let metric = format!("throughput over that of {name}");
-            results.rows.push(row(taken.member, &metric, crate::memory::TIMES, speed));
+            results.rows.push(row(taken.member, &metric, measure::memory::TIMES, speed));
         }
         results.rows.push(row(taken.member, "bill", "s/GB", bill));
         if let Some(ratio) = ratio {
@@ -245,8 +245,8 @@ mod tests {
     #[test]
     fn ratios_are_of_the_same_round() {
         let here = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(Some(here.path())).unwrap();
-        let source = shelf.source("source", vec![1_000_000; 2]).unwrap();
+        let scratch = ScratchDir::new(Some(here.path())).unwrap();
+        let source = Source::make(&scratch, "source", vec![1_000_000; 2]).unwrap();
         let library = Library { name: "2".to_owned(), sizes: source.sizes.clone() };
         let taken = |index: usize, seconds: [f64; 2], bills: [f64; 2]| Taken {
             member: MEMBERS[index],

@@ -12,7 +12,7 @@ use std::path::Path;
 use seal::engine::Stages;
 
 use super::{lanes, per_file, published};
-use crate::error::Error;
+use measure::Error;
 
 /// A way to seal a folder.
 pub(super) struct Member {

@@ -32,18 +32,18 @@ use std::time::Duration;
 
 use member::{MEMBERS, Member};
 
-use crate::error::Error;
-use crate::meter::Meter;
-use crate::options::Options;
-use crate::results::Results;
-use crate::shelf::Shelf;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::meter::Meter;
+use measure::results::Results;
+use measure::scratch::ScratchDir;
+use measure::warning::Warning;
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let members = members(options)?;
     let mut results = Results::new("seal", options.command.clone());
-    let mut shelf = Shelf::new(options.folder.as_deref())?;
-    results.notes.push(format!("source and target in {}", shelf.where_));
+    let mut scratch = ScratchDir::new(options.folder.as_deref())?;
+    results.notes.push(format!("source and target in {}", scratch.description));
     for member in &members {
         results.notes.push(format!("{}: {}", member.name, member.summary));
     }
@@ -51,12 +51,12 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let begun = meter.begin();
     results.notes.push(format!("{}: {}", copy::MEMBER.name, copy::MEMBER.summary));
     let beside: Vec<&Member> = members.iter().copied().chain([&copy::MEMBER]).collect();
-    library::measure(&beside, &mut shelf, options, &mut results)?;
+    library::measure(&beside, &mut scratch, options, &mut results)?;
     if options.members.is_empty() {
-        catalogue::measure(&mut shelf, options, &mut results)?;
+        catalogue::measure(&mut scratch, options, &mut results)?;
     }
     let plan = grid::Plan::of(options, members);
-    grid::measure(&plan, &mut shelf, options, &mut results)?;
+    grid::measure(&plan, &mut scratch, options, &mut results)?;
     study::add(&plan.sizes, &mut results);
     let cost = begun.end(Duration::ZERO);
     if cost.others_share() > OTHERS_MAX {

@@ -14,8 +14,8 @@ use std::fmt;
 use super::cause::Cause;
 use super::counters::Counters;
 use super::grid::{Cell, folder};
-use crate::report::number;
-use crate::statistics::Figure;
+use measure::report::number;
+use measure::statistics::Figure;
 
 /// By which measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

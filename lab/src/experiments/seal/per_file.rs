@@ -14,7 +14,7 @@ use simd::cbc::{BLOCK_BYTES, Key, Message};
 
 use super::member::{IV, KEY, Layout, Member};
 use super::published::{self, read, write};
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "file_per_thread",

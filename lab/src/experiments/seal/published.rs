@@ -24,7 +24,7 @@ use openssl::cipher::Cipher;
 use openssl::cipher_ctx::CipherCtx;
 
 use super::member::{Account, IV, KEY, Layout, Member};
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static MEMBER: Member = Member {
     name: "published",

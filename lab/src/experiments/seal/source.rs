@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use openssl::symm::{Cipher, decrypt};
 
 use super::member::{IV, KEY, Layout, Member};
-use crate::error::Error;
-use crate::shelf::{Shelf, failed};
+use measure::Error;
+use measure::scratch::{ScratchDir, failed};
 
 /// Files to be sealed, in one folder.
 pub(super) struct Source {
@@ -30,12 +30,10 @@ impl Source {
     fn name(index: usize) -> String {
         format!("{index:06}")
     }
-}
 
-impl Shelf {
-    /// A folder of files of these sizes.
-    pub(super) fn source(&self, name: &str, sizes: Vec<u64>) -> Result<Source, Error> {
-        let path = self.folder(name)?;
+    /// Writes a folder of files of these sizes.
+    pub(super) fn make(scratch: &ScratchDir, name: &str, sizes: Vec<u64>) -> Result<Source, Error> {
+        let path = scratch.folder(name)?;
         let mut noise = NOISE_SEED;
         let mut bytes = Vec::new();
         for (index, &size) in sizes.iter().enumerate() {
@@ -53,13 +51,18 @@ impl Shelf {
         Ok(Source { path, sizes })
     }
 
-    /// The first `count` files of a source, in a folder of their own, without their bytes again.
-    pub(super) fn first(&self, of: &Source, name: &str, count: usize) -> Result<Source, Error> {
-        let path = self.folder(name)?;
-        let sizes: Vec<u64> = of.sizes.iter().take(count).copied().collect();
+    /// Links the first `count` files into a folder of their own.
+    pub(super) fn first(
+        &self,
+        scratch: &ScratchDir,
+        name: &str,
+        count: usize,
+    ) -> Result<Source, Error> {
+        let path = scratch.folder(name)?;
+        let sizes: Vec<u64> = self.sizes.iter().take(count).copied().collect();
         for index in 0..sizes.len() {
             let file = Source::name(index);
-            let linked = fs::hard_link(of.path.join(&file), path.join(&file));
+            let linked = fs::hard_link(self.path.join(&file), path.join(&file));
             linked.map_err(failed("linking", &path))?;
         }
         Ok(Source { path, sizes })
@@ -128,38 +131,38 @@ mod tests {
     #[test]
     fn an_output_that_is_not_its_source_is_found() {
         let here = tempfile::tempdir().unwrap();
-        let mut shelf = Shelf::new(Some(here.path())).unwrap();
-        let source = shelf.source("source", vec![0, 15, 16, 4000]).unwrap();
+        let mut scratch = ScratchDir::new(Some(here.path())).unwrap();
+        let source = Source::make(&scratch, "source", vec![0, 15, 16, 4000]).unwrap();
         assert_eq!(source.bytes(), 4031);
         let member = &MEMBERS[0];
-        let target = shelf.target();
+        let target = scratch.target();
         (member.run)(&source.path, &target, 2).unwrap();
-        Shelf::verify(member, &source, &target).unwrap();
+        Source::verify(member, &source, &target).unwrap();
         let file = target.join(Source::name(3));
         let mut sealed = fs::read(&file).unwrap();
         sealed[100] ^= 1;
         fs::write(&file, &sealed).unwrap();
-        let found = Shelf::verify(member, &source, &target).unwrap_err().to_string();
+        let found = Source::verify(member, &source, &target).unwrap_err().to_string();
         assert!(found.contains("000003"), "{found}");
         fs::write(&file, &sealed[..sealed.len() - 16]).unwrap();
-        let found = Shelf::count(member, &source, &target).unwrap_err().to_string();
+        let found = Source::count(member, &source, &target).unwrap_err().to_string();
         assert!(found.contains("4000 bytes, not 4016"), "{found}");
         fs::remove_file(&file).unwrap();
-        let found = Shelf::count(member, &source, &target).unwrap_err().to_string();
+        let found = Source::count(member, &source, &target).unwrap_err().to_string();
         assert!(found.contains("3 files of 4"), "{found}");
     }
 
     #[test]
     fn the_first_files_are_the_same_files() {
         let here = tempfile::tempdir().unwrap();
-        let shelf = Shelf::new(Some(here.path())).unwrap();
-        let all = shelf.source("all", vec![5; 3]).unwrap();
-        let two = shelf.first(&all, "two", 2).unwrap();
+        let scratch = ScratchDir::new(Some(here.path())).unwrap();
+        let all = Source::make(&scratch, "all", vec![5; 3]).unwrap();
+        let two = all.first(&scratch, "two", 2).unwrap();
         assert_eq!(two.sizes, [5, 5]);
         let read = |source: &Source| fs::read(source.path.join(Source::name(1))).unwrap();
         assert_eq!(read(&two), read(&all));
         assert_ne!(read(&all), fs::read(all.path.join(Source::name(0))).unwrap());
-        Shelf::remove(&all.path).unwrap();
+        ScratchDir::remove(&all.path).unwrap();
         assert_eq!(read(&two).len(), 5);
     }
 }

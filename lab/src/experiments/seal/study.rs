@@ -13,8 +13,8 @@
 use super::grid::{BEST_AVERAGE, BEST_THREADS, PER_RUNS, folder};
 use super::outlier::OVER_A_SECOND;
 use super::{BYTES, FILES, FOLDER, THREADS};
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// A column of the study's tables.
 #[derive(Clone, Copy)]

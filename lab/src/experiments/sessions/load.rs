@@ -10,9 +10,9 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::error::Error;
-use crate::meter::Cores;
-use crate::network::Network;
+use measure::Error;
+use measure::meter::Cores;
+use measure::network::Network;
 
 /// A running load.
 pub(super) struct Load {

@@ -24,13 +24,13 @@ use std::time::{Duration, Instant};
 
 use self::load::{Asked, Load};
 use self::server::{Facts, Server};
-use crate::error::Error;
-use crate::meter::{Cores, Meter};
-use crate::network::{Network, Sink, taken};
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
-use crate::warning::Warning;
-use crate::{Options, asset};
+use measure::Error;
+use measure::meter::{Cores, Meter};
+use measure::network::{Network, Sink, taken};
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
+use measure::warning::Warning;
+use measure::{Options, asset};
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("sessions", options.command.clone());

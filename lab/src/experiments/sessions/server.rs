@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::ASSET;
-use crate::error::Error;
-use crate::meter::Cores;
-use crate::network::Network;
+use measure::Error;
+use measure::meter::Cores;
+use measure::network::Network;
 
 pub(super) struct Server {
     child: Child,

@@ -20,10 +20,10 @@ use super::boot::{Guest, Observer, Unobserved, boot};
 use super::profile::{PERIOD_SECONDS, Profile, Profiler};
 use super::uml::{self, Uml};
 use super::{Course, study};
-use crate::error::Error;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
 mod rounds;
 mod sizes;

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use super::times::{FUNCTIONS, OWN, OWN_RATIO, SHARE, WHOLE};
 use crate::experiments::kernel::profile::PERIOD_SECONDS;
-use crate::options::Options;
-use crate::results::Row;
-use crate::statistics::Figure;
-use crate::warning::{Percent, SPREAD_WANTED, Warning};
+use measure::Options;
+use measure::results::Row;
+use measure::statistics::Figure;
+use measure::warning::{Percent, SPREAD_WANTED, Warning};
 
 /// When rounds end.
 #[derive(Debug, Clone, Copy)]
@@ -195,7 +195,7 @@ pub(super) fn samples(own_seconds: &[f64]) -> Figure {
 /// Of a profile's rows.
 const WORKLOADS: &str = "workloads";
 /// Rounds of a block of a full run: the fewest samples that a published figure may have.
-const ROUNDS: usize = crate::warning::SAMPLES_MIN;
+const ROUNDS: usize = measure::warning::SAMPLES_MIN;
 /// Of a full run.
 const ROUNDS_MAX: usize = 4 * ROUNDS;
 const QUICK_ROUNDS: usize = 3;

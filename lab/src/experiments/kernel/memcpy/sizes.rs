@@ -12,12 +12,12 @@
 use std::collections::BTreeMap;
 
 use super::Lab;
-use crate::error::Error;
 use crate::experiments::kernel::Course;
 use crate::experiments::kernel::boot::Unobserved;
 use crate::experiments::kernel::said::Copies;
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
+use measure::Error;
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
 
 /// Adds the histogram.
 pub(super) fn measure(course: &Course<'_>, lab: &Lab, results: &mut Results) -> Result<(), Error> {

@@ -13,9 +13,9 @@ use super::STOCK;
 use super::rounds::samples;
 use crate::experiments::kernel::boot::{Guest, Ran};
 use crate::experiments::kernel::profile::{Profile, is_memcpy};
-use crate::results::{Results, Row};
-use crate::statistics::Figure;
-use crate::warning::{Percent, Warning};
+use measure::results::{Results, Row};
+use measure::statistics::Figure;
+use measure::warning::{Percent, Warning};
 
 /// All rounds of all variants.
 #[derive(Default)]

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A case, verified, then timed: the one way every experiment on paths gets its figures.
+//!
+//! A case is a path with its sizes and its sink. It is verified first ([`crate::receiver`]); each
+//! timed run opens the path anew, warms it with a few batches, sends, and is believed only when the
+//! device took all bytes. What the loop costs without sending is measured for the same sizes and
+//! subtracted.
+//!
+//! Sources: the study's section 3.1 (getrusage, repetitions).
+//! Does not do: choose cases or their order; the experiments do.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use paths::{Spec, Tally, Transport, Via};
+
+use crate::error::Error;
+use crate::fixture::{Fixture, Image};
+use crate::meter::{Cores, Cost, Meter, pin};
+use crate::network::{MTU_BYTES, Network, Sink, taken};
+use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
+use crate::sender::{Crowd, Download, Sender};
+
+/// A path with its sizes and its sink, and what was measured.
+pub struct Case {
+    /// The path.
+    pub spec: &'static Spec,
+    /// The device it sends to.
+    pub sink: Sink,
+    /// Bytes of a datagram, or of a step of a download.
+    pub bytes: u32,
+    /// The packets that a step stands for, where the path sends the file in one call and others, in
+    /// turn with it, packets.
+    pub instead_of_bytes: Option<u32>,
+    /// Packets a call may carry; 1 for paths of a packet a call and for downloads.
+    pub segments: u32,
+    /// The packet to go on with.
+    pub next: u64,
+    /// Calls a step and copies a byte when no socket was full; of downloads, whose sockets are.
+    pub unrefused: Option<(f64, f64)>,
+    /// One sample a timed round.
+    pub samples: Vec<Sample>,
+    /// Why it is measured no more.
+    pub failed: Option<String>,
+}
+
+impl Case {
+    /// A case without samples. `bytes` counts a datagram, or a step of a download; `segments`
+    /// counts packets a call.
+    pub fn new(spec: &'static Spec, sink: &Sink, bytes: u32, segments: u32) -> Case {
+        let (sink, samples) = (sink.clone(), Vec::new());
+        Case {
+            spec,
+            sink,
+            bytes,
+            instead_of_bytes: None,
+            segments,
+            next: 0,
+            unrefused: None,
+            samples,
+            failed: None,
+        }
+    }
+
+    /// Its place in the results.
+    pub fn parameters(&self) -> BTreeMap<String, String> {
+        let mut parameters = BTreeMap::new();
+        let mut put = |name: &str, value: String| parameters.insert(name.to_owned(), value);
+        put("transport", self.spec.transport.to_string());
+        put("bytes", self.instead_of_bytes.unwrap_or(self.bytes).to_string());
+        put("sink", self.sink.name().to_owned());
+        if self.instead_of_bytes.is_some() {
+            put("step", "the file".to_owned());
+        }
+        if self.segments > 1 {
+            put("segments", self.segments.to_string());
+        }
+        parameters
+    }
+
+    /// One line for notes and progress.
+    pub fn title(&self) -> String {
+        let Case { spec, bytes, segments, sink, .. } = self;
+        let segments = if *segments > 1 { format!(", {segments} a call") } else { String::new() };
+        format!("{spec}, {bytes} bytes{segments}, {}", sink.name())
+    }
+
+    /// Whether it can be at all: whole frames are not cut by the kernel.
+    pub fn fits(&self, mtu_bytes: u32) -> bool {
+        let frames = matches!(self.spec.open, paths::Open::Stream { via: Via::Device, .. });
+        !frames || self.bytes + IP_AND_UDP_BYTES <= mtu_bytes
+    }
+}
+
+/// What one timed run gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// The bill, s/GB: process and kernel threads, less the loop.
+    pub bill: f64,
+    /// Of it, what kernel threads took, s/GB.
+    pub kernel_threads: f64,
+    /// Share of all processors that neither this process nor the kernel's threads had.
+    pub others_share: f64,
+    /// Of it, what the receiving thread took, s/GB; over TCP alone.
+    pub receiver: f64,
+    /// Calls a packet, or a step.
+    pub calls: f64,
+    /// Bytes copied per byte sent.
+    pub copies: f64,
+    /// Share of the bytes that a zero-copy send copied after all.
+    pub zerocopy_copied: f64,
+    /// Wall time in which the host of the machine took the processor away.
+    pub stolen_share: f64,
+}
+
+/// What experiments on paths share.
+pub struct Bench {
+    /// Those of the process before it was pinned to one.
+    pub cores: Cores,
+    /// Devices and sinks of the run.
+    pub network: Network,
+    /// The file that every member sends.
+    pub fixture: Fixture,
+    meter: Meter,
+}
+
+impl Bench {
+    /// For these sinks.
+    pub fn new(sinks: &[Sink]) -> Result<Bench, Error> {
+        let real = |sink: &Sink| matches!(sink, Sink::Interface(..));
+        let mut network = match sinks.iter().any(real) {
+            true => Network::of_machine(),
+            false => Network::new()?,
+        };
+        // A sink that cannot be is said before anything is written.
+        for sink in sinks {
+            network.make(sink)?;
+        }
+        Self::with(network, Fixture::make()?)
+    }
+
+    /// A bench in a network that is there, with this file.
+    ///
+    /// # Errors
+    /// [`Error::Host`]: the meter or a socket cannot be opened.
+    pub fn with(network: Network, fixture: Fixture) -> Result<Bench, Error> {
+        let cores = Cores::allowed();
+        pin(&cores, false);
+        Ok(Bench { cores, network, fixture, meter: Meter::new() })
+    }
+
+    /// Enters the file's pages into this process's tables; seconds per 10⁹ bytes.
+    pub fn map_file(&self) -> Option<f64> {
+        let file = &self.fixture.file;
+        let begun = self.meter.begin();
+        file.make_resident(0..file.bytes()).ok()?;
+        let cost = begun.end(Duration::ZERO);
+        Some(cost.process.as_secs_f64() * 1e9 / file.bytes() as f64)
+    }
+
+    /// Sends some of it to the far end of the veth pair and compares every byte.
+    pub fn verify(&self, case: &mut Case, image: &Image) -> Result<(), Error> {
+        match case.spec.transport {
+            Transport::Tcp => {
+                let step_bytes = u64::from(case.bytes);
+                let file = &self.fixture.file;
+                let (tally, steps) = verify_download(case.spec, file, step_bytes, &self.network)?;
+                case.unrefused = Some((
+                    tally.calls as f64 / steps.max(1) as f64,
+                    tally.copies_per_byte().unwrap_or(0.0),
+                ));
+                Ok(())
+            }
+            _ => {
+                let sizes = (case.bytes, case.segments);
+                verify_datagrams(case.spec, (&self.fixture, image), sizes, &self.network)
+            }
+        }
+    }
+
+    /// A timed run of at least `bytes` bytes to `to`; `loop_bill` is subtracted.
+    pub fn time(
+        &self,
+        case: &mut Case,
+        image: &Image,
+        to: SocketAddr,
+        (bytes, loop_bill): (u64, f64),
+    ) -> Result<Sample, Error> {
+        match case.spec.transport {
+            Transport::Tcp => self.time_download(case, bytes),
+            _ => self.time_datagrams(case, image, to, (bytes, loop_bill)),
+        }
+    }
+
+    fn time_datagrams(
+        &self,
+        case: &mut Case,
+        image: &Image,
+        to: SocketAddr,
+        (bytes, loop_bill): (u64, f64),
+    ) -> Result<Sample, Error> {
+        let spec = case.spec;
+        let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
+        let sizes = (case.bytes, case.segments);
+        let mut sender = Sender::open(spec, &self.fixture, image, sizes, to)?;
+        // On where the last run ended: nothing is sent twice from a cache that remembers it.
+        sender.next = case.next;
+        let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
+        sender.first_step().map_err(|error| wrong(error.to_string()))?;
+        sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
+        let warm = sender.tally;
+        let before = taken(&case.sink)?;
+        let begun = self.meter.begin();
+        sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
+        let cost = begun.end(Duration::ZERO);
+        let tally = sender.tally.since(&warm);
+        case.next = sender.next;
+        let now = taken(&case.sink)?;
+        check_device(case, &tally, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
+        let mut sample = Sample::of(&cost, &tally, tally.packets, Duration::ZERO);
+        sample.bill -= loop_bill;
+        if sample.bill <= 0.0 {
+            return Err(wrong("the run cost no more than the loop; more bytes a run".to_owned()));
+        }
+        Ok(sample)
+    }
+
+    /// The bill of `sockets` destinations that each get a burst in turn, handed over one by one or
+    /// all `at_once`.
+    pub fn crowd(
+        &self,
+        spec: &'static Spec,
+        image: &Image,
+        to: SocketAddr,
+        (sockets, at_once): (usize, bool),
+    ) -> Result<f64, Error> {
+        let wrong = |error: paths::SendError| Error::Wrong {
+            member: spec.to_string(),
+            found: error.to_string(),
+        };
+        let mut crowd = Crowd::open(spec, &self.fixture, image, to, sockets)?;
+        crowd.round(at_once).map_err(wrong)?;
+        let warm = crowd.tally;
+        let begun = self.meter.begin();
+        while crowd.tally.bytes - warm.bytes < CROWD_BYTES {
+            crowd.round(at_once).map_err(wrong)?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        Ok(crowd.tally.since(&warm).bill(cost.billed()).expect("bytes were sent"))
+    }
+
+    /// Where a sink is that has been made.
+    pub fn address(&self, sink: &Sink) -> Result<SocketAddr, Error> {
+        self.network.address(sink)
+    }
+
+    fn time_download(&self, case: &Case, bytes: u64) -> Result<Sample, Error> {
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let (listener, to) = listen(&self.network)?;
+        let file = &self.fixture.file;
+        let mut download = Download::open(case.spec, file, u64::from(case.bytes), to)?;
+        let drain = Drain::start(listener);
+        // Past slow start, and the receiver's window grown.
+        download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
+        let (warm, warm_steps) = (download.tally, download.steps);
+        // All but what the cork holds back, less than a segment.
+        let warm_receiver = drain.await_bytes(warm.bytes - SEGMENT_BYTES_MAX);
+        let begun = self.meter.begin();
+        download.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
+        download.finish().map_err(Error::host("shutdown"))?;
+        let (drained, receiver) = drain.finish()?;
+        let receiver = receiver.saturating_sub(warm_receiver);
+        // Both ends are billed: an acknowledgement makes the kernel send on the receiver's time, so
+        // what is whose cannot be told.
+        let cost = begun.end(Duration::ZERO);
+        let tally = download.tally.since(&warm);
+        if drained != download.tally.bytes {
+            let sent = download.tally.bytes;
+            return Err(wrong(format!("{sent} bytes sent, {drained} received")));
+        }
+        let mut sample = Sample::of(&cost, &tally, download.steps - warm_steps, receiver);
+        if let Some((calls, copies)) = case.unrefused {
+            (sample.calls, sample.copies) = (calls, copies);
+        }
+        Ok(sample)
+    }
+
+    /// What the loop costs for these sizes without sending, s/GB: the median of some runs.
+    pub fn loop_bill(&self, (bytes, segments): (u32, u32), to: SocketAddr) -> Result<f64, Error> {
+        let mut bills = Vec::new();
+        for _ in 0..LOOP_RUNS {
+            let mut sender = Sender::of_nothing(&self.fixture, (bytes, segments), to)?;
+            let begun = self.meter.begin();
+            // Nothing refuses nothing.
+            let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
+            let cost = begun.end(Duration::ZERO);
+            bills.push(sender.tally.bill(cost.process).unwrap_or(0.0));
+        }
+        bills.sort_by(f64::total_cmp);
+        Ok(bills[bills.len() / 2])
+    }
+}
+
+impl Sample {
+    fn of(cost: &Cost, tally: &Tally, units: u64, receiver: Duration) -> Sample {
+        let bill = |time| tally.bill(time).unwrap_or(0.0);
+        let share = |part: u64| part as f64 / tally.bytes.max(1) as f64;
+        Sample {
+            bill: bill(cost.billed()),
+            kernel_threads: bill(cost.kernel_threads),
+            others_share: cost.others_share(),
+            receiver: bill(receiver),
+            calls: tally.calls as f64 / units.max(1) as f64,
+            copies: share(tally.copied_bytes),
+            // Reports of what was sent before may come among these.
+            zerocopy_copied: share(tally.zerocopy_copied_bytes).min(1.0),
+            stolen_share: cost.stolen.as_secs_f64() / cost.wall.as_secs_f64().max(1e-9),
+        }
+    }
+}
+
+/// That a device took all that was sent, `packets` and `bytes` of it with headers: every packet
+/// where the kernel cuts, and every byte behind headers where it does not.
+fn check_device(case: &Case, tally: &Tally, (packets, bytes): (u64, u64)) -> Result<(), String> {
+    let in_one = case.bytes + IP_AND_UDP_BYTES <= MTU_BYTES;
+    if case.sink == Sink::IfbSoftware && in_one && packets < tally.packets {
+        return Err(format!("{} packets sent, {packets} at the device", tally.packets));
+    }
+    let header_bytes = packets * u64::from(ETHERNET_BYTES + IP_AND_UDP_BYTES);
+    // A fragment has no UDP header, so a part of it may be taken for payload: never the reverse.
+    let there = bytes.saturating_sub(header_bytes);
+    let slack = if in_one { 0 } else { packets * 8 };
+    if there + slack < tally.bytes {
+        return Err(format!("{} bytes sent, {there} at the device", tally.bytes));
+    }
+    Ok(())
+}
+
+const IP_AND_UDP_BYTES: u32 = 28;
+const ETHERNET_BYTES: u32 = 14;
+const CROWD_BYTES: u64 = 40_000_000;
+const WARM_BATCHES: u64 = 4;
+const SEGMENT_BYTES_MAX: u64 = 65_536;
+const WARM_BYTES: u64 = 16 << 20;
+const LOOP_RUNS: usize = 5;
+const LOOP_PACKETS: u64 = 200_000;

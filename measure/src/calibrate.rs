@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a server should use on this machine: every path that could serve, timed in two seconds.
+//!
+//! The short form of the experiment `paths`: RTP at two lengths of a call, with a sink that
+//! segments or not as the server's device does, and downloads through the veth pair. Nothing is
+//! sent by the device itself. The order of two paths that lie within a few percent of each other
+//! may differ from run to run, and does not matter then.
+//!
+//! Costs at most two seconds ([`BUDGET`]): members take turns until it is spent, so every member
+//! has the same number of samples, and on a slow machine fewer.
+//!
+//! Sources: the experiment `paths`.
+//! Does not do: choose. The caller knows what it may use.
+
+use std::time::{Duration, Instant};
+
+use paths::{Host, Open, PATHS, RECEIVE_PATHS, Transport, Via};
+use serde::{Deserialize, Serialize};
+
+use crate::bench::{Bench, Case};
+use crate::error::Error;
+use crate::fixture::Fixture;
+use crate::fixture::USUAL_BYTES;
+use crate::network::{Network, Sink};
+use crate::statistics::Figure;
+
+/// A path's place on this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rank {
+    /// `rtp`, `tcp`, or `receive` for the other direction.
+    pub transport: String,
+    /// The path.
+    pub member: String,
+    /// Packets of a call for which it was timed, the sender's when received; 0 for downloads.
+    pub burst_packets: u32,
+    /// Processor seconds per 10⁹ bytes, the median; `None` where it cannot be used.
+    pub bill: Option<f64>,
+    /// Why it cannot be used.
+    pub refused: Option<String>,
+}
+
+impl Rank {
+    /// Whether this program may have measured it: a file that it is read from may be damaged, or
+    /// written by somebody else.
+    pub fn is_plausible(&self) -> bool {
+        let sending = || PATHS.iter().map(|spec| (spec.transport.to_string(), spec.name));
+        let receiving = || RECEIVE_PATHS.iter().map(|spec| ("receive".to_owned(), spec.name));
+        let is_known = sending()
+            .chain(receiving())
+            .any(|(transport, member)| transport == self.transport && member == self.member);
+        let is_bill = |bill: f64| bill.is_finite() && bill > 0.0;
+        let is_text = |text: &String| !text.contains(char::is_control);
+        is_known && self.bill.is_none_or(is_bill) && self.refused.as_ref().is_none_or(is_text)
+    }
+}
+
+/// Times every path by socket, in a network of its own (the caller sees to that). `segments` says
+/// whether the server's device cuts super-packets itself. Cheapest first within transport and
+/// burst, refused ones last.
+///
+/// # Errors
+/// [`Error::Unavailable`] where no device can be made.
+pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
+    let until = Instant::now() + BUDGET;
+    let host = Host::here();
+    let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
+    let mut bench = Bench::with(Network::new()?, Fixture::small()?)?;
+    let image = bench.fixture.image(USUAL_BYTES)?;
+    bench.network.make(&Sink::Veth)?;
+    let to = bench.network.make(&sink)?;
+    let mut ranks = Vec::new();
+    let mut cases = Vec::new();
+    for spec in PATHS.iter().filter(|spec| spec.transport != Transport::Udp) {
+        let refused = match spec.open {
+            Open::Stream { via: Via::Device, .. } => Some(BY_NAME_ALONE.to_owned()),
+            _ => (spec.probe)(&host).err().map(|reason| reason.to_string()),
+        };
+        for case in bursts(spec, &sink) {
+            match &refused {
+                Some(reason) => ranks.push(rank(&case, None, Some(reason.clone()))),
+                None => cases.push(case),
+            }
+        }
+    }
+    for round in 0..=ROUNDS_MAX {
+        for case in cases.iter_mut().filter(|case| case.failed.is_none()) {
+            let tcp = case.spec.transport == Transport::Tcp;
+            let bytes = if tcp { DOWNLOAD_BYTES } else { RUN_BYTES };
+            match bench.time(case, &image, to, (bytes, 0.0)) {
+                Ok(sample) if round > 0 => case.samples.push(sample),
+                Ok(_) => {}
+                Err(error) => case.failed = Some(error.to_string()),
+            }
+        }
+        let enough = cases.iter().all(|c| c.failed.is_some() || !c.samples.is_empty());
+        if enough && Instant::now() >= until {
+            break;
+        }
+    }
+    for case in &cases {
+        let bills: Vec<f64> = case.samples.iter().map(|sample| sample.bill).collect();
+        let bill = (!bills.is_empty()).then(|| Figure::of(bills).median);
+        ranks.push(rank(case, bill, case.failed.clone()));
+    }
+    ranks.sort_by(|a, b| {
+        let order = |rank: &Rank| (rank.transport.clone(), rank.burst_packets);
+        let bill = |rank: &Rank| rank.bill.unwrap_or(f64::INFINITY);
+        order(a).cmp(&order(b)).then(bill(a).total_cmp(&bill(b)))
+    });
+    Ok(ranks)
+}
+
+/// Whether the in-kernel engine's paths can be timed here: that may change from start to start.
+pub fn has_engine() -> bool {
+    Host::here().needs_engine().is_ok()
+}
+
+/// A path at each length of a burst; a download has none.
+fn bursts(spec: &'static paths::Spec, sink: &Sink) -> Vec<Case> {
+    if spec.transport == Transport::Tcp {
+        return vec![Case::new(spec, &Sink::Veth, STEP_BYTES, 1)];
+    }
+    BURSTS.iter().map(|&packets| Case::new(spec, sink, USUAL_BYTES, packets)).collect()
+}
+
+fn rank(case: &Case, bill: Option<f64>, refused: Option<String>) -> Rank {
+    let burst_packets = if case.spec.transport == Transport::Tcp { 0 } else { case.segments };
+    Rank {
+        transport: case.spec.transport.to_string(),
+        member: case.spec.name.to_owned(),
+        burst_packets,
+        bill,
+        refused,
+    }
+}
+
+/// Why whole frames are not chosen by themselves.
+const BY_NAME_ALONE: &str = "puts frames on the device past routing and firewall; by --path alone";
+/// Packets of 1328 bytes in 20 ms of a stream of 5 Mb/s, and in 64 KiB.
+pub const BURSTS: [u32; 2] = [10, 44];
+const BUDGET: Duration = Duration::from_millis(1500);
+const ROUNDS_MAX: usize = 5;
+const RUN_BYTES: u64 = 4_000_000;
+/// More than the sockets' buffers hold.
+const DOWNLOAD_BYTES: u64 = 32 << 20;
+/// What a server asks of a download path at a time.
+const STEP_BYTES: u32 = 1 << 20;

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CPU cost of every way of receiving by socket on this machine, in two seconds: the order that
+//! `pagewire receive --path auto` tries them in.
+//!
+//! The short form of the experiment: one stream of the usual size, its packets sent as GSO batches
+//! and one by one, over a veth pair on one core. Every way has the same sender, whose cost is in
+//! every figure and not subtracted: the order is the same, and a noisy machine gives no negative
+//! figure. Members take turns until [`BUDGET`] is spent, at least once each. A run that hands over
+//! fewer packets than were sent refuses its member.
+//!
+//! Sources: the experiment `receive`.
+//! Does not do: choose, compare bytes, or time what takes frames off the device (`packet_ring`,
+//! `xdp`): these pass the firewall by, and are used by name alone.
+
+use std::time::{Duration, Instant};
+
+use paths::{Host, RECEIVE_PATHS, Via};
+
+use crate::calibrate::Rank;
+use crate::error::Error;
+use crate::feed::Sending;
+use crate::fixture::Fixture;
+use crate::fixture::USUAL_BYTES;
+use crate::meter::{Cores, Meter, pin};
+use crate::network::{Network, Sink};
+use crate::receive_bench::{Bench, Case, Load};
+use crate::statistics::Figure;
+
+/// Times every way of receiving by socket, in a network of its own (the caller sees to that).
+/// Cheapest first within a way of sending, refused ones last.
+///
+/// # Errors
+/// [`Error::Unavailable`] where no device can be made.
+pub fn calibrate_receiving() -> Result<Vec<Rank>, Error> {
+    let until = Instant::now() + BUDGET;
+    let host = Host::here();
+    let mut network = Network::new()?;
+    network.make(&Sink::Veth)?;
+    pin(&Cores::allowed(), false);
+    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::new() };
+    let (mut ranks, mut cases) = (Vec::new(), Vec::new());
+    for spec in RECEIVE_PATHS {
+        let refused = match spec.via {
+            Via::Device => Some(BY_NAME_ALONE.to_owned()),
+            Via::Socket => (spec.probe)(&host).err().map(|reason| reason.to_string()),
+        };
+        for sending in [Sending::Joined, Sending::Apart] {
+            let case = Case::new(spec, Load { bytes: USUAL_BYTES, streams: 1, sending });
+            match &refused {
+                Some(reason) => ranks.push(rank(&case, None, Some(reason.clone()))),
+                None => cases.push(case),
+            }
+        }
+    }
+    for _ in 0..ROUNDS_MAX {
+        for case in cases.iter_mut().filter(|case| case.failed.is_none()) {
+            match bench.time(case, (RUN_BYTES, 0.0)) {
+                Ok(sample) => case.samples.extend(sample),
+                Err(error) => case.failed = Some(error.to_string()),
+            }
+        }
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    for case in &cases {
+        let bills: Vec<f64> = case.samples.iter().map(|sample| sample.whole).collect();
+        let bill = (case.failed.is_none() && !bills.is_empty()).then(|| Figure::of(bills).median);
+        ranks.push(rank(case, bill, case.failed.clone()));
+    }
+    ranks.sort_by(|a, b| {
+        let bill = |rank: &Rank| rank.bill.unwrap_or(f64::INFINITY);
+        b.burst_packets.cmp(&a.burst_packets).then(bill(a).total_cmp(&bill(b)))
+    });
+    Ok(ranks)
+}
+
+fn rank(case: &Case, bill: Option<f64>, refused: Option<String>) -> Rank {
+    let burst_packets = if case.load.sending == Sending::Joined { case.load.burst() } else { 1 };
+    let (transport, member) = ("receive".to_owned(), case.spec.name.to_owned());
+    Rank { transport, member, burst_packets, bill, refused }
+}
+
+/// Why whole frames are not chosen by themselves.
+const BY_NAME_ALONE: &str = "takes frames off the device past the firewall; by --path alone";
+const BUDGET: Duration = Duration::from_millis(1500);
+const ROUNDS_MAX: usize = 7;
+const RUN_BYTES: u64 = 4_000_000;

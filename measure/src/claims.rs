@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a path claims to cost at given sizes, and when a count meets it.
+//!
+//! A member of the list claims calls per packet, run, batch or step, and copies per byte of payload
+//! and of headers. What is counted is per packet and per byte, so the claims are put into these
+//! terms here, once for the experiment that warns and for the table in the documents.
+//!
+//! Sources: [`paths::Crossings`], [`paths::Spec`].
+//! Does not do: count; the paths do, in [`paths::Tally`].
+
+use paths::{Crossings, Feed, Open, Spec};
+
+use crate::fixture::HEADER_BYTES;
+use crate::sender::DATAGRAM_BYTES_MAX;
+
+/// What a path claims at given sizes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claims {
+    /// System calls a packet; over TCP, a step.
+    pub calls: f64,
+    /// Copies a byte sent, headers included.
+    pub copies: f64,
+}
+
+impl Claims {
+    /// For datagrams of `bytes` (over TCP, steps), of which a call carries `segments` where the
+    /// path can and 64 KiB allow.
+    pub fn of(spec: &Spec, bytes: u32, segments: u32) -> Claims {
+        let batch = f64::from(segments.min(DATAGRAM_BYTES_MAX / bytes.max(1)).max(1));
+        let calls = match spec.crossings {
+            Crossings::PerPacket(calls) | Crossings::PerStep(calls) => f64::from(calls),
+            Crossings::PerRun(calls) | Crossings::PerBatch(calls) => f64::from(calls) / batch,
+        };
+        let gathered = matches!(spec.open, Open::Stream { feed: Feed::Gathered, .. });
+        let headers = if gathered { f64::from(HEADER_BYTES) / f64::from(bytes) } else { 0.0 };
+        let copies = f64::from(spec.copies_per_byte) * (1.0 - headers)
+            + f64::from(spec.header_copies) * headers;
+        Claims { calls, copies }
+    }
+
+    /// Whether a count is what was claimed.
+    pub fn met(claimed: f64, counted: f64) -> bool {
+        (counted - claimed).abs() <= TOLERANCE * claimed.max(LEAST)
+    }
+}
+
+/// The first batch sets an option; a byte in a thousand is a retry.
+const TOLERANCE: f64 = 0.02;
+/// A claim of none is met by less than a fiftieth of this.
+const LEAST: f64 = 0.05;
+
+#[cfg(test)]
+mod tests {
+    use paths::Transport::{Rtp, Tcp, Udp};
+
+    use super::*;
+
+    #[test]
+    fn claims_are_in_terms_of_what_is_counted() {
+        let of = |transport, name, bytes, segments| {
+            let claims = Claims::of(paths::find(transport, name).unwrap(), bytes, segments);
+            (claims.calls, claims.copies)
+        };
+        // 12 bytes of each packet are headers, which are copied once.
+        let (calls, copies) = of(Rtp, "read_writev", 1200, 1);
+        assert!(calls == 2.0 && (copies - 1.99).abs() < 1e-9, "{copies}");
+        let (calls, copies) = of(Rtp, "rtp_sendfile", 1200, 1);
+        assert!(calls == 4.0 && (copies - 0.01).abs() < 1e-9, "{copies}");
+        assert_eq!(of(Rtp, "wire_sendfile", 1328, 10), (0.1, 0.0));
+        // Four of these are 64 KiB less a little.
+        assert_eq!(of(Udp, "splice", 16_376, 44), (0.5, 0.0));
+        assert_eq!(of(Tcp, "read_write", 1 << 20, 1), (2.0, 2.0));
+    }
+
+    #[test]
+    fn a_count_may_be_off_by_what_starting_costs() {
+        assert!(Claims::met(2.0, 2.03) && !Claims::met(2.0, 2.05));
+        assert!(Claims::met(0.0, 0.0009) && !Claims::met(0.0, 0.01));
+    }
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A way of receiving with what it is to receive: verified, then timed, on one core.
+//!
+//! One thread sends a burst to every port and then takes in all that came, so nothing is lost,
+//! nobody waits for another core, and a run's processor time is what both ends cost: the kernel
+//! does the receiver's softirq work on the sender's system call, which is in it. What sending alone
+//! costs, to a device that drops at its driver's entry, is measured in the same round and
+//! subtracted. The rest is the bill: veth, XDP, IP, UDP, the socket's queue, system calls, copies.
+//!
+//! Sources: Linux 6.18 `drivers/net/veth.c` (`veth_xmit`), `net/core/dev.c` (`netif_rx`).
+//! Does not do: waking a thread that sleeps; a receiver with much to do seldom sleeps.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use paths::{Port, ReceivePath, ReceiveSpec, Taken, Via};
+
+use crate::error::Error;
+use crate::feed::{Feed, Sending};
+use crate::fixture::{Fixture, HEADER_BYTES, header};
+use crate::meter::Meter;
+use crate::network::{Network, Sink};
+
+/// What is received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// Of a datagram, RTP header included.
+    pub bytes: u32,
+    /// Ports that get a burst in turn.
+    pub streams: usize,
+    /// How a burst leaves the sender.
+    pub sending: Sending,
+}
+
+impl Load {
+    /// Packets that leave together: 5 ms of 20 Mb/s for many streams, the longest run for one.
+    pub fn burst(self) -> u32 {
+        if self.streams > 1 { SHORT_BURST } else { LONG_BURST }
+    }
+
+    /// Bytes of a packet, packets of a burst, bursts in a turn: a turn is some hundred packets, so
+    /// that a ring's wait for its block, or for its next look, is one for many.
+    pub fn sizes(self) -> (u32, u32, u32) {
+        (self.bytes, self.burst(), if self.streams > 1 { 1 } else { LONG_BURSTS })
+    }
+}
+
+/// A way and its load, and what was measured.
+pub struct Case {
+    /// The receive path.
+    pub spec: &'static ReceiveSpec,
+    /// Packets that it receives.
+    pub load: Load,
+    /// One sample a timed round.
+    pub samples: Vec<Sample>,
+    /// Why it is measured no more.
+    pub failed: Option<String>,
+}
+
+/// What one timed run gave.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// s/GB, sending subtracted.
+    pub bill: f64,
+    /// Of both ends.
+    pub whole: f64,
+    /// Calls a packet, those that wait not counted.
+    pub calls: f64,
+    /// Calls that wait, a packet.
+    pub waits: f64,
+    /// Bytes copied per byte received.
+    pub copies: f64,
+    /// Share of the processors that other programs used.
+    pub others_share: f64,
+}
+
+impl Case {
+    /// A case without samples.
+    pub fn new(spec: &'static ReceiveSpec, load: Load) -> Case {
+        Case { spec, load, samples: Vec::new(), failed: None }
+    }
+
+    /// One line for notes and progress.
+    pub fn title(&self) -> String {
+        let Load { bytes, streams, sending } = self.load;
+        format!("{}, {bytes} bytes, {streams} streams, {}", self.spec, sending.name())
+    }
+}
+
+/// What runs of all cases share.
+pub struct Bench {
+    /// The veth pair.
+    pub network: Network,
+    /// The file that the sender sends.
+    pub fixture: Fixture,
+    /// CPU time of both ends.
+    pub meter: Meter,
+}
+
+/// A path that takes in, and where.
+pub struct Intake {
+    /// The open path.
+    pub path: Box<dyn ReceivePath>,
+    /// Its ports, one a stream.
+    pub to: Vec<SocketAddr>,
+}
+
+impl Bench {
+    /// Opens a way behind the veth pair, with a port for each stream.
+    pub fn open(&self, spec: &'static ReceiveSpec, streams: usize) -> Result<Intake, Error> {
+        let address = self.network.far_address();
+        let device = (spec.via == Via::Device).then(|| FAR_DEVICE.to_owned());
+        self.network
+            .in_far(move || {
+                let failed = |error: paths::Error| std::io::Error::other(error.to_string());
+                let mut path = (spec.open)().map_err(failed)?;
+                let mut to = Vec::with_capacity(streams);
+                for key in 0..streams as u32 {
+                    let address = SocketAddr::new(address.into(), FIRST_PORT + key as u16);
+                    let port = Port {
+                        address,
+                        sources: Vec::new(),
+                        interface: device.clone(),
+                        buffer_bytes: BUFFER_BYTES,
+                    };
+                    path.add(&port, key).map_err(failed)?;
+                    to.push(path.address(key).unwrap_or(address));
+                }
+                Ok(Intake { path, to })
+            })
+            .map_err(|error| Error::Host { what: spec.to_string(), found: error.to_string() })
+    }
+
+    /// Takes in some turns and compares every byte with what was sent, in its order.
+    pub fn verify(&self, case: &Case) -> Result<(), Error> {
+        let Load { bytes, streams, sending } = case.load;
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let mut intake = self.open(case.spec, streams)?;
+        let mut feed = Feed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
+        let payload_bytes = (bytes - HEADER_BYTES) as usize;
+        let mut payload = vec![0; payload_bytes];
+        for _ in 0..VERIFIED_TURNS {
+            let mut due: Vec<_> = (0..streams).map(|stream| feed.coming(stream)).collect();
+            let sent = feed.turn()?;
+            let (mut found, mut taken) = (None, 0);
+            intake.take(sent, PATIENCE, |key, datagram| {
+                taken += 1;
+                let Some(packet) = due.get_mut(key as usize).and_then(Iterator::next) else {
+                    found = Some(format!("port {key}: a packet more than was sent"));
+                    return;
+                };
+                let offset = packet * payload_bytes as u64;
+                let read = self.fixture.file.file().read_exact_at(&mut payload, offset);
+                let same = read.is_ok()
+                    && datagram.get(..HEADER_BYTES as usize) == Some(&header(packet)[..])
+                    && datagram.get(HEADER_BYTES as usize..) == Some(&payload[..]);
+                if !same {
+                    found.get_or_insert(format!("port {key}: packet {packet} has other bytes"));
+                }
+            })?;
+            if let Some(found) = found {
+                return Err(wrong(found));
+            }
+            if taken != sent {
+                return Err(wrong(format!("{sent} packets sent, {taken} received")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What sending costs alone (added to `alone`), and right after it a timed run.
+    ///
+    /// Where another program disturbed the one more than the other, the difference can be nothing:
+    /// both are made again then, a few times.
+    pub fn time_after_sending(
+        &self,
+        case: &Case,
+        bytes: u64,
+        segments: bool,
+        alone: &mut Vec<f64>,
+    ) -> Result<Sample, Error> {
+        for _ in 0..TRIES {
+            let bill = self.sending(case.load, bytes, segments)?;
+            alone.push(bill);
+            if let Some(sample) = self.time(case, (bytes, bill))? {
+                return Ok(sample);
+            }
+        }
+        let found = format!("{TRIES} runs cost no more than sending; a quieter machine is needed");
+        Err(Error::Wrong { member: case.spec.to_string(), found })
+    }
+
+    /// A timed run of `bytes` bytes, or of [`RUN_MAX`]. `sending_bill` is subtracted; none where
+    /// it is more than the run cost.
+    pub fn time(
+        &self,
+        case: &Case,
+        (bytes, sending_bill): (u64, f64),
+    ) -> Result<Option<Sample>, Error> {
+        let Load { streams, sending, .. } = case.load;
+        let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
+        let mut intake = self.open(case.spec, streams)?;
+        let mut feed = Feed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
+        let mut turn = |feed: &mut Feed<'_>| -> Result<(), Error> {
+            let sent = feed.turn()?;
+            let taken = intake.take(sent, PATIENCE, |_, datagram| {
+                // As a reader does that looks at each header.
+                std::hint::black_box(datagram.first());
+            })?;
+            if taken == sent {
+                return Ok(());
+            }
+            Err(wrong(format!("{sent} packets sent, {taken} received")))
+        };
+        for _ in 0..WARM_TURNS {
+            turn(&mut feed)?;
+        }
+        let warm = feed.tally.bytes;
+        let (begun, end) = (self.meter.begin(), Instant::now() + RUN_MAX);
+        while feed.tally.bytes - warm < bytes && Instant::now() < end {
+            turn(&mut feed)?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        let whole = cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64;
+        // Of the warm turns too, which are as the others.
+        let taken: Taken = intake.path.taken();
+        let bill = whole - sending_bill;
+        if bill <= 0.0 {
+            return Ok(None);
+        }
+        let per_packet = |calls: u64| calls as f64 / taken.packets.max(1) as f64;
+        Ok(Some(Sample {
+            bill,
+            whole,
+            calls: per_packet(taken.calls),
+            waits: per_packet(taken.waits),
+            copies: taken.copied_bytes as f64 / taken.bytes.max(1) as f64,
+            others_share: cost.others_share(),
+        }))
+    }
+
+    /// What sending a load costs alone, s/GB, to a device that takes what the near end of the veth
+    /// pair takes now and drops it.
+    fn sending(&self, load: Load, bytes: u64, segments: bool) -> Result<f64, Error> {
+        let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
+        let to = self.network.address(&sink)?;
+        let to: Vec<SocketAddr> = (0..load.streams as u16)
+            .map(|stream| SocketAddr::new(to.ip(), FIRST_PORT + stream))
+            .collect();
+        let mut feed = Feed::new(&self.fixture, load.sizes(), load.sending, &to)?;
+        for _ in 0..WARM_TURNS {
+            feed.turn()?;
+        }
+        let warm = feed.tally.bytes;
+        let begun = self.meter.begin();
+        while feed.tally.bytes - warm < bytes {
+            feed.turn()?;
+        }
+        let cost = begun.end(Duration::ZERO);
+        Ok(cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64)
+    }
+}
+
+impl Intake {
+    /// Takes in until `wanted` datagrams came or none comes within `wait`; returns how many.
+    pub fn take(
+        &mut self,
+        wanted: u64,
+        wait: Duration,
+        mut each: impl FnMut(u32, &[u8]),
+    ) -> Result<u64, Error> {
+        let mut taken = 0;
+        while taken < wanted {
+            let came = self.path.receive(wait, &mut |arrivals| {
+                for arrival in arrivals {
+                    for datagram in arrival.datagrams() {
+                        each(arrival.key, datagram);
+                    }
+                }
+            });
+            let came = came.map_err(|error| Error::Wrong {
+                member: format!("{:?}", self.path),
+                found: error.to_string(),
+            })?;
+            if came == 0 {
+                break;
+            }
+            taken += came as u64;
+        }
+        Ok(taken)
+    }
+}
+
+/// The far end of the veth pair, as the second namespace calls it.
+const FAR_DEVICE: &str = "far";
+const FIRST_PORT: u16 = 6000;
+const BUFFER_BYTES: u32 = 8 << 20;
+/// Packets of 1328 bytes in 64 KiB, off pages; and 5 ms of 20 Mb/s.
+const LONG_BURST: u32 = 44;
+const SHORT_BURST: u32 = 10;
+const LONG_BURSTS: u32 = 4;
+const VERIFIED_TURNS: usize = 4;
+const WARM_TURNS: usize = 8;
+/// A ring that waits for its block has a run of fewer bytes.
+const RUN_MAX: Duration = Duration::from_millis(700);
+/// A ring hands a block over when it is full or after some milliseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often a run that another program disturbed is made again.
+const TRIES: usize = 4;

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The far end: checks what a member sends, byte by byte, before its time counts.
+//!
+//! Datagrams are taken in after each batch by the sending thread itself, from a socket of the
+//! second namespace whose buffer holds a batch; nothing can be lost by being slow. A TCP connection
+//! is read by a thread of its own: with a comparison when a member is verified, and with
+//! `MSG_TRUNC`, which throws bytes away without copying them, when it is timed, so that receiving
+//! costs little; what it costs is on the bill.
+//!
+//! Sources: recv(2) (`MSG_TRUNC` of tcp(7)), socket(7) (`SO_RCVBUFFORCE`).
+//! Does not do: repair; the first wrong byte ends the run.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use paths::{Media, SendError, Spec, Tally, Transport};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
+use rustix::net::{RecvFlags, recv};
+
+use crate::error::Error;
+use crate::fixture::{Fixture, Image};
+use crate::meter::thread_time;
+use crate::network::Network;
+use crate::sender::{Download, Sender};
+
+/// Sends some batches of a member to a socket behind the veth pair and compares every byte.
+///
+/// # Errors
+/// [`Error::Wrong`] with the packet; also when the path itself refuses.
+pub fn verify_datagrams(
+    spec: &'static Spec,
+    (fixture, image): (&Fixture, &Image),
+    (datagram_bytes, segments): (u32, u32),
+    network: &Network,
+) -> Result<(), Error> {
+    let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
+    let socket = network.far_udp(0)?;
+    prepare(&socket).map_err(Error::host("the receiving socket"))?;
+    let to = socket.local_addr().map_err(Error::host("the receiving socket"))?;
+    let sizes = (datagram_bytes, segments);
+    let mut sender = Sender::open(spec, fixture, image, sizes, to)?;
+    let source = match spec.transport {
+        Transport::Rtp => &image.media,
+        _ => &fixture.file,
+    };
+    let size = datagram_bytes as usize;
+    let (mut expected, mut found) = (vec![0; size], vec![0; size + 1]);
+    let (mut verified, mut first) = (0, true);
+    while verified < VERIFIED_PACKETS.max(3 * u64::from(segments)) {
+        let packets = if first { sender.first_step() } else { sender.step() };
+        let packets = packets.map_err(|error| wrong(error.to_string()))?;
+        first = false;
+        verified += packets.end - packets.start;
+        for packet in packets {
+            let bytes = socket.recv(&mut found).map_err(|e| wrong(format!("{packet}: {e}")))?;
+            let offset = packet * u64::from(datagram_bytes);
+            source
+                .file()
+                .read_exact_at(&mut expected, offset)
+                .map_err(Error::host("reading what was to be sent"))?;
+            if found[..bytes] != expected {
+                let found = format!("packet {packet}: not the bytes that were to be sent");
+                return Err(wrong(found));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Room for several batches, and patience for a machine under load.
+fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
+    if set_socket_recv_buffer_size_force(socket, RECEIVE_BUFFER_BYTES).is_err() {
+        set_socket_recv_buffer_size(socket, RECEIVE_BUFFER_BYTES)?;
+    }
+    socket.set_read_timeout(Some(PATIENCE))
+}
+
+/// Sends some of the file over TCP and compares every byte. The next step is made when the bytes of
+/// the one before have arrived, so no socket is full: what the calls and copies of a step are when
+/// nothing is refused is what the tally and the number of steps that are returned say.
+pub fn verify_download(
+    spec: &'static Spec,
+    media: &Media,
+    step_bytes: u64,
+    network: &Network,
+) -> Result<(Tally, u64), Error> {
+    let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
+    let (listener, to) = listen(network)?;
+    let all =
+        (VERIFIED_STEPS * step_bytes).clamp(3 * step_bytes, VERIFIED_BYTES.max(3 * step_bytes));
+    let all = all.min(media.bytes());
+    let so_far = AtomicU64::new(0);
+    // Connected before anybody waits for the connection.
+    let mut download = Download::open(spec, media, step_bytes, to)?;
+    download.uncork().map_err(Error::host("TCP_CORK"))?;
+    std::thread::scope(|scope| {
+        let told = &so_far;
+        let reader = scope.spawn(move || compare(&listener, media, all, told));
+        let mut first = (Tally::default(), 0);
+        let mut step_by_step = || {
+            while download.tally.bytes < all {
+                download.step(all)?;
+                let there = || so_far.load(Ordering::Acquire);
+                while there() < download.tally.bytes && !reader.is_finished() {
+                    std::thread::sleep(ARRIVAL_LOOK);
+                }
+                if first.1 == 0 {
+                    // The first sets options.
+                    first = (download.tally, download.steps);
+                }
+            }
+            Ok(())
+        };
+        let sent: Result<(), SendError> = step_by_step();
+        let finished = download.finish();
+        let counted = (download.tally.since(&first.0), download.steps - first.1);
+        drop(download);
+        // What the reader found explains what the sender met.
+        reader.join().expect("it does not panic").map_err(wrong)?;
+        sent.map_err(|error| wrong(error.to_string()))?;
+        finished.map_err(Error::host("shutdown"))?;
+        Ok(counted)
+    })
+}
+
+fn compare(
+    listener: &TcpListener,
+    media: &Media,
+    all: u64,
+    so_far: &AtomicU64,
+) -> Result<(), String> {
+    let (mut connection, _) = listener.accept().map_err(|error| error.to_string())?;
+    let set = connection.set_read_timeout(Some(PATIENCE));
+    set.map_err(|error| error.to_string())?;
+    let (mut found, mut expected) = (vec![0; 65_536], vec![0; 65_536]);
+    let mut at = 0;
+    loop {
+        let bytes = connection.read(&mut found).map_err(|error| format!("byte {at}: {error}"))?;
+        if bytes == 0 {
+            let missing = all - at;
+            return if missing == 0 { Ok(()) } else { Err(format!("{missing} bytes missing")) };
+        }
+        let read = media.file().read_exact_at(&mut expected[..bytes], at);
+        read.map_err(|error| format!("byte {at}: {error}"))?;
+        if found[..bytes] != expected[..bytes] {
+            return Err(format!("bytes {at} to {}: not those of the file", at + bytes as u64));
+        }
+        at += bytes as u64;
+        so_far.store(at, Ordering::Release);
+    }
+}
+
+/// A thread that takes in a connection's bytes without copying them.
+pub struct Drain {
+    thread: JoinHandle<std::io::Result<(u64, Duration)>>,
+    so_far: Arc<Progress>,
+}
+
+/// What a drain has taken in, and its processor time for it, in nanoseconds.
+#[derive(Default)]
+struct Progress {
+    bytes: AtomicU64,
+    processor_ns: AtomicU64,
+}
+
+impl Drain {
+    /// Takes in the connection that waits at `listener`.
+    pub fn start(listener: TcpListener) -> Drain {
+        let so_far = Arc::new(Progress::default());
+        let told = so_far.clone();
+        let thread = std::thread::spawn(move || {
+            let (connection, _) = listener.accept()?;
+            drain(&connection, &told)
+        });
+        Drain { thread, so_far }
+    }
+
+    /// Waits until so many bytes have been taken in (or it has ended): its processor time by then.
+    pub fn await_bytes(&self, bytes: u64) -> Duration {
+        while self.so_far.bytes.load(Ordering::Acquire) < bytes && !self.thread.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Duration::from_nanos(self.so_far.processor_ns.load(Ordering::Acquire))
+    }
+
+    /// Waits for the connection's end: bytes taken in, and the thread's processor time.
+    pub fn finish(self) -> Result<(u64, Duration), Error> {
+        let drained = self.thread.join().expect("it does not panic");
+        drained.map_err(Error::host("receiving"))
+    }
+}
+
+fn drain(connection: &TcpStream, told: &Progress) -> std::io::Result<(u64, Duration)> {
+    let mut room = vec![0_u8; DRAIN_BYTES];
+    let mut all = 0;
+    loop {
+        match recv(connection, &mut room, RecvFlags::TRUNC) {
+            Ok((_, 0)) => return Ok((all, thread_time())),
+            Ok((_, bytes)) => {
+                all += bytes as u64;
+                // A clock call a chunk of up to a mebibyte.
+                told.processor_ns.store(thread_time().as_nanos() as u64, Ordering::Release);
+                told.bytes.store(all, Ordering::Release);
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A listening socket at the far end, and where it is.
+pub fn listen(network: &Network) -> Result<(TcpListener, SocketAddr), Error> {
+    let listener = network.far_tcp()?;
+    let to = listener.local_addr().map_err(Error::host("the listening socket"))?;
+    Ok((listener, to))
+}
+
+const VERIFIED_PACKETS: u64 = 500;
+const VERIFIED_BYTES: u64 = 8 << 20;
+const VERIFIED_STEPS: u64 = 2000;
+const ARRIVAL_LOOK: Duration = Duration::from_micros(30);
+const RECEIVE_BUFFER_BYTES: usize = 32 << 20;
+const PATIENCE: Duration = Duration::from_secs(5);
+const DRAIN_BYTES: usize = 1 << 20;

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Cases in turns: verified, warmed, timed round by round, and made into rows and doubts.
+//!
+//! A round times every case once, every other round in reverse order, so that what drifts falls on
+//! all alike; a ratio is taken within the round. The first round warms caches and predictors and
+//! says how many bytes a run needs to be long enough to time; its times are thrown away.
+//!
+//! Sources: the study's section 3.1; hyperfine (warm-up, outliers as warnings).
+//! Does not do: choose cases; the experiments do.
+
+use std::collections::BTreeMap;
+
+use paths::Transport;
+
+use crate::bench::{Bench, Case, Sample};
+use crate::claims::Claims;
+use crate::error::Error;
+use crate::fixture::USUAL_BYTES;
+use crate::fixture::{Fixture, Image};
+use crate::meter::pace;
+use crate::network::Sink;
+use crate::options::Options;
+use crate::results::{Results, Row};
+use crate::statistics::Figure;
+use crate::warning::{INSTRUMENT_SHARE_MAX, Warning};
+
+/// How much is measured.
+pub struct Scale {
+    /// Timed rounds; a warm-up round comes before them.
+    pub rounds: usize,
+    /// Bytes of a member and size, rounds together.
+    pub bytes: u64,
+}
+
+/// Cases that take turns: of one sink and one size.
+pub struct Group {
+    /// The device that all cases send to.
+    pub sink: Sink,
+    /// Bytes of a datagram, or of a step of a download.
+    pub bytes: u32,
+    /// The cases, in the order of the first round.
+    pub cases: Vec<Case>,
+}
+
+/// Where a run of the experiment is.
+pub struct Schedule<'a> {
+    options: &'a Options,
+    scale: Scale,
+    done: usize,
+    steps: usize,
+    /// Nanoseconds of the same piece of work, over the run.
+    paces: Vec<f64>,
+    /// Claims compared with counts, and those found right.
+    claims: usize,
+    claims_met: usize,
+    /// What the loop costs without sending, s/GB, by bytes of a datagram and packets a call.
+    loops: BTreeMap<(u32, u32), f64>,
+    /// The largest share of the processors that others had during a case.
+    others: f64,
+}
+
+impl<'a> Schedule<'a> {
+    /// Of these groups: each case is verified once and timed once a round and a warm-up.
+    pub fn new(options: &'a Options, scale: Scale, groups: &[Group]) -> Schedule<'a> {
+        let steps = groups.iter().map(|group| group.cases.len() * (scale.rounds + 2)).sum();
+        Schedule {
+            options,
+            scale,
+            done: 0,
+            steps,
+            paces: Vec::new(),
+            claims: 0,
+            claims_met: 0,
+            loops: BTreeMap::new(),
+            others: 0.0,
+        }
+    }
+
+    /// Measures the groups one after the other, and says what to doubt.
+    pub fn run(
+        mut self,
+        bench: &mut Bench,
+        groups: Vec<Group>,
+        results: &mut Results,
+    ) -> Result<(), Error> {
+        results.notes.push(format!(
+            "{} rounds of {} MB a member, or half a second of processor time, interleaved; file of \
+             {} MB; bill: processor seconds of the process and of kernel threads per 10⁹ bytes, \
+             the loop subtracted",
+            self.scale.rounds,
+            self.scale.bytes / self.scale.rounds as u64 / 1_000_000,
+            bench.fixture.file.bytes() / 1_000_000
+        ));
+        self.note_of_mapping(bench, results);
+        for group in groups {
+            if self.options.stopped() {
+                break;
+            }
+            self.measure(bench, group, results)?;
+        }
+        if self.options.stopped() {
+            results.complete = false;
+            results.notes.push("interrupted: what was measured until then is here".to_owned());
+        }
+        results.notes.push(format!(
+            "claims of copies and calls compared with counts: {} of {} met",
+            self.claims_met, self.claims
+        ));
+        if !self.loops.is_empty() {
+            let each = self.loops.iter().map(|((bytes, segments), bill)| {
+                format!("{bill:.4} at {bytes} bytes and {segments} a call")
+            });
+            let each: Vec<String> = each.collect();
+            let each = each.join(", ");
+            results.notes.push(format!("the loop, subtracted from bills, s/GB: {each}"));
+        }
+        results.warn_of_paces(&self.paces);
+        if self.others > 0.0 {
+            results.warn(Warning::OtherLoad { busy_share: self.others });
+        }
+        Ok(())
+    }
+
+    /// Pages are entered into this process's tables once, before anything is timed, so that no
+    /// member pays for another; what that costs is said.
+    fn note_of_mapping(&self, bench: &Bench, results: &mut Results) {
+        if let Some(seconds) = bench.map_file() {
+            results.notes.push(format!(
+                "mapping the file, once for all and in no bill: {seconds:.3} s per 10⁹ bytes"
+            ));
+        }
+    }
+
+    fn measure(
+        &mut self,
+        bench: &mut Bench,
+        mut group: Group,
+        results: &mut Results,
+    ) -> Result<(), Error> {
+        // The far end verifies every member, whatever the sink.
+        bench.network.make(&Sink::Veth)?;
+        let to = bench.network.make(&group.sink)?;
+        let tcp = group.cases.iter().all(|case| case.spec.transport == Transport::Tcp);
+        // A download needs no image; the smallest one stands in.
+        let image = bench.fixture.image(if tcp { USUAL_BYTES } else { group.bytes })?;
+        // As the file's own pages: mapped before anything is timed.
+        let _ = image.media.make_resident(0..image.media.bytes());
+        self.warn_of_cold(bench, &image, results);
+        let mut loop_bills = BTreeMap::new();
+        for case in &mut group.cases {
+            self.tick(case);
+            if self.options.stopped() {
+                return Ok(());
+            }
+            if let Err(error) = bench.verify(case, &image) {
+                case.failed = Some(error.to_string());
+            }
+            if !tcp && !loop_bills.contains_key(&case.segments) {
+                let bill = bench.loop_bill((case.bytes, case.segments), to)?;
+                loop_bills.insert(case.segments, bill);
+            }
+        }
+        let mut run_bytes = vec![WARM_RUN_BYTES; group.cases.len()];
+        for round in 0..=self.scale.rounds {
+            self.paces.push(pace().as_nanos() as f64);
+            let forward = round % 2 == 0;
+            let count = group.cases.len();
+            for turn in 0..count {
+                let index = if forward { turn } else { count - 1 - turn };
+                let case = &mut group.cases[index];
+                self.tick(case);
+                if self.options.stopped() || case.failed.is_some() {
+                    continue;
+                }
+                let loop_bill = loop_bills.get(&case.segments).copied().unwrap_or(0.0);
+                match bench.time(case, &image, to, (run_bytes[index], loop_bill)) {
+                    Ok(sample) if round == 0 => run_bytes[index] = self.run_bytes(&sample),
+                    Ok(sample) => case.samples.push(sample),
+                    Err(error) => case.failed = Some(error.to_string()),
+                }
+            }
+        }
+        self.add(&group, &loop_bills, results);
+        for (segments, bill) in &loop_bills {
+            self.loops.insert((group.bytes, *segments), *bill);
+        }
+        Ok(())
+    }
+
+    /// Its share of a member's bytes, but long enough to time, and no longer than it takes: small
+    /// packets are millions before they are a gigabyte.
+    fn run_bytes(&self, sample: &Sample) -> u64 {
+        let share = self.scale.bytes / self.scale.rounds as u64;
+        let in_time = |seconds: f64| (seconds / sample.bill.max(0.001) * 1e9) as u64;
+        let at_least = in_time(RUN_SECONDS_MIN).min(RUN_BYTES_MAX);
+        share.min(in_time(RUN_SECONDS_MAX)).max(at_least)
+    }
+
+    fn tick(&mut self, case: &Case) {
+        self.options.progress(self.done, self.steps, &case.title());
+        self.done += 1;
+    }
+
+    fn warn_of_cold(&self, bench: &Bench, image: &Image, results: &mut Results) {
+        for media in [&bench.fixture.file, &image.media] {
+            let share = 1.0 - Fixture::resident_share(media);
+            if share > 0.0 {
+                let file = media.name().to_owned();
+                results.warn(Warning::NotInPageCache { file, share });
+            }
+        }
+    }
+
+    /// The rows of a group.
+    fn add(&mut self, group: &Group, loop_bills: &BTreeMap<u32, f64>, results: &mut Results) {
+        let measured: Vec<&Case> = group.cases.iter().filter(|c| !c.samples.is_empty()).collect();
+        for case in &measured {
+            let figure = |of: fn(&Sample) -> f64| Figure::of(case.samples.iter().map(of).collect());
+            let row = |metric: &str, unit: &str, figure: Figure| {
+                let row = Row::new(&results.experiment, case.spec.name, metric, unit, figure);
+                Row { parameters: case.parameters(), ..row }
+            };
+            let bill = row("bill", "s/GB", figure(|sample| sample.bill));
+            let ratios = ratios(case, &measured, &bill);
+            let per_core = bill.figure.samples.iter().map(|bill| GIGABITS / bill).collect();
+            results.rows.push(bill);
+            results.rows.extend(ratios);
+            results.rows.push(row("a core carries", "Gb/s", Figure::of(per_core)));
+            let per = if case.spec.transport == Transport::Tcp { "per step" } else { "per packet" };
+            results.rows.push(row("calls", per, figure(|sample| sample.calls)));
+            results.rows.push(row("copies", "per byte", figure(|sample| sample.copies)));
+            let elsewhere = figure(|sample| sample.kernel_threads / sample.bill.max(1e-9));
+            if elsewhere.median > ELSEWHERE_MIN {
+                results.rows.push(row("of it, in kernel threads", "of 1", elsewhere));
+            }
+            if case.spec.transport == Transport::Tcp {
+                let receiver = figure(|sample| sample.receiver);
+                results.rows.push(row("of it, the receiving end", "s/GB", receiver));
+            }
+            self.warn_of(case, loop_bills, results);
+        }
+        for case in &group.cases {
+            if let Some(found) = &case.failed {
+                results.complete = false;
+                let (member, found) = (case.title(), found.clone());
+                results.warn(Warning::MemberFailed { member, found });
+            }
+        }
+    }
+
+    fn warn_of(&mut self, case: &Case, loop_bills: &BTreeMap<u32, f64>, results: &mut Results) {
+        let member = case.spec.name.to_owned();
+        let most = |of: fn(&Sample) -> f64| case.samples.iter().map(of).fold(0.0, f64::max);
+        let copied = most(|sample| sample.zerocopy_copied);
+        if copied > 0.0 {
+            let parameters = case.parameters();
+            results.warn(Warning::ZerocopyCopied {
+                member: member.clone(),
+                parameters,
+                share: copied,
+            });
+        }
+        let others = case.samples.iter().map(|sample| sample.others_share);
+        let others = Figure::of(others.collect()).median;
+        if others > OTHERS_MAX {
+            self.others = self.others.max(others);
+        }
+        let stolen = most(|sample| sample.stolen_share);
+        if stolen > STOLEN_MAX {
+            results.warn(Warning::StolenTime { share: stolen });
+        }
+        if case.sink == Sink::IfbDevice && case.segments > 1 {
+            let sink = case.sink.name().to_owned();
+            results.warn(Warning::SuperPacketsSwallowed { sink });
+        }
+        let bill = Figure::of(case.samples.iter().map(|sample| sample.bill).collect());
+        let share = loop_bills.get(&case.segments).copied().unwrap_or(0.0) / bill.median;
+        if share > INSTRUMENT_SHARE_MAX {
+            let metric = "bill".to_owned();
+            results.warn(Warning::InstrumentLarge { member: member.clone(), metric, share });
+        }
+        if case.bytes == USUAL_BYTES || case.spec.transport == Transport::Tcp {
+            let Claims { calls, copies } = Claims::of(case.spec, case.bytes, case.segments);
+            for (claim, claimed, of) in [
+                ("calls", calls, (|sample: &Sample| sample.calls) as fn(&Sample) -> f64),
+                ("copies", copies, |sample| sample.copies),
+            ] {
+                let counted = Figure::of(case.samples.iter().map(of).collect()).median;
+                self.claims += 1;
+                if !Claims::met(claimed, counted) {
+                    let (member, claim) = (case.title(), claim.to_owned());
+                    results.warn(Warning::ClaimNotMet { member, claim, claimed, counted });
+                } else {
+                    self.claims_met += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Ratios to the reference of the transport, and for RTP to the study's best stock path.
+fn ratios(case: &Case, measured: &[&Case], bill: &Row) -> Vec<Row> {
+    let references: &[&str] = match case.spec.transport {
+        Transport::Rtp => &["read_writev", "rtp_sendfile"],
+        _ => &["read_write"],
+    };
+    let mut rows = Vec::new();
+    for name in references {
+        let same = |other: &&&Case| {
+            other.spec.name == *name && other.spec.transport == case.spec.transport
+        };
+        let Some(other) = measured.iter().find(same) else { continue };
+        let reference = Figure::of(other.samples.iter().map(|sample| sample.bill).collect());
+        let Some(figure) = bill.figure.relative_to(&reference) else { continue };
+        let (metric, unit) = (format!("relative to {name}"), String::new());
+        rows.push(Row { metric, unit, figure, ..bill.clone() });
+    }
+    rows
+}
+
+const RUN_BYTES_MAX: u64 = 1_000_000_000;
+const WARM_RUN_BYTES: u64 = 8_000_000;
+/// Longer runs say nothing more.
+const RUN_SECONDS_MAX: f64 = 0.5;
+/// A run shorter than this is lost in timer interrupts.
+const RUN_SECONDS_MIN: f64 = 0.03;
+const GIGABITS: f64 = 8.0;
+const OTHERS_MAX: f64 = 0.05;
+/// Below it the work stayed in the process.
+const ELSEWHERE_MIN: f64 = 0.01;
+const STOLEN_MAX: f64 = 0.01;

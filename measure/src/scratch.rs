@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Folders that a measurement reads and writes, removed at its end.
+//!
+//! By default they lie in a file system in memory: what is measured is then reading from and
+//! writing to the page cache, and no device.
+//!
+//! A run that was killed leaves its folder, and with it memory: the next run removes folders that
+//! nobody holds locked.
+//!
+//! Sources: tmpfs(5), flock(2).
+//! Does not do: fill them.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use crate::error::Error;
+
+/// A place for folders, gone when it is dropped.
+pub struct ScratchDir {
+    folder: TempDir,
+    /// Locked while the folder is in use.
+    _lock: File,
+    /// In words, for the notes.
+    pub description: String,
+    targets: u64,
+}
+
+impl ScratchDir {
+    /// Below `folder`, or in memory where there is none.
+    pub fn new(folder: Option<&Path>) -> Result<ScratchDir, Error> {
+        let memory = Path::new(MEMORY);
+        let (below, description) = match folder {
+            Some(folder) => (folder.to_owned(), format!("the file system of {}", folder.display())),
+            None if memory.is_dir() => (memory.to_owned(), "a file system in memory".to_owned()),
+            None => {
+                let temporary = std::env::temp_dir();
+                (temporary, format!("the temporary folder, as there is no {MEMORY}"))
+            }
+        };
+        remove_left(&below, YOUNG);
+        let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(&below);
+        let folder = folder.map_err(Error::host(format!("a folder in {}", below.display())))?;
+        let lock = File::open(folder.path()).map_err(failed("opening", folder.path()))?;
+        flock(&lock, FlockOperation::NonBlockingLockShared)
+            .map_err(|errno| failed("locking", folder.path())(errno.into()))?;
+        Ok(ScratchDir { folder, _lock: lock, description, targets: 0 })
+    }
+
+    /// A folder, empty.
+    pub fn folder(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.folder.path().join(name);
+        fs::create_dir(&path).map_err(failed("making", &path))?;
+        Ok(path)
+    }
+
+    /// A path for a target that is not there yet.
+    pub fn target(&mut self) -> PathBuf {
+        self.targets += 1;
+        self.folder.path().join(format!("target-{}", self.targets))
+    }
+
+    /// A source or target is no longer needed.
+    pub fn remove(path: &Path) -> Result<(), Error> {
+        fs::remove_dir_all(path).map_err(failed("removing", path))
+    }
+}
+
+/// Removes what runs left that were killed: folders of ours that nobody holds, and that are not
+/// just being made. What cannot be removed is somebody else's.
+fn remove_left(below: &Path, young: Duration) {
+    for entry in fs::read_dir(below).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            && entry.file_type().is_ok_and(|found| found.is_dir());
+        let age = entry.metadata().and_then(|found| found.modified()).ok();
+        let is_old = age.and_then(|age| age.elapsed().ok()).is_some_and(|age| age >= young);
+        if !is_ours || !is_old {
+            continue;
+        }
+        let held = |folder: &File| flock(folder, FlockOperation::NonBlockingLockExclusive).is_err();
+        if File::open(entry.path()).is_ok_and(|folder| !held(&folder)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// Maps an I/O error to [`Error::Host`] with the action and the path.
+pub fn failed(doing: &str, what: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    Error::host(format!("{doing} {}", what.display()))
+}
+
+/// Memory that can be had without swapping; all there is where the kernel does not say.
+pub fn memory_free_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.parse::<u64>().ok()).map_or(u64::MAX, |kib| kib.saturating_mul(1024))
+}
+
+/// Nobody gives this name to what is to be kept.
+const PREFIX: &str = ".pagewire-lab-unfinished-";
+/// Between a folder's making and its lock.
+const YOUNG: Duration = Duration::from_secs(10);
+/// Where Linux has a file system in memory.
+const MEMORY: &str = "/dev/shm";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_and_what_is_in_use_is_not() {
+        let here = tempfile::tempdir().unwrap();
+        let left = here.path().join(format!("{PREFIX}left"));
+        let foreign = here.path().join("foreign");
+        for folder in [&left, &foreign] {
+            fs::create_dir_all(folder.join("source")).unwrap();
+        }
+        let scratch = ScratchDir::new(Some(here.path())).unwrap();
+        assert!(left.exists(), "it is young");
+        remove_left(here.path(), Duration::ZERO);
+        assert!(!left.exists() && foreign.exists() && scratch.folder.path().exists());
+    }
+}

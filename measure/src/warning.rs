@@ -1,0 +1,480 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What may be wrong with a figure, and what to do about it.
+//!
+//! A measuring program that is silent about its own doubt is believed when it should not be. Each
+//! warning is one line that says what was found, and has a cure; it stands in the measurement file,
+//! beside the figures it is about, and in docs/measuring.md by its exact text.
+//!
+//! Sources: hyperfine's `src/benchmark/` (warnings that carry their cure); the traps that building
+//! pagewire's paths uncovered (docs/measuring.md, "Where the packets go").
+//! Does not do: stop a measurement. What makes a figure wrong, not doubtful, is an error.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::results::Row;
+
+/// See the variants; `Display` is the exact line. Shares are parts of 1.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Warning {
+    /// The device takes segmented sends whole, as one that segments itself does.
+    SuperPacketsSwallowed {
+        /// The sink, as in the parameter of that name.
+        sink: String,
+    },
+    /// Sends that asked for no copy were copied.
+    ZerocopyCopied {
+        /// Who sent.
+        member: String,
+        /// Its parameters.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Of its bytes.
+        share: f64,
+    },
+    /// The samples of a figure lie too far apart for it to be published.
+    NoisySpread {
+        /// Whose figure.
+        member: String,
+        /// Its parameters.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Which.
+        metric: String,
+        /// Median absolute deviation in parts of the median.
+        spread: f64,
+        /// How many samples.
+        samples: usize,
+    },
+    /// A figure's samples stayed apart, though rounds were added until a bound.
+    SpreadStays {
+        /// Whose figure.
+        member: String,
+        /// Its parameters.
+        #[serde(default)]
+        parameters: BTreeMap<String, String>,
+        /// Which.
+        metric: String,
+        /// Median absolute deviation in parts of the median.
+        spread: f64,
+        /// How many were measured.
+        rounds: usize,
+        /// The cause.
+        why: String,
+    },
+    /// Figures of too few samples for their spread to say something.
+    TooFewSamples {
+        /// How many figures.
+        figures: usize,
+        /// Samples of the one with the fewest.
+        samples: usize,
+    },
+    /// The same work did not always take the same processor time: the frequency changed, or what
+    /// shares the core did.
+    FrequencyChanged {
+        /// By how much longer the longest time was than the shortest.
+        share: f64,
+    },
+    /// The hypervisor ran something else on the cores.
+    StolenTime {
+        /// Of the cores' time during the measurement.
+        share: f64,
+    },
+    /// Two measurements that differ in more than one thing were compared.
+    ManyVariables {
+        /// What differs.
+        which: Vec<String>,
+    },
+    /// The file to be sent was partly on the disk.
+    NotInPageCache {
+        /// The file's name.
+        file: String,
+        /// Of its pages.
+        share: f64,
+    },
+    /// What was to be read from the disk was still in memory.
+    StillInPageCache {
+        /// The file's name.
+        file: String,
+        /// Of its pages.
+        share: f64,
+    },
+    /// A path did not cost the calls or copies that it claims.
+    ClaimNotMet {
+        /// Who, with its parameters.
+        member: String,
+        /// What it claims: calls or copies.
+        claim: String,
+        /// How many, per packet, step or byte.
+        claimed: f64,
+        /// What was counted.
+        counted: f64,
+    },
+    /// Other programs used the cores.
+    OtherLoad {
+        /// Of the cores' time.
+        busy_share: f64,
+    },
+    /// What measuring costs is no longer small beside what was measured.
+    InstrumentLarge {
+        /// Whose figure.
+        member: String,
+        /// Which.
+        metric: String,
+        /// The instrument's cost, which was subtracted, in parts of the figure.
+        share: f64,
+    },
+    /// A member could not go on; what it gave before is kept.
+    MemberFailed {
+        /// Who.
+        member: String,
+        /// The error.
+        found: String,
+    },
+    /// A warning of a newer program, read from a file.
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a warning is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum About<'a> {
+    /// The whole run.
+    Run,
+    /// Every row of a member.
+    Member(&'a str),
+    /// Rows of a member and a metric.
+    Metric(&'a str, &'a str),
+    /// One row: member, parameters, metric.
+    Row(&'a str, &'a BTreeMap<String, String>, &'a str),
+}
+
+impl Warning {
+    /// What to do.
+    pub fn cure(&self) -> &'static str {
+        match self {
+            Warning::SuperPacketsSwallowed { .. } => {
+                "read these figures as those of a device that segments; for one that cannot, \
+                 measure with --sink ifb-software, or set gso_max_segs 1 on the device"
+            }
+            Warning::ZerocopyCopied { .. } => {
+                "measure into an ifb sink or a real card (--interface); loopback and veth always \
+                 copy, and so does a device without scatter-gather"
+            }
+            Warning::NoisySpread { .. } => {
+                "measure again on an idle machine, without --quick, or with more rounds; give the \
+                 figure only with this warning"
+            }
+            Warning::SpreadStays { .. } => {
+                "read the figure as no better than its spread, or allow more rounds \
+                 (--rounds-max): each sample is then the sum of more of them"
+            }
+            Warning::TooFewSamples { .. } => "measure without --quick, or with more rounds",
+            Warning::FrequencyChanged { .. } => {
+                "set the governor to performance (cpupower frequency-set -g performance), switch \
+                 boost off, and measure again"
+            }
+            Warning::StolenTime { .. } => {
+                "measure when the host is idle, or on a machine of your own; trust ratios taken \
+                 within a round before absolute figures"
+            }
+            Warning::ManyVariables { .. } => {
+                "change one thing at a time: measure both on the same machine and kernel, with \
+                 the same command"
+            }
+            Warning::NotInPageCache { .. } => {
+                "free memory, so that the file stays cached, or measure a smaller one; what a \
+                 cold file costs is the experiment cold"
+            }
+            Warning::StillInPageCache { .. } => {
+                "find who holds the file in memory (a map, a lock), or use a file system that \
+                 drops pages when asked"
+            }
+            Warning::ClaimNotMet { .. } => {
+                "do not use the figure: the path did not work as it should here; run the tests of \
+                 the crate paths on this machine"
+            }
+            Warning::OtherLoad { .. } => "stop what else runs (see top), and measure again",
+            Warning::InstrumentLarge { .. } => {
+                "measure more bytes a run, so that reading the clocks weighs less"
+            }
+            Warning::MemberFailed { .. } => {
+                "use only figures from before the failure; mend what the error names and measure \
+                 again"
+            }
+            Warning::Unknown => "read the file with the version of pagewire that wrote it",
+        }
+    }
+
+    /// The rows that this warning concerns.
+    pub fn about(&self) -> About<'_> {
+        match self {
+            Warning::NoisySpread { member, parameters, metric, .. }
+            | Warning::SpreadStays { member, parameters, metric, .. } => {
+                About::Row(member, parameters, metric)
+            }
+            Warning::InstrumentLarge { member, metric, .. } => About::Metric(member, metric),
+            Warning::ZerocopyCopied { member, parameters, .. } => {
+                About::Row(member, parameters, "bill")
+            }
+            Warning::MemberFailed { member, .. } => About::Member(member),
+            _ => About::Run,
+        }
+    }
+
+    /// One of each, in the order of the list: what docs/measuring.md is made from.
+    pub fn examples() -> Vec<Warning> {
+        let member = || "wire_sendfile".to_owned();
+        let metric = || "bill".to_owned();
+        let parameters = BTreeMap::from([("bytes".to_owned(), "1328".to_owned())]);
+        vec![
+            Warning::SuperPacketsSwallowed { sink: "ifb-device".to_owned() },
+            Warning::ZerocopyCopied {
+                member: "zerocopy".to_owned(),
+                parameters: BTreeMap::from([("sink".to_owned(), "veth".to_owned())]),
+                share: 1.0,
+            },
+            Warning::NoisySpread {
+                member: member(),
+                parameters,
+                metric: metric(),
+                spread: 0.071,
+                samples: 7,
+            },
+            Warning::SpreadStays {
+                member: "sized".to_owned(),
+                parameters: BTreeMap::from([("workloads".to_owned(), "mix".to_owned())]),
+                metric: "profile: memcpy's own time".to_owned(),
+                spread: 0.14,
+                rounds: 10,
+                why: "40 samples of the profile a sum: counting alone is ± 16 %".to_owned(),
+            },
+            Warning::TooFewSamples { figures: 24, samples: 3 },
+            Warning::FrequencyChanged { share: 0.21 },
+            Warning::StolenTime { share: 0.034 },
+            Warning::ManyVariables { which: vec!["kernel".to_owned(), "commit".to_owned()] },
+            Warning::NotInPageCache { file: "payloads".to_owned(), share: 0.12 },
+            Warning::StillInPageCache { file: "payloads".to_owned(), share: 0.4 },
+            Warning::ClaimNotMet {
+                member: member(),
+                claim: "calls".to_owned(),
+                claimed: 0.1,
+                counted: 1.0,
+            },
+            Warning::OtherLoad { busy_share: 0.25 },
+            Warning::InstrumentLarge { member: member(), metric: metric(), share: 0.018 },
+            Warning::MemberFailed {
+                member: "xdp".to_owned(),
+                found: "bind to queue 0 of sink: EBUSY".to_owned(),
+            },
+            Warning::Unknown,
+        ]
+    }
+
+    /// What the rows themselves give reason to doubt: every measured figure's spread, and how many
+    /// have few samples. Published values are not judged.
+    pub fn of_rows(rows: &[Row]) -> Vec<Warning> {
+        let measured = || rows.iter().filter(|row| row.published.is_none());
+        let noisy = measured().filter(|row| row.figure.spread > SPREAD_MAX);
+        let mut warnings: Vec<_> = noisy
+            .map(|row| Warning::NoisySpread {
+                member: row.member.clone(),
+                parameters: row.parameters.clone(),
+                metric: row.metric.clone(),
+                spread: row.figure.spread,
+                samples: row.figure.samples.len(),
+            })
+            .collect();
+        let few = measured().filter(|row| !row.is_count()).map(|row| row.figure.samples.len());
+        // A derived value has none, and is judged by the figure it is of.
+        let few: Vec<usize> = few.filter(|samples| (1..SAMPLES_MIN).contains(samples)).collect();
+        if let Some(samples) = few.iter().copied().min() {
+            warnings.push(Warning::TooFewSamples { figures: few.len(), samples });
+        }
+        warnings
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::SuperPacketsSwallowed { sink } => {
+                write!(f, "the sink {sink} takes segmented sends whole")
+            }
+            Warning::ZerocopyCopied { member, parameters, share } => {
+                write!(f, "{member}")?;
+                for (name, value) in parameters {
+                    write!(f, ", {name}={value}")?;
+                }
+                write!(f, ": {} of its zerocopy sends were copied", Percent(*share))
+            }
+            Warning::NoisySpread { member, parameters, metric, spread, samples } => {
+                write!(f, "{member}")?;
+                for (name, value) in parameters {
+                    write!(f, ", {name}={value}")?;
+                }
+                let (spread, most) = (Percent(*spread), Percent(SPREAD_MAX));
+                let plural = if *samples == 1 { "" } else { "s" };
+                write!(f, ": {metric}: spread {spread} of {samples} sample{plural}, over {most}")
+            }
+            Warning::SpreadStays { member, parameters, metric, spread, rounds, why } => {
+                write!(f, "{member}")?;
+                for (name, value) in parameters {
+                    write!(f, ", {name}={value}")?;
+                }
+                let (spread, most) = (Percent(*spread), Percent(SPREAD_WANTED));
+                write!(f, ": {metric}: spread {spread} after {rounds} rounds, over {most}: {why}")
+            }
+            Warning::TooFewSamples { figures, samples } => {
+                let subject = if *figures == 1 { "1 figure has" } else { "figures have" };
+                if *figures != 1 {
+                    write!(f, "{figures} ")?;
+                }
+                write!(f, "{subject} fewer than {SAMPLES_MIN} samples (the fewest {samples})")
+            }
+            Warning::FrequencyChanged { share } => {
+                let share = Percent(*share);
+                write!(f, "the processor's pace changed: the same work took up to {share} longer")
+            }
+            Warning::StolenTime { share } => {
+                write!(f, "the hypervisor took {} of the cores' time", Percent(*share))
+            }
+            Warning::ManyVariables { which } => {
+                let (count, which) = (which.len(), which.join(", "));
+                write!(f, "{count} things differ between the two measurements: {which}")
+            }
+            Warning::NotInPageCache { file, share } => {
+                write!(f, "{} of {file} was not in the page cache", Percent(*share))
+            }
+            Warning::StillInPageCache { file, share } => {
+                write!(f, "{} of {file} stayed in the page cache", Percent(*share))
+            }
+            Warning::ClaimNotMet { member, claim, claimed, counted } => {
+                write!(f, "{member}: claims {claimed:.3} {claim}, counted {counted:.3}")
+            }
+            Warning::OtherLoad { busy_share } => {
+                write!(f, "other programs used {} of the cores' time", Percent(*busy_share))
+            }
+            Warning::InstrumentLarge { member, metric, share } => {
+                write!(f, "{member}: {metric}: measuring itself cost {}", Percent(*share))?;
+                write!(f, " of it, over {}", Percent(INSTRUMENT_SHARE_MAX))
+            }
+            Warning::MemberFailed { member, found } => {
+                write!(f, "{member}: could not go on: {found}")
+            }
+            Warning::Unknown => write!(f, "a warning that this version does not know"),
+        }
+    }
+}
+
+/// A share as a percentage, with a digit after the point below 10.
+pub struct Percent(pub f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = self.0 * 100.0;
+        let whole = percent.abs() >= 9.95 || (percent - percent.round()).abs() < 1e-9;
+        let text = match percent.abs() {
+            huge if huge >= 1e5 => format!("{percent:.0e} %"),
+            _ if whole => format!("{percent:.0} %"),
+            _ => format!("{percent:.1} %"),
+        };
+        f.pad(&text)
+    }
+}
+
+/// A published figure's spread is at most this.
+pub const SPREAD_MAX: f64 = 0.05;
+/// Rounds are added until every figure's spread is at most this, where an experiment adds rounds.
+pub const SPREAD_WANTED: f64 = 0.10;
+/// With fewer, one disturbed sample of two moves the median.
+pub const SAMPLES_MIN: usize = 5;
+/// Up to here the instrument's cost, which is subtracted, is no matter of doubt.
+pub const INSTRUMENT_SHARE_MAX: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statistics::Figure;
+
+    #[test]
+    fn every_kind_has_an_example_of_one_line_and_a_cure() {
+        let examples = Warning::examples();
+        let mut lines: Vec<String> = examples.iter().map(Warning::to_string).collect();
+        for (warning, line) in examples.iter().zip(&lines) {
+            assert!(!line.is_empty() && !line.contains('\n'), "{line}");
+            assert!(!line.ends_with('.') && !warning.cure().ends_with('.'), "{line}");
+            assert!(warning.cure().len() > 10, "{line}");
+            // No wildcard: a new variant does not compile here until it is in the examples.
+            match warning {
+                Warning::SuperPacketsSwallowed { .. }
+                | Warning::ZerocopyCopied { .. }
+                | Warning::NoisySpread { .. }
+                | Warning::SpreadStays { .. }
+                | Warning::TooFewSamples { .. }
+                | Warning::FrequencyChanged { .. }
+                | Warning::StolenTime { .. }
+                | Warning::ManyVariables { .. }
+                | Warning::NotInPageCache { .. }
+                | Warning::StillInPageCache { .. }
+                | Warning::ClaimNotMet { .. }
+                | Warning::OtherLoad { .. }
+                | Warning::InstrumentLarge { .. }
+                | Warning::MemberFailed { .. }
+                | Warning::Unknown => {}
+            }
+        }
+        lines.sort();
+        lines.dedup();
+        assert_eq!(lines.len(), VARIANTS, "one example a variant");
+    }
+
+    /// As in the match above.
+    const VARIANTS: usize = 15;
+
+    #[test]
+    fn warnings_survive_a_file() {
+        for warning in Warning::examples() {
+            let text = serde_json::to_string(&warning).unwrap();
+            assert_eq!(serde_json::from_str::<Warning>(&text).unwrap(), warning, "{text}");
+        }
+        let newer = r#"{"kind":"moon_too_full","phase":0.99}"#;
+        assert_eq!(serde_json::from_str::<Warning>(newer).unwrap(), Warning::Unknown);
+    }
+
+    #[test]
+    fn rows_are_doubted_by_spread_and_by_number() {
+        let row = |member: &str, metric: &str, unit: &str, samples: &[f64]| {
+            Row::new("paths", member, metric, unit, Figure::of(samples.to_vec()))
+        };
+        let calm = row("a", "bill", "s/GB", &[1.0, 1.05, 0.95, 1.0, 1.0]);
+        let noisy = row("b", "bill", "s/GB", &[1.0, 1.2, 0.8, 1.1, 0.9]).with("bytes", 64);
+        let few = row("c", "bill", "s/GB", &[1.0, 1.0]);
+        let count = row("c", "crossings", "per packet", &[2.0]);
+        let reference = Row {
+            figure: Figure::published(0.73),
+            published: Some("the study, section 4".to_owned()),
+            ..row("d", "bill", "s/GB", &[1.0])
+        };
+        let derived = Row { figure: Figure::derived(3.0), ..row("e", "maximum", "ms", &[1.0]) };
+        let sound = [calm.clone(), count.clone(), reference.clone(), derived];
+        assert_eq!(Warning::of_rows(&sound), []);
+        let found = Warning::of_rows(&[calm, noisy, few, count, reference]);
+        let lines: Vec<_> = found.iter().map(Warning::to_string).collect();
+        let expected = [
+            "b, bytes=64: bill: spread 10 % of 5 samples, over 5 %",
+            "1 figure has fewer than 5 samples (the fewest 2)",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn percentages_are_short() {
+        let shown = [0.0, 0.034, 0.05, 0.0995, 0.25, 1.0, 1e9].map(|s| Percent(s).to_string());
+        assert_eq!(shown, ["0 %", "3.4 %", "5 %", "10 %", "25 %", "100 %", "1e11 %"]);
+    }
+}

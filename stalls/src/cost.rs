@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a blocked load costs here: a loop of them against a loop of forwarded ones.
+//!
+//! Both are chains in which nothing hides the delay, so the difference is the most that a blocked
+//! load adds. In a program other work goes on meanwhile; an estimate made of it says "up to".
+//!
+//! Sources: [`crate::forwarding`].
+//! What it does not do: warn of a busy machine. Of several runs the shortest counts, and there are
+//! enough that some are undisturbed.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+/// Nanoseconds from a store to a load that wants its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Cost {
+    /// A load that no single store can give its bytes.
+    pub blocked_ns: f64,
+    /// One that takes them from a store in flight.
+    pub forwarded_ns: f64,
+}
+
+impl Cost {
+    /// Measured now, in some ten milliseconds.
+    pub fn here() -> Self {
+        let mut shortest = [f64::INFINITY; 2];
+        for _ in 0..RUNS {
+            for (best, run) in
+                shortest.iter_mut().zip([crate::forwarding::blocked, crate::forwarding::forwarded])
+            {
+                let began = Instant::now();
+                let counted = run(ROUNDS);
+                let time = began.elapsed().as_nanos() as f64 / f64::from(ROUNDS);
+                assert_eq!(counted, u64::from(ROUNDS), "the loop gives its rounds");
+                *best = best.min(time);
+            }
+        }
+        let [blocked_ns, forwarded_ns] = shortest;
+        Cost { blocked_ns, forwarded_ns }
+    }
+
+    /// What a blocked load adds, at most.
+    pub fn added_ns(&self) -> f64 {
+        (self.blocked_ns - self.forwarded_ns).max(0.0)
+    }
+}
+
+const RUNS: usize = 31;
+/// Fewer than the specimen's two bytes count to; a run is a tenth of a millisecond.
+const ROUNDS: u32 = 20_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_delays_are_measured() {
+        let cost = Cost::here();
+        assert!(cost.blocked_ns > 0.0 && cost.forwarded_ns > 0.0, "{cost:?}");
+        assert!(cost.blocked_ns.is_finite() && cost.forwarded_ns.is_finite(), "{cost:?}");
+        let hidden = Cost { blocked_ns: 1.0, forwarded_ns: 2.0 };
+        assert_eq!(hidden.added_ns(), 0.0, "never less than nothing");
+    }
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Launch: the program under test, found before it is started, and held before its first
+//! instruction.
+//!
+//! To be watched from its first instruction a program has to wait for the watcher. A shell does
+//! that: it stops itself and, once continued, becomes the program. It costs a millisecond, and is
+//! all there is without code between fork and exec, which is no safe Rust.
+//!
+//! Sources: ptrace(2), "Attaching and detaching"; execve(2); sh(1p), `exec`.
+//!
+//! What it does not do: find what a script's first line names.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use measure::Error;
+
+/// A program that has been started and is ended when this is dropped.
+pub(crate) struct Started {
+    pub(crate) pid: Pid,
+    /// It has ended and has been waited for.
+    pub(crate) gone: bool,
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if !self.gone {
+            // Either fails only when it is gone already.
+            let _ = kill(self.pid, Signal::SIGKILL);
+            let _ = waitpid(self.pid, Some(WaitPidFlag::__WALL));
+        }
+    }
+}
+
+/// The command as it is to be started: its first word the path of a program that can be run here.
+pub(crate) fn checked(command: &[OsString]) -> Result<Vec<OsString>, Error> {
+    let Some((name, arguments)) = command.split_first() else {
+        return Err(Error::Caller {
+            what: "lab stalls".to_owned(),
+            found: "no command; write it behind --, as in: lab stalls -- ./program".to_owned(),
+        });
+    };
+    let path = found(name)?;
+    let mut words = vec![path.into_os_string()];
+    words.extend_from_slice(arguments);
+    Ok(words)
+}
+
+/// Where the shell would find it.
+fn found(name: &OsStr) -> Result<PathBuf, Error> {
+    let caller = |found: String| Error::Caller { what: name.to_string_lossy().into_owned(), found };
+    let direct = name.as_encoded_bytes().contains(&b'/');
+    let path = match direct {
+        true => Some(PathBuf::from(name)),
+        false => std::env::var_os("PATH").and_then(|folders| {
+            std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| {
+                path.metadata().is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+            })
+        }),
+    };
+    let path = path.ok_or_else(|| caller("no such command in PATH; write its path".to_owned()))?;
+    let about = path.metadata().map_err(|error| caller(error.to_string()))?;
+    if !about.is_file() || about.permissions().mode() & 0o111 == 0 {
+        return Err(caller("not a file that can be executed".to_owned()));
+    }
+    let mut head = Vec::new();
+    // A program that may be run and not read is left to those who run it.
+    if let Ok(file) = File::open(&path) {
+        let _ = file.take(ELF_HEAD_BYTES).read_to_end(&mut head);
+    }
+    if let Some(wrong) = wrong_machine(&head) {
+        return Err(caller(wrong));
+    }
+    Ok(path)
+}
+
+/// What is wrong with an ELF file of this beginning, if it is one.
+fn wrong_machine(head: &[u8]) -> Option<String> {
+    let machine = u16::from_le_bytes(head.get(18..20)?.try_into().ok()?);
+    if !head.starts_with(b"\x7fELF") || head[4..6] == [2, 1] && machine == EM_X86_64 {
+        return None;
+    }
+    let bits = if head[4] == 2 { 64 } else { 32 };
+    Some(format!("an ELF file for machine {machine} of {bits} bits; this reads x86-64 only"))
+}
+
+/// Starts `command`, which has been [`checked`], and stops it before it is what it shall be: the
+/// next exec makes it so. Its standard output is ours, or our standard error when `aside`.
+pub(crate) fn stopped(command: &[OsString], aside: bool) -> Result<Started, Error> {
+    let what = || format!("starting {}", command[0].to_string_lossy());
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]).args(command);
+    if aside {
+        shell.stdout(Stdio::from(std::io::stderr()));
+    }
+    let child = shell.spawn().map_err(Error::host(what()))?;
+    let pid = Pid::from_raw(child.id() as i32);
+    let mut started = Started { pid, gone: false };
+    match waited(pid, WaitPidFlag::WUNTRACED) {
+        Ok(WaitStatus::Stopped(_, Signal::SIGSTOP)) => Ok(started),
+        Ok(status) => {
+            started.gone = matches!(status, WaitStatus::Exited(..) | WaitStatus::Signaled(..));
+            Err(Error::Host { what: what(), found: format!("the shell did not stop: {status:?}") })
+        }
+        Err(error) => Err(Error::Host { what: what(), found: error.desc().to_owned() }),
+    }
+}
+
+/// waitpid(2), again when a signal came between.
+pub(crate) fn waited(pid: Pid, flags: WaitPidFlag) -> nix::Result<WaitStatus> {
+    loop {
+        match waitpid(pid, Some(flags)) {
+            Err(Errno::EINTR) => {}
+            other => return other,
+        }
+    }
+}
+
+/// System V ABI, AMD64 supplement.
+const EM_X86_64: u16 = 62;
+const ELF_HEAD_BYTES: u64 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(words: &[&str]) -> String {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        match checked(&words) {
+            Ok(words) => words[0].to_string_lossy().into_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_command_is_found_as_the_shell_finds_it() {
+        assert!(said(&["sh", "-c", "true"]).ends_with("/sh"));
+        assert_eq!(said(&["/bin/sh"]), "/bin/sh");
+        assert!(said(&[]).contains("write it behind --"));
+        assert_eq!(
+            said(&["no-such-program-here"]),
+            "no-such-program-here: no such command in PATH; write its path"
+        );
+        assert!(said(&["./no-such-program"]).contains("No such file"));
+        assert!(said(&["/etc/passwd"]).contains("not a file that can be executed"));
+        assert!(said(&["/"]).contains("not a file that can be executed"));
+    }
+
+    #[test]
+    fn programs_for_other_machines_are_refused() {
+        let mut head = b"\x7fELF\x02\x01\x01".to_vec();
+        head.resize(64, 0);
+        head[18] = 62;
+        assert_eq!(wrong_machine(&head), None);
+        head[18] = 183;
+        let wrong = wrong_machine(&head).unwrap();
+        assert!(wrong.contains("machine 183 of 64 bits"), "{wrong}");
+        (head[18], head[4]) = (3, 1);
+        assert!(wrong_machine(&head).unwrap().contains("machine 3 of 32 bits"));
+        assert_eq!(wrong_machine(b"#!/bin/sh -and some more words"), None);
+        assert_eq!(wrong_machine(b"\x7fELF"), None);
+    }
+
+    #[test]
+    fn a_program_waits_to_be_let_go() {
+        let command = ["/bin/sh", "-c", "exit 7"].map(OsString::from);
+        let mut started = stopped(&command, true).unwrap();
+        kill(started.pid, Signal::SIGCONT).unwrap();
+        let status = waited(started.pid, WaitPidFlag::empty()).unwrap();
+        started.gone = true;
+        assert_eq!(status, WaitStatus::Exited(started.pid, 7));
+        let left = stopped(&command, true).unwrap();
+        let pid = left.pid;
+        drop(left);
+        assert_eq!(kill(pid, None), Err(Errno::ESRCH), "ended and waited for");
+    }
+}

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `steps`: the program runs natively to the functions that are wanted and is stepped through them,
+//! one instruction at a time.
+//!
+//! What the processor has the program may use, AVX-512 included, and nothing has to be installed.
+//! The price is two switches between processes for each instruction, some 3 µs, so the rest of the
+//! program is left alone: each wanted function has a breakpoint, its instructions and those of what
+//! it calls are stepped, until it returns. Tracer and program share one core, where a switch is
+//! cheapest.
+//!
+//! Threads all run; one is stepped at a time. Another that comes to a wanted function meanwhile is
+//! let through, unless it waits until the first is done, and counted. Processes that the program
+//! starts are let go, without breakpoints.
+//!
+//! Sources: ptrace(2), `PTRACE_SEIZE`, `PTRACE_SINGLESTEP` and the events; waitpid(2), `__WALL`.
+//!
+//! What it does not do: functions of objects that the program loads while none is stepped; more
+//! than one process. Addresses that a vector register holds are not looked at, a masked access is
+//! taken for its whole width and the pair said to be uncertain.
+
+mod registers;
+mod tracee;
+
+use std::ffi::OsString;
+use std::io;
+
+use nix::errno::Errno;
+use nix::libc::user_regs_struct;
+use nix::sys::ptrace::{self, Event, Options as Events};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus};
+use nix::unistd::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use self::tracee::{Purpose, Tracee};
+use super::code::{Access, Code, Known};
+use super::images::Images;
+use super::launch::{self, Started, waited};
+use super::pairing::Pairing;
+use super::{Options, Seen, Trace, Tracer};
+use measure::Error;
+
+pub(super) static TRACER: Tracer = Tracer {
+    name: "steps",
+    summary: "single steps through --function by ptrace; the processor's own instructions",
+    sources: &["ptrace(2)"],
+    probe: |_| allowed(),
+    run,
+};
+
+/// Whether a program may be traced here: tried on one that does nothing.
+fn allowed() -> Result<(), String> {
+    let nothing = ["/bin/sh", "-c", ":"].map(OsString::from);
+    let program = launch::stopped(&nothing, true).map_err(|error| error.to_string())?;
+    ptrace::seize(program.pid, Events::empty()).map_err(|error| {
+        let scope = std::fs::read_to_string(YAMA).unwrap_or_default();
+        let scope = if scope.is_empty() { String::new() } else { format!(" ({YAMA}: {scope})") };
+        format!("ptrace: {}{}; a container may forbid it", error.desc(), scope.trim_end())
+    })
+}
+
+fn run(options: &Options) -> Result<Seen, Error> {
+    let pinned = Pinned::here();
+    let program = launch::stopped(&options.command, options.aside)?;
+    let pid = program.pid;
+    let mut stepper = Stepper {
+        options,
+        program,
+        tracee: None,
+        images: Images::default(),
+        code: Code::new(),
+        pairing: Pairing::new(options.reach()),
+        functions: Vec::new(),
+        accesses: Vec::new(),
+        left: options.steps,
+        passed: 0,
+        exit: None,
+    };
+    let done = stepper.follow();
+    drop(pinned);
+    done.map_err(|error| Error::Host {
+        what: format!("stepping through {} (process {pid})", options.name()),
+        found: error.to_string(),
+    })?;
+    if stepper.tracee.is_none() {
+        return Err(Error::Host {
+            what: format!("starting {}", options.name()),
+            found: "it could not be executed; the shell says why above".to_owned(),
+        });
+    }
+    Ok(Seen::Trace(Box::new(stepper.trace())))
+}
+
+struct Stepper<'a> {
+    options: &'a Options,
+    program: Started,
+    /// None until the program is what it shall be.
+    tracee: Option<Tracee>,
+    images: Images,
+    code: Code,
+    pairing: Pairing,
+    /// Names of the wanted functions; part `n` of the pairs is of number `n - 1`.
+    functions: Vec<String>,
+    accesses: Vec<Access>,
+    left: u64,
+    passed: u64,
+    exit: Option<i32>,
+}
+
+/// What became of a thread that stopped.
+enum Next {
+    /// It runs again, or is gone.
+    Runs,
+    /// It stands at a breakpoint, before its instruction.
+    Hit(Pid, Purpose, Box<user_regs_struct>),
+    /// The program ended.
+    Ended,
+}
+
+impl Stepper<'_> {
+    /// From the shell that becomes the program to the program's end.
+    fn follow(&mut self) -> io::Result<()> {
+        let pid = self.program.pid;
+        let events = Events::PTRACE_O_EXITKILL
+            | Events::PTRACE_O_TRACECLONE
+            | Events::PTRACE_O_TRACEFORK
+            | Events::PTRACE_O_TRACEVFORK
+            | Events::PTRACE_O_TRACEVFORKDONE
+            | Events::PTRACE_O_TRACEEXEC;
+        ptrace::seize(pid, events)?;
+        kill(pid, Signal::SIGCONT)?;
+        loop {
+            let status = any()?;
+            match self.handle(status)? {
+                Next::Runs => {}
+                Next::Ended => return Ok(()),
+                Next::Hit(thread, Purpose::Start, registers) => {
+                    self.tracee().remove(registers.rip)?;
+                    self.discover()?;
+                    match self.options.function {
+                        None => self.step(thread, *registers, None)?,
+                        Some(_) => resume(thread, None)?,
+                    }
+                }
+                Next::Hit(thread, Purpose::Function(number), registers) => {
+                    self.step(thread, *registers, Some(number))?;
+                }
+            }
+            if self.program.gone {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Breakpoints are set once there is a program to set them in.
+    fn tracee(&mut self) -> &mut Tracee {
+        self.tracee.as_mut().expect("a program with breakpoints has been opened")
+    }
+
+    fn handle(&mut self, status: WaitStatus) -> io::Result<Next> {
+        let leader = self.program.pid;
+        match status {
+            WaitStatus::PtraceEvent(pid, _, event) => {
+                self.event(pid, event)?;
+                Ok(Next::Runs)
+            }
+            WaitStatus::Stopped(pid, Signal::SIGTRAP) => {
+                let mut registers = ptrace::getregs(pid)?;
+                let address = registers.rip.wrapping_sub(1);
+                let purpose = self.tracee.as_ref().and_then(|tracee| tracee.purpose(address));
+                let Some(purpose) = purpose else {
+                    resume(pid, Some(Signal::SIGTRAP))?;
+                    return Ok(Next::Runs);
+                };
+                registers.rip = address;
+                ptrace::setregs(pid, registers)?;
+                Ok(Next::Hit(pid, purpose, Box::new(registers)))
+            }
+            WaitStatus::Stopped(pid, signal) => {
+                resume(pid, Some(signal))?;
+                Ok(Next::Runs)
+            }
+            WaitStatus::Exited(pid, status) if pid == leader => Ok(self.ended(status)),
+            WaitStatus::Signaled(pid, signal, _) if pid == leader => {
+                Ok(self.ended(SIGNALLED + signal as i32))
+            }
+            _ => Ok(Next::Runs),
+        }
+    }
+
+    fn ended(&mut self, exit: i32) -> Next {
+        self.program.gone = true;
+        self.exit = Some(exit);
+        Next::Ended
+    }
+
+    /// What a thread does besides computing: it, or who comes of it, runs on.
+    fn event(&mut self, pid: Pid, event: i32) -> io::Result<()> {
+        let leader = self.program.pid;
+        if event == EXEC && pid == leader {
+            self.begin()?;
+        } else if event == VFORK_DONE {
+            // The child had the same memory, and its breakpoints were taken out.
+            if let Some(tracee) = &self.tracee {
+                tracee.lift_all(false)?;
+            }
+        } else if event == STOP && pid != leader && !tracee::is_thread_of(pid, leader) {
+            if let Some(tracee) = &self.tracee {
+                tracee.clear_copy(pid)?;
+            }
+            return gone_is_fine(ptrace::detach(pid, None));
+        }
+        resume(pid, None)
+    }
+
+    /// The process has become another program, which has run no instruction yet.
+    fn begin(&mut self) -> io::Result<()> {
+        let pid = self.program.pid;
+        let mut tracee = Tracee::open(pid)?;
+        if self.left > 0 {
+            tracee.set(tracee::entry(pid)?, Purpose::Start)?;
+        }
+        self.tracee = Some(tracee);
+        Ok(())
+    }
+
+    /// Looks for what has been loaded, and sets a breakpoint at each wanted function in it.
+    fn discover(&mut self) -> io::Result<()> {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.program.pid))?;
+        for function in self.images.read(&maps, self.options.function.as_deref()) {
+            let number = self.functions.len() as u32;
+            self.tracee().set(function.address, Purpose::Function(number))?;
+            self.functions.push(function.name);
+        }
+        Ok(())
+    }
+
+    /// Steps a thread until the function it stands at returns; without one, to its end.
+    fn step(
+        &mut self,
+        thread: Pid,
+        mut registers: user_regs_struct,
+        number: Option<u32>,
+    ) -> io::Result<()> {
+        let frame = number.map_or(u64::MAX, |_| registers.rsp);
+        self.pairing.enter(number.map_or(0, |number| number + 1));
+        let (mut signal, mut silent) = (None, false);
+        while self.left > 0 && registers.rsp <= frame {
+            self.left -= 1;
+            let known = self.known(registers.rip)?;
+            self.code.accesses(
+                &known,
+                |name| registers::value(&registers, name),
+                &mut self.accesses,
+            );
+            match self.one(thread, registers.rip, signal.take())? {
+                WaitStatus::Stopped(_, Signal::SIGTRAP) => {
+                    if !std::mem::take(&mut silent) {
+                        self.tell(registers.rip, &known);
+                    }
+                }
+                // Not executed yet. The next step delivers the signal, and ends before the
+                // handler's first instruction, or after this one when there is no handler.
+                WaitStatus::Stopped(_, other) => (signal, silent) = (Some(other), true),
+                WaitStatus::PtraceEvent(_, _, event) if event != EXEC => {
+                    if event == VFORK_DONE {
+                        self.tracee().lift_all(false)?;
+                    }
+                    // The next step ends where the system call does.
+                    silent = event != STOP;
+                }
+                other => {
+                    self.handle(other)?;
+                    return Ok(());
+                }
+            }
+            registers = ptrace::getregs(thread)?;
+        }
+        if self.left == 0 {
+            // What is left of the program runs on, natively.
+            let tracee = self.tracee();
+            tracee.lift_all(true)?;
+            tracee.forget();
+        }
+        resume(thread, signal)
+    }
+
+    /// What is at an address; code that was loaded since is discovered by it.
+    fn known(&mut self, address: u64) -> io::Result<Known> {
+        if !self.images.contains(address) {
+            self.discover()?;
+        }
+        let tracee = self.tracee.as_ref().expect("a program that is stepped has been opened");
+        Ok(self.code.at(address, |bytes| tracee.read(address, bytes)))
+    }
+
+    /// One instruction of `thread`; others are seen to meanwhile.
+    fn one(&mut self, thread: Pid, at: u64, signal: Option<Signal>) -> io::Result<WaitStatus> {
+        self.tracee().lift(at, true)?;
+        ptrace::step(thread, signal)?;
+        let status = loop {
+            let status = any()?;
+            if status.pid() == Some(thread) {
+                break status;
+            }
+            if let Next::Hit(other, _, registers) = self.handle(status)? {
+                self.pass(other, registers.rip)?;
+            }
+            if self.program.gone {
+                return Ok(status);
+            }
+        };
+        // An exec has replaced the memory, and an exit taken it away.
+        if matches!(status, WaitStatus::Stopped(..)) {
+            self.tracee().lift(at, false)?;
+        }
+        Ok(status)
+    }
+
+    /// Lets a thread through the breakpoint it stands at.
+    fn pass(&mut self, thread: Pid, at: u64) -> io::Result<()> {
+        self.passed += 1;
+        self.tracee().lift(at, true)?;
+        ptrace::step(thread, None)?;
+        let status = waited(thread, WaitPidFlag::__WALL)?;
+        self.tracee().lift(at, false)?;
+        match status {
+            WaitStatus::Stopped(_, Signal::SIGTRAP) => resume(thread, None),
+            other => self.handle(other).map(|_| ()),
+        }
+    }
+
+    fn tell(&mut self, address: u64, known: &Known) {
+        self.pairing.instruction(address, known.kind);
+        for access in &self.accesses {
+            match *access {
+                Access::Load(address, bytes, certain) => self.pairing.load(address, bytes, certain),
+                Access::Store(address, bytes, certain) => {
+                    self.pairing.store(address, bytes, certain);
+                }
+                Access::Gather => self.pairing.unjudged(),
+            }
+        }
+    }
+
+    fn trace(self) -> Trace {
+        let mut notes = Vec::new();
+        if self.left == 0 {
+            let steps = self.options.steps;
+            notes.push(format!("stopped after {steps} steps; --steps sets another number"));
+        }
+        if self.passed > 0 {
+            let passed = self.passed;
+            notes.push(format!("{passed} calls of other threads were let through unstepped"));
+        }
+        notes.push("ran on one core; processes that it started are not looked at".to_owned());
+        Trace {
+            pairing: self.pairing,
+            code: self.code,
+            images: self.images,
+            functions: self.functions,
+            exit: self.exit,
+            notes,
+        }
+    }
+}
+
+/// The next thread to stop or end, of those that this thread started or traces.
+fn any() -> io::Result<WaitStatus> {
+    let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+    Ok(waited(Pid::from_raw(-1), flags)?)
+}
+
+fn resume(thread: Pid, signal: Option<Signal>) -> io::Result<()> {
+    gone_is_fine(ptrace::cont(thread, signal))
+}
+
+/// A stopped thread that was killed meanwhile is no error: its end is told next.
+fn gone_is_fine(done: nix::Result<()>) -> io::Result<()> {
+    match done {
+        Err(Errno::ESRCH) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// This thread, and what it starts, on one core, until dropped.
+struct Pinned(Option<CpuSet>);
+
+impl Pinned {
+    fn here() -> Self {
+        let before = sched_getaffinity(None).ok();
+        let first = before.and_then(|set| (0..CpuSet::MAX_CPU).find(|core| set.is_set(*core)));
+        let Some(core) = first else { return Self(None) };
+        let mut one = CpuSet::new();
+        one.set(core);
+        match sched_setaffinity(None, &one) {
+            Ok(()) => Self(before),
+            // Slower, and right all the same.
+            Err(_) => Self(None),
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = sched_setaffinity(None, before);
+        }
+    }
+}
+
+const YAMA: &str = "/proc/sys/kernel/yama/ptrace_scope";
+const EXEC: i32 = Event::PTRACE_EVENT_EXEC as i32;
+const STOP: i32 = Event::PTRACE_EVENT_STOP as i32;
+const VFORK_DONE: i32 = Event::PTRACE_EVENT_VFORK_DONE as i32;
+/// How a shell tells the end by a signal from an exit.
+const SIGNALLED: i32 = 128;

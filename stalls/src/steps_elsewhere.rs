@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `steps` on other processors than x86-64: not there.
+
+use super::Tracer;
+use measure::Error;
+
+pub(crate) static TRACER: Tracer = Tracer {
+    name: "steps",
+    summary: "single steps through --function by ptrace; x86-64 only",
+    sources: &["ptrace(2)"],
+    probe: |_| Err("this processor is no x86-64".to_owned()),
+    run: |_| Err(Error::Unavailable { need: "an x86-64 processor", found: "another".to_owned() }),
+};
