@@ -37,9 +37,9 @@ demo: ## build it; stream, download and verify a clip on this machine (ARGS=--st
 	@echo 'demo: streaming and downloading the built-in clip on loopback'
 	@cargo run --quiet --release --package pagewire -- demo $(ARGS)
 
-build: ## the program: target/release/pagewire
+build: ## the programs: target/release/pagewire and, for measuring, pagewire-lab beside it
 	@scripts/setup.sh demo
-	cargo build --release --package pagewire
+	cargo build --release --package pagewire --package lab
 
 test: ## every check there is; says at the end what failed and what was skipped, and why
 	@scripts/setup.sh test
@@ -66,8 +66,9 @@ attacks: ## attackers' scripts one at a time on a release build, the canary judg
 doc: ## the documentation of the crates: target/doc
 	cargo doc --workspace --no-deps --document-private-items
 
-install: ## install the program with cargo
-	cargo install --locked --path pagewire
+install: ## install both programs with cargo, without their line tables
+	CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo install --locked --path pagewire
+	CARGO_PROFILE_RELEASE_STRIP=debuginfo cargo install --locked --path lab
 
 clip: ## make the demo's clip anew (needs ffmpeg; the result is committed)
 	@scripts/make-clip.sh

@@ -3,7 +3,7 @@
 # What `make test` runs of the kernel laboratory: about 5 minutes on 2 cores, 12 the first time,
 # when it builds one kernel and fetches another.
 #
-#   kernel/check.sh [PAGEWIRE]      the program whose `lab kernel` is run; cargo builds one if none
+#   kernel/check.sh [PAGEWIRE-LAB]  the program whose `kernel` is run; cargo builds one if none
 #
 # The module is compiled for User Mode Linux and for Debian's kernels with every warning an error
 # (W=1, sparse where installed) and its style is checked by the kernel's own checkpatch. Then
@@ -62,10 +62,10 @@ else
 		"make engine-fuzz ENGINE_FUZZ_SECONDS=60"
 fi
 
-pagewire=("${1:-}")
-[[ -n ${pagewire[0]} ]] || pagewire=(cargo run --quiet --package pagewire --)
+lab=("${1:-}")
+[[ -n ${lab[0]} ]] || lab=(cargo run --quiet --package lab --bin pagewire-lab --)
 echo "kernel: pagewire lab kernel --quick"
-"${pagewire[@]}" lab kernel --quick >"$scratch/lab" 2>"$scratch/log" ||
+"${lab[@]}" kernel --quick >"$scratch/lab" 2>"$scratch/log" ||
 	failed+=("pagewire lab kernel")
 cat "$scratch/lab" "$scratch/log"
 # Parts that this host lacks something for are notes of it.

@@ -16,6 +16,7 @@
 
 mod experiments;
 pub mod explain;
+mod installed;
 mod published;
 pub mod specimens;
 

@@ -147,7 +147,7 @@ impl Bench {
     pub fn with(network: Network, fixture: Fixture) -> Result<Bench, Error> {
         let cores = Cores::allowed();
         pin(&cores, false);
-        Ok(Bench { cores, network, fixture, meter: Meter::new() })
+        Ok(Bench { cores, network, fixture, meter: Meter::of_this_process() })
     }
 
     /// Enters the file's pages into this process's tables; seconds per 10⁹ bytes.

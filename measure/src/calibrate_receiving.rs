@@ -37,7 +37,7 @@ pub fn calibrate_receiving() -> Result<Vec<Rank>, Error> {
     let mut network = Network::new()?;
     network.make(&Sink::Veth)?;
     pin(&Cores::allowed(), false);
-    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::new() };
+    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::of_this_process() };
     let (mut ranks, mut cases) = (Vec::new(), Vec::new());
     for spec in RECEIVE_PATHS {
         let refused = match spec.via {

@@ -21,6 +21,7 @@ pub mod asset;
 pub mod bench;
 mod calibrate;
 mod calibrate_receiving;
+mod calibration;
 pub mod claims;
 mod compare;
 
@@ -28,6 +29,7 @@ mod error;
 pub mod feed;
 pub mod fixture;
 mod host;
+mod inside;
 
 pub mod memory;
 pub mod meter;
@@ -46,10 +48,12 @@ pub mod warning;
 
 pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
 pub use calibrate_receiving::calibrate_receiving;
+pub use calibration::{Calibration, Subject};
 pub use claims::Claims;
 pub use compare::{Change, Comparison, Verdict, compare};
 pub use error::Error;
 pub use host::{COMMIT, HostFacts};
+pub use inside::{INSIDE, enter, inside};
 pub use network::{Sink, private};
 pub use options::{Options, Progress};
 pub use paths::{Transport, segments_udp};

@@ -96,7 +96,7 @@ impl<'a> Turns<'a> {
             options,
             rounds,
             sample,
-            meter: Meter::new(),
+            meter: Meter::of_this_process(),
             groups_done: 0,
             groups,
             paces: Vec::new(),

@@ -71,7 +71,7 @@ pub struct Begun<'a> {
 
 impl Meter {
     /// A meter of this process and of the kernel threads that work for it.
-    pub fn new() -> Meter {
+    pub fn of_this_process() -> Meter {
         let mut kernel_threads = Vec::new();
         for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
             let path = entry.path();
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn work_of_this_process_is_on_its_account() {
-        let meter = Meter::new();
+        let meter = Meter::of_this_process();
         let begun = meter.begin();
         let worked = pace() + pace();
         let cost = begun.end(Duration::ZERO);
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn time_of_threads_apart_is_not_billed() {
         let begun_at = process_time();
-        let meter = Meter::new();
+        let meter = Meter::of_this_process();
         let begun = meter.begin();
         let apart = std::thread::spawn(|| {
             let before = thread_time();

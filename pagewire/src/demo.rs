@@ -2,7 +2,7 @@
 //! `pagewire demo`: the whole of it in miniature, on a clip that is part of the program.
 //!
 //! A server on loopback streams the clip and lets it be downloaded, the built-in clients check
-//! every byte, and the laboratory gives the bill of the paths on this machine.
+//! every byte, and the calibration gives the CPU cost of the paths on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use measure::{Rank, Subject};
 use serve::client::{Play, Target, Verdict, download, play};
 use serve::{Config, Error, Server};
 
@@ -63,15 +64,15 @@ async fn show(stay: bool) -> Result<bool, Error> {
         if streamed { "byte for byte the clip" } else { "NOT the clip" }
     ));
     output::offer(format_args!(
-        "3. the bill on this machine: RTP packets of 1328 bytes, processor seconds per gigabyte"
+        "3. CPU cost on this machine: RTP packets of 1328 bytes into a null device, seconds per GB"
     ));
     let spinner = ProgressBar::new_spinner().with_message("measuring in a network of its own");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
     // Measuring takes both cores' peace: nothing else runs meanwhile.
-    let bill = tokio::task::spawn_blocking(crate::lab::quick_paths).await;
+    let measured = tokio::task::spawn_blocking(cost_of_paths).await;
     spinner.finish_and_clear();
-    match bill {
-        Ok(Ok(table)) => print_bill(&table),
+    match measured {
+        Ok(Ok(ranks)) => print_cost(&ranks),
         Ok(Err(error)) => output::offer(format_args!("   not measured: {error}")),
         Err(panic) => output::offer(format_args!("   not measured: {panic}")),
     }
@@ -140,22 +141,27 @@ async fn watch(url: &str, received: &Path) -> Result<Verdict, Error> {
     verdict
 }
 
-fn print_bill(results: &measure::Results) {
-    for row in results.rows.iter().filter(|row| row.metric == "bill") {
-        let parameters: Vec<_> =
-            row.parameters.iter().map(|(name, value)| (&name[..], &value[..])).collect();
-        let relative = results.figure(&row.member, "relative to read_writev", &parameters);
-        let relative = relative.map_or(1.0, |figure| figure.median);
-        let bar = "█".repeat((relative * 40.0).round().max(1.0) as usize);
-        let segments = row.parameters.get("segments").map_or("1", String::as_str);
-        let what = format!("{}, {segments} a call", row.member);
-        output::offer(format_args!(
-            "   {what:27} {:6.3} s/GB  {relative:5.2}  {bar}",
-            row.figure.median
-        ));
+/// Measured now, as for a device that does not segment UDP itself.
+fn cost_of_paths() -> Result<Vec<Rank>, measure::Error> {
+    Subject::Sending { interface: String::new(), segments: false }.measure()
+}
+
+/// A line for each RTP path that can be used, relative to the reference path.
+fn print_cost(ranks: &[Rank]) {
+    let cost = |rank: &Rank| rank.bill.filter(|_| rank.transport == "rtp");
+    let reference = ranks.iter().filter(|rank| rank.member == REFERENCE).find_map(cost);
+    for rank in ranks {
+        let (Some(cost), Some(reference)) = (cost(rank), reference) else { continue };
+        let relative = cost / reference;
+        let bar = "█".repeat((relative * BAR_CHARS).round().max(1.0) as usize);
+        let what = format!("{}, {} a burst", rank.member, rank.burst_packets);
+        output::offer(format_args!("   {what:27} {cost:6.3} s/GB  {relative:5.2}  {bar}"));
     }
 }
 
+/// Read into a buffer and written packet by packet.
+const REFERENCE: &str = "read_writev";
+const BAR_CHARS: f64 = 40.0;
 const CLIP_NAME: &str = "clip.ts";
 /// Made by `scripts/make-clip.sh`.
 static CLIP: &[u8] = include_bytes!("../assets/clip.ts");

@@ -7,14 +7,11 @@
 // Standard output is written in one place: it may be a closed pipe.
 #![deny(clippy::print_stdout)]
 
-mod calibration;
 mod demo;
-mod escape;
-mod interrupt;
-mod lab;
+mod laboratory;
 mod lcp;
 mod load;
-mod output;
+mod log;
 mod paths;
 mod play;
 mod receive;
@@ -25,8 +22,9 @@ mod unseal;
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
-use escape::Escaped;
+use clap::{Parser, Subcommand};
+use terminal::escape::Escaped;
+use terminal::{escape, interrupt, output};
 use tracing_subscriber::EnvFilter;
 
 /// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the bill.
@@ -57,7 +55,7 @@ enum Verb {
     /// Opens what was sealed.
     Unseal(unseal::Options),
     /// Measures this machine: paths, sessions, copies, ciphers, sealing; compares measurements.
-    Lab(lab::Options),
+    Lab(laboratory::Options),
     /// What a provider of Readium LCP needs besides sealing: certificates for tests.
     Lcp(lcp::Options),
     /// All of it in miniature with an embedded clip, in under a minute.
@@ -65,9 +63,6 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    if lab::exercised() {
-        return ExitCode::SUCCESS;
-    }
     let arguments = Arguments::parse();
     let filter = match EnvFilter::try_new(&arguments.log) {
         Ok(filter) => filter,
@@ -75,7 +70,7 @@ fn main() -> ExitCode {
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .fmt_fields(escape::fields())
+        .fmt_fields(log::fields())
         .with_writer(std::io::stderr)
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
@@ -88,17 +83,10 @@ fn main() -> ExitCode {
         Verb::Load(options) => load::run(options),
         Verb::Seal(options) => seal::run(options),
         Verb::Unseal(options) => unseal::run(options),
-        Verb::Lab(options) => lab::run(options),
+        Verb::Lab(options) => laboratory::run(&options),
         Verb::Lcp(options) => lcp::run(options),
         Verb::Demo(options) => demo::run(options),
     }
-}
-
-/// The command line of a verb, for its help.
-fn command_of(verb: &str) -> clap::Command {
-    let mut command = Arguments::command();
-    command.build();
-    command.find_subcommand(verb).expect("a verb of the list").clone()
 }
 
 /// Exit status 2: the command line is at fault.

@@ -13,9 +13,9 @@ use clap::Args;
 use indicatif::ProgressBar;
 use measure::Rank;
 
-use crate::calibration::{Calibration, Subject};
 use crate::escape::Escaped;
 use crate::output;
+use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {

@@ -16,8 +16,8 @@ use seal::hls::{Fit, KeyFolder};
 use serve::{Bill, Config, Error, KeySource, MediaPorts, Server, Tokens};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::calibration::{Calibration, Subject};
 use crate::escape::Escaped;
+use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {

@@ -21,6 +21,11 @@ const UNSAFE_FOLDERS: &[&str] = &["paths/src/sys/", "simd/", "stalls/src/forward
 /// Has the table of crates and their dependencies.
 const ARCHITECTURE: &str = "ARCHITECTURE.md";
 
+/// Crates, by the names of their libraries, that the laboratory's program has and the product's
+/// not.
+const LABORATORY_ONLY: &[&str] =
+    &["addr2line", "iced_x86", "nix", "object", "perf_event", "stalls"];
+
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] =
     &["common", "core", "helper", "helpers", "misc", "types", "util", "utils"];
@@ -62,6 +67,28 @@ fn dependencies_are_those_that_the_architecture_draws() {
         }
     }
     findings.assert_none();
+}
+
+/// A tracer, a disassembler and performance counters are the laboratory's; nobody's server has
+/// them.
+#[test]
+fn server_program_has_no_part_of_the_laboratory() {
+    let tree = |package: &str| {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
+            .args(["--format", "{lib}", "--package", package])
+            .current_dir(root())
+            .output()
+            .expect("cargo runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("names of crates");
+        text.lines().map(str::to_owned).collect::<BTreeSet<String>>()
+    };
+    let (product, laboratory) = (tree("pagewire"), tree("lab"));
+    for name in LABORATORY_ONLY {
+        assert!(laboratory.contains(*name), "{name} is no dependency of lab; remove it here");
+        assert!(!product.contains(*name), "pagewire depends on {name}; see cargo tree -i {name}");
+    }
 }
 
 #[test]

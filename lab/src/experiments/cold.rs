@@ -69,7 +69,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let sink = options.sinks_or(&[Sink::IfbSoftware]).remove(0);
     let to = bench.network.make(&sink)?;
     let members = members(options, &mut results);
-    let meter = Meter::new();
+    let meter = Meter::of_this_process();
     let of = members.len() * Reading::ALL.len() * rounds;
     let mut figures: Vec<(&'static Spec, Reading, Vec<f64>, Vec<f64>)> = Vec::new();
     for &spec in &members {

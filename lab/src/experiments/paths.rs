@@ -3,8 +3,8 @@
 //!
 //! A member's ratio to the reference of its transport (`read_writev` for RTP, as in the study's
 //! figure 5; `read_write` for plain datagrams and TCP) is taken within each round
-//! ([`measure::schedule`]). Each member and size gets a gigabyte in all rounds together, or three and
-//! a half seconds of processor time.
+//! ([`measure::schedule`]). Each member and size gets a gigabyte in all rounds together, or three
+//! and a half seconds of processor time.
 //!
 //! Sources: the study's table 1 and figures 3 to 5: every row that a stock kernel has, and those of
 //! its own calls where the module `pagewire_rtp` is; section 5 for its implied throughput.

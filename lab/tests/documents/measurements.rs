@@ -2,7 +2,8 @@
 //! docs/measurements.md: a section for each measurement file, in the order of the experiments.
 //!
 //! Host facts, command, commit, notes and warnings with cures are `measure::report::markdown`'s, as
-//! are the tables at the usual size; what was measured over a parameter is a table with that across.
+//! are the tables at the usual size; what was measured over a parameter is a table with that
+//! across.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -17,10 +17,10 @@ use ::receive::{Bill, Error, Recording, Rotation, Summary, Sync};
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::calibration::{Calibration, Subject};
 use crate::escape::{Escaped, EscapedLines};
 use crate::output;
 use crate::play::seconds;
+use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {

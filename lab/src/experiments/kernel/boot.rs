@@ -88,7 +88,7 @@ pub(super) fn boot(
 ) -> Result<(), Error> {
     let wrong = |found: String| Error::Host { what: what.to_owned(), found };
     let mut program = Program::start(what, command, limit)?;
-    let meter = Meter::new();
+    let meter = Meter::of_this_process();
     let mut running: Option<(String, Duration, Begun<'_>)> = None;
     let mut ended = false;
     while let Some(line) = program.line(watch)? {

@@ -2,10 +2,11 @@
 //! `pagewire lab receive`: the bill of every way from socket to memory, and what it loses.
 //!
 //! First the bill, on one core ([`measure::receive_bench`]): ways × sizes × streams × how the
-//! sender's packets leave, in interleaved rounds, sending subtracted. A way that looks at the device (`xdp`) changes what
-//! the near end of the veth pair takes from its sender: with a program on the far end the kernel
-//! cuts super-packets before the device, so the sending that is subtracted is measured as the
-//! kernel sends then. Then what is lost ([`offered`]): a sender on another core at given rates.
+//! sender's packets leave, in interleaved rounds, sending subtracted. A way that looks at the
+//! device (`xdp`) changes what the near end of the veth pair takes from its sender: with a program
+//! on the far end the kernel cuts super-packets before the device, so the sending that is
+//! subtracted is measured as the kernel sends then. Then what is lost ([`offered`]): a sender on
+//! another core at given rates.
 //!
 //! Sources: the sending half (`pagewire lab paths`) for the method.
 //! Does not do: cards of this machine; receiving needs a sender behind the wire.
@@ -37,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     }
     let cores = Cores::allowed();
     pin(&cores, false);
-    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::new() };
+    let bench = Bench { network, fixture: Fixture::small()?, meter: Meter::of_this_process() };
     results.complete = true;
     let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { FULL_ROUNDS });
     let loads = loads(options);

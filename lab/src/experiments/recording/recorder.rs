@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::installed;
 use measure::Error;
 use measure::network::Network;
 
@@ -48,7 +49,7 @@ impl Recorder {
         folder: &Path,
     ) -> Result<Recorder, Error> {
         std::fs::create_dir(folder).map_err(Error::host("a folder for the files"))?;
-        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let program = installed::pagewire()?;
         let mut command = network.far_command(&program);
         command.args(["receive", "--json", "--path", way, "--output"]);
         command.arg(folder.join("{index}.ts"));

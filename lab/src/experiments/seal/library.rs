@@ -119,7 +119,7 @@ fn take(
     scratch: &mut ScratchDir,
     options: &Options,
 ) -> Result<Vec<Taken>, Error> {
-    let meter = Meter::new();
+    let meter = Meter::of_this_process();
     let mut taken: Vec<Taken> = members
         .iter()
         .map(|member| Taken { member, seconds: Vec::new(), bills: Vec::new(), stages: Vec::new() })

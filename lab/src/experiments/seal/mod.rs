@@ -47,7 +47,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     for member in &members {
         results.notes.push(format!("{}: {}", member.name, member.summary));
     }
-    let meter = Meter::new();
+    let meter = Meter::of_this_process();
     let begun = meter.begin();
     results.notes.push(format!("{}: {}", copy::MEMBER.name, copy::MEMBER.summary));
     let beside: Vec<&Member> = members.iter().copied().chain([&copy::MEMBER]).collect();

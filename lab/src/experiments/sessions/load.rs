@@ -10,6 +10,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::installed;
 use measure::Error;
 use measure::meter::Cores;
 use measure::network::Network;
@@ -37,7 +38,7 @@ impl Load {
         asked: &Asked<'_>,
         cores: &Cores,
     ) -> Result<Load, Error> {
-        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let program = installed::pagewire()?;
         let what = format!("{} sessions of {}", asked.sessions, asked.source);
         let mut command: Command = network.far_command(&program);
         command.args(["load", asked.url, "--json", "-"]);

@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         .map_err(Error::host("writing the asset (is the temporary folder full?)"))?;
     let (mut network, cores) = (Network::new()?, Cores::allowed());
     network.split(RTP_PORT, cores.count())?;
-    let bench = Bench { network, folder, seconds, meter: Meter::new(), cores };
+    let bench = Bench { network, folder, seconds, meter: Meter::of_this_process(), cores };
     results.notes.push(format!(
         "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
          the others into {}; {seconds} s a point; bill: processor seconds of the server and of \

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::ASSET;
+use crate::installed;
 use measure::Error;
 use measure::meter::Cores;
 use measure::network::Network;
@@ -37,7 +38,7 @@ pub(super) struct Facts {
 impl Server {
     /// Serves `folder`/served on these cores, a pacer on each.
     pub(super) fn start(folder: &Path, cores: &Cores, rtp_port: u16) -> Result<Server, Error> {
-        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let program = installed::pagewire()?;
         let cache = folder.join("cache");
         let any = format!("{}:0", Network::NEAR);
         let mut command = Command::new(program);

@@ -9,14 +9,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{PROGRAM, folder, pagewire, read, said};
+use super::{PROGRAM, folder, lab, read, said};
 
 #[test]
 fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
     let (folder, place) = (folder(), folder());
     let file = folder.path().join("seal.json");
-    let output = pagewire(&[
-        "lab",
+    let output = lab(&[
         "seal",
         "--quick",
         "--size",
@@ -87,7 +86,7 @@ fn a_seal_measurement_that_is_interrupted_leaves_nothing_and_keeps_what_it_has()
     let (folder, place) = (folder(), folder());
     let file = folder.path().join("cut.json");
     let mut child = Command::new(PROGRAM)
-        .args(["lab", "seal", "--quick", "--rounds", "900", "--folder"])
+        .args(["seal", "--quick", "--rounds", "900", "--folder"])
         .arg(place.path())
         .arg("--json")
         .arg(&file)
@@ -108,11 +107,11 @@ fn a_seal_measurement_that_is_interrupted_leaves_nothing_and_keeps_what_it_has()
 #[test]
 fn what_seal_cannot_measure_is_said() {
     for (arguments, code, wanted) in [
-        (&["lab", "seal", "--member", "rot13"][..], 2, "published, file_per_thread, lanes"),
-        (&["lab", "seal", "--quick", "--folder", "/nowhere/at/all"][..], 1, "/nowhere/at/all"),
-        (&["lab", "seal", "--threads", "0"][..], 2, "--threads"),
+        (&["seal", "--member", "rot13"][..], 2, "published, file_per_thread, lanes"),
+        (&["seal", "--quick", "--folder", "/nowhere/at/all"][..], 1, "/nowhere/at/all"),
+        (&["seal", "--threads", "0"][..], 2, "--threads"),
     ] {
-        let output = pagewire(arguments);
+        let output = lab(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
     }

@@ -24,13 +24,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire-lab");
 
 fn folder() -> TempDir {
     TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder")
 }
 
-fn pagewire(arguments: &[&str]) -> Output {
+fn lab(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).output().expect("the program runs")
 }
 
@@ -52,8 +52,7 @@ fn has_network() -> bool {
 /// A short measurement of two members, in a file.
 fn measure(folder: &Path, name: &str) -> PathBuf {
     let file = folder.join(name);
-    let output = pagewire(&[
-        "lab",
+    let output = lab(&[
         "paths",
         "--quick",
         "--transport",
@@ -119,8 +118,7 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     let (first, second) = (measure(folder.path(), "a.json"), measure(folder.path(), "b.json"));
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (csv, markdown, html) = (at("a.csv"), at("a.md"), at("a.html"));
-    let output = pagewire(&[
-        "lab",
+    let output = lab(&[
         "report",
         first.to_str().unwrap(),
         "--csv",
@@ -133,7 +131,7 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     assert!(output.status.success(), "{}", said(&output));
     let (shown, named) = (String::from_utf8_lossy(&output.stdout), said(&output));
     assert!(shown.is_empty() && named.contains(&format!("wrote {html}\n")), "{shown}{named}");
-    let shown = pagewire(&["lab", "report", first.to_str().unwrap()]);
+    let shown = lab(&["report", first.to_str().unwrap()]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     for text in [&shown, &fs::read_to_string(csv).unwrap(), &fs::read_to_string(markdown).unwrap()]
     {
@@ -141,24 +139,24 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     }
     let page = fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("wire_sendfile"));
-    let output = pagewire(&["lab", "compare", first.to_str().unwrap(), second.to_str().unwrap()]);
+    let output = lab(&["compare", first.to_str().unwrap(), second.to_str().unwrap()]);
     assert!(output.status.success(), "{}", said(&output));
     let compared = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(compared.contains(" better, ") && compared.contains(" unchanged"), "{compared}");
     assert!(compared.lines().count() <= 20, "{compared}");
-    let all = ["lab", "compare", first.to_str().unwrap(), second.to_str().unwrap(), "--all"];
-    let listed = String::from_utf8_lossy(&pagewire(&all).stdout).into_owned();
+    let all = ["compare", first.to_str().unwrap(), second.to_str().unwrap(), "--all"];
+    let listed = String::from_utf8_lossy(&lab(&all).stdout).into_owned();
     assert!(listed.contains("  ratio  ") && listed.ends_with(&compared), "the verdict comes last");
 }
 
 #[test]
 fn every_experiment_is_explained_with_the_options_that_it_takes() {
-    let list = pagewire(&["lab"]);
+    let list = lab(&[]);
     let list = String::from_utf8_lossy(&list.stdout).into_owned();
     let names: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert!(names.len() > 10 && names.contains(&"compare") && names.contains(&"report"), "{list}");
     for name in names.into_iter().filter(|name| *name != "stalls") {
-        let output = pagewire(&["lab", name, "--help"]);
+        let output = lab(&[name, "--help"]);
         let shown = String::from_utf8_lossy(&output.stdout).into_owned();
         assert_eq!(output.status.code(), Some(0), "{name}: {}", said(&output));
         assert!(shown.starts_with(&format!("pagewire lab {name}: ")), "{shown}");
@@ -168,20 +166,20 @@ fn every_experiment_is_explained_with_the_options_that_it_takes() {
         }
         assert!(shown.contains(&format!("pagewire lab {name} ")), "an example: {shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-        assert_eq!(output.stdout, pagewire(&["lab", name, "-h"]).stdout);
+        assert_eq!(output.stdout, lab(&[name, "-h"]).stdout);
     }
-    let seal = pagewire(&["lab", "seal", "--help"]);
+    let seal = lab(&["seal", "--help"]);
     let seal = String::from_utf8_lossy(&seal.stdout).into_owned();
     assert!(seal.contains("--threads N ") && !seal.contains("--interface"), "{seal}");
     assert!(
         seal.contains("  --member, --variant NAME\n"),
         "a long option has its own line: {seal}"
     );
-    let all = pagewire(&["lab", "--help"]);
+    let all = lab(&["--help"]);
     assert!(String::from_utf8_lossy(&all.stdout).contains("--interface"), "{}", said(&all));
-    let stalls = pagewire(&["lab", "stalls", "--help"]);
+    let stalls = lab(&["stalls", "--help"]);
     assert!(String::from_utf8_lossy(&stalls.stdout).contains("--self"), "{}", said(&stalls));
-    let unknown = pagewire(&["lab", "nothing", "--help"]);
+    let unknown = lab(&["nothing", "--help"]);
     assert_eq!(unknown.status.code(), Some(2));
 }
 
@@ -193,7 +191,7 @@ fn ctrl_c_keeps_what_was_measured() {
     let folder = folder();
     let file = folder.path().join("cut.json");
     let mut child = Command::new(PROGRAM)
-        .args(["lab", "paths", "--transport", "rtp", "--member", "mmap_gso", "--rounds", "900"])
+        .args(["paths", "--transport", "rtp", "--member", "mmap_gso", "--rounds", "900"])
         .args(["--size", "1328", "--json"])
         .arg(&file)
         .stdout(Stdio::null())
@@ -221,7 +219,7 @@ fn what_is_measured_in_memory_needs_no_network() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (json, html) = (at("cipher.json"), at("cipher.html"));
     let output = Command::new(PROGRAM)
-        .args(["lab", "cipher", "--quick", "--rounds", "3", "--member", "portable"])
+        .args(["cipher", "--quick", "--rounds", "3", "--member", "portable"])
         .args(["--size", "1024", "--json", &json, "--html", &html])
         .env("PATH", "/nonexistent")
         .output()
@@ -248,7 +246,7 @@ fn what_is_measured_in_memory_needs_no_network() {
     }
     assert!(rows.iter().all(|row| row["member"] == "openssl" || row["member"] == "portable"));
     assert!(fs::read_to_string(html).unwrap().contains("AES-256"));
-    let output = pagewire(&["lab", "compare", &json, &json]);
+    let output = lab(&["compare", &json, &json]);
     assert!(output.status.success(), "{}", said(&output));
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("0 figures better, 0 worse"), "{shown}");
@@ -259,8 +257,7 @@ fn a_full_disk_is_said_after_the_table() {
     if !has_network() {
         return;
     }
-    let output = pagewire(&[
-        "lab",
+    let output = lab(&[
         "paths",
         "--quick",
         "--transport",
@@ -288,19 +285,18 @@ fn bad_input_is_told_what_to_write() {
     fs::write(&broken, "{ \"format\": 1, ").unwrap();
     let (newer, broken) = (newer.to_str().unwrap(), broken.to_str().unwrap());
     for (arguments, code, wanted) in [
-        (&["lab", "teleport"][..], 2, "lab teleport: write one of paths, batch"),
-        (&["lab", "compare", newer][..], 2, "write two measurement files"),
-        (&["lab", "compare", newer, newer][..], 2, "format 99; this program reads 1"),
-        (&["lab", "report", broken][..], 2, "broken.json"),
-        (&["lab", "report", "/nowhere.json"][..], 1, "/nowhere.json"),
-        (&["lab", "paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
-        (&["lab", "cipher", "--member", "rot13"][..], 2, "no such cipher here; write one of"),
-        (&["lab", "cipher", "--size", "100"][..], 2, "no whole blocks; write 112"),
-        (&["lab", "paths", "--transport", "pigeon"][..], 2, "write rtp, udp or tcp"),
-        (&["lab", "paths", "--interface", "lo"][..], 2, "--to"),
-        (&["paths", "--interface", "no-such-device"][..], 2, "ENODEV"),
+        (&["teleport"][..], 2, "teleport: write one of paths, batch"),
+        (&["compare", newer][..], 2, "write two measurement files"),
+        (&["compare", newer, newer][..], 2, "format 99; this program reads 1"),
+        (&["report", broken][..], 2, "broken.json"),
+        (&["report", "/nowhere.json"][..], 1, "/nowhere.json"),
+        (&["paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
+        (&["cipher", "--member", "rot13"][..], 2, "no such cipher here; write one of"),
+        (&["cipher", "--size", "100"][..], 2, "no whole blocks; write 112"),
+        (&["paths", "--transport", "pigeon"][..], 2, "write rtp, udp or tcp"),
+        (&["paths", "--interface", "lo"][..], 2, "--to"),
     ] {
-        let output = pagewire(arguments);
+        let output = lab(arguments);
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
     }
@@ -309,7 +305,7 @@ fn bad_input_is_told_what_to_write() {
 #[test]
 fn without_unshare_the_need_is_named() {
     let output = Command::new(PROGRAM)
-        .args(["lab", "paths", "--quick"])
+        .args(["paths", "--quick"])
         .env("PATH", "/nonexistent")
         .output()
         .expect("the program runs");
@@ -320,15 +316,7 @@ fn without_unshare_the_need_is_named() {
 
 #[test]
 fn a_device_that_does_not_lead_there_is_refused_and_nothing_is_sent() {
-    let output = pagewire(&[
-        "lab",
-        "paths",
-        "--quick",
-        "--interface",
-        "no-such-device",
-        "--to",
-        "127.0.0.1",
-    ]);
+    let output = lab(&["paths", "--quick", "--interface", "no-such-device", "--to", "127.0.0.1"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     let said = said(&output);
     assert!(said.contains("the route to 127.0.0.1 leads by lo"), "{said}");
@@ -343,7 +331,7 @@ fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
     let script = "ip link set lo up; ip link add card type veth peer name wire; \
                   ip addr add 10.98.0.1/24 dev card; ip link set card up; ip link set wire up; \
                   ip neigh add 10.98.0.2 lladdr 02:00:00:00:00:02 dev card nud permanent; \
-                  exec \"$0\" lab paths --quick --member mmap_gso --interface card --to 10.98.0.2 \
+                  exec \"$0\" paths --quick --member mmap_gso --interface card --to 10.98.0.2 \
                   --json -";
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--net", "--", "sh", "-ec", script, PROGRAM])
@@ -359,35 +347,4 @@ fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
     assert_eq!(bill.unwrap()["parameters"]["sink"], "card", "{results}");
     let notes = results["notes"].to_string();
     assert!(notes.contains("downloads are not measured by --interface"), "{notes}");
-}
-
-#[test]
-fn paths_are_ranked_once_and_kept() {
-    if !has_network() {
-        return;
-    }
-    let cache = folder();
-    let ranked = |more: &[&str]| {
-        let output = Command::new(PROGRAM)
-            .args(["paths", "--interface", "lo"])
-            .args(more)
-            .env("XDG_CACHE_HOME", cache.path())
-            .output()
-            .expect("the program runs");
-        assert!(output.status.success(), "{}", said(&output));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    let first = ranked(&[]);
-    assert!(first.contains("measured now") && first.contains("wire_sendfile"), "{first}");
-    assert!(ranked(&[]).contains("kept from before"));
-    assert!(ranked(&["--again"]).contains("measured now"));
-    let table: Value = serde_json::from_str(&ranked(&["--json"])).unwrap();
-    let ranks = table["ranks"].as_array().unwrap();
-    for transport in ["rtp", "tcp"] {
-        let of = ranks.iter().filter(|rank| rank["transport"] == transport);
-        let bills: Vec<f64> = of.filter_map(|rank| rank["bill"].as_f64()).collect();
-        assert!(bills.len() >= 2 && bills.iter().all(|bill| *bill > 0.0), "{table}");
-    }
-    let unusable = ranks.iter().filter(|rank| rank["bill"].is_null());
-    assert!(unusable.into_iter().all(|rank| rank["refused"].is_string()), "{table}");
 }

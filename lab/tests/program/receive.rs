@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::{folder, has_network, pagewire, read, said};
+use crate::{folder, has_network, lab, read, said};
 
 #[test]
 fn every_way_to_receive_has_its_figures() {
@@ -14,8 +14,8 @@ fn every_way_to_receive_has_its_figures() {
     let folder = folder();
     let file = folder.path().join("receive.json");
     let json = file.to_str().unwrap();
-    let words = ["lab", "receive", "--quick", "--rounds", "1", "--size", "1328", "--json", json];
-    let output = pagewire(&words);
+    let words = ["receive", "--quick", "--rounds", "1", "--size", "1328", "--json", json];
+    let output = lab(&words);
     // Which way failed, and why, is in the table.
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}{table}", said(&output));
@@ -45,7 +45,7 @@ fn a_way_that_is_not_there_is_told_which_are() {
     if !has_network() {
         return;
     }
-    let output = pagewire(&["lab", "receive", "--quick", "--member", "telepathy"]);
+    let output = lab(&["receive", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
     assert!(said.contains("--member telepathy: no such way to receive"), "{said}");

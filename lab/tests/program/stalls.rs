@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::{PROGRAM, folder, pagewire, read, said};
+use super::{PROGRAM, folder, lab, read, said};
 
 /// Pairs of a report that were found within a function of this name.
 fn within<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
@@ -24,7 +24,7 @@ fn within<'a>(report: &'a Value, name: &str) -> Vec<&'a Value> {
 fn the_fault_is_found_in_the_program_itself_and_nothing_in_what_it_uses() {
     let folder = folder();
     let file = folder.path().join("check.json");
-    let output = pagewire(&["lab", "stalls", "--self", "--json", file.to_str().unwrap()]);
+    let output = lab(&["stalls", "--self", "--json", file.to_str().unwrap()]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     if said(&output).contains("this needs lackey or steps") {
         return eprintln!("skip: {}", said(&output).trim());
@@ -110,8 +110,8 @@ fn a_program_is_reported_with_its_line_and_the_status_says_so_when_asked() {
     let program = program.to_str().unwrap();
     for tracer in ["lackey", "steps"] {
         let run = |function: &str, more: &[&str]| {
-            let options = ["lab", "stalls", "--by", tracer, "--function", function];
-            pagewire(&[&options[..], more, &["--", program]].concat())
+            let options = ["stalls", "--by", tracer, "--function", function];
+            lab(&[&options[..], more, &["--", program]].concat())
         };
         let output = run("torn", &["--fail", "--json", "-"]);
         if said(&output).contains("this needs") {
@@ -150,20 +150,20 @@ fn what_cannot_be_watched_is_said_in_a_line() {
     std::fs::write(&text, "no program").unwrap();
     let text = text.to_str().unwrap();
     for (arguments, wanted) in [
-        (&["lab", "stalls"][..], "<COMMAND>"),
-        (&["lab", "stalls", "--by", "guess", "--", "true"], "write one of counters, lackey, steps"),
-        (&["lab", "stalls", "--", "no-such-program"], "no such command in PATH; write its path"),
-        (&["lab", "stalls", "--", text], "not a file that can be executed"),
-        (&["lab", "stalls", "--window", "0", "--", "true"], "--window"),
-        (&["lab", "stalls", "--self", "--", "true"], "--self"),
-        (&["lab", "stalls", "--self", "--by", "counters"], "write one of lackey, steps"),
-        (&["lab", "stalls", "true"], "true"),
+        (&["stalls"][..], "<COMMAND>"),
+        (&["stalls", "--by", "guess", "--", "true"], "write one of counters, lackey, steps"),
+        (&["stalls", "--", "no-such-program"], "no such command in PATH; write its path"),
+        (&["stalls", "--", text], "not a file that can be executed"),
+        (&["stalls", "--window", "0", "--", "true"], "--window"),
+        (&["stalls", "--self", "--", "true"], "--self"),
+        (&["stalls", "--self", "--by", "counters"], "write one of lackey, steps"),
+        (&["stalls", "true"], "true"),
     ] {
-        let output = pagewire(arguments);
+        let output = lab(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
     }
-    let listed = pagewire(&["lab", "stalls", "--list"]);
+    let listed = lab(&["stalls", "--list"]);
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     for tracer in ["counters", "lackey", "steps"] {
         assert!(listed.lines().any(|line| line.starts_with(tracer)), "{listed}");
@@ -177,12 +177,12 @@ fn without_valgrind_the_next_way_is_named_and_taken() {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).env("PATH", "/nonexistent").output().expect("the program runs")
     };
-    let output = alone(&["lab", "stalls", "--by", "lackey", "--", "/bin/true"]);
+    let output = alone(&["stalls", "--by", "lackey", "--", "/bin/true"]);
     assert_eq!(output.status.code(), Some(1));
     let said_by = said(&output);
     assert!(said_by.contains("valgrind: not installed: "), "{said_by}");
     assert!(said_by.contains("; apt install valgrind; --by"), "{said_by}");
-    let options = ["lab", "stalls", "--steps", "10", "--json", "-", "--", "/bin/true"];
+    let options = ["stalls", "--steps", "10", "--json", "-", "--", "/bin/true"];
     let output = alone(&options);
     assert!(output.status.success(), "{}", said(&output));
     let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");

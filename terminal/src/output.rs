@@ -15,34 +15,34 @@ use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 
 /// Writes `text`; ends the process when it cannot be written. For the last thing that a verb does.
-pub(crate) fn print(text: impl Display) {
+pub fn print(text: impl Display) {
     attempt(text).or_end();
 }
 
 /// As [`print`], and a line feed.
-pub(crate) fn line(text: impl Display) {
+pub fn line(text: impl Display) {
     print(format_args!("{text}\n"));
 }
 
 /// Writes a line where somebody reads it. For a verb that goes on whoever reads.
-pub(crate) fn offer(text: impl Display) {
+pub fn offer(text: impl Display) {
     // Whoever closed standard output does not want to know.
     let _ = attempt(format_args!("{text}\n"));
 }
 
 /// Writes `text`; the outcome is to be looked at when everything else is done.
-pub(crate) fn attempt(text: impl Display) -> Written {
+pub fn attempt(text: impl Display) -> Written {
     let mut out = io::stdout().lock();
     Written(write!(out, "{text}").and_then(|()| out.flush()))
 }
 
 /// Whether standard output took a text.
 #[must_use]
-pub(crate) struct Written(io::Result<()>);
+pub struct Written(io::Result<()>);
 
 impl Written {
     /// Ends the process where it did not: without a word when nobody reads, else with the error.
-    pub(crate) fn or_end(self) {
+    pub fn or_end(self) {
         let Err(error) = self.0 else { return };
         if error.kind() == ErrorKind::BrokenPipe {
             exit(KILLED_BY_SIGPIPE);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What paths cost on this machine, measured once and kept: those of sending for `serve`, those of
-//! receiving for `receive`.
+//! CPU cost of paths on this machine, measured once and kept: those of sending for `serve`, those
+//! of receiving for `receive`.
 //!
-//! The laboratory times them in a network of its own, for at most two seconds, as a program of its
-//! own. The answer is kept under all that it depends on: the machine, its kernel, the program, the
-//! rights of the user, and for sending the interface and whether that segments UDP itself. Where no
-//! network can be made (a container that may not) nothing is kept, and server and recorder go by
-//! their usual order and say so.
+//! The program starts itself again in a network namespace of its own and times them for at most two
+//! seconds. The answer is kept under all that it depends on: the machine, its kernel, the program,
+//! the rights of the user, and for sending the interface and whether that segments UDP itself.
+//! Where no network can be made (a container that may not) nothing is kept, and server and recorder
+//! go by their usual order and say so.
 //!
 //! What is kept is read where it is a file of this user that no other may write, and where this
 //! program may have measured it; anything else is as none. It is written beside its name and
 //! renamed, so that a link there is replaced and not followed.
 //!
-//! Sources: `measure::calibrate`, `measure::calibrate_receiving`; machine-id(5); XDG Base Directory
-//! Specification 0.8.
-//! Does not do: notice that a machine got slower; `pagewire paths --again` measures anew.
+//! Sources: [`crate::calibrate()`], [`crate::calibrate_receiving()`]; machine-id(5); XDG Base
+//! Directory Specification 0.8.
+//! Does not notice that a machine got slower; the caller can have it measured again.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
@@ -23,23 +23,29 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use measure::{HostFacts, Rank};
+use paths::segments_udp;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-/// The ranks of paths, and for what.
+use crate::calibrate::{Rank, has_engine};
+use crate::error::Error;
+use crate::host::{COMMIT, HostFacts};
+use crate::inside::inside;
+
+/// Ranks of paths and the facts that they depend on.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Calibration {
+pub struct Calibration {
     /// All that it depends on, a line each.
-    pub(crate) key: String,
-    pub(crate) ranks: Vec<Rank>,
-    /// Read, not measured now.
+    pub key: String,
+    /// Cheapest first, refused ones last.
+    pub ranks: Vec<Rank>,
+    /// True when it was read from the file, false when it was measured now.
     #[serde(skip)]
-    pub(crate) kept: bool,
+    pub kept: bool,
 }
 
-/// What a calibration is for.
-pub(crate) enum Subject {
+/// Direction and device that a calibration is for.
+pub enum Subject {
     /// Paths from file to socket.
     Sending {
         /// The interface that peers are reached by.
@@ -53,17 +59,21 @@ pub(crate) enum Subject {
 
 impl Subject {
     /// The interface by which peers of a server at `address` are reached.
-    pub(crate) fn of(address: IpAddr) -> Subject {
+    pub fn of(address: IpAddr) -> Subject {
         let interface = interface_of(address).unwrap_or_else(|| "lo".to_owned());
         // An interface that does not say is taken for one that does not.
-        let segments = measure::segments_udp(&interface).unwrap_or(false);
+        let segments = segments_udp(&interface).unwrap_or(false);
         Subject::Sending { interface, segments }
     }
 
-    pub(crate) fn named(interface: &str) -> Result<Subject, measure::Error> {
-        match measure::segments_udp(interface) {
+    /// The subject of a named interface.
+    ///
+    /// # Errors
+    /// [`Error::Caller`]: no such interface.
+    pub fn named(interface: &str) -> Result<Subject, Error> {
+        match segments_udp(interface) {
             Ok(segments) => Ok(Subject::Sending { interface: interface.to_owned(), segments }),
-            Err(errno) => Err(measure::Error::Caller {
+            Err(errno) => Err(Error::Caller {
                 what: format!("--interface {interface}"),
                 found: format!("{errno}; write a name that `ip link` lists"),
             }),
@@ -71,7 +81,7 @@ impl Subject {
     }
 
     /// In words.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         match self {
             Subject::Sending { interface, segments } => {
                 let by = if *segments { "the device" } else { "the kernel" };
@@ -90,6 +100,19 @@ impl Subject {
         }
     }
 
+    /// Starts the program again in a network namespace of its own, which times the paths.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where no network namespace can be made, [`Error::Host`] where the
+    /// measurement fails.
+    pub fn measure(&self) -> Result<Vec<Rank>, Error> {
+        let text = inside(self.arguments())?;
+        serde_json::from_str(&text).map_err(|error| Error::Host {
+            what: "the calibration's answer".to_owned(),
+            found: error.to_string(),
+        })
+    }
+
     fn key(&self) -> String {
         let host = HostFacts::here();
         let machine = fs::read_to_string("/etc/machine-id").unwrap_or_default();
@@ -103,7 +126,7 @@ impl Subject {
             user.unwrap_or("").split_whitespace().nth(1).unwrap_or("").to_owned(),
             locked.unwrap_or("").split_whitespace().nth(3).unwrap_or("").to_owned(),
             setting("/proc/sys/kernel/io_uring_disabled"),
-            if measure::has_engine() { "engine" } else { "" }.to_owned(),
+            if has_engine() { "engine" } else { "" }.to_owned(),
         ];
         format!(
             "machine {}\nkernel {}\nprocessor {} ({} cores)\n{}\nprogram {} {}\nuser {}\n",
@@ -113,25 +136,25 @@ impl Subject {
             host.cores,
             self.title(),
             env!("CARGO_PKG_VERSION"),
-            measure::COMMIT,
+            COMMIT,
             rights.join(" ")
         )
     }
 }
 
 impl Calibration {
-    /// The kept one, or one measured now and kept; always measured if `again`.
-    pub(crate) fn of(subject: &Subject, again: bool) -> Result<Calibration, measure::Error> {
+    /// Returns the kept calibration, or measures one now and keeps it; always measures if `again`.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where no network namespace can be made, [`Error::Host`] where the
+    /// measurement fails.
+    pub fn of(subject: &Subject, again: bool) -> Result<Calibration, Error> {
         let key = subject.key();
         let file = file(&key);
         if !again && let Some(kept) = file.as_ref().and_then(|file| read(file, &key)) {
             return Ok(kept);
         }
-        let text = crate::lab::inside(subject.arguments())?;
-        let ranks = serde_json::from_str(&text).map_err(|error| measure::Error::Host {
-            what: "the calibration's answer".to_owned(),
-            found: error.to_string(),
-        })?;
+        let ranks = subject.measure()?;
         let measured = Calibration { key, ranks, kept: false };
         if let Some(file) = file
             && let Err(error) = write(&file, &measured)

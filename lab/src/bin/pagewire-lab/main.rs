@@ -1,30 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab`: runs an experiment and writes what came out; compares and shows measurement
-//! files.
+//! pagewire-lab, the program of the laboratory: runs an experiment and writes its results; compares
+//! and shows measurement files; finds store-forwarding stalls.
 //!
-//! An experiment that sends does so in a network namespace of its own: the program replaces itself
-//! by `unshare`, which starts it again inside. So terminal, signals and files stay those of the
-//! one process the user started.
+//! `pagewire lab ...` starts it with the same arguments. An experiment that sends does so in a
+//! network namespace of its own ([`measure::enter`]).
+//!
+//! Exit status: 0 done, 1 something failed or is incomplete, 2 a wrong option.
 
+#![forbid(unsafe_code)]
+// Standard output is written in one place: it may be a closed pipe.
+#![deny(clippy::print_stdout)]
+
+mod help;
 mod stalls;
 
 use std::net::Ipv4Addr;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::{Args, Subcommand};
+use clap::{Parser, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Results, Sink, Transport};
 
-use crate::escape::EscapedLines;
-use crate::output;
+use terminal::output;
+use terminal::{Escaped, EscapedLines};
 
-#[derive(Args)]
-#[command(args_conflicts_with_subcommands = true, disable_help_flag = true)]
-pub(crate) struct Options {
+/// Measures this machine: paths, sessions, copies, ciphers, sealing; compares measurements.
+#[derive(Parser)]
+#[command(name = "pagewire lab", version, args_conflicts_with_subcommands = true)]
+#[command(disable_help_flag = true)]
+struct Options {
     /// What is no experiment and has options of its own.
     #[command(subcommand)]
     form: Option<Form>,
@@ -114,12 +121,16 @@ enum Form {
     Stalls(Box<stalls::Options>),
 }
 
-pub(crate) fn run(options: Options) -> ExitCode {
+fn main() -> ExitCode {
+    if stalls::exercised() {
+        return ExitCode::SUCCESS;
+    }
+    let options = Options::parse();
     if let Some(Form::Stalls(options)) = &options.form {
         return stalls::run(options);
     }
     if options.help {
-        return help(options.name.as_deref());
+        return help::print(options.name.as_deref());
     }
     let done = match (options.name.as_deref(), &options.files[..]) {
         (None, _) => {
@@ -142,18 +153,18 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
         (Some("compare"), [before, after]) => compare(before, after, options.all),
         (Some("compare"), _) => {
-            return crate::wrong("lab compare: write two measurement files, the older one first");
+            return wrong("compare: write two measurement files, the older one first");
         }
         (Some("report"), [file]) => {
             Results::read(file).and_then(|results| options.report(&results))
         }
-        (Some("report"), _) => return crate::wrong("lab report: write one measurement file"),
+        (Some("report"), _) => return wrong("report: write one measurement file"),
         (Some(name), []) => match lab::find(name) {
             Some(experiment) => options.measure(experiment),
             None => return unknown(name),
         },
         (Some(name), _) => {
-            return crate::wrong(&format!("lab {name}: an experiment takes no file"));
+            return wrong(&format!("{name}: an experiment takes no file"));
         }
     };
     match done {
@@ -162,18 +173,28 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-pub(crate) use stalls::exercised;
+/// The command as its user typed it, for the results.
+fn command_line() -> Vec<String> {
+    let words = std::env::args().skip(1).filter(|word| word != measure::INSIDE);
+    ["pagewire", "lab"].map(str::to_owned).into_iter().chain(words).collect()
+}
+
+/// Exit status 2: the command line is at fault.
+fn wrong(message: &str) -> ExitCode {
+    eprintln!("pagewire lab: {}", Escaped(message));
+    ExitCode::from(2)
+}
 
 /// Exit status 1 or 2, by whose fault it is.
 fn failed(error: &measure::Error) -> ExitCode {
-    eprintln!("pagewire: lab: {}", crate::Escaped(error));
+    eprintln!("pagewire lab: {}", Escaped(error));
     ExitCode::from(if matches!(error, measure::Error::Caller { .. }) { 2 } else { 1 })
 }
 
 impl Options {
     fn measure(&self, experiment: &lab::Experiment) -> Result<(), measure::Error> {
         if experiment.sends && !self.inside && self.interface.is_none() {
-            return Err(enter(std::env::args_os().skip(1)));
+            return Err(measure::enter(std::env::args_os().skip(1)));
         }
         let bar = ProgressBar::new(0).with_style(
             ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}  {msg}").expect("constant"),
@@ -213,7 +234,7 @@ impl Options {
             folder: self.folder.clone(),
             parts: self.part.clone(),
             tree: self.tree.clone(),
-            command: std::env::args().filter(|word| word != INSIDE).collect(),
+            command: command_line(),
             stop,
             progress: Some(Arc::new(move |done, of, what: &str| {
                 bar.set_length(of as u64);
@@ -261,51 +282,12 @@ impl Options {
             let Some(path) = path.as_ref().filter(|path| path.as_os_str() != "-") else { continue };
             let written = measure::save(path, &text(results));
             if written.is_ok() {
-                eprintln!("wrote {}", crate::Escaped(path.display()));
+                eprintln!("wrote {}", Escaped(path.display()));
             }
             first = first.and(written);
         }
         first
     }
-}
-
-/// Replaces this process by itself in a network namespace of its own; returns only when that fails.
-fn enter(arguments: impl Iterator<Item = std::ffi::OsString>) -> measure::Error {
-    let failed = |error: std::io::Error| measure::Error::Host {
-        what: "starting again in a network namespace".to_owned(),
-        found: error.to_string(),
-    };
-    match (measure::private(), std::env::current_exe()) {
-        (Ok(mut command), Ok(program)) => {
-            failed(command.arg(program).args(arguments).arg(INSIDE).exec())
-        }
-        (Err(error), _) => error,
-        (_, Err(error)) => failed(error),
-    }
-}
-
-/// Runs this program with `arguments` inside and gives what it prints.
-pub(crate) fn inside(arguments: &[&str]) -> Result<String, measure::Error> {
-    let failed = |found: String| measure::Error::Host {
-        what: format!("measuring in a network of its own ({})", arguments.join(" ")),
-        found,
-    };
-    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut command: Command = measure::private()?;
-    command.arg(program).args(arguments).arg(INSIDE);
-    command.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
-    let output = command.output().map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
-    }
-    String::from_utf8(output.stdout).map_err(|error| failed(error.to_string()))
-}
-
-/// The bill of the RTP paths, as the demonstration shows it.
-pub(crate) fn quick_paths() -> Result<Results, measure::Error> {
-    let arguments = ["lab", "paths", "--quick", "--transport", "rtp", "--sink", "ifb-software"];
-    let text = inside(&[&arguments[..], &["--json", "-"]].concat())?;
-    Results::from_json(&text, "the quick measurement")
 }
 
 /// The verdict, below every figure where `all` is asked for.
@@ -318,54 +300,10 @@ fn compare(before: &Path, after: &Path, all: bool) -> Result<(), measure::Error>
     Ok(())
 }
 
-/// Of the experiment, with the options that it looks at; without one, of all of `lab`.
-fn help(name: Option<&str>) -> ExitCode {
-    let Some(name) = name else {
-        output::print(crate::command_of("lab").render_long_help());
-        return ExitCode::SUCCESS;
-    };
-    let (summary, explanation, shared) = match name {
-        "compare" => ("what changed between measurement files", &lab::explain::COMPARE, &[][..]),
-        "report" => ("a measurement file in other forms", &lab::explain::REPORT, &FILES[..]),
-        name => match lab::find(name) {
-            Some(found) => (found.summary, found.explanation, &SHARED[..]),
-            None => return unknown(name),
-        },
-    };
-    let heading = lab::explain::wrapped(&format!("pagewire lab {name}: {summary}"), HEADING_CHARS);
-    let mut text = format!("{}\n\n{explanation}", heading.join("\n"));
-    let command = crate::command_of("lab");
-    let wanted = |long: &str| explanation.options.contains(&long) || shared.contains(&long);
-    let mut lines = String::new();
-    for argument in command.get_arguments() {
-        let Some(long) = argument.get_long().filter(|long| wanted(long)) else { continue };
-        let alias = if long == "member" { ", --variant" } else { "" };
-        let value = match argument.get_value_names() {
-            Some([value, ..]) if argument.get_action().takes_values() => format!(" {value}"),
-            _ => String::new(),
-        };
-        let about = argument.get_help().map(ToString::to_string).unwrap_or_default();
-        let mut head = format!("--{long}{alias}{value}");
-        if head.chars().count() >= OPTION_CHARS {
-            lines += &format!("  {head}\n");
-            head.clear();
-        }
-        for line in lab::explain::wrapped(&about, ABOUT_CHARS) {
-            lines += &format!("  {head:OPTION_CHARS$}{line}\n");
-            head.clear();
-        }
-    }
-    if !lines.is_empty() {
-        text += &format!("\n{lines}");
-    }
-    output::print(text);
-    ExitCode::SUCCESS
-}
-
 fn unknown(name: &str) -> ExitCode {
     let known: Vec<_> = lab::EXPERIMENTS.iter().map(|e| e.name).collect();
     let known = known.join(", ");
-    crate::wrong(&format!("lab {name}: write one of {known}, compare, report, stalls"))
+    wrong(&format!("{name}: write one of {known}, compare, report, stalls"))
 }
 
 /// A flag that the first Ctrl-C raises; the second ends the program.
@@ -373,7 +311,7 @@ fn stop_on_interrupt() -> Arc<AtomicBool> {
     let stop = Arc::new(AtomicBool::new(false));
     let raised = stop.clone();
     let raise = move || raised.store(true, Ordering::Relaxed);
-    crate::interrupt::on_interrupt("what was measured is kept", raise);
+    terminal::interrupt::on_interrupt("what was measured is kept", raise);
     stop
 }
 
@@ -391,13 +329,3 @@ fn sink(name: &str) -> Result<Sink, String> {
     let found = Sink::MADE.into_iter().find(|sink| sink.name() == name);
     found.ok_or_else(|| "write ifb-software, ifb-device or veth; or --interface".to_owned())
 }
-
-const INSIDE: &str = "--inside";
-/// Widths of the columns of options and of their texts in the help of an experiment.
-const HEADING_CHARS: usize = 88;
-const OPTION_CHARS: usize = 24;
-const ABOUT_CHARS: usize = 62;
-/// Options of every experiment, by their long names.
-const SHARED: [&str; 6] = ["quick", "rounds", "json", "csv", "markdown", "html"];
-/// Of them, those that write.
-const FILES: [&str; 4] = ["json", "csv", "markdown", "html"];

@@ -14,7 +14,7 @@ use ::stalls::{Check, Finding, Report, TRACERS};
 use clap::Args;
 use lab::specimens::exercise::{EXERCISES, WATCHED};
 
-use crate::output;
+use terminal::output;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -77,7 +77,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         (_, true) => options.check(),
         _ => options.find(),
     };
-    done.unwrap_or_else(|error| super::failed(&error))
+    done.unwrap_or_else(|error| crate::failed(&error))
 }
 
 impl Options {
@@ -90,7 +90,7 @@ impl Options {
             instructions: self.reach.into(),
             steps: self.steps,
             aside: self.json_to_stdout(),
-            typed: std::env::args().collect(),
+            typed: crate::command_line(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Options {
 
     fn find(&self) -> Result<ExitCode, measure::Error> {
         // Ctrl-C ends the program that is looked at; what was seen of it is shown.
-        crate::interrupt::on_interrupt("what was seen is shown when the program ends", || {});
+        terminal::interrupt::on_interrupt("what was seen is shown when the program ends", || {});
         let report = ::stalls::find(&self.asked())?;
         self.show(&report.json(), &report.terminal())?;
         let found = self.fail && report.has_stalls();
@@ -178,5 +178,5 @@ fn table(check: &Check) -> String {
 }
 
 /// What the program is told when it is to be watched.
-const EXERCISE: [&str; 3] = ["lab", "stalls", "--exercise"];
+const EXERCISE: [&str; 2] = ["stalls", "--exercise"];
 const STALLS_FOUND: u8 = 3;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::{PROGRAM, folder, pagewire, read, said};
+use crate::{PROGRAM, folder, lab, read, said};
 
 /// A checkout whose User Mode Linux is this script; `$1` is all of the kernel's words.
 fn checkout(root: &Path, boot: &str) {
@@ -61,7 +61,7 @@ fn variants_of_a_kernel_have_their_bills_and_ratios() {
     let folder = folder();
     checkout(folder.path(), GUEST);
     let json = folder.path().join("kernel.json");
-    let words = ["lab", "kernel", "--part", "memcpy", "--rounds", "2", "--tree"];
+    let words = ["kernel", "--part", "memcpy", "--rounds", "2", "--tree"];
     let output = Command::new(PROGRAM)
         .args(words)
         .arg(folder.path())
@@ -95,7 +95,7 @@ fn a_guest_that_dies_is_named_with_its_last_words() {
     let folder = folder();
     checkout(folder.path(), "echo 'Kernel panic - not syncing: no init'; exit 134");
     let tree = folder.path().to_str().unwrap();
-    let output = pagewire(&["lab", "kernel", "--part", "memcpy", "--tree", tree]);
+    let output = lab(&["kernel", "--part", "memcpy", "--tree", tree]);
     assert_eq!(output.status.code(), Some(1));
     let said = said(&output);
     let wanted = "self-test of memcpy in User Mode Linux: exit status: 134; Kernel panic - not";
@@ -110,13 +110,13 @@ fn what_is_missing_is_what_the_script_says() {
     fs::write(&build, "#!/bin/sh\necho 'uml: no flex; apt-get install flex' >&2; exit 1\n")
         .unwrap();
     let tree = folder.path().to_str().unwrap();
-    let output = pagewire(&["lab", "kernel", "--part", "memcpy", "--tree", tree]);
+    let output = lab(&["kernel", "--part", "memcpy", "--tree", tree]);
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
     let wanted = "uml/build.sh: exit status: 1; uml: no flex; apt-get install flex";
     assert!(text.contains(wanted), "{text}");
     // Parts whose scripts are not in this checkout.
-    let output = pagewire(&["lab", "kernel", "--part", "vectorise", "--tree", tree]);
+    let output = lab(&["kernel", "--part", "vectorise", "--tree", tree]);
     let text = said(&output);
     assert!(text.contains("kernel/vectorise/result.md: not in this checkout"), "{text}");
 }
@@ -128,7 +128,7 @@ fn ctrl_c_ends_a_guest_that_hangs() {
     let boot = format!("sleep 600 & echo $! $$ > {}; sleep 600", pids.display());
     checkout(folder.path(), &boot);
     let mut child = Command::new(PROGRAM)
-        .args(["lab", "kernel", "--part", "memcpy", "--tree"])
+        .args(["kernel", "--part", "memcpy", "--tree"])
         .arg(folder.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -166,17 +166,16 @@ fn what_is_asked_wrongly_is_told_what_to_write() {
         (&["--part", "gpu"][..], 2, "--part gpu: no such part; write one of memcpy, vectorise"),
         (&["--tree", tree][..], 2, "no kernel/uml/boot.sh in it; name a checkout of pagewire"),
     ] {
-        let output = pagewire(&[&["lab", "kernel"], arguments].concat());
+        let output = lab(&[&["kernel"], arguments].concat());
         assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", said(&output));
         assert!(said(&output).contains(wanted), "{arguments:?}: {}", said(&output));
     }
-    let output =
-        Command::new(PROGRAM).args(["lab", "kernel"]).current_dir("/").output().expect("it runs");
+    let output = Command::new(PROGRAM).args(["kernel"]).current_dir("/").output().expect("it runs");
     assert_eq!(output.status.code(), Some(1));
     let text = said(&output);
     assert!(text.contains("a checkout of pagewire, whose kernel/ it builds and boots"), "{text}");
     assert!(text.contains("name one by --tree"), "{text}");
-    let help = pagewire(&["lab", "kernel", "--help"]);
+    let help = lab(&["kernel", "--help"]);
     let shown = String::from_utf8_lossy(&help.stdout).into_owned();
     for option in ["--part", "--tree", "--variant", "--quick", "--rounds"] {
         assert!(shown.contains(option), "{shown}");

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire lab`: becomes the program of the laboratory, `pagewire-lab`, with the same arguments.
+//!
+//! The laboratory holds a tracer, a disassembler and performance counters, which have no place in a
+//! server's program. It lies beside this program, where one build puts both, or in PATH.
+//!
+//! Sources: git(1), whose subcommands are found in the same way; execve(2).
+//! Does not parse the arguments.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+
+use crate::escape::Escaped;
+
+#[derive(Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct Options {
+    /// An experiment and its options; without one the experiments are listed.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// Returns only when the program is missing or cannot be started.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let Some(program) = installed() else {
+        eprintln!(
+            "pagewire: lab: the laboratory is a program of its own, {NAME}, and is neither beside \
+             this program nor in PATH; in the checkout: cargo install --locked --path lab"
+        );
+        return ExitCode::FAILURE;
+    };
+    let error = Command::new(&program).args(&options.arguments).exec();
+    eprintln!("pagewire: lab: starting {}: {error}", Escaped(program.display()));
+    ExitCode::FAILURE
+}
+
+fn installed() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let beside = own.as_ref().and_then(|own| own.parent()).map(|folder| folder.join(NAME));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&paths).map(|folder| folder.join(NAME));
+    beside.into_iter().chain(on_path).find(|file| file.is_file())
+}
+
+const NAME: &str = "pagewire-lab";

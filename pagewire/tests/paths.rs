@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! `pagewire paths`: measured once, kept, and measured again when asked for.
+//!
+//! Does not judge figures.
+
+#![forbid(unsafe_code)]
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// True where the host lets this program make a network; else the reason is printed as a skip.
+fn has_network() -> bool {
+    for kind in [&["--net", "true"][..], &["--user", "--map-root-user", "--net", "true"]] {
+        if Command::new("unshare").args(kind).output().is_ok_and(|tried| tried.status.success()) {
+            return true;
+        }
+    }
+    eprintln!("skip: no network namespace can be made here (unshare --user --net)");
+    false
+}
+
+#[test]
+fn paths_are_ranked_once_and_kept() {
+    if !has_network() {
+        return;
+    }
+    let cache = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
+    let ranked = |more: &[&str]| {
+        let output = Command::new(PROGRAM)
+            .args(["paths", "--interface", "lo"])
+            .args(more)
+            .env("XDG_CACHE_HOME", cache.path())
+            .output()
+            .expect("the program runs");
+        assert!(output.status.success(), "{}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let first = ranked(&[]);
+    assert!(first.contains("measured now") && first.contains("wire_sendfile"), "{first}");
+    assert!(ranked(&[]).contains("kept from before"));
+    assert!(ranked(&["--again"]).contains("measured now"));
+    let table: Value = serde_json::from_str(&ranked(&["--json"])).unwrap();
+    let ranks = table["ranks"].as_array().unwrap();
+    for transport in ["rtp", "tcp"] {
+        let of = ranks.iter().filter(|rank| rank["transport"] == transport);
+        let bills: Vec<f64> = of.filter_map(|rank| rank["bill"].as_f64()).collect();
+        assert!(bills.len() >= 2 && bills.iter().all(|bill| *bill > 0.0), "{table}");
+    }
+    let unusable = ranks.iter().filter(|rank| rank["bill"].is_null());
+    assert!(unusable.into_iter().all(|rank| rank["refused"].is_string()), "{table}");
+}
+
+#[test]
+fn unknown_interface_is_refused_with_its_name() {
+    let output = Command::new(PROGRAM)
+        .args(["paths", "--interface", "no-such-device"])
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(said(&output).contains("ENODEV"), "{}", said(&output));
+}

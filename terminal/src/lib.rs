@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! terminal: escaped text, standard output and Ctrl-C of the programs `pagewire` and
+//! `pagewire-lab`.
+//!
+//! Both print names that strangers have written, both may write into a closed pipe, and both work
+//! for minutes until Ctrl-C.
+//!
+//! Sources: the headers of the modules.
+//! Does not parse command lines.
+
+#![forbid(unsafe_code)]
+
+pub mod escape;
+pub mod interrupt;
+pub mod output;
+
+pub use escape::{Escaped, EscapedLines};
