@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::{Limits, Placed, Reorder};
 use wire::rtp::{Arrival, HEADER_BYTES, Header};
-use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::{Sources, Standing};
 
 use crate::block::Output;

@@ -21,9 +21,9 @@
 
 use std::time::Duration;
 
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtsp::client::Started;
 use wire::rtsp::{NptRange, NptStart};
-use wire::sdp::CLOCK_RATE_HZ;
 
 use crate::stream::Heard;
 

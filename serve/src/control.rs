@@ -67,7 +67,7 @@ fn in_words(view: &ReceiverView) -> String {
         // RFC 3550 §6.4.1: more came than were sent.
         more => format!("the receiver lost none and had {} twice", more.unsigned_abs()),
     };
-    let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(wire::sdp::CLOCK_RATE_HZ);
+    let jitter_ms = f64::from(view.jitter_max) * 1e3 / f64::from(wire::mp2t::CLOCK_RATE_HZ);
     let round_trip = match view.round_trip {
         Some(time) => format!("{:.1} ms", time.as_secs_f64() * 1e3),
         None => "not known".to_owned(),

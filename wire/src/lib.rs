@@ -21,6 +21,7 @@
 
 pub mod error;
 pub mod http;
+pub mod mp2t;
 pub mod reorder;
 pub mod rtcp;
 pub mod rtp;

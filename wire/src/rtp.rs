@@ -20,8 +20,41 @@ use std::time::Duration;
 use crate::error::{Fault, Malformed};
 use crate::rtcp::Report;
 
-/// Bytes of a header without contributing sources and extension.
+/// Bytes of the fixed header, without contributing sources and extension.
 pub const HEADER_BYTES: usize = 12;
+
+/// The protocol's version.
+pub const VERSION: u8 = 2;
+
+/// First byte of a plain header: version 2, no padding, no extension, no contributing sources.
+pub const PLAIN_FIRST_BYTE: u8 = VERSION << 6;
+
+/// Version bits of the first byte.
+pub const VERSION_MASK: u8 = 0xC0;
+
+/// Padding bit of the first byte.
+pub const PADDING_BIT: u8 = 0x20;
+
+/// Extension bit of the first byte.
+pub const EXTENSION_BIT: u8 = 0x10;
+
+/// Count of contributing sources in the first byte.
+pub const SOURCES_MASK: u8 = 0x0F;
+
+/// Marker bit of the second byte; the payload type is the other seven.
+pub const MARKER_BIT: u8 = 0x80;
+
+/// Offsets of the fields in the header, for code that reads or writes several headers at once.
+pub mod offset {
+    /// Marker and payload type, 1 byte.
+    pub const MARKER_AND_TYPE: usize = 1;
+    /// Sequence number, 2 bytes.
+    pub const SEQUENCE: usize = 2;
+    /// Timestamp, 4 bytes.
+    pub const TIMESTAMP: usize = 4;
+    /// Synchronisation source, 4 bytes.
+    pub const SSRC: usize = 8;
+}
 
 /// The fixed header (RFC 3550 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +67,7 @@ pub struct Header {
     pub sequence: u16,
     /// In units of the clock rate, modulo 2^32.
     pub timestamp: u32,
-    /// Who sends.
+    /// Synchronisation source: identifies the sender.
     pub ssrc: u32,
 }
 
@@ -47,12 +80,10 @@ impl Header {
     pub fn parse(packet: &[u8]) -> Result<(Header, Range<usize>), Malformed> {
         let short = || Malformed::new(packet.len() as u64, Fault::RtpTooShort);
         let (fixed, _) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(short)?;
-        let version = fixed[0] >> 6;
-        if version != 2 {
-            return Err(Malformed::new(0, Fault::RtpVersion { version }));
-        }
-        let (padded, extended) = (fixed[0] & 0x20 != 0, fixed[0] & 0x10 != 0);
-        let mut start = HEADER_BYTES + 4 * usize::from(fixed[0] & 0x0F);
+        let header = Header::parse_fixed(fixed)
+            .ok_or_else(|| Malformed::new(0, Fault::RtpVersion { version: fixed[0] >> 6 }))?;
+        let (padded, extended) = (fixed[0] & PADDING_BIT != 0, fixed[0] & EXTENSION_BIT != 0);
+        let mut start = HEADER_BYTES + 4 * usize::from(fixed[0] & SOURCES_MASK);
         if extended {
             let extension = packet.get(start..start + 4).ok_or_else(short)?;
             let words = u16::from_be_bytes([extension[2], extension[3]]);
@@ -64,27 +95,68 @@ impl Header {
         };
         let end = packet.len().checked_sub(padding).filter(|&end| end >= start);
         let end = end.ok_or_else(short)?;
-        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| fixed[at + byte]));
-        let header = Header {
-            marker: fixed[1] & 0x80 != 0,
-            payload_type: fixed[1] & 0x7F,
-            sequence: u16::from_be_bytes([fixed[2], fixed[3]]),
-            timestamp: word(4),
-            ssrc: word(8),
-        };
         Ok((header, start..end))
     }
 
-    /// The bytes: version 2, no padding, no extension, no contributing sources.
-    pub fn write(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = 2 << 6;
-        bytes[1] = u8::from(self.marker) << 7 | self.payload_type & 0x7F;
-        bytes[2..4].copy_from_slice(&self.sequence.to_be_bytes());
-        bytes[4..8].copy_from_slice(&self.timestamp.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.ssrc.to_be_bytes());
-        bytes
+    /// Reads the fixed header alone; ignores padding, extension and contributing sources. `None`
+    /// when the version is not 2.
+    #[inline]
+    pub const fn parse_fixed(fixed: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let [first, second, s0, s1, t0, t1, t2, t3, c0, c1, c2, c3] = *fixed;
+        if first >> 6 != VERSION {
+            return None;
+        }
+        Some(Header {
+            marker: second & MARKER_BIT != 0,
+            payload_type: second & !MARKER_BIT,
+            sequence: u16::from_be_bytes([s0, s1]),
+            timestamp: u32::from_be_bytes([t0, t1, t2, t3]),
+            ssrc: u32::from_be_bytes([c0, c1, c2, c3]),
+        })
     }
+
+    /// Reads a header as [`write`](Self::write) makes it. `None` when the version is not 2, and
+    /// when there is padding, an extension or a contributing source.
+    #[inline]
+    pub const fn parse_plain(fixed: &[u8; HEADER_BYTES]) -> Option<Header> {
+        if fixed[0] == PLAIN_FIRST_BYTE { Header::parse_fixed(fixed) } else { None }
+    }
+
+    /// Makes the bytes: version 2, no padding, no extension, no contributing sources. Of the
+    /// payload type the low 7 bits count.
+    #[inline]
+    pub const fn write(&self) -> [u8; HEADER_BYTES] {
+        let second = (self.marker as u8) << 7 | self.payload_type & !MARKER_BIT;
+        let [s0, s1] = self.sequence.to_be_bytes();
+        let [t0, t1, t2, t3] = self.timestamp.to_be_bytes();
+        let [c0, c1, c2, c3] = self.ssrc.to_be_bytes();
+        [PLAIN_FIRST_BYTE, second, s0, s1, t0, t1, t2, t3, c0, c1, c2, c3]
+    }
+}
+
+/// Sets the marker bit of a header.
+#[inline]
+pub const fn set_marker(header: &mut [u8; HEADER_BYTES], marker: bool) {
+    let second = &mut header[offset::MARKER_AND_TYPE];
+    *second = (marker as u8) << 7 | *second & !MARKER_BIT;
+}
+
+/// Sets the sequence number of a header.
+#[inline]
+pub const fn set_sequence(header: &mut [u8; HEADER_BYTES], sequence: u16) {
+    [header[offset::SEQUENCE], header[offset::SEQUENCE + 1]] = sequence.to_be_bytes();
+}
+
+/// Sets the timestamp of a header.
+#[inline]
+pub fn set_timestamp(header: &mut [u8; HEADER_BYTES], timestamp: u32) {
+    header[offset::TIMESTAMP..offset::SSRC].copy_from_slice(&timestamp.to_be_bytes());
+}
+
+/// Sets the synchronisation source of a header.
+#[inline]
+pub fn set_ssrc(header: &mut [u8; HEADER_BYTES], ssrc: u32) {
+    header[offset::SSRC..].copy_from_slice(&ssrc.to_be_bytes());
 }
 
 /// What a packet turned out to be.
@@ -431,6 +503,57 @@ mod tests {
         let bytes = header.write();
         assert_eq!(bytes, [0x80, 0xA1, 0x12, 0x34, 0x56, 0x78, 0x9A, 0xBC, 0xDE, 0xF0, 0x12, 0x34]);
         assert_eq!(Header::parse(&bytes), Ok((header, 12..12)));
+        assert_eq!(Header::parse_plain(&bytes), Some(header));
+    }
+
+    #[test]
+    fn plain_headers_have_nothing_behind_the_fixed_part() {
+        let header = packet(1, 2);
+        let plain = header.write();
+        for bit in [PADDING_BIT, EXTENSION_BIT, 1, SOURCES_MASK] {
+            let mut bytes = plain;
+            bytes[0] |= bit;
+            assert_eq!(Header::parse_fixed(&bytes), Some(header), "{bit:#x}");
+            assert_eq!(Header::parse_plain(&bytes), None, "{bit:#x}");
+        }
+        for version in [0, 1, 3] {
+            let mut bytes = plain;
+            bytes[0] = version << 6;
+            assert_eq!(Header::parse_fixed(&bytes), None, "{version}");
+            assert_eq!(Header::parse_plain(&bytes), None, "{version}");
+        }
+    }
+
+    #[test]
+    fn a_field_is_set_in_place_and_the_others_stay() {
+        let mut header = Header {
+            marker: false,
+            payload_type: 0x7F,
+            sequence: 0x1234,
+            timestamp: 0x5678_9ABC,
+            ssrc: 0xDEF0_1234,
+        };
+        let mut bytes = header.write();
+        bytes[0] |= EXTENSION_BIT;
+        let check = |bytes: &[u8; HEADER_BYTES], header: Header| {
+            assert_eq!(Header::parse_fixed(bytes), Some(header));
+            assert_eq!(bytes[0], PLAIN_FIRST_BYTE | EXTENSION_BIT);
+        };
+        header.marker = true;
+        set_marker(&mut bytes, true);
+        check(&bytes, header);
+        header.sequence = 0xFFFE;
+        set_sequence(&mut bytes, 0xFFFE);
+        check(&bytes, header);
+        header.timestamp = 7;
+        set_timestamp(&mut bytes, 7);
+        check(&bytes, header);
+        header.ssrc = 0x8000_0001;
+        set_ssrc(&mut bytes, 0x8000_0001);
+        check(&bytes, header);
+        header.marker = false;
+        set_marker(&mut bytes, false);
+        check(&bytes, header);
     }
 
     #[test]

@@ -22,16 +22,11 @@ use sdp_types::{
 };
 
 use crate::error::{Fault, Malformed};
+use crate::mp2t::{CLOCK_RATE_HZ, ENCODING_NAME, PAYLOAD_BYTES, PAYLOAD_TYPE};
 use crate::rtsp::Npt;
 
 /// The control name of the one stream: its URL is Content-Base with this behind it.
 pub const CONTROL: &str = "stream";
-
-/// RTP payload type of an MPEG transport stream (RFC 3551 §6).
-pub const PAYLOAD_TYPE: u8 = 33;
-
-/// RTP clock rate of an MPEG transport stream, in hertz (RFC 2250 §2).
-pub const CLOCK_RATE_HZ: u32 = 90_000;
 
 /// What a description is made of.
 #[derive(Debug, Clone, Copy)]
@@ -69,7 +64,7 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
         Media::new(MediaType::Video, 0, TransportProto::RtpAvp, PAYLOAD_TYPE.to_string());
     let kilobits = session_kilobits_per_second(description.bits_per_second);
     media.add_bandwidth(Bandwidth::new(BandwidthType::As, kilobits));
-    let rtpmap = format!("{PAYLOAD_TYPE} MP2T/{CLOCK_RATE_HZ}");
+    let rtpmap = format!("{PAYLOAD_TYPE} {ENCODING_NAME}/{CLOCK_RATE_HZ}");
     media.add_attribute(Attribute::with_value("rtpmap", rtpmap));
     media.add_attribute(Attribute::with_value("control", CONTROL));
     session.add_media(media);
@@ -82,7 +77,8 @@ pub fn mp2t(description: &Description<'_>) -> Vec<u8> {
 
 /// With the 40 bytes of RTP, UDP and IPv4 header on each 1316 of transport stream, rounded up.
 fn session_kilobits_per_second(bits_per_second: u64) -> u64 {
-    let bits = u128::from(bits_per_second) * (PAYLOAD_BYTES + HEADER_BYTES) / PAYLOAD_BYTES;
+    const PAYLOAD: u128 = PAYLOAD_BYTES as u128;
+    let bits = u128::from(bits_per_second) * (PAYLOAD + HEADER_BYTES) / PAYLOAD;
     u64::try_from(bits.div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
@@ -135,13 +131,14 @@ fn transport_stream(media: &Media) -> Option<u8> {
     if !media.proto.eq_ignore_ascii_case("RTP/AVP") {
         return None;
     }
+    let transport_stream = format!("{ENCODING_NAME}/{CLOCK_RATE_HZ}");
     media.fmt.split_ascii_whitespace().find_map(|format| {
         let payload_type: u8 = format.parse().ok()?;
         let named = media.attributes.iter().any(|attribute| {
             let map = attribute.value.as_deref().and_then(|v| v.split_once(' '));
             attribute.attribute == "rtpmap"
                 && map.is_some_and(|(number, encoding)| {
-                    number == format && encoding.trim().eq_ignore_ascii_case("MP2T/90000")
+                    number == format && encoding.trim().eq_ignore_ascii_case(&transport_stream)
                 })
         });
         (payload_type == PAYLOAD_TYPE || named).then_some(payload_type)
@@ -172,9 +169,6 @@ fn value<'a>(attributes: &'a [Attribute], name: &str) -> Option<&'a str> {
 }
 
 const OFFERED_CHARS_MAX: usize = 200;
-
-/// 7 × 188.
-const PAYLOAD_BYTES: u128 = 1316;
 
 /// RTP 12, UDP 8, IPv4 20.
 const HEADER_BYTES: u128 = 40;

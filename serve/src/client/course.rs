@@ -12,10 +12,10 @@
 use std::time::{Duration, Instant};
 
 use tokio::time::{sleep, sleep_until, timeout};
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::Reception;
 use wire::rtsp::client::SetUp;
 use wire::rtsp::{NptRange, NptStart};
-use wire::sdp::CLOCK_RATE_HZ;
 
 use super::control::Control;
 use super::lateness::LATE;

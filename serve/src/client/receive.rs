@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::Reorder;
 use wire::rtp::{Arrival, Header, Reception};
-use wire::sdp::CLOCK_RATE_HZ;
 
 use super::lateness::Lateness;
 use super::output::{Output, Written};

@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use paths::Datagram;
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::{Arrival, Header, Reception};
-use wire::sdp::CLOCK_RATE_HZ;
 
 use crate::client::lateness::Lateness;
 use crate::client::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
