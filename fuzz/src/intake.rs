@@ -15,6 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use receive::Intake;
+use wire::mp2t::{PAYLOAD_TYPE, TS_PACKET_BYTES};
 use wire::rtp::Header;
 use wire::sources::SOURCES_MAX;
 
@@ -22,7 +23,6 @@ use crate::Target;
 
 pub(crate) const TARGET: Target = Target { name: "intake", run };
 
-const TS_PACKET_BYTES: usize = 188;
 const STEP_BYTES: usize = 6;
 /// Longer ones say nothing new.
 const DATAGRAMS_MAX: usize = 300;
@@ -107,7 +107,7 @@ fn build(script: &[u8]) -> Vec<(u8, Vec<u8>)> {
         sequences[source] = sequences[source].wrapping_add_signed(jump);
         let header = Header {
             marker: false,
-            payload_type: 33,
+            payload_type: PAYLOAD_TYPE,
             sequence: sequences[source],
             timestamp: u32::from(time) << 8,
             ssrc: source as u32,

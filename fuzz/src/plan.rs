@@ -99,7 +99,8 @@ fn check_neighbours(plan: &Plan, range: std::ops::Range<u64>) {
 
         assert!((1..=TS_PACKETS_PER_PAYLOAD).contains(&payload.ts_packets), "{payload:?}");
         let bytes = payload.ts_packets * TS_PACKET_BYTES as u64;
-        let end = payload.file_offset + (payload.ts_packets - 1) * plan.stride() + 188;
+        let end =
+            payload.file_offset + (payload.ts_packets - 1) * plan.stride() + TS_PACKET_BYTES as u64;
         assert!(end <= plan.file_bytes(), "{payload:?} past the end of the file");
         let wire_bytes = plan.wire_offset(packet + 1) - plan.wire_offset(packet);
         assert_eq!(wire_bytes, 12 + bytes, "packet {packet}");

@@ -8,6 +8,7 @@
 
 use std::time::Duration;
 
+use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_TYPE};
 use wire::rtp::{Arrival, GAPS_MAX, Header, Reception};
 
 use crate::Target;
@@ -20,8 +21,8 @@ fn run(data: &[u8]) {
         assert_eq!(Header::parse(&header.write()).map(|(header, _)| header), Ok(header));
     }
     let Some((&first, steps)) = data.split_first() else { return };
-    receive(Reception::new(90_000), steps);
-    receive(Reception::starting_at(90_000, u16::from(first) << 8), steps);
+    receive(Reception::new(CLOCK_RATE_HZ), steps);
+    receive(Reception::starting_at(CLOCK_RATE_HZ, u16::from(first) << 8), steps);
 }
 
 /// Each step is two bytes: how far the next sequence number is from the last one.
@@ -32,7 +33,8 @@ fn receive(mut reception: Reception, steps: &[u8]) {
         let step = u16::from_le_bytes([step[0], step[1]]);
         sequence = sequence.wrapping_add(step);
         let timestamp = u32::from(step) << 16;
-        let header = Header { marker: false, payload_type: 33, sequence, timestamp, ssrc: 1 };
+        let header =
+            Header { marker: false, payload_type: PAYLOAD_TYPE, sequence, timestamp, ssrc: 1 };
         let arrival = reception.receive(&header, Duration::from_millis(index as u64));
         taken += u64::from(arrival != Arrival::Stray);
         old += u64::from(arrival == Arrival::Old);

@@ -157,7 +157,7 @@ fn check_bytes(plan: &Plan, bytes: &[u8]) {
             let offset = extent.file_offset + packet * plan.stride();
             assert_eq!(bytes[offset as usize], 0x47, "no packet at {offset}");
         }
-        end = extent.file_offset + (extent.ts_packets - 1) * plan.stride() + 188;
+        end = extent.file_offset + (extent.ts_packets - 1) * plan.stride() + TS_PACKET_BYTES as u64;
     }
     between += plan.file_bytes() - end;
     // What is in no packet was lost, or is the tail, or an arrival time of four bytes: in front of

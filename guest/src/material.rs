@@ -14,13 +14,14 @@ use std::io::Write;
 use std::ops::Range;
 
 use paths::{Batch, Feed, Media, Piece};
+use wire::{mp2t, rtp};
 
 use crate::error::Error;
 
-const HEAD_BYTES: u32 = 12;
+const HEADER_BYTES: u32 = rtp::HEADER_BYTES as u32;
 /// Of 90 kHz; a 5 Mb/s stream in packets of 1316 bytes.
 const TIMESTAMP_STEP: u32 = 190;
-const SSRC: [u8; 4] = *b"pwag";
+const SSRC: u32 = u32::from_be_bytes(*b"pwag");
 
 /// How much there is of it, and how it lies.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +54,7 @@ impl Material {
         for packet in 0..shape.packets {
             let last = packet + 1 == shape.packets;
             let bytes = if last { shape.last_bytes } else { shape.datagram_bytes };
-            let payload = noise.bytes(bytes - HEAD_BYTES);
+            let payload = noise.bytes(bytes - HEADER_BYTES);
             wire.extend(shape.head(packet));
             wire.extend(&payload);
             content.extend(payload);
@@ -79,11 +80,11 @@ impl Material {
             Feed::Gathered => {
                 room.heads.clear();
                 room.heads.extend(packets.flat_map(|packet| self.shape.head(packet)));
-                let payload_bytes = u64::from(datagram_bytes - HEAD_BYTES);
+                let payload_bytes = u64::from(datagram_bytes - HEADER_BYTES);
                 room.pieces.clear();
                 room.pieces.push(Piece {
                     offset: u64::from(start_bytes) + first * payload_bytes,
-                    bytes: all_bytes - u64::from(count * HEAD_BYTES),
+                    bytes: all_bytes - u64::from(count * HEADER_BYTES),
                 });
                 Batch::gathered(&self.file, count, datagram_bytes, &room.heads, &room.pieces)
             }
@@ -120,11 +121,15 @@ pub(crate) struct Room {
 
 impl Shape {
     /// The RTP header of a packet: sequence number and timestamp grow, as a server makes them.
-    fn head(&self, packet: u32) -> [u8; HEAD_BYTES as usize] {
-        let [s0, s1] = self.first_sequence.wrapping_add(packet as u16).to_be_bytes();
-        let [t0, t1, t2, t3] = packet.wrapping_mul(TIMESTAMP_STEP).to_be_bytes();
-        let [c0, c1, c2, c3] = SSRC;
-        [0x80, 33, s0, s1, t0, t1, t2, t3, c0, c1, c2, c3]
+    fn head(&self, packet: u32) -> [u8; rtp::HEADER_BYTES] {
+        let header = rtp::Header {
+            marker: false,
+            payload_type: mp2t::PAYLOAD_TYPE,
+            sequence: self.first_sequence.wrapping_add(packet as u16),
+            timestamp: packet.wrapping_mul(TIMESTAMP_STEP),
+            ssrc: SSRC,
+        };
+        header.write()
     }
 }
 

@@ -40,8 +40,8 @@ use crate::request::Settings;
 /// The job.
 pub(crate) static JOB: Job = Job { name: "paths", run };
 
-/// 12 bytes of RTP and 7 packets of transport stream.
-pub(crate) const DATAGRAM_BYTES: u32 = 1328;
+/// Bytes of an RTP packet with 7 packets of a transport stream.
+pub(crate) const DATAGRAM_BYTES: u32 = wire::mp2t::PACKET_BYTES as u32;
 /// As many messages as one `sendmmsg` takes; by most paths a run of them is shorter.
 const BATCH_PACKETS: u32 = 1024;
 /// Of the file, which is sent again and again.

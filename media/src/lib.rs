@@ -25,19 +25,15 @@ pub use segments::{Segment, Segments};
 pub use ts::{
     Coding, Counters, Extract, Format, Programme, Scanner, Starts, Survey, Track, codecs,
 };
+pub use wire::mp2t::TS_PACKET_BYTES;
+
+use wire::mp2t;
 
 /// The system clock of an MPEG transport stream, and the unit of media time everywhere here.
 pub const TICKS_PER_SECOND: u64 = 27_000_000;
 
-/// Ticks per unit of an RTP timestamp of MP2T, whose clock is 90 kHz (RFC 2250 §2).
-pub const TICKS_PER_TIMESTAMP: u64 = TICKS_PER_SECOND / 90_000;
+/// Ticks per unit of an RTP timestamp of MP2T.
+pub const TICKS_PER_TIMESTAMP: u64 = TICKS_PER_SECOND / mp2t::CLOCK_RATE_HZ as u64;
 
-/// Bytes of a transport stream packet, from its sync byte on (ISO/IEC 13818-1 §2.4.1).
-pub const TS_PACKET_BYTES: usize = 188;
-
-/// Transport stream packets in a full RTP payload: 7 × 188 = 1316 bytes is the most that fits an
-/// Ethernet frame of 1500 bytes with its IP, UDP and RTP headers.
-pub const TS_PACKETS_PER_PAYLOAD: u64 = 7;
-
-/// Bytes of the fixed RTP header (RFC 3550 §5.1).
-pub const RTP_HEADER_BYTES: usize = 12;
+/// Transport stream packets in a full RTP payload.
+pub const TS_PACKETS_PER_PAYLOAD: u64 = mp2t::TS_PACKETS_PER_PAYLOAD as u64;

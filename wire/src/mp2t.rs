@@ -4,7 +4,7 @@
 //! A payload is a whole number of transport stream packets (RFC 2250 §2). Seven of them fill an
 //! Ethernet frame of 1500 bytes: 7 × 188 = 1316 bytes, with the RTP header 1328.
 //!
-//! Sources: RFC 2250 §2, RFC 3551 §6 (table 5), ISO/IEC 13818-1 §2.4.1.
+//! Sources: RFC 2250 §2, RFC 3551 §6 (table 5), ISO/IEC 13818-1 §2.4.1, §2.4.3.
 
 use crate::rtp;
 
@@ -19,6 +19,9 @@ pub const CLOCK_RATE_HZ: u32 = 90_000;
 
 /// Bytes of a transport stream packet, from its sync byte on (ISO/IEC 13818-1 §2.4.1).
 pub const TS_PACKET_BYTES: usize = 188;
+
+/// First byte of a transport stream packet (ISO/IEC 13818-1 §2.4.3.3).
+pub const TS_SYNC_BYTE: u8 = 0x47;
 
 /// Transport stream packets in a full payload: as many as fit an Ethernet frame of 1500 bytes with
 /// its IP, UDP and RTP headers.

@@ -18,14 +18,10 @@
 use std::iter::FusedIterator;
 use std::ops::Range;
 
+use wire::{mp2t, rtp};
+
 use super::{ClockPoint, Entry, Extent, HEADER_BYTES, PACKET_BYTES, Payload, Plan};
-use crate::{RTP_HEADER_BYTES, TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
-
-/// First byte of each header: version 2, no padding, no extension, no contributing sources.
-const RTP_VERSION: u8 = 2 << 6;
-
-/// Payload type of MP2T (RFC 3551 §6).
-const RTP_PAYLOAD_TYPE: u8 = 33;
+use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 impl Plan {
     /// Where the payload of `packet` lies. Panics if there is no such packet.
@@ -159,18 +155,21 @@ impl Plan {
     }
 
     /// The RTP header of `packet`. Panics if there is no such packet.
-    pub fn header(&self, packet: u64) -> [u8; RTP_HEADER_BYTES] {
+    pub fn header(&self, packet: u64) -> [u8; rtp::HEADER_BYTES] {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
         self.header_at(packet, self.timestamp(self.ticks(packet)))
     }
 
     /// The RTP header of `packet`, whose timestamp is known from [`timestamps`](Self::timestamps).
-    pub fn header_at(&self, packet: u64, timestamp: u32) -> [u8; RTP_HEADER_BYTES] {
-        let sequence = self.identity.first_sequence.wrapping_add(packet as u16);
-        let [s0, s1] = sequence.to_be_bytes();
-        let [t0, t1, t2, t3] = timestamp.to_be_bytes();
-        let [i0, i1, i2, i3] = self.identity.ssrc.to_be_bytes();
-        [RTP_VERSION, RTP_PAYLOAD_TYPE, s0, s1, t0, t1, t2, t3, i0, i1, i2, i3]
+    pub fn header_at(&self, packet: u64, timestamp: u32) -> [u8; rtp::HEADER_BYTES] {
+        let header = rtp::Header {
+            marker: false,
+            payload_type: mp2t::PAYLOAD_TYPE,
+            sequence: self.identity.first_sequence.wrapping_add(packet as u16),
+            timestamp,
+            ssrc: self.identity.ssrc,
+        };
+        header.write()
     }
 
     /// The RTP timestamp of a time.

@@ -21,11 +21,13 @@ use arithmetic::fraction;
 pub use encode::{FORMAT, Key};
 pub(crate) use presentation::present;
 
+use wire::rtp;
+
 use crate::ts::{EXTENTS_MAX, LOSSES_MAX, Survey, TIMELINE_TICKS_MAX, Track};
-use crate::{RTP_HEADER_BYTES, TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
-const HEADER_BYTES: u64 = RTP_HEADER_BYTES as u64;
+const HEADER_BYTES: u64 = rtp::HEADER_BYTES as u64;
 
 /// Largest file: what an offset of a file can be (off_t).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;

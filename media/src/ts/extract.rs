@@ -12,6 +12,8 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.4 (tables).
 //! Does not do: follow a map that changes; a PID that it drops stays silent.
 
+use wire::mp2t::TS_SYNC_BYTE;
+
 use super::psi::crc32_mpeg;
 use super::survey::{Programme, Track};
 use super::tables::PAT_PID;
@@ -130,7 +132,7 @@ fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
     for (index, part) in payload.chunks(TS_PACKET_BYTES - 4).enumerate() {
         let start = if index == 0 { 0x4000 } else { 0 };
         let end = out.len() + TS_PACKET_BYTES;
-        out.push(0x47);
+        out.push(TS_SYNC_BYTE);
         out.extend((start | pid).to_be_bytes());
         out.push(0x10 | *counter);
         out.extend(part);
@@ -148,7 +150,7 @@ fn clock(packet: &Packet<'_>, out: &mut Vec<u8>) {
     const IS_DISCONTINUOUS: u8 = 0x80;
     let end = out.len() + TS_PACKET_BYTES;
     let bytes = packet.bytes;
-    out.extend([0x47, bytes[1] & 0x1f, bytes[2], 0x20, (TS_PACKET_BYTES - 5) as u8]);
+    out.extend([TS_SYNC_BYTE, bytes[1] & 0x1f, bytes[2], 0x20, (TS_PACKET_BYTES - 5) as u8]);
     out.push(HAS_PCR | bytes[5] & IS_DISCONTINUOUS);
     out.extend(&bytes[6..12]);
     out.resize(end, 0xff);

@@ -37,10 +37,12 @@ pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use survey::{Programme, Survey, Track};
 
+use wire::mp2t::TS_SYNC_BYTE;
+
 use crate::TS_PACKET_BYTES;
 
 /// First byte of every packet.
-const SYNC_BYTE: u32 = 0x47;
+const SYNC_BYTE: u32 = TS_SYNC_BYTE as u32;
 
 /// PID of stuffing (null) packets.
 const NULL_PID: u16 = 0x1fff;

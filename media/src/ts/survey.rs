@@ -10,15 +10,14 @@
 
 use super::format::{Coding, Format, format, tags};
 use super::psi::{self, Sections};
-use super::tables::PAT_PID;
+use super::tables::{PAT_PID, PROGRAMMES_MAX};
 use super::{Header, Packet};
 use crate::TS_PACKET_BYTES;
 
 /// Bytes of a PES packet that are looked at.
 const UNIT_BYTES_MAX: usize = 8192;
 
-/// Programmes and tracks looked at; a satellite transponder has about twenty of some eight.
-const PROGRAMMES_MAX: usize = 128;
+/// Most tracks of a programme looked at; a satellite transponder has some eight in each.
 const TRACKS_MAX: usize = 64;
 
 /// Pictures whose presentation times tell their rate.

@@ -9,6 +9,8 @@
 //! An answer depends on the bytes alone and never on how they were cut into buffers: where the
 //! bytes at hand do not suffice, the answer is to come back with more.
 
+use wire::mp2t::TS_SYNC_BYTE;
+
 use super::{HEADER_BYTES, Header};
 use crate::TS_PACKET_BYTES;
 
@@ -52,7 +54,8 @@ pub(super) fn search(
 ) -> Search {
     let mut from = candidates.start;
     while from < candidates.end {
-        let Some(step) = window[from..candidates.end].iter().position(|&byte| byte == 0x47) else {
+        let Some(step) = window[from..candidates.end].iter().position(|&byte| byte == TS_SYNC_BYTE)
+        else {
             return Search::Absent;
         };
         let at = from + step;

@@ -10,7 +10,7 @@ use super::Packet;
 use super::psi::{self, Association, Map, Sections};
 
 /// Most programmes looked at; a satellite transponder has about twenty.
-const PROGRAMMES_MAX: usize = 128;
+pub(super) const PROGRAMMES_MAX: usize = 128;
 
 /// PID of the association table.
 pub(super) const PAT_PID: u16 = 0;
