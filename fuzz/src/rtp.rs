@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_TYPE};
-use wire::rtp::{Arrival, GAPS_MAX, Header, Reception};
+use wire::rtp::{GAPS_MAX, Header, Reception, SequenceUpdate};
 
 use crate::Target;
 
@@ -36,8 +36,8 @@ fn receive(mut reception: Reception, steps: &[u8]) {
         let header =
             Header { marker: false, payload_type: PAYLOAD_TYPE, sequence, timestamp, ssrc: 1 };
         let arrival = reception.receive(&header, Duration::from_millis(index as u64));
-        taken += u64::from(arrival != Arrival::Stray);
-        old += u64::from(arrival == Arrival::Old);
+        taken += u64::from(arrival != SequenceUpdate::Stray);
+        old += u64::from(arrival == SequenceUpdate::Old);
         if index % 7 == 0 {
             reception.report(1);
         }

@@ -17,7 +17,7 @@ use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::{Limits, Placed, Reorder};
-use wire::rtp::{Arrival, HEADER_BYTES, Header};
+use wire::rtp::{HEADER_BYTES, Header, SequenceUpdate};
 use wire::sources::{Sources, Standing};
 
 use crate::block::Output;
@@ -392,7 +392,10 @@ impl Stream {
         if let Standing::Followed(arrival) | Standing::Chosen(arrival) = standing
             && !matches!(
                 arrival,
-                Arrival::Reordered | Arrival::Old | Arrival::Duplicate | Arrival::Stray
+                SequenceUpdate::Reordered
+                    | SequenceUpdate::Old
+                    | SequenceUpdate::Duplicate
+                    | SequenceUpdate::Stray
             )
         {
             let (first, last) = (header.timestamp, header.timestamp);
@@ -499,7 +502,7 @@ impl Stream {
         &mut self,
         who: Identity,
         packet: (u16, &[u8]),
-        arrival: Arrival,
+        arrival: SequenceUpdate,
         now: Duration,
     ) {
         match who.0 {
@@ -514,14 +517,14 @@ impl Stream {
     }
 
     /// A packet of the source that is followed.
-    fn place(&mut self, (sequence, payload): (u16, &[u8]), arrival: Arrival, now: Duration) {
+    fn place(&mut self, (sequence, payload): (u16, &[u8]), arrival: SequenceUpdate, now: Duration) {
         match arrival {
-            Arrival::Duplicate => return,
-            Arrival::Stray => {
+            SequenceUpdate::Duplicate => return,
+            SequenceUpdate::Stray => {
                 self.stray = Some((sequence, payload.to_vec()));
                 return;
             }
-            Arrival::Restarted => {
+            SequenceUpdate::Restarted => {
                 let stray = self.stray.take();
                 let stray = stray.filter(|(at, _)| at.wrapping_add(1) == sequence);
                 self.flush();
@@ -529,7 +532,10 @@ impl Stream {
                     self.push(at, &payload, now);
                 }
             }
-            Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered | Arrival::Old => {}
+            SequenceUpdate::InOrder
+            | SequenceUpdate::AfterGap { .. }
+            | SequenceUpdate::Reordered
+            | SequenceUpdate::Old => {}
         }
         let placed = self.push(sequence, payload, now);
         self.counts.late += u64::from(placed == Placed::Behind);

@@ -161,7 +161,7 @@ pub fn set_ssrc(header: &mut [u8; HEADER_BYTES], ssrc: u32) {
 
 /// What a packet turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Arrival {
+pub enum SequenceUpdate {
     /// The one that was due.
     InOrder,
     /// Ahead of this many that were due before.
@@ -255,19 +255,19 @@ impl Reception {
     }
 
     /// Takes note of a packet. `arrival` is the time on any steady clock.
-    pub fn receive(&mut self, header: &Header, arrival: Duration) -> Arrival {
+    pub fn receive(&mut self, header: &Header, arrival: Duration) -> SequenceUpdate {
         let kind = self.place(header.sequence);
         match kind {
-            Arrival::Stray => {
+            SequenceUpdate::Stray => {
                 self.strays += 1;
                 return kind;
             }
-            Arrival::Duplicate => self.duplicates += 1,
-            Arrival::Reordered => self.reordered += 1,
+            SequenceUpdate::Duplicate => self.duplicates += 1,
+            SequenceUpdate::Reordered => self.reordered += 1,
             _ => {}
         }
         self.received += 1;
-        if kind != Arrival::Duplicate {
+        if kind != SequenceUpdate::Duplicate {
             self.time(header.timestamp, arrival);
         }
         kind
@@ -282,11 +282,11 @@ impl Reception {
     }
 
     /// A.1 update_seq.
-    fn place(&mut self, sequence: u16) -> Arrival {
+    fn place(&mut self, sequence: u16) -> SequenceUpdate {
         if !self.begun {
             self.begin(sequence);
             self.mark(self.highest);
-            return Arrival::InOrder;
+            return SequenceUpdate::InOrder;
         }
         let ahead = sequence.wrapping_sub(self.highest as u16);
         let behind = ahead.wrapping_neg();
@@ -294,8 +294,8 @@ impl Reception {
             self.restart_at = None;
             self.advance(u64::from(ahead));
             return match ahead - 1 {
-                0 => Arrival::InOrder,
-                packets => Arrival::AfterGap { packets },
+                0 => SequenceUpdate::InOrder,
+                packets => SequenceUpdate::AfterGap { packets },
             };
         }
         if behind < MISORDER_MAX {
@@ -308,10 +308,10 @@ impl Reception {
             self.mark(self.highest);
             (self.restart_at, self.transit) = (None, None);
             self.restarts += 1;
-            return Arrival::Restarted;
+            return SequenceUpdate::Restarted;
         }
         self.restart_at = Some(sequence.wrapping_add(1));
-        Arrival::Stray
+        SequenceUpdate::Stray
     }
 
     fn advance(&mut self, ahead: u64) {
@@ -333,12 +333,12 @@ impl Reception {
     }
 
     /// A number at or below the highest.
-    fn fill(&mut self, number: u64) -> Arrival {
+    fn fill(&mut self, number: u64) -> SequenceUpdate {
         if number < self.base {
-            return Arrival::Old;
+            return SequenceUpdate::Old;
         }
         if self.window[word(number)] & bit(number) != 0 {
-            return Arrival::Duplicate;
+            return SequenceUpdate::Duplicate;
         }
         self.mark(number);
         // The late packet is most likely of a late gap.
@@ -355,7 +355,7 @@ impl Reception {
             let parts = parts.take(if surplus { 1 } else { 2 });
             self.gaps.splice(index..=index, parts);
         }
-        Arrival::Reordered
+        SequenceUpdate::Reordered
     }
 
     /// A.8, in integers, scaled by 16.
@@ -486,7 +486,7 @@ mod tests {
         Header { marker: false, payload_type: 33, sequence, timestamp, ssrc: 1 }
     }
 
-    fn receive(reception: &mut Reception, numbers: &[u16]) -> Vec<Arrival> {
+    fn receive(reception: &mut Reception, numbers: &[u16]) -> Vec<SequenceUpdate> {
         let take = |&number: &u16| reception.receive(&packet(number, 0), Duration::ZERO);
         numbers.iter().map(take).collect()
     }
@@ -581,14 +581,14 @@ mod tests {
         let mut reception = Reception::new(90_000);
         let arrivals = receive(&mut reception, &[65533, 65534, 2, 65535, 0, 0, 3, 65534]);
         let expected = [
-            Arrival::InOrder,
-            Arrival::InOrder,
-            Arrival::AfterGap { packets: 3 },
-            Arrival::Reordered,
-            Arrival::Reordered,
-            Arrival::Duplicate,
-            Arrival::InOrder,
-            Arrival::Duplicate,
+            SequenceUpdate::InOrder,
+            SequenceUpdate::InOrder,
+            SequenceUpdate::AfterGap { packets: 3 },
+            SequenceUpdate::Reordered,
+            SequenceUpdate::Reordered,
+            SequenceUpdate::Duplicate,
+            SequenceUpdate::InOrder,
+            SequenceUpdate::Duplicate,
         ];
         assert_eq!(arrivals, expected);
         assert_eq!((reception.expected(), reception.received(), reception.lost()), (7, 8, 1));
@@ -603,9 +603,9 @@ mod tests {
         let mut reception = Reception::starting_at(90_000, 0);
         assert_eq!(reception.expected(), 0);
         let arrivals = receive(&mut reception, &[2, 65535]);
-        assert_eq!(arrivals, [Arrival::AfterGap { packets: 2 }, Arrival::Old]);
+        assert_eq!(arrivals, [SequenceUpdate::AfterGap { packets: 2 }, SequenceUpdate::Old]);
         let mut reception = Reception::starting_at(90_000, 10);
-        assert_eq!(receive(&mut reception, &[10]), [Arrival::InOrder]);
+        assert_eq!(receive(&mut reception, &[10]), [SequenceUpdate::InOrder]);
         assert_eq!((reception.expected(), reception.lost()), (1, 0));
     }
 
@@ -615,18 +615,21 @@ mod tests {
         receive(&mut reception, &[100, 101]);
         let arrivals = receive(&mut reception, &[30_000, 102, 40_000, 40_001, 40_002]);
         let expected = [
-            Arrival::Stray,
-            Arrival::InOrder,
-            Arrival::Stray,
-            Arrival::Restarted,
-            Arrival::InOrder,
+            SequenceUpdate::Stray,
+            SequenceUpdate::InOrder,
+            SequenceUpdate::Stray,
+            SequenceUpdate::Restarted,
+            SequenceUpdate::InOrder,
         ];
         assert_eq!(arrivals, expected);
         assert_eq!((reception.expected(), reception.lost()), (5, 0));
         assert_eq!((reception.restarts(), reception.strays()), (1, 2));
         // Before the first packet that was due, too.
         let mut reception = Reception::starting_at(90_000, 28_243);
-        assert_eq!(receive(&mut reception, &[10, 11]), [Arrival::Stray, Arrival::Restarted]);
+        assert_eq!(
+            receive(&mut reception, &[10, 11]),
+            [SequenceUpdate::Stray, SequenceUpdate::Restarted]
+        );
         assert_eq!((reception.expected(), reception.lost()), (1, 0));
     }
 

@@ -30,7 +30,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::rtp::{Arrival, Header, Reception};
+use crate::rtp::{Header, Reception, SequenceUpdate};
 
 /// A source that was heard.
 #[derive(Debug)]
@@ -67,9 +67,9 @@ impl Source {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// Of the source that is followed.
-    Followed(Arrival),
+    Followed(SequenceUpdate),
     /// Of a source that is followed from now on. Its packets from before this one count too.
-    Chosen(Arrival),
+    Chosen(SequenceUpdate),
     /// Of a source that may be followed later.
     Waiting,
     /// Of a source that will not be: another was announced.
@@ -149,13 +149,16 @@ impl Sources {
         self.take(Some(header.ssrc), from, now, |source| {
             let arrival = source.reception.receive(header, now);
             let is_second = source.reception.received() > 1;
-            (arrival, is_second && !matches!(arrival, Arrival::Stray | Arrival::Duplicate))
+            (
+                arrival,
+                is_second && !matches!(arrival, SequenceUpdate::Stray | SequenceUpdate::Duplicate),
+            )
         })
     }
 
     /// Takes note of a datagram of a bare transport stream.
     pub fn receive_bare(&mut self, from: SocketAddr, now: Duration) -> Standing {
-        self.take(None, from, now, |source| (Arrival::InOrder, source.packets > 1))
+        self.take(None, from, now, |source| (SequenceUpdate::InOrder, source.packets > 1))
     }
 
     /// `note` says what a packet is to its source, and whether it fits to those before.
@@ -164,7 +167,7 @@ impl Sources {
         ssrc: Option<u32>,
         from: SocketAddr,
         now: Duration,
-        note: impl FnOnce(&mut Source) -> (Arrival, bool),
+        note: impl FnOnce(&mut Source) -> (SequenceUpdate, bool),
     ) -> Standing {
         self.measure(now);
         if let Some(index) = self.followed

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::Reorder;
-use wire::rtp::{Arrival, Header, Reception};
+use wire::rtp::{Header, Reception, SequenceUpdate};
 
 use super::lateness::Lateness;
 use super::output::{Output, Written};
@@ -351,11 +351,15 @@ impl Thread {
             books.while_paused += 1;
         }
         match kind {
-            Arrival::Duplicate | Arrival::Stray | Arrival::Old => return,
-            Arrival::Restarted => self.reorder.finish(|bytes, _| push(&mut self.output, bytes)),
-            Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered => {}
+            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
+            SequenceUpdate::Restarted => {
+                self.reorder.finish(|bytes, _| push(&mut self.output, bytes))
+            }
+            SequenceUpdate::InOrder
+            | SequenceUpdate::AfterGap { .. }
+            | SequenceUpdate::Reordered => {}
         }
-        if kind != Arrival::Reordered {
+        if kind != SequenceUpdate::Reordered {
             books.last_timestamp = header.timestamp;
         }
         self.timeline.took(time, header.timestamp);

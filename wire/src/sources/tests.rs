@@ -44,9 +44,9 @@ fn a_source_is_followed_from_its_second_packet_on() {
     assert_eq!(receive(1, 10, ms(0)), Standing::Waiting);
     assert_eq!(receive(2, 77, ms(1)), Standing::Waiting);
     assert_eq!(receive(1, 10, ms(1)), Standing::Waiting, "a duplicate");
-    let gap = Arrival::AfterGap { packets: 1 };
+    let gap = SequenceUpdate::AfterGap { packets: 1 };
     assert_eq!(receive(1, 12, ms(2)), Standing::Chosen(gap));
-    assert_eq!(receive(1, 13, ms(3)), Standing::Followed(Arrival::InOrder));
+    assert_eq!(receive(1, 13, ms(3)), Standing::Followed(SequenceUpdate::InOrder));
     // The other is valid too, but late.
     assert_eq!(receive(2, 78, ms(4)), Standing::Waiting);
     assert_eq!(sources.followed().map(|source| source.ssrc), Some(Some(1)));
@@ -60,12 +60,12 @@ fn another_is_followed_after_silence_or_bye() {
     trial.send(1, 1, ms(0));
     trial.send(2, 2, SILENCE / 2);
     assert_eq!(trial.send(2, 2, SILENCE - ms(1)), Standing::Waiting);
-    assert_eq!(trial.send(2, 2, SILENCE), Standing::Chosen(Arrival::InOrder));
+    assert_eq!(trial.send(2, 2, SILENCE), Standing::Chosen(SequenceUpdate::InOrder));
     trial.sources.leave(1);
     assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "it is not followed");
     trial.sources.leave(2);
     assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "2 was heard");
-    assert_eq!(trial.send(1, 1, SILENCE + ms(50)), Standing::Chosen(Arrival::InOrder));
+    assert_eq!(trial.send(1, 1, SILENCE + ms(50)), Standing::Chosen(SequenceUpdate::InOrder));
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn rfc_3550_8_2_a_stranger_with_the_same_ssrc_is_another_source() {
     assert_eq!(trial.sources.followed().map(|s| s.reception.received()), Some(2000));
     // It sends on from another port: as after any silence.
     assert_eq!(trial.send(7, 3, ms(2001)), Standing::Waiting);
-    assert_eq!(trial.send(7, 3, ms(2000) + SILENCE), Standing::Chosen(Arrival::InOrder));
+    assert_eq!(trial.send(7, 3, ms(2000) + SILENCE), Standing::Chosen(SequenceUpdate::InOrder));
 }
 
 #[test]
@@ -276,13 +276,13 @@ fn an_announced_source_needs_no_probation_and_suffers_no_other() {
     for n in 0..3 {
         assert_eq!(receive(&mut sources, 1, n, ms(0)), Standing::Foreign);
     }
-    let gap = Arrival::AfterGap { packets: 1 };
+    let gap = SequenceUpdate::AfterGap { packets: 1 };
     assert_eq!(receive(&mut sources, 9, 101, ms(900)), Standing::Followed(gap));
     sources.leave(9);
-    let in_order = Standing::Followed(Arrival::InOrder);
+    let in_order = Standing::Followed(SequenceUpdate::InOrder);
     assert_eq!(receive(&mut sources, 9, 102, ms(901)), in_order);
     sources.renounce();
-    let chosen = Standing::Chosen(Arrival::InOrder);
+    let chosen = Standing::Chosen(SequenceUpdate::InOrder);
     assert_eq!(receive(&mut sources, 1, 3, ms(902)), chosen);
 }
 
@@ -291,7 +291,7 @@ fn a_bare_stream_is_a_source_of_its_own() {
     let mut sources = Sources::new(90_000);
     assert_eq!(sources.receive_bare(at(1), ms(0)), Standing::Waiting);
     assert_eq!(sources.receive_bare(at(2), ms(1)), Standing::Waiting);
-    assert_eq!(sources.receive_bare(at(1), ms(2)), Standing::Chosen(Arrival::InOrder));
+    assert_eq!(sources.receive_bare(at(1), ms(2)), Standing::Chosen(SequenceUpdate::InOrder));
     assert_eq!(sources.receive_bare(at(2), ms(3)), Standing::Waiting);
     for n in 0..3 {
         assert_eq!(sources.receive(&packet(1, n), at(1), ms(4)), Standing::Waiting, "as RTP");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use paths::Datagram;
 use wire::mp2t::CLOCK_RATE_HZ;
-use wire::rtp::{Arrival, Header, Reception};
+use wire::rtp::{Header, Reception, SequenceUpdate};
 
 use crate::client::lateness::Lateness;
 use crate::client::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
@@ -132,11 +132,11 @@ impl Books {
         self.begin(header.sequence);
         let payload = &datagram.bytes[payload];
         match self.reception.receive(&header, since) {
-            Arrival::Duplicate | Arrival::Stray | Arrival::Old => return,
-            Arrival::AfterGap { .. } | Arrival::Restarted => {
+            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
+            SequenceUpdate::AfterGap { .. } | SequenceUpdate::Restarted => {
                 self.first_gap.get_or_insert(arrival);
             }
-            Arrival::InOrder | Arrival::Reordered => {}
+            SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
         }
         self.time(header.timestamp, arrival, window, datagram.bytes.len());
         self.misshapen += u64::from(!is_transport_stream(payload));
