@@ -6,7 +6,7 @@
 //!
 //! Sources: RFC 3550 §6.
 
-use wire::rtcp::{self, ReceiverView, Report, Seen};
+use wire::rtcp::{self, ReceiverView, ReceptionReport, RtcpItem};
 
 use crate::Target;
 
@@ -21,32 +21,32 @@ fn run(data: &[u8]) {
     let name = String::from_utf8_lossy(data);
     for seen in seen {
         match seen {
-            Seen::Report { from, report } => {
+            RtcpItem::Report { from, report } => {
                 assert!(LOST.contains(&report.lost), "{report:?}");
                 view.take(&report, u64::from(from) << 20);
                 let written = rtcp::receiver_report(from, &[report], &name);
-                assert_eq!(read(&written), [Seen::Report { from, report }]);
+                assert_eq!(read(&written), [RtcpItem::Report { from, report }]);
             }
-            Seen::Receiver { from } => {
+            RtcpItem::Receiver { from } => {
                 assert_eq!(read(&rtcp::receiver_report(from, &[], &name)), [seen]);
-                let left = [seen, Seen::Bye { ssrc: from }];
+                let left = [seen, RtcpItem::Bye { ssrc: from }];
                 assert_eq!(read(&rtcp::receiver_bye(from, &name, &name)), left);
             }
-            Seen::Sender(sender) => {
+            RtcpItem::Sender(sender) => {
                 assert_eq!(read(&rtcp::sender_report(&sender, &name)), [seen]);
-                let left = [seen, Seen::Bye { ssrc: sender.ssrc }];
+                let left = [seen, RtcpItem::Bye { ssrc: sender.ssrc }];
                 assert_eq!(read(&rtcp::sender_bye(&sender, &name, &name)), left);
             }
             _ => {}
         }
     }
     // More reports than a packet has room for, with figures out of their range.
-    let report = Report { lost: i32::MIN, ..view.last };
+    let report = ReceptionReport { lost: i32::MIN, ..view.last };
     assert!(!read(&rtcp::receiver_report(1, &[report; 40], &name)).is_empty());
 }
 
 /// Reads what we wrote.
-fn read(datagram: &[u8]) -> Vec<Seen> {
+fn read(datagram: &[u8]) -> Vec<RtcpItem> {
     assert_eq!(datagram.len() % 4, 0, "whole words");
     rtcp::parse(datagram).expect("our own packet").collect()
 }

@@ -27,7 +27,7 @@ use paths::Port;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
-use wire::rtcp::{self, Seen, Sender};
+use wire::rtcp::{self, RtcpItem, SenderInfo};
 
 use crate::receiver::lock;
 use crate::refused::Why;
@@ -41,7 +41,7 @@ pub(crate) struct Exchanged {
     pub(crate) byes: u64,
     /// From another address, or after which the stream went on.
     pub(crate) byes_refused: u64,
-    last: Option<(Sender, std::time::Instant)>,
+    last: Option<(SenderInfo, std::time::Instant)>,
     /// Where the last report of the source came from, or SETUP said that it is.
     pub(crate) to: Option<SocketAddr>,
     /// Where SETUP said that reports come from.
@@ -60,7 +60,7 @@ impl Exchanged {
     }
 
     /// Whether a report that is not from where it should be makes that the sender's port.
-    fn adopts(&mut self, peer: SocketAddr, from: SocketAddr, sender: &Sender) -> bool {
+    fn adopts(&mut self, peer: SocketAddr, from: SocketAddr, sender: &SenderInfo) -> bool {
         let is_open = self.named.is_none() && self.sender_reports == 0;
         if !is_open || from.ip() != peer.ip() {
             return false;
@@ -161,7 +161,7 @@ impl<'a> Reporter<'a> {
         for item in seen {
             let is_of = exchanged.is_of(peer, from);
             match item {
-                Seen::Sender(sender) if sender.ssrc == ssrc => {
+                RtcpItem::Sender(sender) if sender.ssrc == ssrc => {
                     if !is_of && !exchanged.adopts(peer, from, &sender) {
                         stream.refused.note(from, 1, Why::Report);
                         continue;
@@ -170,7 +170,7 @@ impl<'a> Reporter<'a> {
                     exchanged.last = Some((sender, std::time::Instant::now()));
                     exchanged.to = Some(from);
                 }
-                Seen::Bye { ssrc: leaving } if leaving == ssrc => {
+                RtcpItem::Bye { ssrc: leaving } if leaving == ssrc => {
                     if !is_of {
                         exchanged.byes_refused += 1;
                         stream.refused.note(from, 1, Why::Bye);
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn an_unusual_port_of_the_sender_is_adopted_unless_another_is_known() {
         let (peer, other) = (at("10.0.0.1:5000"), at("10.0.0.1:6000"));
-        let sent = |packets| Sender { packets, ..Sender::default() };
+        let sent = |packets| SenderInfo { packets, ..SenderInfo::default() };
         let mut exchanged = Exchanged::default();
         assert!(!exchanged.adopts(peer, at("10.0.0.2:6000"), &sent(1)), "another host");
         assert!(!exchanged.adopts(peer, other, &sent(1)));

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
-use wire::rtcp::{self, ReceiverView, Seen};
+use wire::rtcp::{self, ReceiverView, RtcpItem};
 use wire::rtsp::{State, Voice};
 
 use crate::faults::Voices;
@@ -112,7 +112,7 @@ fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
     for item in seen {
         // A receiver's BYE is not taken for TEARDOWN: RTCP comes from anybody who can forge an
         // address.
-        if let Seen::Report { report, .. } = item
+        if let RtcpItem::Report { report, .. } = item
             && report.ssrc == ssrc
         {
             control.receiver.take(&report, arrival);
@@ -185,13 +185,13 @@ fn bye(session: &Session, control: &mut Control, reason: &str) {
 }
 
 /// What was sent, and what the stream's clock says now.
-fn sender(session: &Session, shift: Shift) -> rtcp::Sender {
+fn sender(session: &Session, shift: Shift) -> rtcp::SenderInfo {
     let (plan, progress) = (&session.source.asset.plan, session.link.progress());
     let ticks = match progress.clock {
         Some(clock) => clock.ticks_at(Instant::now()),
         None => 0,
     };
-    rtcp::Sender {
+    rtcp::SenderInfo {
         ssrc: plan.identity().ssrc,
         ntp: ntp_now(),
         rtp_timestamp: plan.timestamp(ticks).wrapping_add(shift.timestamp),

@@ -23,7 +23,7 @@ use crate::error::{Fault, Malformed};
 
 /// What a receiver says of a source (§6.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Report {
+pub struct ReceptionReport {
     /// The source it is about.
     pub ssrc: u32,
     /// Lost of those expected since the last report, in 1/256.
@@ -42,7 +42,7 @@ pub struct Report {
 
 /// What a sender says of itself (§6.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sender {
+pub struct SenderInfo {
     /// Who.
     pub ssrc: u32,
     /// The time of the report: see [`ntp`].
@@ -58,13 +58,13 @@ pub struct Sender {
 /// One thing that an RTCP datagram says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Seen {
+pub enum RtcpItem {
     /// `from` reports on a source.
     Report {
         /// The reporter.
         from: u32,
         /// What it reports.
-        report: Report,
+        report: ReceptionReport,
     },
     /// A receiver that has nothing to report yet is there.
     Receiver {
@@ -72,7 +72,7 @@ pub enum Seen {
         from: u32,
     },
     /// A sender reports on itself.
-    Sender(Sender),
+    Sender(SenderInfo),
     /// A source leaves.
     Bye {
         /// The one that leaves.
@@ -109,12 +109,12 @@ pub fn cname(random: [u8; 12]) -> String {
 }
 
 /// A sender report with the sender's name.
-pub fn sender_report(sender: &Sender, cname: &str) -> Vec<u8> {
+pub fn sender_report(sender: &SenderInfo, cname: &str) -> Vec<u8> {
     encode(Compound::builder().add_packet(sr(sender)).add_packet(sdes(sender.ssrc, cname)))
 }
 
 /// A sender's last word: report, name and BYE (§6.6). The reason is cut at 255 bytes.
-pub fn sender_bye(sender: &Sender, cname: &str, reason: &str) -> Vec<u8> {
+pub fn sender_bye(sender: &SenderInfo, cname: &str, reason: &str) -> Vec<u8> {
     let compound = Compound::builder()
         .add_packet(sr(sender))
         .add_packet(sdes(sender.ssrc, cname))
@@ -124,7 +124,7 @@ pub fn sender_bye(sender: &Sender, cname: &str, reason: &str) -> Vec<u8> {
 
 /// A receiver report with the receiver's name. Without reports it still says that it is there
 /// (§6.4.2).
-pub fn receiver_report(ssrc: u32, reports: &[Report], cname: &str) -> Vec<u8> {
+pub fn receiver_report(ssrc: u32, reports: &[ReceptionReport], cname: &str) -> Vec<u8> {
     encode(Compound::builder().add_packet(rr(ssrc, reports)).add_packet(sdes(ssrc, cname)))
 }
 
@@ -139,7 +139,7 @@ pub fn receiver_bye(ssrc: u32, cname: &str, reason: &str) -> Vec<u8> {
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-fn sr(sender: &Sender) -> rtcp_types::SenderReportBuilder {
+fn sr(sender: &SenderInfo) -> rtcp_types::SenderReportBuilder {
     SenderReport::builder(sender.ssrc)
         .ntp_timestamp(sender.ntp)
         .rtp_timestamp(sender.rtp_timestamp)
@@ -147,7 +147,7 @@ fn sr(sender: &Sender) -> rtcp_types::SenderReportBuilder {
         .octet_count(sender.octets)
 }
 
-fn rr(ssrc: u32, reports: &[Report]) -> rtcp_types::ReceiverReportBuilder {
+fn rr(ssrc: u32, reports: &[ReceptionReport]) -> rtcp_types::ReceiverReportBuilder {
     let blocks = reports.iter().take(REPORTS_MAX).map(|report| {
         ReportBlock::builder(report.ssrc)
             .fraction_lost(report.fraction_lost)
@@ -189,7 +189,7 @@ fn encode(compound: rtcp_types::CompoundBuilder<'_>) -> Vec<u8> {
 /// # Errors
 /// A datagram that is no compound RTCP packet (A.2): another version, lengths that do not add up,
 /// no report at the front. The offset is that in the datagram. Count these; do not log each.
-pub fn parse(datagram: &[u8]) -> Result<impl Iterator<Item = Seen> + '_, Malformed> {
+pub fn parse(datagram: &[u8]) -> Result<impl Iterator<Item = RtcpItem> + '_, Malformed> {
     let first = packets(datagram).next().transpose()?;
     let packet_type = first.map_or(0, |packet| packet[1]);
     if packet_type != SenderReport::PACKET_TYPE && packet_type != ReceiverReport::PACKET_TYPE {
@@ -230,7 +230,7 @@ fn packets(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
 }
 
 /// What one packet says: nothing where it is unknown or wrong inside.
-fn seen(packet: &[u8]) -> impl Iterator<Item = Seen> + '_ {
+fn seen(packet: &[u8]) -> impl Iterator<Item = RtcpItem> + '_ {
     let (mut sender, mut receiver, mut bye) = (None, None, None);
     match packet[1] {
         SenderReport::PACKET_TYPE => sender = SenderReport::parse(packet).ok(),
@@ -239,7 +239,7 @@ fn seen(packet: &[u8]) -> impl Iterator<Item = Seen> + '_ {
         _ => {}
     }
     let itself = sender.as_ref().map(|sr| {
-        Seen::Sender(Sender {
+        RtcpItem::Sender(SenderInfo {
             ssrc: sr.ssrc(),
             ntp: sr.ntp_timestamp(),
             rtp_timestamp: sr.rtp_timestamp(),
@@ -248,17 +248,17 @@ fn seen(packet: &[u8]) -> impl Iterator<Item = Seen> + '_ {
         })
     });
     let empty = receiver.as_ref().filter(|rr| rr.n_reports() == 0);
-    let present = empty.map(|rr| Seen::Receiver { from: rr.ssrc() });
+    let present = empty.map(|rr| RtcpItem::Receiver { from: rr.ssrc() });
     let (from, blocks) = match packet[1] {
         SenderReport::PACKET_TYPE if sender.is_some() => blocks(packet, 28),
         ReceiverReport::PACKET_TYPE if receiver.is_some() => blocks(packet, 8),
         _ => (0, [].chunks_exact(BLOCK_BYTES).take(0)),
     };
     let reports = blocks.filter_map(|block| ReportBlock::parse(block).ok());
-    let reports = reports.map(move |block| Seen::Report { from, report: report(&block) });
+    let reports = reports.map(move |block| RtcpItem::Report { from, report: report(&block) });
     let count = bye.map_or(0, |_| usize::from(packet[0] & 0x1F));
     let sources = packet.get(4..).unwrap_or_default().chunks_exact(4).take(count);
-    let byes = sources.map(|ssrc| Seen::Bye { ssrc: be_32(ssrc) });
+    let byes = sources.map(|ssrc| RtcpItem::Bye { ssrc: be_32(ssrc) });
     itself.into_iter().chain(present).chain(reports).chain(byes)
 }
 
@@ -268,10 +268,10 @@ fn blocks(packet: &[u8], start: usize) -> (u32, std::iter::Take<std::slice::Chun
     (be_32(&packet[4..]), blocks.take(usize::from(packet[0] & 0x1F)))
 }
 
-fn report(block: &ReportBlock<'_>) -> Report {
+fn report(block: &ReportBlock<'_>) -> ReceptionReport {
     // 24 bits with sign, in two's complement.
     let lost = (block.cumulative_lost() << 8).cast_signed() >> 8;
-    Report {
+    ReceptionReport {
         ssrc: block.ssrc(),
         fraction_lost: block.fraction_lost(),
         lost,
@@ -292,7 +292,7 @@ pub struct ReceiverView {
     /// Reports taken.
     pub reports: u64,
     /// The last of them.
-    pub last: Report,
+    pub last: ReceptionReport,
     /// The highest fraction lost of all reports, in 1/256.
     pub fraction_lost_max: u8,
     /// The highest jitter of all reports, in units of the clock.
@@ -303,7 +303,7 @@ pub struct ReceiverView {
 
 impl ReceiverView {
     /// Takes a report that arrived at an NTP time.
-    pub fn take(&mut self, report: &Report, arrival_ntp: u64) {
+    pub fn take(&mut self, report: &ReceptionReport, arrival_ntp: u64) {
         self.reports += 1;
         self.last = *report;
         self.fraction_lost_max = self.fraction_lost_max.max(report.fraction_lost);
@@ -316,7 +316,7 @@ impl ReceiverView {
 
 /// §6.4.1: arrival - LSR - DLSR. None where there was no sender report, and where the receiver's
 /// figures put it into the future: clocks of different pace make that of a very short way.
-fn round_trip(report: &Report, arrival_ntp: u64) -> Option<Duration> {
+fn round_trip(report: &ReceptionReport, arrival_ntp: u64) -> Option<Duration> {
     if report.last_sender_report == 0 {
         return None;
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use crate::error::{Fault, Malformed};
-use crate::rtcp::Report;
+use crate::rtcp::ReceptionReport;
 
 /// Bytes of the fixed header, without contributing sources and extension.
 pub const HEADER_BYTES: usize = 12;
@@ -433,7 +433,7 @@ impl Reception {
 
     /// A report block about this source (A.3); the fraction is that since the last call. The caller
     /// fills in LSR and DLSR.
-    pub fn report(&mut self, ssrc: u32) -> Report {
+    pub fn report(&mut self, ssrc: u32) -> ReceptionReport {
         let (expected, received) = (self.expected(), self.received);
         let lost = i64::try_from(expected).unwrap_or(i64::MAX)
             - i64::try_from(received).unwrap_or(i64::MAX);
@@ -442,7 +442,7 @@ impl Reception {
         (self.expected_prior, self.received_prior) = (expected, received);
         let lost_interval = expected_interval.saturating_sub(received_interval);
         let fraction = (lost_interval << 8).checked_div(expected_interval).unwrap_or(0);
-        Report {
+        ReceptionReport {
             ssrc,
             fraction_lost: u8::try_from(fraction).unwrap_or(u8::MAX),
             lost: lost.clamp(-0x80_0000, 0x7F_FFFF) as i32,

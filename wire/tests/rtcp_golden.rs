@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use wire::error::Fault;
-use wire::rtcp::{self, ReceiverView, Report, Seen, Sender};
+use wire::rtcp::{self, ReceiverView, ReceptionReport, RtcpItem, SenderInfo};
 
-fn seen(datagram: &[u8]) -> Vec<Seen> {
+fn seen(datagram: &[u8]) -> Vec<RtcpItem> {
     rtcp::parse(datagram).unwrap().collect()
 }
 
@@ -32,10 +32,10 @@ fn rfc_3550_figure_2_round_trip() {
     assert_eq!(rtcp::delay_units(Duration::from_millis(5_250)), 0x0005_4000);
     let arrival = rtcp::ntp(Duration::from_millis(816_003_216_500));
     assert_eq!(rtcp::ntp_middle(arrival), 0xb710_8000);
-    let report = Report {
+    let report = ReceptionReport {
         last_sender_report: 0xb705_2000,
         delay_since_last_sender_report: 0x0005_4000,
-        ..Report::default()
+        ..ReceptionReport::default()
     };
     let mut view = ReceiverView::default();
     view.take(&report, arrival);
@@ -45,9 +45,12 @@ fn rfc_3550_figure_2_round_trip() {
 #[test]
 fn a_round_trip_needs_a_sender_report_and_sense() {
     let mut view = ReceiverView::default();
-    view.take(&Report { fraction_lost: 9, jitter: 7, ..Report::default() }, 1 << 40);
+    view.take(
+        &ReceptionReport { fraction_lost: 9, jitter: 7, ..ReceptionReport::default() },
+        1 << 40,
+    );
     assert_eq!(view.round_trip, None);
-    let future = Report { last_sender_report: 0xFFFF_0000, ..Report::default() };
+    let future = ReceptionReport { last_sender_report: 0xFFFF_0000, ..ReceptionReport::default() };
     view.take(&future, 0x0000_FFFE_0000_0000);
     assert_eq!((view.round_trip, view.reports), (None, 2));
     assert_eq!((view.fraction_lost_max, view.jitter_max, view.last), (9, 7, future));
@@ -55,7 +58,7 @@ fn a_round_trip_needs_a_sender_report_and_sense() {
 
 #[test]
 fn rfc_3550_section_6_4_1_sender_report_layout() {
-    let sender = Sender {
+    let sender = SenderInfo {
         ssrc: 0x0102_0304,
         ntp: 0xb44d_b705_2000_0000,
         rtp_timestamp: 0x0A0B_0C0D,
@@ -70,17 +73,17 @@ fn rfc_3550_section_6_4_1_sender_report_layout() {
     ]
     .concat();
     assert_eq!(bytes, expected);
-    assert_eq!(seen(&bytes), [Seen::Sender(sender)]);
+    assert_eq!(seen(&bytes), [RtcpItem::Sender(sender)]);
 }
 
 #[test]
 fn rfc_3550_section_6_6_bye_is_last_in_a_compound_packet() {
-    let sender = Sender { ssrc: 7, ..Sender::default() };
+    let sender = SenderInfo { ssrc: 7, ..SenderInfo::default() };
     let bytes = rtcp::sender_bye(&sender, "pagewire", "end");
-    assert_eq!(seen(&bytes), [Seen::Sender(sender), Seen::Bye { ssrc: 7 }]);
+    assert_eq!(seen(&bytes), [RtcpItem::Sender(sender), RtcpItem::Bye { ssrc: 7 }]);
     assert!(bytes.ends_with(&[0x81, 203, 0, 2, 0, 0, 0, 7, 3, b'e', b'n', b'd']));
     let bytes = rtcp::receiver_bye(8, "pagewire", "");
-    assert_eq!(seen(&bytes), [Seen::Receiver { from: 8 }, Seen::Bye { ssrc: 8 }]);
+    assert_eq!(seen(&bytes), [RtcpItem::Receiver { from: 8 }, RtcpItem::Bye { ssrc: 8 }]);
     // Names and reasons too long are cut, between characters.
     let long = "ü".repeat(200);
     assert_eq!(seen(&rtcp::sender_bye(&sender, &long, &long)).len(), 2);
@@ -88,7 +91,7 @@ fn rfc_3550_section_6_6_bye_is_last_in_a_compound_packet() {
 
 #[test]
 fn reports_are_read_back_and_a_negative_loss_stays_negative() {
-    let report = |ssrc| Report {
+    let report = |ssrc| ReceptionReport {
         ssrc,
         fraction_lost: 51,
         lost: -3,
@@ -98,26 +101,27 @@ fn reports_are_read_back_and_a_negative_loss_stays_negative() {
         delay_since_last_sender_report: 0x0005_4000,
     };
     let bytes = rtcp::receiver_report(9, &[report(1), report(2)], "client");
-    let expected = [1, 2].map(|ssrc| Seen::Report { from: 9, report: report(ssrc) });
+    let expected = [1, 2].map(|ssrc| RtcpItem::Report { from: 9, report: report(ssrc) });
     assert_eq!(seen(&bytes), expected);
     // More than the count has room for are left out, not wrapped.
     let many = vec![report(1); 40];
     assert_eq!(seen(&rtcp::receiver_report(9, &many, "client")).len(), 31);
-    let extreme = Report { lost: i32::MIN, ..report(1) };
+    let extreme = ReceptionReport { lost: i32::MIN, ..report(1) };
     let bytes = rtcp::receiver_report(9, &[extreme], "client");
-    let lowest = Seen::Report { from: 9, report: Report { lost: -0x80_0000, ..extreme } };
+    let lowest =
+        RtcpItem::Report { from: 9, report: ReceptionReport { lost: -0x80_0000, ..extreme } };
     assert_eq!(seen(&bytes), [lowest]);
 }
 
 #[test]
 fn unknown_packets_are_stepped_over() {
-    let mut bytes = rtcp::receiver_report(9, &[Report::default()], "client");
+    let mut bytes = rtcp::receiver_report(9, &[ReceptionReport::default()], "client");
     // GStreamer adds extended reports (207) and feedback (205).
     bytes.extend_from_slice(&[0x80, 207, 0, 1, 0, 0, 0, 9]);
     bytes.extend_from_slice(&[0x8F, 205, 0, 2, 0, 0, 0, 9, 0, 0, 0, 1]);
     bytes.extend_from_slice(&[0x81, 203, 0, 1, 0, 0, 0, 9]);
-    let report = Seen::Report { from: 9, report: Report::default() };
-    assert_eq!(seen(&bytes), [report, Seen::Bye { ssrc: 9 }]);
+    let report = RtcpItem::Report { from: 9, report: ReceptionReport::default() };
+    assert_eq!(seen(&bytes), [report, RtcpItem::Bye { ssrc: 9 }]);
 }
 
 #[test]
@@ -161,8 +165,8 @@ proptest! {
         damage in prop::collection::vec((0_usize..128, any::<u8>()), 0..6),
         length in 0_usize..128,
     ) {
-        let mut bytes = rtcp::receiver_report(9, &[Report::default(); 2], "client");
-        bytes.extend(rtcp::sender_bye(&Sender::default(), "server", "end"));
+        let mut bytes = rtcp::receiver_report(9, &[ReceptionReport::default(); 2], "client");
+        bytes.extend(rtcp::sender_bye(&SenderInfo::default(), "server", "end"));
         for (at, byte) in damage {
             let at = at % bytes.len();
             bytes[at] = byte;

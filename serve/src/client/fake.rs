@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep_until;
-use wire::rtcp::{self, Seen, Sender};
+use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
 
 /// What to send, and what to do wrong.
@@ -71,7 +71,7 @@ pub(super) struct Seeing {
     pub(super) methods: Vec<String>,
     /// The Range headers of PLAY.
     pub(super) ranges: Vec<Option<String>>,
-    pub(super) rtcp: Vec<Seen>,
+    pub(super) rtcp: Vec<RtcpItem>,
 }
 
 /// A server for one client, or for some that all get the same.
@@ -297,10 +297,10 @@ impl Conversation {
         self.to_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));
     }
 
-    fn sender(&self) -> Sender {
+    fn sender(&self) -> SenderInfo {
         let (ntp, rtp_timestamp) = (1 << 32, self.timestamp(self.next));
         let packets = self.script.counted_before.wrapping_add(u32::from(self.next));
-        Sender { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets.wrapping_mul(1316) }
+        SenderInfo { ssrc: SSRC, ntp, rtp_timestamp, packets, octets: packets.wrapping_mul(1316) }
     }
 
     fn to_rtp(&self, datagram: &[u8]) {

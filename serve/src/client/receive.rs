@@ -69,7 +69,7 @@ pub(super) struct Books {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rtcp {
     pub(super) sender_reports: u64,
-    pub(super) last_sender: Option<(wire::rtcp::Sender, Instant)>,
+    pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
     pub(super) said_bye: bool,
     pub(super) malformed: u64,
 }

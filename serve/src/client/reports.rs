@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
-use wire::rtcp::{self, Seen};
+use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
 use wire::rtsp::client::SetUp;
 
@@ -103,12 +103,12 @@ impl Reporter {
         };
         for item in seen {
             match item {
-                Seen::Sender(sender) if books.ssrc.is_none_or(|ssrc| ssrc == sender.ssrc) => {
+                RtcpItem::Sender(sender) if books.ssrc.is_none_or(|ssrc| ssrc == sender.ssrc) => {
                     books.rtcp.sender_reports += 1;
                     books.rtcp.last_sender = Some((sender, arrival));
                     self.to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
                 }
-                Seen::Bye { ssrc } if books.ssrc.is_none_or(|source| source == ssrc) => {
+                RtcpItem::Bye { ssrc } if books.ssrc.is_none_or(|source| source == ssrc) => {
                     books.rtcp.said_bye = true;
                     self.bye.notify_one();
                 }
@@ -149,8 +149,8 @@ pub(super) fn reports_to(set_up: &SetUp, host: IpAddr, server: IpAddr) -> Option
 pub(super) fn block(
     reception: &mut Reception,
     ssrc: u32,
-    sender: Option<(rtcp::Sender, Instant)>,
-) -> rtcp::Report {
+    sender: Option<(rtcp::SenderInfo, Instant)>,
+) -> rtcp::ReceptionReport {
     let mut report = reception.report(ssrc);
     if let Some((sender, arrival)) = sender {
         report.last_sender_report = rtcp::ntp_middle(sender.ntp);

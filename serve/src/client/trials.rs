@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use wire::rtcp::Seen;
+use wire::rtcp::RtcpItem;
 
 use super::fake::{Fake, SSRC, Script, Seeing, asset};
 use super::verdict::{End, Missing, Verdict};
@@ -51,14 +51,14 @@ async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     assert_eq!(seeing.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
     assert_eq!(seeing.ranges, [Some("npt=0.000-".to_owned())]);
     let report = seeing.rtcp.iter().find_map(|seen| match seen {
-        Seen::Report { report, .. } => Some(*report),
+        RtcpItem::Report { report, .. } => Some(*report),
         _ => None,
     });
     let report = report.unwrap();
     assert_eq!((report.ssrc, report.lost, report.fraction_lost), (SSRC, 0, 0));
     assert_eq!(report.highest_sequence, 65_450 + 199);
     assert_eq!(report.last_sender_report, 1 << 16);
-    assert!(matches!(seeing.rtcp.last(), Some(Seen::Bye { .. })), "{:?}", seeing.rtcp);
+    assert!(matches!(seeing.rtcp.last(), Some(RtcpItem::Bye { .. })), "{:?}", seeing.rtcp);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tokio::net::UdpSocket;
-use wire::rtcp::{self, Seen};
+use wire::rtcp::{self, RtcpItem};
 
 use super::reader::open;
 use super::sampled::Books;
@@ -34,7 +34,7 @@ pub(super) struct Rtcp {
     cname: String,
     /// The sender, where SETUP said.
     sender: Option<u32>,
-    last_report: Option<(rtcp::Sender, Instant)>,
+    last_report: Option<(rtcp::SenderInfo, Instant)>,
     /// Packets that the sender said it had sent when it first reported.
     pub(super) first_count: Option<u32>,
     pub(super) said_bye: bool,
@@ -73,12 +73,12 @@ impl Rtcp {
         let is_its = |ssrc: u32, sender: Option<u32>| sender.is_none_or(|sender| sender == ssrc);
         for item in seen {
             match item {
-                Seen::Sender(report) if is_its(report.ssrc, self.sender) => {
+                RtcpItem::Sender(report) if is_its(report.ssrc, self.sender) => {
                     self.first_count.get_or_insert(report.packets);
                     self.last_report = Some((report, Instant::now()));
                     self.to.get_or_insert(from);
                 }
-                Seen::Bye { ssrc } if is_its(ssrc, self.sender) => self.said_bye = true,
+                RtcpItem::Bye { ssrc } if is_its(ssrc, self.sender) => self.said_bye = true,
                 _ => {}
             }
         }
