@@ -18,7 +18,7 @@ use media::ts::Monitor;
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::{Limits, Placed, Reorder};
 use wire::rtp::{HEADER_BYTES, Header, SequenceUpdate};
-use wire::sources::{Sources, Standing};
+use wire::sources::{SourceStatus, SourceTable};
 
 use crate::block::Output;
 use crate::gate::{Gate, Passage};
@@ -31,7 +31,7 @@ pub(crate) struct Stream {
     /// Who may send; anybody when empty.
     senders: Vec<IpAddr>,
     payload_type: u8,
-    pub(crate) sources: Sources,
+    pub(crate) sources: SourceTable,
     window: Reorder,
     pub(crate) monitor: Monitor,
     room: Room,
@@ -120,7 +120,7 @@ impl Stream {
         Stream {
             senders,
             payload_type: PAYLOAD_TYPE,
-            sources: Sources::new(CLOCK_RATE_HZ),
+            sources: SourceTable::new(CLOCK_RATE_HZ),
             window: Reorder::new(Limits { wait, ..Limits::default() }),
             monitor: Monitor::new(),
             room: Room::default(),
@@ -224,7 +224,7 @@ impl Stream {
             fixed
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let (mut standing, mut ssrc, mut head_bytes) = (Standing::Foreign, None, 0);
+        let (mut standing, mut ssrc, mut head_bytes) = (SourceStatus::Foreign, None, 0);
         if is_bare {
             for _ in 0..packets {
                 standing = self.sources.receive_bare(from, now);
@@ -240,9 +240,9 @@ impl Stream {
         }
         match standing {
             // Nobody else is there yet.
-            Standing::Waiting if self.sources.followed().is_none() => {}
-            Standing::Followed(_) | Standing::Chosen(_) => {}
-            Standing::Waiting | Standing::Foreign => {
+            SourceStatus::Waiting if self.sources.followed().is_none() => {}
+            SourceStatus::Followed(_) | SourceStatus::Chosen(_) => {}
+            SourceStatus::Waiting | SourceStatus::Foreign => {
                 self.refuse_source((ssrc, from), packets.into());
                 return false;
             }
@@ -389,7 +389,7 @@ impl Stream {
         }
         let payload = &datagram[payload];
         let standing = self.sources.receive(&header, from, now);
-        if let Standing::Followed(arrival) | Standing::Chosen(arrival) = standing
+        if let SourceStatus::Followed(arrival) | SourceStatus::Chosen(arrival) = standing
             && !matches!(
                 arrival,
                 SequenceUpdate::Reordered
@@ -407,13 +407,13 @@ impl Stream {
     /// Takes a payload of a source that has been looked at.
     fn take_standing(
         &mut self,
-        standing: Standing,
+        standing: SourceStatus,
         who: Identity,
         (sequence, payload): (u16, &[u8]),
         now: Duration,
     ) -> bool {
         match standing {
-            Standing::Followed(arrival) => {
+            SourceStatus::Followed(arrival) => {
                 if let Some(oldest) = self.room.oldest()
                     && (!self.sources.is_contested()
                         || now.saturating_sub(oldest) >= CONTESTED_FOR_MAX)
@@ -424,16 +424,16 @@ impl Stream {
                 self.deliver_or_place(who, (sequence, payload), arrival, now);
                 true
             }
-            Standing::Chosen(arrival) => {
+            SourceStatus::Chosen(arrival) => {
                 self.follow(who, sequence, now);
                 self.deliver_or_place(who, (sequence, payload), arrival, now);
                 true
             }
-            Standing::Waiting => {
+            SourceStatus::Waiting => {
                 self.wait(who, (sequence, payload), now);
                 self.sources.followed().is_none()
             }
-            Standing::Foreign => {
+            SourceStatus::Foreign => {
                 self.refuse_source(who, 1);
                 false
             }

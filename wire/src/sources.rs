@@ -34,7 +34,7 @@ use crate::rtp::{Header, Reception, SequenceUpdate};
 
 /// A source that was heard.
 #[derive(Debug)]
-pub struct Source {
+pub struct SyncSource {
     /// Its identifier; none of a bare transport stream.
     pub ssrc: Option<u32>,
     /// Where it sends from; none while the signalling alone has named it.
@@ -53,7 +53,7 @@ pub struct Source {
     lost_at: Option<Duration>,
 }
 
-impl Source {
+impl SyncSource {
     fn may_return(&self, now: Duration) -> bool {
         self.lost_at.is_some_and(|at| now.saturating_sub(at) < RETURN_WITHIN)
     }
@@ -65,7 +65,7 @@ impl Source {
 
 /// What a packet is to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum SourceStatus {
     /// Of the source that is followed.
     Followed(SequenceUpdate),
     /// Of a source that is followed from now on. Its packets from before this one count too.
@@ -78,9 +78,9 @@ pub enum Standing {
 
 /// The sources of a port.
 #[derive(Debug)]
-pub struct Sources {
+pub struct SourceTable {
     clock_rate_hz: u32,
-    table: Vec<Source>,
+    table: Vec<SyncSource>,
     followed: Option<usize>,
     /// When it was chosen; its packets since then, and before a silence that it came back from.
     followed_at: Duration,
@@ -99,10 +99,10 @@ pub struct Sources {
     refuted: u64,
 }
 
-impl Sources {
+impl SourceTable {
     /// None heard yet.
-    pub fn new(clock_rate_hz: u32) -> Sources {
-        Sources {
+    pub fn new(clock_rate_hz: u32) -> SourceTable {
+        SourceTable {
             clock_rate_hz,
             table: Vec::new(),
             followed: None,
@@ -129,7 +129,7 @@ impl Sources {
     /// it, and perhaps its first sequence number.
     pub fn announce(&mut self, ssrc: u32, sequence: Option<u16>) {
         self.announced = Some(ssrc);
-        let is_it = |source: &Source| {
+        let is_it = |source: &SyncSource| {
             source.ssrc == Some(ssrc) && source.from.or(self.expected) == self.expected
         };
         let index = self.table.iter().position(is_it);
@@ -145,7 +145,7 @@ impl Sources {
     }
 
     /// Takes note of a packet that came from there; `now` is the time on any steady clock.
-    pub fn receive(&mut self, header: &Header, from: SocketAddr, now: Duration) -> Standing {
+    pub fn receive(&mut self, header: &Header, from: SocketAddr, now: Duration) -> SourceStatus {
         self.take(Some(header.ssrc), from, now, |source| {
             let arrival = source.reception.receive(header, now);
             let is_second = source.reception.received() > 1;
@@ -157,7 +157,7 @@ impl Sources {
     }
 
     /// Takes note of a datagram of a bare transport stream.
-    pub fn receive_bare(&mut self, from: SocketAddr, now: Duration) -> Standing {
+    pub fn receive_bare(&mut self, from: SocketAddr, now: Duration) -> SourceStatus {
         self.take(None, from, now, |source| (SequenceUpdate::InOrder, source.packets > 1))
     }
 
@@ -167,8 +167,8 @@ impl Sources {
         ssrc: Option<u32>,
         from: SocketAddr,
         now: Duration,
-        note: impl FnOnce(&mut Source) -> (SequenceUpdate, bool),
-    ) -> Standing {
+        note: impl FnOnce(&mut SyncSource) -> (SequenceUpdate, bool),
+    ) -> SourceStatus {
         self.measure(now);
         if let Some(index) = self.followed
             && let source = &mut self.table[index]
@@ -182,7 +182,7 @@ impl Sources {
                 self.leaving -= 1;
                 self.refuted += u64::from(self.leaving == 0);
             }
-            return Standing::Followed(note(source).0);
+            return SourceStatus::Followed(note(source).0);
         }
         let index = self.index_of(ssrc, from);
         let index = index.unwrap_or_else(|| self.enter(ssrc, Some(from), Some(now)));
@@ -193,16 +193,16 @@ impl Sources {
         let (arrival, fits) = note(source);
         source.is_valid |= fits;
         if self.announced.is_some() && self.announced != ssrc {
-            return Standing::Foreign;
+            return SourceStatus::Foreign;
         }
         if !self.table[index].is_valid || !self.is_free_for(index, now) {
-            return Standing::Waiting;
+            return SourceStatus::Waiting;
         }
         self.lose_place(index, now);
         (self.followed, self.followed_at) = (Some(index), now);
         self.leaving = 0;
         self.chosen += 1;
-        Standing::Chosen(arrival)
+        SourceStatus::Chosen(arrival)
     }
 
     /// Whether a valid source may be followed instead of the one that is.
@@ -274,7 +274,7 @@ impl Sources {
     /// Whether another may take the place without a silence: the one that is followed has sent
     /// little so far, or sends little.
     pub fn is_contested(&self) -> bool {
-        let is_weak = |source: &Source| source.rate < WEAK_PACKETS;
+        let is_weak = |source: &SyncSource| source.rate < WEAK_PACKETS;
         self.held_packets < WEAK_PACKETS.into() || self.followed().is_none_or(is_weak)
     }
 
@@ -292,12 +292,12 @@ impl Sources {
     }
 
     /// The source that is followed.
-    pub fn followed(&self) -> Option<&Source> {
+    pub fn followed(&self) -> Option<&SyncSource> {
         self.followed.map(|index| &self.table[index])
     }
 
-    /// As [`Sources::followed`].
-    pub fn followed_mut(&mut self) -> Option<&mut Source> {
+    /// As [`SourceTable::followed`].
+    pub fn followed_mut(&mut self) -> Option<&mut SyncSource> {
         self.followed.map(|index| &mut self.table[index])
     }
 
@@ -307,7 +307,7 @@ impl Sources {
     }
 
     /// Those that have sent two packets that fit together, [`SOURCES_MAX`] at most.
-    pub fn valid(&self) -> impl Iterator<Item = &Source> {
+    pub fn valid(&self) -> impl Iterator<Item = &SyncSource> {
         self.table.iter().filter(|source| source.is_valid)
     }
 
@@ -337,7 +337,7 @@ impl Sources {
         heard: Option<Duration>,
     ) -> usize {
         let reception = Reception::new(self.clock_rate_hz);
-        let source = Source {
+        let source = SyncSource {
             ssrc,
             from,
             reception,
@@ -356,7 +356,8 @@ impl Sources {
             return self.table.len() - 1;
         }
         self.forgotten += 1;
-        let age = |(_, source): &(usize, &Source)| (source.lost_at, source.is_valid, source.heard);
+        let age =
+            |(_, source): &(usize, &SyncSource)| (source.lost_at, source.is_valid, source.heard);
         let oldest = if is_flood { own.min_by_key(age) } else { others.min_by_key(age) };
         let index = oldest.map_or(0, |(index, _)| index);
         self.table[index] = source;

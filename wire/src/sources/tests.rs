@@ -17,16 +17,16 @@ fn at(port: u16) -> SocketAddr {
 
 /// The sources of a port, each packet with the next number of its source.
 struct Trial {
-    sources: Sources,
+    sources: SourceTable,
     numbers: std::collections::HashMap<(u32, u16), u16>,
 }
 
 impl Trial {
     fn new() -> Trial {
-        Trial { sources: Sources::new(90_000), numbers: Default::default() }
+        Trial { sources: SourceTable::new(90_000), numbers: Default::default() }
     }
 
-    fn send(&mut self, ssrc: u32, port: u16, now: Duration) -> Standing {
+    fn send(&mut self, ssrc: u32, port: u16, now: Duration) -> SourceStatus {
         let number = self.numbers.entry((ssrc, port)).or_insert(100);
         *number = number.wrapping_add(1);
         self.sources.receive(&packet(ssrc, *number), at(port), now)
@@ -39,16 +39,16 @@ impl Trial {
 
 #[test]
 fn a_source_is_followed_from_its_second_packet_on() {
-    let mut sources = Sources::new(90_000);
+    let mut sources = SourceTable::new(90_000);
     let mut receive = |ssrc, sequence, now| sources.receive(&packet(ssrc, sequence), at(1), now);
-    assert_eq!(receive(1, 10, ms(0)), Standing::Waiting);
-    assert_eq!(receive(2, 77, ms(1)), Standing::Waiting);
-    assert_eq!(receive(1, 10, ms(1)), Standing::Waiting, "a duplicate");
+    assert_eq!(receive(1, 10, ms(0)), SourceStatus::Waiting);
+    assert_eq!(receive(2, 77, ms(1)), SourceStatus::Waiting);
+    assert_eq!(receive(1, 10, ms(1)), SourceStatus::Waiting, "a duplicate");
     let gap = SequenceUpdate::AfterGap { packets: 1 };
-    assert_eq!(receive(1, 12, ms(2)), Standing::Chosen(gap));
-    assert_eq!(receive(1, 13, ms(3)), Standing::Followed(SequenceUpdate::InOrder));
+    assert_eq!(receive(1, 12, ms(2)), SourceStatus::Chosen(gap));
+    assert_eq!(receive(1, 13, ms(3)), SourceStatus::Followed(SequenceUpdate::InOrder));
     // The other is valid too, but late.
-    assert_eq!(receive(2, 78, ms(4)), Standing::Waiting);
+    assert_eq!(receive(2, 78, ms(4)), SourceStatus::Waiting);
     assert_eq!(sources.followed().map(|source| source.ssrc), Some(Some(1)));
     assert_eq!((sources.valid().count(), sources.chosen()), (2, 1));
 }
@@ -59,13 +59,13 @@ fn another_is_followed_after_silence_or_bye() {
     trial.send(1, 1, ms(0));
     trial.send(1, 1, ms(0));
     trial.send(2, 2, SILENCE / 2);
-    assert_eq!(trial.send(2, 2, SILENCE - ms(1)), Standing::Waiting);
-    assert_eq!(trial.send(2, 2, SILENCE), Standing::Chosen(SequenceUpdate::InOrder));
+    assert_eq!(trial.send(2, 2, SILENCE - ms(1)), SourceStatus::Waiting);
+    assert_eq!(trial.send(2, 2, SILENCE), SourceStatus::Chosen(SequenceUpdate::InOrder));
     trial.sources.leave(1);
-    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "it is not followed");
+    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), SourceStatus::Waiting, "it is not followed");
     trial.sources.leave(2);
-    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), Standing::Waiting, "2 was heard");
-    assert_eq!(trial.send(1, 1, SILENCE + ms(50)), Standing::Chosen(SequenceUpdate::InOrder));
+    assert_eq!(trial.send(1, 1, SILENCE + ms(49)), SourceStatus::Waiting, "2 was heard");
+    assert_eq!(trial.send(1, 1, SILENCE + ms(50)), SourceStatus::Chosen(SequenceUpdate::InOrder));
 }
 
 #[test]
@@ -78,12 +78,12 @@ fn a_source_that_goes_on_after_bye_has_not_left() {
     trial.sources.leave(1);
     for n in 0..100 {
         let now = ms(10 + 10 * n);
-        assert!(matches!(trial.send(1, 1, now), Standing::Followed(_)));
-        assert_eq!(trial.send(1, 2, now + ms(9)), Standing::Waiting);
+        assert!(matches!(trial.send(1, 1, now), SourceStatus::Followed(_)));
+        assert_eq!(trial.send(1, 2, now + ms(9)), SourceStatus::Waiting);
     }
     assert_eq!(trial.sources.refuted_byes(), 1);
     // A pause like any other now.
-    assert_eq!(trial.send(1, 2, ms(1100)), Standing::Waiting);
+    assert_eq!(trial.send(1, 2, ms(1100)), SourceStatus::Waiting);
 }
 
 #[test]
@@ -91,13 +91,13 @@ fn rfc_3550_8_2_a_stranger_with_the_same_ssrc_is_another_source() {
     let mut trial = Trial::new();
     for n in 0..2000 {
         trial.send(7, 1, ms(n));
-        assert_eq!(trial.send(7, 2, ms(n)), Standing::Waiting, "{n}");
+        assert_eq!(trial.send(7, 2, ms(n)), SourceStatus::Waiting, "{n}");
         assert_eq!(trial.followed_port(), (n > 0).then_some(1));
     }
     assert_eq!(trial.sources.followed().map(|s| s.reception.received()), Some(2000));
     // It sends on from another port: as after any silence.
-    assert_eq!(trial.send(7, 3, ms(2001)), Standing::Waiting);
-    assert_eq!(trial.send(7, 3, ms(2000) + SILENCE), Standing::Chosen(SequenceUpdate::InOrder));
+    assert_eq!(trial.send(7, 3, ms(2001)), SourceStatus::Waiting);
+    assert_eq!(trial.send(7, 3, ms(2000) + SILENCE), SourceStatus::Chosen(SequenceUpdate::InOrder));
 }
 
 #[test]
@@ -168,10 +168,10 @@ fn a_stream_has_its_place_back_after_a_gap() {
     // Whoever was there before is back at once, and stays whatever the others do.
     for n in 10_000..30_000 {
         let standing = trial.send(1, 1, ms(n));
-        assert!(matches!(standing, Standing::Chosen(_) | Standing::Followed(_)), "{n}");
+        assert!(matches!(standing, SourceStatus::Chosen(_) | SourceStatus::Followed(_)), "{n}");
         let is_pause = (15_000..15_400).contains(&n);
         for port in [2, 3].into_iter().filter(|_| !is_pause) {
-            assert_eq!(trial.send(1, port, ms(n)), Standing::Waiting, "{n}");
+            assert_eq!(trial.send(1, port, ms(n)), SourceStatus::Waiting, "{n}");
         }
     }
     assert_eq!(trial.sources.chosen(), 3);
@@ -180,7 +180,7 @@ fn a_stream_has_its_place_back_after_a_gap() {
     trial.send(1, 1, ms(30_310));
     trial.send(1, 2, ms(30_600));
     assert_eq!(trial.followed_port(), Some(2));
-    assert!(matches!(trial.send(1, 1, ms(30_610)), Standing::Chosen(_)));
+    assert!(matches!(trial.send(1, 1, ms(30_610)), SourceStatus::Chosen(_)));
 }
 
 /// Strangers who take turns in a gap do not use up the right of the stream.
@@ -198,8 +198,8 @@ fn strangers_who_take_turns_keep_no_stream_out() {
         trial.send(1000 + n as u32, 1000 + n as u16, ms(n));
     }
     assert!(trial.sources.chosen() > 4, "{}", trial.sources.chosen());
-    assert!(matches!(trial.send(1, 1, ms(9000)), Standing::Chosen(_)));
-    assert_eq!(trial.send(1, 2, ms(9001)), Standing::Waiting);
+    assert!(matches!(trial.send(1, 1, ms(9000)), SourceStatus::Chosen(_)));
+    assert_eq!(trial.send(1, 2, ms(9001)), SourceStatus::Waiting);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_stream_that_has_just_begun_has_its_place_back_and_stray_packets_have_not() 
         for n in 300..2000 {
             trial.send(1, 2, ms(n));
         }
-        let is_chosen = matches!(trial.send(1, 1, ms(2000)), Standing::Chosen(_));
+        let is_chosen = matches!(trial.send(1, 1, ms(2000)), SourceStatus::Chosen(_));
         assert_eq!(is_chosen, is_back, "{packets} packets");
     }
 }
@@ -241,7 +241,7 @@ fn the_right_to_come_back_ends() {
     for n in 1300..12_000 {
         trial.send(1, 2, ms(n));
     }
-    assert_eq!(trial.send(1, 1, ms(12_000)), Standing::Waiting);
+    assert_eq!(trial.send(1, 1, ms(12_000)), SourceStatus::Waiting);
     assert_eq!(trial.followed_port(), Some(2));
 }
 
@@ -250,51 +250,51 @@ fn an_address_that_was_named_goes_first() {
     let mut trial = Trial::new();
     trial.sources.expect(Some(at(1)));
     for n in 0..3 {
-        assert_eq!(trial.send(7, 2, ms(n)), Standing::Waiting);
+        assert_eq!(trial.send(7, 2, ms(n)), SourceStatus::Waiting);
     }
     trial.send(7, 1, ms(3));
-    assert!(matches!(trial.send(7, 1, ms(4)), Standing::Chosen(_)));
+    assert!(matches!(trial.send(7, 1, ms(4)), SourceStatus::Chosen(_)));
     // One that sends from elsewhere is heard after a while, until the named one comes.
     let mut trial = Trial::new();
     trial.sources.expect(Some(at(1)));
     trial.sources.announce(7, None);
-    assert_eq!(trial.send(7, 2, ms(0)), Standing::Waiting);
-    assert_eq!(trial.send(7, 2, ms(0)), Standing::Waiting);
-    assert_eq!(trial.send(7, 2, GRACE - ms(1)), Standing::Waiting);
-    assert!(matches!(trial.send(7, 2, GRACE), Standing::Chosen(_)));
-    assert!(matches!(trial.send(7, 1, GRACE + ms(1)), Standing::Chosen(_)));
-    assert_eq!(trial.send(7, 2, GRACE + ms(2)), Standing::Waiting);
+    assert_eq!(trial.send(7, 2, ms(0)), SourceStatus::Waiting);
+    assert_eq!(trial.send(7, 2, ms(0)), SourceStatus::Waiting);
+    assert_eq!(trial.send(7, 2, GRACE - ms(1)), SourceStatus::Waiting);
+    assert!(matches!(trial.send(7, 2, GRACE), SourceStatus::Chosen(_)));
+    assert!(matches!(trial.send(7, 1, GRACE + ms(1)), SourceStatus::Chosen(_)));
+    assert_eq!(trial.send(7, 2, GRACE + ms(2)), SourceStatus::Waiting);
 }
 
 #[test]
 fn an_announced_source_needs_no_probation_and_suffers_no_other() {
-    let mut sources = Sources::new(90_000);
+    let mut sources = SourceTable::new(90_000);
     sources.announce(9, Some(100));
-    let receive = |sources: &mut Sources, ssrc, sequence, now| {
+    let receive = |sources: &mut SourceTable, ssrc, sequence, now| {
         sources.receive(&packet(ssrc, sequence), at(1), now)
     };
     for n in 0..3 {
-        assert_eq!(receive(&mut sources, 1, n, ms(0)), Standing::Foreign);
+        assert_eq!(receive(&mut sources, 1, n, ms(0)), SourceStatus::Foreign);
     }
     let gap = SequenceUpdate::AfterGap { packets: 1 };
-    assert_eq!(receive(&mut sources, 9, 101, ms(900)), Standing::Followed(gap));
+    assert_eq!(receive(&mut sources, 9, 101, ms(900)), SourceStatus::Followed(gap));
     sources.leave(9);
-    let in_order = Standing::Followed(SequenceUpdate::InOrder);
+    let in_order = SourceStatus::Followed(SequenceUpdate::InOrder);
     assert_eq!(receive(&mut sources, 9, 102, ms(901)), in_order);
     sources.renounce();
-    let chosen = Standing::Chosen(SequenceUpdate::InOrder);
+    let chosen = SourceStatus::Chosen(SequenceUpdate::InOrder);
     assert_eq!(receive(&mut sources, 1, 3, ms(902)), chosen);
 }
 
 #[test]
 fn a_bare_stream_is_a_source_of_its_own() {
-    let mut sources = Sources::new(90_000);
-    assert_eq!(sources.receive_bare(at(1), ms(0)), Standing::Waiting);
-    assert_eq!(sources.receive_bare(at(2), ms(1)), Standing::Waiting);
-    assert_eq!(sources.receive_bare(at(1), ms(2)), Standing::Chosen(SequenceUpdate::InOrder));
-    assert_eq!(sources.receive_bare(at(2), ms(3)), Standing::Waiting);
+    let mut sources = SourceTable::new(90_000);
+    assert_eq!(sources.receive_bare(at(1), ms(0)), SourceStatus::Waiting);
+    assert_eq!(sources.receive_bare(at(2), ms(1)), SourceStatus::Waiting);
+    assert_eq!(sources.receive_bare(at(1), ms(2)), SourceStatus::Chosen(SequenceUpdate::InOrder));
+    assert_eq!(sources.receive_bare(at(2), ms(3)), SourceStatus::Waiting);
     for n in 0..3 {
-        assert_eq!(sources.receive(&packet(1, n), at(1), ms(4)), Standing::Waiting, "as RTP");
+        assert_eq!(sources.receive(&packet(1, n), at(1), ms(4)), SourceStatus::Waiting, "as RTP");
     }
     assert_eq!(sources.followed().map(|source| source.ssrc), Some(None));
 }
@@ -309,16 +309,16 @@ fn a_flood_is_bounded_and_counted_and_does_not_touch_the_followed() {
     // From an address for each, and from one.
     for n in 0..10_000 {
         let port = 10_000 + n as u16;
-        assert_eq!(trial.send(1000 + n, port, ms(2)), Standing::Waiting);
+        assert_eq!(trial.send(1000 + n, port, ms(2)), SourceStatus::Waiting);
     }
     assert_eq!(trial.sources.forgotten(), 10_000 - (SOURCES_MAX as u64 - 2));
     for n in 0..10_000 {
-        assert_eq!(trial.send(50_000 + n, 3, ms(3)), Standing::Waiting);
+        assert_eq!(trial.send(50_000 + n, 3, ms(3)), SourceStatus::Waiting);
     }
     let known = |n: &u16| trial.sources.knows(Some(1000 + u32::from(*n)), at(10_000 + n));
     let others = (0..10_000).filter(known).count();
     assert_eq!(others, SOURCES_MAX - 2 - SOURCES_AN_ADDRESS_MAX, "the second took few");
     let valid: Vec<_> = trial.sources.valid().map(|source| source.ssrc).collect();
     assert_eq!(valid, [Some(1), Some(2)]);
-    assert!(matches!(trial.send(1, 1, ms(4)), Standing::Followed(_)));
+    assert!(matches!(trial.send(1, 1, ms(4)), SourceStatus::Followed(_)));
 }
