@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::net::UdpSocket;
 use tokio::sync::mpsc;
 use wire::rtcp::{self, ReceiverView, RtcpItem};
-use wire::rtsp::{State, Voice};
+use wire::rtsp::{ControlChannel, SessionState};
 
 use crate::faults::Voices;
 use crate::limits::Refused;
@@ -108,7 +108,7 @@ fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
     let (now, arrival) = (site.now(), ntp_now());
     let ssrc = session.source.asset.plan.identity().ssrc;
     let mut control = session.control.lock().unwrap();
-    control.state.heard(now, Voice::Rtcp);
+    control.state.heard(now, ControlChannel::Rtcp);
     for item in seen {
         // A receiver's BYE is not taken for TEARDOWN: RTCP comes from anybody who can forge an
         // address.
@@ -125,7 +125,7 @@ fn look(site: &Arc<Site>) {
     let now = site.now();
     for session in site.sessions.all() {
         let mut control = session.control.lock().unwrap();
-        let playing = control.state.state() == State::Playing;
+        let playing = control.state.state() == SessionState::Playing;
         if now >= control.state.expires_at() {
             let has_played = control.state.has_played();
             drop(control);

@@ -23,8 +23,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use wire::rtsp::{
-    Command, Granted, Limits, NptRange, NptStart, Play, Ports, Reader, Request, Response, RtpInfo,
-    State, Status, Voice,
+    Command, ControlChannel, Granted, Limits, NptRange, NptStart, Play, Ports, Reader, Request,
+    Response, RtpInfo, SessionState, Status,
 };
 
 use crate::access::Denied;
@@ -159,7 +159,12 @@ impl Line {
             Ok(command) => command,
             Err(refusal) => {
                 if let Ok(session) = self.session(request) {
-                    session.control.lock().unwrap().state.heard(self.site.now(), Voice::Rtsp);
+                    session
+                        .control
+                        .lock()
+                        .unwrap()
+                        .state
+                        .heard(self.site.now(), ControlChannel::Rtsp);
                 }
                 return refusal.clone();
             }
@@ -196,7 +201,7 @@ impl Line {
     fn heard(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
-            session.control.lock().unwrap().state.heard(self.site.now(), Voice::Rtsp);
+            session.control.lock().unwrap().state.heard(self.site.now(), ControlChannel::Rtsp);
         }
         Ok(())
     }
@@ -245,7 +250,7 @@ impl Line {
         if request.session.is_some() {
             let session = self.session(request)?;
             // One stream a presentation: there is nothing to add to a session.
-            session.control.lock().unwrap().state.heard(self.site.now(), Voice::Rtsp);
+            session.control.lock().unwrap().state.heard(self.site.now(), ControlChannel::Rtsp);
             return Err(Response::new(Status::AggregateOperationNotAllowed, request));
         }
         // Streaming to somebody else's address at a stranger's word would make this server a
@@ -327,7 +332,7 @@ impl Line {
             }),
             connection: self.number,
             control: Mutex::new(Control {
-                state: wire::rtsp::Session::new(
+                state: wire::rtsp::RtspSession::new(
                     now,
                     site.config.session_timeout,
                     site.limits.limits.play_within,
@@ -363,7 +368,7 @@ impl Line {
             let before = control.state.play(self.site.now());
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
             let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
-            if before == State::Playing && is_same {
+            if before == SessionState::Playing && is_same {
                 // A sign of life (RFC 2326 §10.5): the pacer does not hear of it.
                 let packets = session.link.progress().next..control.end;
                 return Ok(self.playing(request, &session, play, control.shift, packets));
@@ -371,8 +376,8 @@ impl Line {
             before
         };
         let standing = match before {
-            State::Playing => session.pacer.pause().await,
-            State::Ready => None,
+            SessionState::Playing => session.pacer.pause().await,
+            SessionState::Ready => None,
         };
         let (number, shift, packets) = {
             let mut control = session.control.lock().unwrap();
@@ -450,7 +455,7 @@ impl Line {
             .state
             .pause(self.site.now())
             .map_err(|no| Response::not_in_this_state(request, no.allow))?;
-        if before == State::Playing
+        if before == SessionState::Playing
             && let Some(next) = session.pacer.pause().await
         {
             session.control.lock().unwrap().resume = next;

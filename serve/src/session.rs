@@ -165,7 +165,7 @@ pub(crate) struct Session {
 
 /// The part of a session that commands and time change.
 pub(crate) struct Control {
-    pub(crate) state: wire::rtsp::Session,
+    pub(crate) state: wire::rtsp::RtspSession,
     pub(crate) receiver: wire::rtcp::ReceiverView,
     /// Where the next PLAY without a range begins, and where it stops.
     pub(crate) resume: u64,

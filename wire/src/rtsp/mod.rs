@@ -30,6 +30,6 @@ pub use range::{Npt, NptRange, NptStart};
 pub use reader::{REQUEST_TIME_MAX, Reader};
 pub use request::{Command, Play, Request, asset_path, content_base};
 pub use response::{Echo, METHODS, Response, RtpInfo};
-pub use session::{CONTROL_GRACE, NotInThisState, Session, State, Voice};
+pub use session::{CONTROL_GRACE, ControlChannel, MethodNotValid, RtspSession, SessionState};
 pub use status::Status;
 pub use transport::{Granted, Ports};

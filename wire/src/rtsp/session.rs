@@ -35,7 +35,7 @@ pub const CONTROL_GRACE: Duration = Duration::from_secs(10);
 
 /// Where a session stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum SessionState {
     /// Set up, paused or played to its end.
     Ready,
     /// Media is being sent.
@@ -44,7 +44,7 @@ pub enum State {
 
 /// Through which channel a client was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Voice {
+pub enum ControlChannel {
     /// A request in the session.
     Rtsp,
     /// A receiver report about its stream.
@@ -53,8 +53,8 @@ pub enum Voice {
 
 /// The state machine of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Session {
-    state: State,
+pub struct RtspSession {
+    state: SessionState,
     played: bool,
     timeout: Duration,
     control_open: bool,
@@ -65,16 +65,16 @@ pub struct Session {
 
 /// A request that the state does not allow: answer 455 with these methods in Allow (§11.3.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotInThisState {
+pub struct MethodNotValid {
     /// The methods that are valid now.
     pub allow: &'static str,
 }
 
-impl Session {
+impl RtspSession {
     /// A session that was just set up, and is to play within `play_within`.
     pub fn new(now: Duration, timeout: Duration, play_within: Duration) -> Self {
-        Session {
-            state: State::Ready,
+        RtspSession {
+            state: SessionState::Ready,
             played: false,
             timeout,
             control_open: true,
@@ -85,7 +85,7 @@ impl Session {
     }
 
     /// Where it stands.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> SessionState {
         self.state
     }
 
@@ -93,42 +93,42 @@ impl Session {
     ///
     /// # Errors
     /// While playing.
-    pub fn setup(&mut self, now: Duration) -> Result<(), NotInThisState> {
-        self.heard(now, Voice::Rtsp);
+    pub fn setup(&mut self, now: Duration) -> Result<(), MethodNotValid> {
+        self.heard(now, ControlChannel::Rtsp);
         match self.state {
-            State::Ready => Ok(()),
-            State::Playing => Err(self.refusal()),
+            SessionState::Ready => Ok(()),
+            SessionState::Playing => Err(self.refusal()),
         }
     }
 
     /// PLAY, valid in both states: the one before, so that the caller knows a start from a seek or
     /// a sign of life.
-    pub fn play(&mut self, now: Duration) -> State {
-        self.heard(now, Voice::Rtsp);
+    pub fn play(&mut self, now: Duration) -> SessionState {
+        self.heard(now, ControlChannel::Rtsp);
         self.played = true;
-        std::mem::replace(&mut self.state, State::Playing)
+        std::mem::replace(&mut self.state, SessionState::Playing)
     }
 
     /// PAUSE: the state before.
     ///
     /// # Errors
     /// When it never played.
-    pub fn pause(&mut self, now: Duration) -> Result<State, NotInThisState> {
-        self.heard(now, Voice::Rtsp);
+    pub fn pause(&mut self, now: Duration) -> Result<SessionState, MethodNotValid> {
+        self.heard(now, ControlChannel::Rtsp);
         if !self.played {
             return Err(self.refusal());
         }
-        Ok(std::mem::replace(&mut self.state, State::Ready))
+        Ok(std::mem::replace(&mut self.state, SessionState::Ready))
     }
 
     /// The range was played to its end: as if paused (§10.5). The life goes on from the last word.
     pub fn ended(&mut self) {
-        self.state = State::Ready;
+        self.state = SessionState::Ready;
     }
 
     /// The client was heard. A request that was refused counts too.
-    pub fn heard(&mut self, now: Duration, voice: Voice) {
-        self.control_open |= voice == Voice::Rtsp;
+    pub fn heard(&mut self, now: Duration, channel: ControlChannel) {
+        self.control_open |= channel == ControlChannel::Rtsp;
         self.heard_at = self.heard_at.max(now);
         let life = if self.control_open { self.timeout } else { self.grace() };
         self.expires_at = self.expires_at.max(now.saturating_add(life));
@@ -159,13 +159,15 @@ impl Session {
         self.timeout.min(CONTROL_GRACE)
     }
 
-    fn refusal(&self) -> NotInThisState {
+    fn refusal(&self) -> MethodNotValid {
         let allow = match (self.state, self.played) {
-            (State::Playing, _) => "OPTIONS, DESCRIBE, PLAY, PAUSE, TEARDOWN, GET_PARAMETER",
-            (State::Ready, true) => super::METHODS,
-            (State::Ready, false) => "OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN, GET_PARAMETER",
+            (SessionState::Playing, _) => "OPTIONS, DESCRIBE, PLAY, PAUSE, TEARDOWN, GET_PARAMETER",
+            (SessionState::Ready, true) => super::METHODS,
+            (SessionState::Ready, false) => {
+                "OPTIONS, DESCRIBE, SETUP, PLAY, TEARDOWN, GET_PARAMETER"
+            }
         };
-        NotInThisState { allow }
+        MethodNotValid { allow }
     }
 }
 
@@ -181,59 +183,59 @@ mod tests {
 
     #[test]
     fn states_follow_the_table() {
-        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
+        let mut session = RtspSession::new(at(0), TIMEOUT, TIMEOUT);
         assert_eq!(session.setup(at(1)), Ok(()));
         let refusal = session.pause(at(1)).unwrap_err();
         assert!(!refusal.allow.contains("PAUSE") && refusal.allow.contains("PLAY"));
-        assert_eq!(session.play(at(2)), State::Ready);
-        assert_eq!(session.play(at(3)), State::Playing);
+        assert_eq!(session.play(at(2)), SessionState::Ready);
+        assert_eq!(session.play(at(3)), SessionState::Playing);
         let refusal = session.setup(at(3)).unwrap_err();
         assert!(!refusal.allow.contains("SETUP") && refusal.allow.contains("PAUSE"));
-        assert_eq!(session.pause(at(4)), Ok(State::Playing));
-        assert_eq!((session.state(), session.setup(at(5))), (State::Ready, Ok(())));
-        assert_eq!(session.play(at(6)), State::Ready);
+        assert_eq!(session.pause(at(4)), Ok(SessionState::Playing));
+        assert_eq!((session.state(), session.setup(at(5))), (SessionState::Ready, Ok(())));
+        assert_eq!(session.play(at(6)), SessionState::Ready);
         session.ended();
-        assert_eq!(session.pause(at(7)), Ok(State::Ready));
+        assert_eq!(session.pause(at(7)), Ok(SessionState::Ready));
     }
 
     #[test]
     fn every_word_extends_the_life_and_silence_ends_it() {
-        let mut session = Session::new(at(100), TIMEOUT, Duration::MAX);
+        let mut session = RtspSession::new(at(100), TIMEOUT, Duration::MAX);
         assert_eq!(session.expires_at(), at(160));
-        session.heard(at(130), Voice::Rtcp);
+        session.heard(at(130), ControlChannel::Rtcp);
         assert_eq!(session.expires_at(), at(190));
         assert!(session.setup(at(140)).is_ok());
         assert_eq!(session.expires_at(), at(200));
         // Time that runs backwards shortens nothing.
-        session.heard(at(90), Voice::Rtsp);
+        session.heard(at(90), ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), at(200));
-        session.heard(Duration::MAX, Voice::Rtsp);
+        session.heard(Duration::MAX, ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), Duration::MAX);
     }
 
     #[test]
     fn a_closed_connection_leaves_a_grace() {
-        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
-        assert_eq!(session.play(at(1)), State::Ready);
+        let mut session = RtspSession::new(at(0), TIMEOUT, TIMEOUT);
+        assert_eq!(session.play(at(1)), SessionState::Ready);
         session.control_closed(at(5));
         assert_eq!(session.expires_at(), at(15));
-        session.heard(at(8), Voice::Rtcp);
+        session.heard(at(8), ControlChannel::Rtcp);
         assert_eq!(session.expires_at(), at(18));
-        session.heard(at(12), Voice::Rtsp);
+        session.heard(at(12), ControlChannel::Rtsp);
         assert_eq!(session.expires_at(), at(72));
         // A grace never lengthens the life.
-        let mut session = Session::new(at(0), TIMEOUT, TIMEOUT);
+        let mut session = RtspSession::new(at(0), TIMEOUT, TIMEOUT);
         session.control_closed(at(55));
         assert_eq!(session.expires_at(), at(60));
     }
 
     #[test]
     fn a_session_that_is_not_played_ends_whatever_is_heard() {
-        let mut session = Session::new(at(0), TIMEOUT, at(10));
-        session.heard(at(9), Voice::Rtsp);
-        session.heard(at(9), Voice::Rtcp);
+        let mut session = RtspSession::new(at(0), TIMEOUT, at(10));
+        session.heard(at(9), ControlChannel::Rtsp);
+        session.heard(at(9), ControlChannel::Rtcp);
         assert_eq!((session.expires_at(), session.has_played()), (at(10), false));
-        assert_eq!(session.play(at(9)), State::Ready);
+        assert_eq!(session.play(at(9)), SessionState::Ready);
         assert_eq!((session.expires_at(), session.has_played()), (at(69), true));
         session.ended();
         assert_eq!(session.expires_at(), at(69));
