@@ -7,7 +7,7 @@
 //! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
 
 use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, Malformed, Ports, Reader};
+use wire::rtsp::{Limits, Malformed, PortPair, Reader};
 use wire::sdp;
 
 use crate::Target;
@@ -38,7 +38,7 @@ fn run(data: &[u8]) {
         let _ = client.described(reply);
         let _ = client.set_up(reply);
         let _ = client.started(reply);
-        check_request(&client.setup(Ports { rtp: 5004, rtcp: 5005 }));
+        check_request(&client.setup(PortPair { rtp: 5004, rtcp: 5005 }));
         check_request(&client.play(None));
         check_request(&client.teardown());
     }

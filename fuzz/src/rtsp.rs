@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use wire::rtsp::client::ReplyReader;
 use wire::rtsp::{
-    Command, Granted, Limits, Malformed, Play, Ports, Reader, Request, Response, RtpInfo, Status,
-    content_base,
+    Command, GrantedTransport, Limits, Malformed, PlayRequest, PortPair, Reader, Request, Response,
+    RtpInfo, Status, content_base,
 };
 use wire::sdp;
 
@@ -114,8 +114,8 @@ fn responses(request: &Request) -> Vec<Response> {
         }
         Ok(Command::Setup { ports, .. }) => {
             assert!(ports.rtp != 0 && ports.rtcp != 0, "{ports:?}");
-            let server = Ports { rtp: 5004, rtcp: 5005 };
-            let granted = Granted { client: *ports, server, ssrc: 7, source: None };
+            let server = PortPair { rtp: 5004, rtcp: 5005 };
+            let granted = GrantedTransport { client: *ports, server, ssrc: 7, source: None };
             vec![Response::setup(request, "1a2b3c", Duration::from_secs(60), &granted)]
         }
         Ok(Command::Play(play)) => vec![play_response(request, play)],
@@ -125,7 +125,7 @@ fn responses(request: &Request) -> Vec<Response> {
     responses
 }
 
-fn play_response(request: &Request, play: &Play) -> Response {
+fn play_response(request: &Request, play: &PlayRequest) -> Response {
     let info = RtpInfo { url: &request.url, sequence: 1, timestamp: 2 };
     let end = play.range.and_then(|range| range.end);
     let session = request.session.as_deref().unwrap_or_default();

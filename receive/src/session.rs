@@ -34,7 +34,7 @@ use serve::client::Session;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
-use wire::rtsp::Ports;
+use wire::rtsp::PortPair;
 use wire::rtsp::client::Started;
 
 use crate::asking::Stands;
@@ -284,7 +284,7 @@ impl Asked<'_> {
     }
 
     /// Has the path take in at a pair of ports.
-    fn take_in(&self, session: &Session) -> Result<(Ports, std::net::UdpSocket), String> {
+    fn take_in(&self, session: &Session) -> Result<(PortPair, std::net::UdpSocket), String> {
         let mut refusal = String::new();
         for _ in 0..PAIRS_TRIED_MAX {
             let (ports, rtcp) = session.ports().map_err(|error| error.to_string())?;

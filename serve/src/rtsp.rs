@@ -23,8 +23,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use wire::rtsp::{
-    Command, ControlChannel, Granted, Limits, NptRange, NptStart, Play, Ports, Reader, Request,
-    Response, RtpInfo, SessionState, Status,
+    Command, ControlChannel, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair,
+    Reader, Request, Response, RtpInfo, SessionState, Status,
 };
 
 use crate::access::Denied;
@@ -244,7 +244,7 @@ impl Line {
         &self,
         request: &Request,
         stream: &TcpStream,
-        ports: Ports,
+        ports: PortPair,
         destination: Option<&str>,
     ) -> Result<Response, Response> {
         if request.session.is_some() {
@@ -274,9 +274,9 @@ impl Line {
             tracing::warn!("session for {}: {error}", self.peer);
             Response::new(Status::DestinationUnreachable, request)
         })?;
-        let granted = Granted {
+        let granted = GrantedTransport {
             client: ports,
-            server: Ports { rtp: session.lease.rtp, rtcp: session.lease.rtp + 1 },
+            server: PortPair { rtp: session.lease.rtp, rtcp: session.lease.rtp + 1 },
             ssrc: session.source.asset.plan.identity().ssrc,
             source: Some(self.local.ip().to_canonical()),
         };
@@ -285,7 +285,7 @@ impl Line {
     }
 
     /// Whether media may go there: neither to the port of a service nor back into this server.
-    fn may_send_to(&self, ports: Ports) -> bool {
+    fn may_send_to(&self, ports: PortPair) -> bool {
         let (site, wanted) = (&self.site, [ports.rtp, ports.rtcp]);
         let is_low = wanted.iter().any(|&port| port < USER_PORTS);
         let is_own = || wanted.iter().any(|&port| site.ports.own(port));
@@ -295,7 +295,7 @@ impl Line {
 
     fn open_session(
         &self,
-        ports: Ports,
+        ports: PortPair,
         source: Arc<Source>,
         permit: SessionPermit,
     ) -> std::io::Result<Arc<Session>> {
@@ -353,7 +353,7 @@ impl Line {
         Ok(session)
     }
 
-    async fn play(&self, request: &Request, play: &Play) -> Result<Response, Response> {
+    async fn play(&self, request: &Request, play: &PlayRequest) -> Result<Response, Response> {
         let session = self.session(request)?;
         let source = session.source.newest();
         let (plan, limit) = (&source.asset.plan, source.limit());
@@ -418,7 +418,7 @@ impl Line {
         &self,
         request: &Request,
         session: &Session,
-        play: &Play,
+        play: &PlayRequest,
         shift: Shift,
         packets: Range<u64>,
     ) -> Response {

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use wire::rtsp::client::{Client, Reply, ReplyReader};
 use wire::rtsp::{
-    Command, Granted, Limits, NptRange, NptStart, Play, Ports, Reader, Request, Response, RtpInfo,
-    asset_path, content_base,
+    Command, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair, Reader, Request,
+    Response, RtpInfo, asset_path, content_base,
 };
 use wire::sdp;
 
@@ -50,14 +50,14 @@ fn ffmpeg() {
          User-Agent: Lavf60.16.100\r\n\r\n",
     );
     assert_eq!(asset_path(&setup.path), PATH);
-    let ports = Ports { rtp: 5000, rtcp: 5001 };
+    let ports = PortPair { rtp: 5000, rtcp: 5001 };
     assert_eq!(setup.command, Ok(Command::Setup { ports, destination: None }));
     let play = request(
         "PLAY rtsp://127.0.0.1:8554/its/path.ts/ RTSP/1.0\r\nRange: npt=0.000-\r\nCSeq: 4\r\n\
          User-Agent: Lavf60.16.100\r\nSession: 0123456789abcdef\r\n\r\n",
     );
     let range = Some(NptRange { start: NptStart::At(Duration::ZERO), end: None });
-    assert_eq!(play.command, Ok(Command::Play(Play { range, ..Play::default() })));
+    assert_eq!(play.command, Ok(Command::Play(PlayRequest { range, ..PlayRequest::default() })));
     assert_eq!(play.session.as_deref(), Some("0123456789abcdef"));
     assert_eq!(asset_path(&play.path), PATH);
 }
@@ -76,7 +76,7 @@ fn vlc() {
          Session: 0123456789abcdef\r\nScale: 2.0\r\nRange: npt=30.125-\r\nx-playNow: \r\n\r\n",
     );
     let range = Some(NptRange { start: NptStart::At(Duration::from_millis(30_125)), end: None });
-    assert_eq!(play, Command::Play(Play { range, scale: Some(2.0), speed: None }));
+    assert_eq!(play, Command::Play(PlayRequest { range, scale: Some(2.0), speed: None }));
     let alive = "GET_PARAMETER rtsp://127.0.0.1:8554/its/path.ts/ RTSP/1.0\r\nCSeq: 6\r\n\
          User-Agent: LibVLC/3.0.20\r\nSession: 0123456789abcdef\r\n\r\n";
     assert_eq!(command(alive), Command::GetParameter);
@@ -91,7 +91,7 @@ fn gstreamer() {
          client_port=51000-51001,RTP/AVP;multicast,RTP/AVP/TCP;unicast;interleaved=0-1\r\n\
          Date: Sat, 21 Nov 2026 12:00:00 GMT\r\n\r\n",
     );
-    let ports = Ports { rtp: 51000, rtcp: 51001 };
+    let ports = PortPair { rtp: 51000, rtcp: 51001 };
     assert_eq!(setup, Command::Setup { ports, destination: None });
     let resume = command(
         "PLAY rtsp://127.0.0.1:8554/its/path.ts/ RTSP/1.0\r\nCSeq: 6\r\n\
@@ -99,7 +99,7 @@ fn gstreamer() {
          Session: 0123456789abcdef;timeout=60\r\n\r\n",
     );
     let range = Some(NptRange { start: NptStart::Now, end: None });
-    assert_eq!(resume, Command::Play(Play { range, scale: None, speed: Some(1.0) }));
+    assert_eq!(resume, Command::Play(PlayRequest { range, scale: None, speed: Some(1.0) }));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn rfc_2326_examples_that_are_served() {
         "SETUP rtsp://example.com/foo/bar/baz.rm RTSP/1.0\r\nCSeq: 302\r\n\
          Transport: RTP/AVP;unicast;client_port=4588-4589\r\n\r\n", // §10.4
     );
-    let ports = Ports { rtp: 4588, rtcp: 4589 };
+    let ports = PortPair { rtp: 4588, rtcp: 4589 };
     assert_eq!(setup, Command::Setup { ports, destination: None });
     let describe = "DESCRIBE rtsp://server.example.com/fizzle/foo RTSP/1.0\r\nCSeq: 312\r\n\
          Accept: application/sdp, application/rtsl, application/mheg\r\n\r\n"; // §10.2
@@ -119,7 +119,7 @@ fn rfc_2326_examples_that_are_served() {
     );
     let (start, end) = (Duration::from_secs(10), Duration::from_secs(15));
     let range = Some(NptRange { start: NptStart::At(start), end: Some(end) });
-    assert_eq!(play, Command::Play(Play { range, ..Play::default() }));
+    assert_eq!(play, Command::Play(PlayRequest { range, ..PlayRequest::default() }));
     let in_session = |method: &str| {
         let url = "rtsp://example.com/fizzle/foo";
         command(&format!("{method} {url} RTSP/1.0\r\nCSeq: 834\r\nSession: 12345678\r\n\r\n"))
@@ -251,13 +251,13 @@ fn server_and_client_agree_from_describe_to_teardown() {
     assert_eq!(described.stream_url, "rtsp://127.0.0.1:8554/its/path.ts/stream");
     assert_eq!(described.offer.duration, Some(Duration::from_secs(60)));
 
-    let asked = Ports { rtp: 50_000, rtcp: 50_001 };
-    let server = Ports { rtp: 6970, rtcp: 6971 };
+    let asked = PortPair { rtp: 50_000, rtcp: 50_001 };
+    let server = PortPair { rtp: 6970, rtcp: 6971 };
     let reply = exchange(&client.setup(asked), |request| {
         assert_eq!(asset_path(&request.path), PATH);
         let Ok(Command::Setup { ports, .. }) = request.command else { panic!("{request:?}") };
         assert_eq!(ports, asked);
-        let granted = Granted { client: ports, server, ssrc: 0xFEED, source: None };
+        let granted = GrantedTransport { client: ports, server, ssrc: 0xFEED, source: None };
         Response::setup(request, "0123456789abcdef", Duration::from_secs(30), &granted)
     });
     let set_up = client.set_up(&reply).unwrap();

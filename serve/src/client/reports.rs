@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_host_that_a_server_names_gets_no_reports_from_the_start() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
-        let ports = wire::rtsp::Ports { rtp: 5000, rtcp: 5001 };
+        let ports = wire::rtsp::PortPair { rtp: 5000, rtcp: 5001 };
         let timeout = std::time::Duration::ZERO;
         let set_up = SetUp { server: Some(ports), source: None, ssrc: None, timeout };
         let to = |host: &str, server: &str| reports_to(&set_up, ip(host), ip(server));

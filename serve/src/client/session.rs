@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use wire::rtsp::client::Started;
-use wire::rtsp::{NptRange, NptStart, Ports};
+use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::control::Control;
 use super::sockets::Pair;
@@ -75,7 +75,7 @@ impl Session {
     ///
     /// # Errors
     /// Host: no pair is free.
-    pub fn ports(&self) -> Result<(Ports, UdpSocket), Error> {
+    pub fn ports(&self) -> Result<(PortPair, UdpSocket), Error> {
         let pair = Pair::bind(self.control.local)?;
         Ok((pair.ports, pair.rtcp))
     }
@@ -84,7 +84,7 @@ impl Session {
     ///
     /// # Errors
     /// Peer: refused, or not understood.
-    pub async fn set_up(&mut self, ports: Ports) -> Result<Granted, Error> {
+    pub async fn set_up(&mut self, ports: PortPair) -> Result<Granted, Error> {
         let control = &mut self.control;
         let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
         let set_up = control.client.set_up(&reply);

@@ -21,7 +21,7 @@ use crate::error::Error;
 pub(super) struct Pair {
     pub(super) rtp: UdpSocket,
     pub(super) rtcp: UdpSocket,
-    pub(super) ports: wire::rtsp::Ports,
+    pub(super) ports: wire::rtsp::PortPair,
     /// The receive buffer the kernel granted for RTP, its own overhead included.
     pub(super) buffer_bytes: usize,
 }
@@ -53,7 +53,7 @@ fn pair(local: SocketAddr) -> io::Result<Pair> {
     };
     let rtcp = bound(with_scope(local, at(even + 1)))?;
     let buffer_bytes = enlarge(&rtp)?;
-    Ok(Pair { rtp, rtcp, ports: wire::rtsp::Ports { rtp: even, rtcp: even + 1 }, buffer_bytes })
+    Ok(Pair { rtp, rtcp, ports: wire::rtsp::PortPair { rtp: even, rtcp: even + 1 }, buffer_bytes })
 }
 
 /// A link-local IPv6 address is none without its interface.

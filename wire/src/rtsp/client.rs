@@ -15,7 +15,7 @@ use rtsp_types::{HeaderName, Url};
 
 use super::frame::{Due, Framer, Limits};
 use super::range::{self, NptRange};
-use super::transport::{self, Ports};
+use super::transport::{self, PortPair};
 use crate::error::{Fault, Malformed};
 use crate::sdp;
 
@@ -44,7 +44,7 @@ pub struct Described {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetUp {
     /// The ports that media comes from and that receiver reports go to.
-    pub server: Option<Ports>,
+    pub server: Option<PortPair>,
     /// The address they are at, where it is not that of the RTSP connection.
     pub source: Option<String>,
     /// Whose packets to expect.
@@ -110,8 +110,8 @@ impl Client {
     }
 
     /// SETUP of the stream, to be received at these ports.
-    pub fn setup(&mut self, ports: Ports) -> Vec<u8> {
-        let Ports { rtp, rtcp } = ports;
+    pub fn setup(&mut self, ports: PortPair) -> Vec<u8> {
+        let PortPair { rtp, rtcp } = ports;
         let header = format!("Transport: RTP/AVP;unicast;client_port={rtp}-{rtcp}\r\n");
         self.request("SETUP", true, &header)
     }
@@ -383,7 +383,7 @@ mod tests {
             Session: 47112344\r\nTransport: RTP/AVP;unicast;\r\n  \
             client_port=4588-4589;server_port=6256-6257\r\n\r\n";
         let set_up = client.set_up(&reply(text)).unwrap();
-        assert_eq!(set_up.server, Some(Ports { rtp: 6256, rtcp: 6257 }));
+        assert_eq!(set_up.server, Some(PortPair { rtp: 6256, rtcp: 6257 }));
         assert_eq!(set_up.timeout, Duration::from_secs(60));
         let pause = String::from_utf8(client.pause()).unwrap();
         assert!(pause.contains("\r\nSession: 47112344\r\n"), "{pause}");

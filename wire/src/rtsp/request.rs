@@ -33,7 +33,7 @@ use super::frame::Frame;
 use super::range::{self, NptRange};
 use super::response::{Echo, METHODS, Response};
 use super::status::Status;
-use super::transport::{self, Ports};
+use super::transport::{self, PortPair};
 use crate::error::{Fault, Malformed};
 
 /// A request that was read.
@@ -73,12 +73,12 @@ pub enum Command {
     /// A session (or a place in the one of `Request::session`) that streams to these ports.
     Setup {
         /// Where RTP and RTCP are wanted.
-        ports: Ports,
+        ports: PortPair,
         /// The address the client gave, if it did: refuse one that is not its own (§12.39).
         destination: Option<String>,
     },
     /// Start, resume or seek. `Request::session` is there.
-    Play(Play),
+    Play(PlayRequest),
     /// Stop at once and keep the place. `Request::session` is there.
     Pause,
     /// End the session. `Request::session` is there.
@@ -89,7 +89,7 @@ pub enum Command {
 
 /// What to play and how.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Play {
+pub struct PlayRequest {
     /// From where to where; none is from the pause point, or from the beginning (§10.5).
     pub range: Option<NptRange>,
     /// The viewing rate asked for; what is played is 1, and `Response::play` says so.
@@ -251,7 +251,7 @@ impl Asked<'_> {
         if speed.is_some_and(|speed| speed <= 0.0) {
             return Err(self.refuse(Status::BadRequest));
         }
-        Ok(Command::Play(Play { range, scale, speed }))
+        Ok(Command::Play(PlayRequest { range, scale, speed }))
     }
 
     fn pause(&self) -> Result<Command, Response> {

@@ -16,9 +16,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::range::Npt;
-use super::request::{Play, Request};
+use super::request::{PlayRequest, Request};
 use super::status::Status;
-use super::transport::Granted;
+use super::transport::GrantedTransport;
 
 /// The methods that are served, as Public (§12.28) and Allow (§12.4) list them.
 pub const METHODS: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER";
@@ -83,7 +83,12 @@ impl Response {
     }
 
     /// 200 to SETUP: the session, how long it lives unheard, and the transport chosen (§10.4).
-    pub fn setup(request: &Request, session: &str, timeout: Duration, granted: &Granted) -> Self {
+    pub fn setup(
+        request: &Request,
+        session: &str,
+        timeout: Duration,
+        granted: &GrantedTransport,
+    ) -> Self {
         Response::new(Status::Ok, request)
             .header("Session", format!("{session};timeout={}", timeout.as_secs()))
             .header("Transport", granted.to_string())
@@ -96,7 +101,7 @@ impl Response {
     pub fn play(
         request: &Request,
         session: &str,
-        play: &Play,
+        play: &PlayRequest,
         start: Duration,
         end: Option<Duration>,
         info: RtpInfo<'_>,

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 
 /// A pair of UDP ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ports {
+pub struct PortPair {
     /// For RTP.
     pub rtp: u16,
     /// For RTCP; may equal `rtp`.
@@ -29,27 +29,27 @@ pub struct Ports {
 
 /// The offer that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct TransportOffer {
     /// Where the client wants RTP and RTCP. Neither is 0.
-    pub(super) ports: Ports,
+    pub(super) ports: PortPair,
     /// The address the client wants the media at, when it said so.
     pub(super) destination: Option<String>,
 }
 
 /// What the server grants: its `Display` is the Transport header of the answer to SETUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedTransport {
     /// The ports of the client, as in the offer.
-    pub client: Ports,
+    pub client: PortPair,
     /// The ports that media leaves from and that takes receiver reports.
-    pub server: Ports,
+    pub server: PortPair,
     /// Whose packets they will be.
     pub ssrc: u32,
     /// The address media leaves from, when it is not the one of the RTSP connection.
     pub source: Option<IpAddr>,
 }
 
-impl fmt::Display for Granted {
+impl fmt::Display for GrantedTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (client, server) = (self.client, self.server);
         write!(f, "RTP/AVP;unicast;client_port={}-{}", client.rtp, client.rtcp)?;
@@ -62,11 +62,11 @@ impl fmt::Display for Granted {
 }
 
 /// The first offer in a Transport header that can be served; none is answered with 461.
-pub(super) fn choose(header: &str) -> Option<Offer> {
+pub(super) fn choose(header: &str) -> Option<TransportOffer> {
     split_unquoted(header, ',').find_map(offer)
 }
 
-fn offer(text: &str) -> Option<Offer> {
+fn offer(text: &str) -> Option<TransportOffer> {
     let mut parts = split_unquoted(text, ';').map(str::trim);
     if !is_rtp_over_udp(parts.next()?) {
         return None;
@@ -93,7 +93,7 @@ fn offer(text: &str) -> Option<Offer> {
             _ => {}
         }
     }
-    Some(Offer { ports: ports?, destination })
+    Some(TransportOffer { ports: ports?, destination })
 }
 
 /// `RTP/AVP` or `RTP/AVP/UDP`: UDP is what the profile defaults to (§12.39).
@@ -113,12 +113,12 @@ pub(super) fn parameter(part: &str) -> (&str, &str) {
 }
 
 /// `5000-5001`, or `5000` for that and the next.
-pub(super) fn port_pair(value: &str) -> Option<Ports> {
+pub(super) fn port_pair(value: &str) -> Option<PortPair> {
     let (rtp, rtcp) = match value.split_once('-') {
         Some((rtp, rtcp)) => (number(rtp)?, number(rtcp)?),
         None => (number(value)?, number(value)?.checked_add(1)?),
     };
-    (rtp != 0 && rtcp != 0).then_some(Ports { rtp, rtcp })
+    (rtp != 0 && rtcp != 0).then_some(PortPair { rtp, rtcp })
 }
 
 /// Decimal digits only: `str::parse` would take a sign.
@@ -208,9 +208,9 @@ mod tests {
     #[test]
     fn granted_is_read_the_same_by_rtsp_types() {
         use rtsp_types::headers::{Transport, Transports};
-        let granted = Granted {
-            client: Ports { rtp: 4588, rtcp: 4589 },
-            server: Ports { rtp: 6256, rtcp: 6257 },
+        let granted = GrantedTransport {
+            client: PortPair { rtp: 4588, rtcp: 4589 },
+            server: PortPair { rtp: 6256, rtcp: 6257 },
             ssrc: 0x0BAD_CAFE,
             source: Some(IpAddr::from([192, 0, 2, 1])),
         };
