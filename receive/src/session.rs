@@ -35,7 +35,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtsp::PortPair;
-use wire::rtsp::client::Started;
+use wire::rtsp::client::PlayReply;
 
 use crate::asking::Stands;
 use crate::receiver::{Clock, Order, lock};
@@ -355,7 +355,7 @@ impl Asked<'_> {
     }
 
     /// What has come since the answer to PLAY is let in; the time that it was granted.
-    fn begin(&self, started: &Started) -> Duration {
+    fn begin(&self, started: &PlayReply) -> Duration {
         let mut stream = lock(self.stream);
         if let Some(sequence) = started.sequence {
             stream.begin_at(sequence);

@@ -22,7 +22,7 @@
 use std::time::Duration;
 
 use wire::mp2t::CLOCK_RATE_HZ;
-use wire::rtsp::client::Started;
+use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart};
 
 use crate::stream::Heard;
@@ -54,7 +54,7 @@ pub(crate) struct Earlier {
 impl Span {
     /// The range that is played; Range of PLAY goes before the description.
     pub(crate) fn of(
-        started: &Started,
+        started: &PlayReply,
         described: Option<Duration>,
         asked: Option<Duration>,
         began: Duration,
@@ -227,7 +227,7 @@ mod tests {
 
     /// A title of a minute from its start on, granted at second 100.
     fn minute() -> Span {
-        let started = Started { range: at(0.0), sequence: None, timestamp: None };
+        let started = PlayReply { range: at(0.0), sequence: None, timestamp: None };
         Span::of(&started, Some(seconds(60.0)), None, seconds(100.0))
     }
 
@@ -263,7 +263,7 @@ mod tests {
         let first = minute();
         assert_eq!(first.reached(&jump(100.0), seconds(101.0)), Some(seconds(24.0)));
         let sums = first.sums(&jump(100.0), seconds(101.0));
-        let started = Started { range: at(24.0), sequence: None, timestamp: None };
+        let started = PlayReply { range: at(24.0), sequence: None, timestamp: None };
         let second = Span::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
         let reached = second.reached(&jump(102.0), seconds(103.0)).unwrap();
         assert!(reached < seconds(24.5), "{reached:?}");
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_live_source_has_a_place_when_its_server_says_where_it_began() {
-        let started = |range| Started { range, sequence: None, timestamp: None };
+        let started = |range| PlayReply { range, sequence: None, timestamp: None };
         let reached = |range| {
             let span = Span::of(&started(range), None, None, seconds(100.0));
             span.reached(&heard(0, 5 * CLOCK_RATE_HZ, 105.0, 0.0), seconds(105.0))

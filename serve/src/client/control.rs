@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
-use wire::rtsp::client::{Client, Described, Reply, ReplyReader};
+use wire::rtsp::client::{Client, DescribeReply, Reply, ReplyReader};
 use wire::rtsp::{Fault, Limits, Malformed};
 
 use super::offered::in_words;
@@ -52,7 +52,7 @@ impl Control {
     }
 
     /// Asks for the description.
-    pub(super) async fn describe(&mut self) -> Result<Described, Error> {
+    pub(super) async fn describe(&mut self) -> Result<DescribeReply, Error> {
         let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
         self.client.described(&reply).map_err(|malformed| match malformed.fault {
             Fault::NoTransportStream { offered } => {

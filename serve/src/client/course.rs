@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use tokio::time::{sleep, sleep_until, timeout};
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::Reception;
-use wire::rtsp::client::SetUp;
+use wire::rtsp::client::SetupReply;
 use wire::rtsp::{NptRange, NptStart};
 
 use super::control::Control;
@@ -62,7 +62,7 @@ enum Stage {
 }
 
 impl Course {
-    pub(super) fn new(options: Play, control: Control, set_up: &SetUp) -> Course {
+    pub(super) fn new(options: Play, control: Control, set_up: &SetupReply) -> Course {
         let now = Instant::now();
         let session_timeout_s = set_up.timeout.as_secs();
         Course {

@@ -16,7 +16,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
-use wire::rtsp::client::SetUp;
+use wire::rtsp::client::SetupReply;
 
 use super::receive::{Books, open};
 use crate::control::random;
@@ -140,7 +140,7 @@ impl Reporter {
 
 /// Where reports go from the start: to the port that SETUP has named, at the server's own host.
 /// Another (`source=`) may be anybody's, and gets none before a sender report came from there.
-pub(super) fn reports_to(set_up: &SetUp, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
+pub(super) fn reports_to(set_up: &SetupReply, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
     let is_own = host.to_canonical() == server.to_canonical();
     set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
 }
@@ -171,7 +171,7 @@ mod tests {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let ports = wire::rtsp::PortPair { rtp: 5000, rtcp: 5001 };
         let timeout = std::time::Duration::ZERO;
-        let set_up = SetUp { server: Some(ports), source: None, ssrc: None, timeout };
+        let set_up = SetupReply { server: Some(ports), source: None, ssrc: None, timeout };
         let to = |host: &str, server: &str| reports_to(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);

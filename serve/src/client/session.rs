@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tokio::time::timeout;
-use wire::rtsp::client::Started;
+use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
 use super::control::Control;
@@ -101,7 +101,7 @@ impl Session {
     ///
     /// # Errors
     /// Peer: refused, or not understood.
-    pub async fn play(&mut self, start: Option<Duration>) -> Result<Started, Error> {
+    pub async fn play(&mut self, start: Option<Duration>) -> Result<PlayReply, Error> {
         let range = start.map(|start| NptRange { start: NptStart::At(start), end: None });
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         let started = self.control.client.started(&reply);

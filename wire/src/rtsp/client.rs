@@ -33,7 +33,7 @@ pub struct Client {
 
 /// What DESCRIBE told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Described {
+pub struct DescribeReply {
     /// The stream in the description.
     pub offer: sdp::Offer,
     /// The URL that SETUP goes to.
@@ -42,7 +42,7 @@ pub struct Described {
 
 /// What SETUP told.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SetUp {
+pub struct SetupReply {
     /// The ports that media comes from and that receiver reports go to.
     pub server: Option<PortPair>,
     /// The address they are at, where it is not that of the RTSP connection.
@@ -55,7 +55,7 @@ pub struct SetUp {
 
 /// What PLAY told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Started {
+pub struct PlayReply {
     /// What is played.
     pub range: Option<NptRange>,
     /// The sequence number of the first packet.
@@ -156,21 +156,21 @@ impl Client {
     ///
     /// # Errors
     /// A status other than 200, and a description without an MPEG transport stream.
-    pub fn described(&mut self, reply: &Reply) -> Result<Described, Malformed> {
+    pub fn described(&mut self, reply: &Reply) -> Result<DescribeReply, Malformed> {
         reply.expect_ok()?;
         let offer = sdp::parse(&reply.body)?;
         // C.1.1: relative to Content-Base, Content-Location, the URL of the request, in this order.
         let base = reply.header("Content-Base").or(reply.header("Content-Location"));
         let base = base.unwrap_or(&self.url);
         self.stream_url = resolve(base, offer.stream_control.as_deref());
-        Ok(Described { offer, stream_url: self.stream_url.clone() })
+        Ok(DescribeReply { offer, stream_url: self.stream_url.clone() })
     }
 
     /// Takes the reply to SETUP; later requests name its session.
     ///
     /// # Errors
     /// A status other than 200, no Session, no usable Transport.
-    pub fn set_up(&mut self, reply: &Reply) -> Result<SetUp, Malformed> {
+    pub fn set_up(&mut self, reply: &Reply) -> Result<SetupReply, Malformed> {
         reply.expect_ok()?;
         let session = reply.required("Session")?;
         let (id, parameters) = session.split_once(';').unwrap_or((session, ""));
@@ -182,7 +182,7 @@ impl Client {
             (name, seconds) if name.eq_ignore_ascii_case("timeout") => seconds.parse().ok(),
             _ => None,
         };
-        let mut set_up = SetUp {
+        let mut set_up = SetupReply {
             server: None,
             source: None,
             ssrc: None,
@@ -212,11 +212,11 @@ impl Client {
     /// # Errors
     /// A status other than 200; an RTP-Info or Range that cannot be read. Both may be absent
     /// (§12.33).
-    pub fn started(&self, reply: &Reply) -> Result<Started, Malformed> {
+    pub fn started(&self, reply: &Reply) -> Result<PlayReply, Malformed> {
         reply.expect_ok()?;
         let range = reply.header("Range").map(range::parse).transpose();
         let range = range.map_err(|_| reply.fault(Fault::ReplyHeader { name: "Range" }))?;
-        let mut started = Started { range, sequence: None, timestamp: None };
+        let mut started = PlayReply { range, sequence: None, timestamp: None };
         // One stream was set up, so one is told of: what follows a comma would be another's.
         let info = reply.header("RTP-Info").unwrap_or_default();
         let fault = || reply.fault(Fault::ReplyHeader { name: "RTP-Info" });
