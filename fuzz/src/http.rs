@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP requests: `wire::http::Reader`, and the answer for a file.
+//! HTTP requests: `wire::http::RequestReader`, and the answer for a file.
 //!
 //! Checked: the same requests and the same fault however the bytes are cut; answers whose head a
 //! parser of another hand reads, whose Content-Length is the sum of their parts, and whose parts
@@ -10,7 +10,8 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use wire::http::{
-    Entity, Limits, Malformed, Method, Part, Reader, Request, Response, error, escape_path, respond,
+    Entity, Limits, Malformed, Method, Part, Request, RequestReader, Response, error, escape_path,
+    respond,
 };
 
 use crate::Target;
@@ -50,7 +51,7 @@ fn run(data: &[u8]) {
 
 /// All requests, and the fault that ended them if one did.
 fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
-    let mut reader = Reader::new(limits);
+    let mut reader = RequestReader::new(limits);
     let mut requests = Vec::new();
     let mut fed = 0;
     for piece in pieces {

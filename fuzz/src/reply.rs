@@ -7,7 +7,7 @@
 //! Sources: RFC 2326 §7, §12, Appendix C; RFC 8866 §5.
 
 use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, Malformed, PortPair, Reader};
+use wire::rtsp::{Limits, Malformed, PortPair, RequestReader};
 use wire::sdp;
 
 use crate::Target;
@@ -62,7 +62,7 @@ fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Reply>, Option<Malformed>) {
 
 /// One request, or one that is refused; never a second one that a server slipped in.
 fn check_request(bytes: &[u8]) {
-    let mut reader = Reader::new(ROOMY);
+    let mut reader = RequestReader::new(ROOMY);
     reader.feed(bytes);
     if let Ok(first) = reader.next() {
         let shown = String::from_utf8_lossy(bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP requests: `wire::rtsp::Reader`, and every answer that is made of what it read.
+//! RTSP requests: `wire::rtsp::RequestReader`, and every answer that is made of what it read.
 //!
 //! Checked: the same requests and the same fault however the bytes are cut; memory within the
 //! limits; paths that are absolute, decoded and found again after escaping; answers (with the
@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use wire::rtsp::client::ReplyReader;
 use wire::rtsp::{
-    Command, GrantedTransport, Limits, Malformed, PlayRequest, PortPair, Reader, Request, Response,
-    RtpInfo, Status, content_base,
+    Command, GrantedTransport, Limits, Malformed, PlayRequest, PortPair, Request, RequestReader,
+    Response, RtpInfo, Status, content_base,
 };
 use wire::sdp;
 
@@ -53,7 +53,7 @@ fn run(data: &[u8]) {
 
 /// All requests, and the fault that ended them if one did.
 fn read(limits: Limits, pieces: &[&[u8]]) -> (Vec<Request>, Option<Malformed>) {
-    let mut reader = Reader::new(limits);
+    let mut reader = RequestReader::new(limits);
     let mut requests = Vec::new();
     let mut fed = 0;
     for piece in pieces {

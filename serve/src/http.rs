@@ -27,8 +27,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use wire::http::{
-    Entity, Limits, Method, Part, Reader, Request, Response, answer_method, error, file_etag,
-    refusal, unstored,
+    Entity, Limits, Method, Part, Request, RequestReader, Response, answer_method, error,
+    file_etag, refusal, unstored,
 };
 
 use crate::access::{Denied, is_hidden};
@@ -64,7 +64,7 @@ fn retry_after(response: Response, refused: Refused) -> Response {
 
 /// Serves one connection to its end.
 pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     let mut buffer = vec![0; READ_BYTES];
     let patience = site.config.patience;
     let mut began: Option<Instant> = None;

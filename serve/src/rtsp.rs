@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 use tokio::time::sleep;
 use wire::rtsp::{
     Command, ControlChannel, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair,
-    Reader, Request, Response, RtpInfo, SessionState, Status,
+    Request, RequestReader, Response, RtpInfo, SessionState, Status,
 };
 
 use crate::access::Denied;
@@ -85,7 +85,7 @@ struct Line {
 
 async fn converse(stream: &mut TcpStream, line: &Line) {
     let patience = line.site.config.patience;
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     let mut buffer = vec![0; READ_BYTES];
     let mut requests = 0_u64;
     let mut pace = line.site.limits.pace(line.peer.ip());

@@ -7,7 +7,7 @@
 use std::time::UNIX_EPOCH;
 
 use proptest::prelude::*;
-use wire::http::{Limits, Malformed, Method, Reader, Request, Version};
+use wire::http::{Limits, Malformed, Method, Request, RequestReader, Version};
 
 /// What a reader makes of a whole connection.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ struct Outcome {
 }
 
 fn read_in(pieces: &[&[u8]], limits: Limits) -> Outcome {
-    let mut reader = Reader::new(limits);
+    let mut reader = RequestReader::new(limits);
     let mut requests = Vec::new();
     let mut fault = None;
     for piece in pieces {
@@ -276,7 +276,7 @@ fn endless_input_is_refused_at_the_limit() {
         ("", "\r\n", 400, 8),
     ] {
         let limits = Limits::default();
-        let mut reader = Reader::new(limits);
+        let mut reader = RequestReader::new(limits);
         reader.feed(start.as_bytes());
         let mut fed = start.len();
         let fault = loop {
@@ -318,7 +318,7 @@ fn limits_are_exact() {
 
 #[test]
 fn emptiness_tells_an_idle_connection_from_a_slow_one() {
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     assert!(reader.is_empty());
     reader.feed(b"\r\n");
     assert_eq!(reader.next(), Ok(None));

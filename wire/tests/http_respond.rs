@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::*;
 use wire::http::{
-    Entity, Limits, Listing, Part, Reader, Request, Response, answer_method, error, file_etag,
-    listing, page, refusal, respond,
+    Entity, Limits, Listing, Part, Request, RequestReader, Response, answer_method, error,
+    file_etag, listing, page, refusal, respond,
 };
 
 const ETAG: &str = "\"tag\"";
@@ -30,7 +30,7 @@ fn entity(bytes: u64) -> Entity<'static> {
 }
 
 fn request(method: &str, fields: &str) -> Request {
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     reader.feed(format!("{method} /f HTTP/1.1\r\nHost: h\r\n{fields}\r\n").as_bytes());
     reader.next().expect("well formed").expect("complete")
 }
@@ -166,7 +166,7 @@ fn connection_field_follows_the_version() {
         ("1.0", "", Some("close")),
         ("1.0", "Connection: keep-alive\r\n", Some("keep-alive")),
     ] {
-        let mut reader = Reader::new(Limits::default());
+        let mut reader = RequestReader::new(Limits::default());
         reader.feed(format!("GET / HTTP/{version}\r\nHost: h\r\n{connection}\r\n").as_bytes());
         let request = reader.next().unwrap().unwrap();
         let response = respond(&request, &entity(1), now(), BOUNDARY);

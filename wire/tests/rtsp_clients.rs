@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use wire::rtsp::client::{Client, Reply, ReplyReader};
 use wire::rtsp::{
-    Command, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair, Reader, Request,
-    Response, RtpInfo, asset_path, content_base,
+    Command, GrantedTransport, Limits, NptRange, NptStart, PlayRequest, PortPair, Request,
+    RequestReader, Response, RtpInfo, asset_path, content_base,
 };
 use wire::sdp;
 
 fn request(text: &str) -> Request {
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     reader.feed(text.as_bytes());
     let request = reader.next().unwrap().unwrap();
     assert!(reader.is_empty());

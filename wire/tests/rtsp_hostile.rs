@@ -3,7 +3,7 @@
 //! way the bytes are cut does not matter, and every answer is one that an independent parser reads.
 
 use proptest::prelude::*;
-use wire::rtsp::{Limits, Malformed, Reader, Request, client};
+use wire::rtsp::{Limits, Malformed, Request, RequestReader, client};
 
 const GOOD: &str = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nUser-Agent: x\r\n\r\n\
     DESCRIBE rtsp://h:8554/its/path.ts RTSP/1.0\r\nCSeq: 2\r\nAccept: application/sdp\r\n\r\n\
@@ -20,7 +20,7 @@ const GOOD: &str = "OPTIONS * RTSP/1.0\r\nCSeq: 1\r\nUser-Agent: x\r\n\r\n\
 /// Everything a reader makes of the bytes when they come in parts of these sizes.
 fn read(bytes: &[u8], parts: &[usize]) -> (Vec<Request>, Option<Malformed>) {
     let limits = Limits::default();
-    let mut reader = Reader::new(limits);
+    let mut reader = RequestReader::new(limits);
     let (mut requests, mut rest) = (Vec::new(), bytes);
     for size in parts.iter().copied().cycle() {
         let (part, after) = rest.split_at(size.clamp(1, rest.len().max(1)).min(rest.len()));
@@ -65,14 +65,15 @@ fn the_good_transcript_is_all_read() {
 
 #[test]
 fn a_thousand_empty_connections_hold_no_memory() {
-    let readers: Vec<Reader> = (0..1000).map(|_| Reader::new(Limits::default())).collect();
-    assert_eq!(readers.iter().map(Reader::held_bytes).sum::<usize>(), 0);
+    let readers: Vec<RequestReader> =
+        (0..1000).map(|_| RequestReader::new(Limits::default())).collect();
+    assert_eq!(readers.iter().map(RequestReader::held_bytes).sum::<usize>(), 0);
 }
 
 #[test]
 fn a_huge_body_in_bounds_is_not_stored() {
     let limits = Limits { body_bytes_max: usize::MAX, ..Limits::default() };
-    let mut reader = Reader::new(limits);
+    let mut reader = RequestReader::new(limits);
     reader.feed(b"SET_PARAMETER * RTSP/1.0\r\nCSeq: 1\r\nContent-Length: 10000000\r\n\r\n");
     for _ in 0..10_000 {
         assert_eq!(reader.next(), Ok(None));
@@ -84,7 +85,7 @@ fn a_huge_body_in_bounds_is_not_stored() {
 
 #[test]
 fn blank_lines_without_end_are_no_request() {
-    let mut reader = Reader::new(Limits::default());
+    let mut reader = RequestReader::new(Limits::default());
     for _ in 0..10_000 {
         reader.feed(&[b'\r', b'\n'].repeat(50));
         assert_eq!(reader.next(), Ok(None));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! HTTP/1.1, the server's side, for files and generated pages: bytes in, requests and answers out.
 //!
-//! [`Reader`] turns whatever a peer sends, however it is cut up, into [`Request`]s; [`respond`]
+//! [`RequestReader`] turns whatever a peer sends, however it is cut up, into [`Request`]s; [`respond`]
 //! decides what a file's answer is (whole, ranges, not modified, refused) and hands it over as a
 //! head and [`Part`]s, so that file bytes never pass through here: the caller sends a
 //! [`Part::File`] inside the kernel. Per request this costs one copy of the head, one allocation
@@ -36,7 +36,7 @@ pub use content_type::content_type;
 pub use credentials::{Credentials, query_token};
 pub use escape::{escape_html, escape_path};
 pub use malformed::Malformed;
-pub use reader::{Limits, Reader};
+pub use reader::{Limits, RequestReader};
 pub use request::{Method, Request, Version};
 pub use response::{
     Entity, Listing, Part, Response, answer_method, error, file_etag, listing, page, refusal,

@@ -4,7 +4,7 @@
 //! The head's end is searched line by line from where the last search stopped, so each byte is
 //! looked at once however slowly it drips in, and only a complete head is parsed. What comes out
 //! does not depend on how the bytes were cut up. Memory is bounded by the head limit plus what was
-//! fed since the last call to [`Reader::next`]; content is counted and dropped.
+//! fed since the last call to [`RequestReader::next`]; content is counted and dropped.
 //!
 //! Line ends are CRLF here. RFC 9112 §2.2 allows a reader to take a bare LF for one; this one
 //! refuses it, so that no proxy in front can have read the same bytes differently (§11.2).
@@ -17,7 +17,7 @@
 //! is read behind a request that ends the connection), RFC 6585 §5 (431).
 //!
 //! Not here: time. A peer that is slow is the caller's to refuse (408), guided by
-//! [`Reader::is_empty`].
+//! [`RequestReader::is_empty`].
 
 use super::body::{Body, TOO_LARGE};
 use super::malformed::Malformed;
@@ -52,7 +52,7 @@ impl Default for Limits {
 
 /// Reads the requests of one connection; see the [module](super) for what it refuses.
 #[derive(Debug)]
-pub struct Reader {
+pub struct RequestReader {
     limits: Limits,
     buffer: Vec<u8>,
     /// The first byte in `buffer` that is not consumed.
@@ -82,10 +82,10 @@ enum State {
     Failed(Malformed),
 }
 
-impl Reader {
+impl RequestReader {
     /// A reader for a new connection.
-    pub fn new(limits: Limits) -> Reader {
-        Reader {
+    pub fn new(limits: Limits) -> RequestReader {
+        RequestReader {
             limits,
             buffer: Vec::new(),
             start: 0,
@@ -100,7 +100,7 @@ impl Reader {
 
     /// Takes what was received. Bytes behind the last request or a fault are dropped.
     ///
-    /// Call [`Reader::next`] until it has nothing more before feeding again: what is fed stays in
+    /// Call [`RequestReader::next`] until it has nothing more before feeding again: what is fed stays in
     /// memory until then. While an answer is under way simply do not read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
         if matches!(self.state, State::Closed | State::Failed(_)) {
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn each_byte_of_a_dripping_head_is_searched_once() {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\nX: y\r\n\r\n";
-        let mut reader = Reader::new(Limits::default());
+        let mut reader = RequestReader::new(Limits::default());
         for (fed, byte) in head[..head.len() - 1].iter().enumerate() {
             // What was fed before is behind the search's starting point.
             assert_eq!(reader.scanned, fed);
@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn an_idle_connection_keeps_little_memory() {
-        let mut reader = Reader::new(Limits::default());
+        let mut reader = RequestReader::new(Limits::default());
         let mut head = b"GET / HTTP/1.1\r\nHost: h\r\nX: ".to_vec();
         head.resize(8000, b'x');
         head.extend_from_slice(b"\r\n\r\n");
@@ -372,7 +372,7 @@ mod tests {
     #[test]
     fn pipelined_requests_do_not_pile_up() {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
-        let mut reader = Reader::new(Limits::default());
+        let mut reader = RequestReader::new(Limits::default());
         // Always one and a half requests: the buffer is never empty when more comes.
         reader.feed(&head[..10]);
         for _ in 0..1000 {

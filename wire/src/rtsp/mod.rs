@@ -27,7 +27,7 @@ pub use crate::error::{Fault, Malformed};
 pub use frame::Limits;
 pub(crate) use range::end as range_end;
 pub use range::{Npt, NptRange, NptStart};
-pub use reader::{REQUEST_TIME_MAX, Reader};
+pub use reader::{REQUEST_TIME_MAX, RequestReader};
 pub use request::{Command, PlayRequest, Request, asset_path, content_base};
 pub use response::{Echo, METHODS, Response, RtpInfo};
 pub use session::{CONTROL_GRACE, ControlChannel, MethodNotValid, RtspSession, SessionState};

@@ -24,7 +24,7 @@ pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Turns the bytes of one connection into requests.
 #[derive(Debug)]
-pub struct Reader {
+pub struct RequestReader {
     framer: Framer,
     /// The message that is incomplete, by offset, and when that was first noticed.
     begun: Option<(u64, Duration)>,
@@ -32,10 +32,10 @@ pub struct Reader {
     faulty: Option<Malformed>,
 }
 
-impl Reader {
+impl RequestReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
-        Reader { framer: Framer::new(limits, Due::Requests), begun: None, faulty: None }
+        RequestReader { framer: Framer::new(limits, Due::Requests), begun: None, faulty: None }
     }
 
     /// Takes bytes as they were received. Call [`next`](Self::next) until it has no more before the
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn a_dripping_request_expires_and_a_silent_connection_does_not() {
         let second = Duration::from_secs(1);
-        let mut reader = Reader::new(Limits::default());
+        let mut reader = RequestReader::new(Limits::default());
         assert_eq!(reader.expires_at(second), None);
         for (tick, byte) in (2..).zip(b"OPTIONS * RTSP/1.0\r\nCSe") {
             reader.feed(std::slice::from_ref(byte));
@@ -150,7 +150,7 @@ mod tests {
             (&[b'A'; 20_000], "RTSP/1.0 414 "),
             (b"PLAY http://h/ RTSP/1.0\r\n\r\n", "RTSP/1.0 400 "),
         ] {
-            let mut reader = Reader::new(Limits::default());
+            let mut reader = RequestReader::new(Limits::default());
             reader.feed(bytes);
             let response = String::from_utf8(reader.next().unwrap_err().response()).unwrap();
             assert!(response.starts_with(expected), "{response}");

@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn dot_segments_behind_an_encoded_slash_are_refused_and_stay_so() {
-        let mut reader = super::super::Reader::new(super::super::Limits::default());
+        let mut reader = super::super::RequestReader::new(super::super::Limits::default());
         let good = "OPTIONS rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\n\r\n";
         let bad = "OPTIONS rtsp://h/x/..%2Fsecret RTSP/1.0\r\nCSeq: 1\r\n\r\n";
         reader.feed(format!("{bad}{good}").as_bytes());
@@ -346,7 +346,7 @@ mod tests {
             let escaped = crate::http::escape_path(path);
             assert!(escaped.bytes().all(|b| b.is_ascii_graphic()), "{escaped}");
             let line = format!("DESCRIBE rtsp://h{escaped} RTSP/1.0\r\nCSeq: 1\r\n\r\n");
-            let mut reader = super::super::Reader::new(super::super::Limits::default());
+            let mut reader = super::super::RequestReader::new(super::super::Limits::default());
             reader.feed(line.as_bytes());
             let request = reader.next().unwrap().unwrap();
             assert_eq!(request.path, path);
