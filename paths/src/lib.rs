@@ -23,9 +23,9 @@
 mod batch;
 mod destination;
 mod error;
+mod file_datagrams;
 mod frame;
 mod host;
-mod image;
 mod intake;
 mod media;
 #[cfg(test)]

@@ -105,31 +105,9 @@ pub(crate) enum Load {
     Runs,
 }
 
-/// Sends `batch` run by run. `together` says whether a run is more than one packet; `attempt` makes
-/// the call for a run and returns how many of its packets it carried, at least one.
+/// Sends `batch` run by run, where a run is as long as `load` says; `attempt` makes the call for a
+/// run and returns how many of its packets it carried, at least one.
 pub(crate) fn send_runs(
-    batch: &Batch<'_>,
-    together: bool,
-    to: &mut Destination,
-    tally: &mut Tally,
-    attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
-) -> Result<u32, SendError> {
-    send_loads(batch, if together { Load::Run } else { Load::Packet }, to, tally, attempt)
-}
-
-/// As [`send_runs`], where a run is all that is left of the batch: `attempt` hands each packet to
-/// the kernel as a message of its own.
-pub(crate) fn send_messages(
-    batch: &Batch<'_>,
-    to: &mut Destination,
-    tally: &mut Tally,
-    attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
-) -> Result<u32, SendError> {
-    send_loads(batch, Load::Batch, to, tally, attempt)
-}
-
-/// As [`send_runs`], where a run is what `load` says.
-pub(crate) fn send_loads(
     batch: &Batch<'_>,
     load: Load,
     to: &mut Destination,

@@ -20,7 +20,7 @@
 use crate::batch::{Batch, Mark};
 use crate::destination::{Destination, Verdict};
 use crate::error::{Errno, SendError};
-use crate::stream::{Due, Run, Setback};
+use crate::stream::{Due, Run, Setback, StreamPath};
 use crate::sys::{Queue, Ring};
 use crate::tally::Tally;
 
@@ -187,51 +187,6 @@ impl<L: Layout> Submission<L> {
         Self { ring, layout, states: Vec::new(), queued: Vec::new(), ended: Vec::new() }
     }
 
-    /// Sends one batch.
-    pub(crate) fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        let mut dues = [Due::new(*batch, to)];
-        self.send_all(&mut dues, tally);
-        let [due] = dues;
-        due.outcome
-    }
-
-    /// Sends many; see [`crate::StreamPath::send_all`].
-    pub(crate) fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
-        self.states.clear();
-        for due in dues.iter_mut() {
-            due.batch.assert_sound();
-            due.outcome = Ok(0);
-            let over = due.batch.packets == 0;
-            self.states.push(State { over, ..State::default() });
-        }
-        while self.states.iter().any(|state| !state.over) {
-            let submitted = self.submit(dues, tally);
-            let some = !self.queued.is_empty() || !self.ended.is_empty();
-            assert!(some, "a layout puts something onto an empty queue");
-            for (number, outcome) in self.ended.drain(..) {
-                self.states[number].finish(&mut dues[number], outcome);
-            }
-            self.settle(dues, tally);
-            let Err(errno) = submitted else { continue };
-            for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
-                let outcome = match errno.code() {
-                    // Of the kernel's memory; the next submission has a ring of its own.
-                    libc::ENOMEM => {
-                        tally.refused += 1;
-                        if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
-                    }
-                    _ => Err(due.to.host(CALL, errno)),
-                };
-                state.finish(due, outcome);
-            }
-        }
-    }
-
     /// Lays out what is due, or as much of it as there is room for, and hands it to the kernel.
     fn submit(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) -> Result<(), Errno> {
         let Self { ring, layout, states, queued, ended } = self;
@@ -300,6 +255,51 @@ impl<L: Layout> Submission<L> {
                 Err(error) => Some(Err(error)),
             };
             if let Some(outcome) = outcome.or_else(|| state.outcome(&due.batch)) {
+                state.finish(due, outcome);
+            }
+        }
+    }
+}
+
+impl<L: Layout> StreamPath for Submission<L> {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let mut dues = [Due::new(*batch, to)];
+        self.send_all(&mut dues, tally);
+        let [due] = dues;
+        due.outcome
+    }
+
+    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+        self.states.clear();
+        for due in dues.iter_mut() {
+            due.batch.assert_sound();
+            due.outcome = Ok(0);
+            let over = due.batch.packets == 0;
+            self.states.push(State { over, ..State::default() });
+        }
+        while self.states.iter().any(|state| !state.over) {
+            let submitted = self.submit(dues, tally);
+            let some = !self.queued.is_empty() || !self.ended.is_empty();
+            assert!(some, "a layout puts something onto an empty queue");
+            for (number, outcome) in self.ended.drain(..) {
+                self.states[number].finish(&mut dues[number], outcome);
+            }
+            self.settle(dues, tally);
+            let Err(errno) = submitted else { continue };
+            for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
+                let outcome = match errno.code() {
+                    // Of the kernel's memory; the next submission has a ring of its own.
+                    libc::ENOMEM => {
+                        tally.refused += 1;
+                        if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
+                    }
+                    _ => Err(due.to.host(CALL, errno)),
+                };
                 state.finish(due, outcome);
             }
         }

@@ -18,7 +18,7 @@ use std::time::UNIX_EPOCH;
 
 use crate::destination::{Destination, SEGMENTS_MAX, Verdict};
 use crate::error::{Errno, Error, SendError, Unavailable};
-use crate::image::PIPE_PAGES;
+use crate::file_datagrams::PIPE_PAGES;
 use crate::receive::{DATAGRAM_BYTES_MAX, Piece, Taken};
 use crate::relay::{HEAD_BYTES_MAX, Relayed, Route, Way};
 use crate::sys::{self, Pipe, Said, Scratch, Slots};

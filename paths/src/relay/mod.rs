@@ -10,7 +10,7 @@
 //! How nothing is split or joined: a pipe holds what leaves as one run, and comes apart at the
 //! target as it came; in at most 16 pages, so `splice` hands it on in one message; and a datagram
 //! that leaves alone begins with a page, so that none begins at an odd byte of it
-//! ([`crate::image`] says why that matters). What the pipe has no room for,
+//! ([`crate::file_datagrams`] says why that matters). What the pipe has no room for,
 //! the size that the target's route does not segment, and empty datagrams, which no pipe can hold,
 //! are received and sent; so is all where the kernel does not splice from UDP sockets
 //! ([`Way::Copy`]).

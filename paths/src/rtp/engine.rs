@@ -1,39 +1,145 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets by the in-kernel engine: what `mmap_rtpmsend`, `rtpsendfile`, `krtpmsend` and
-//! `krtpsendfile` share.
+//! RTP packets by the in-kernel engine: `mmap_rtpmsend`, `rtpsendfile`, `krtpsendfile`,
+//! `krtpsendfile_gso` and `krtpmsend`.
 //!
-//! The four differ in where the payload comes from, in who makes the headers and in how much a call
-//! carries, not in how it is sent. A call carries a *stretch*: packets whose payloads lie in the
-//! file one behind the other. Its headers are made by the engine when all of them can be
-//! ([`crate::rtp::heads`]), else the caller's are copied, in the same call.
+//! The five differ in the source of the payload (file or map), in the maker of the headers (caller
+//! or engine) and in the number of packets a call carries. A call carries a *stretch*: packets
+//! whose payloads lie in the file one behind the other. The engine makes the headers of a stretch
+//! when it can make all of them ([`crate::rtp::heads`]); otherwise the caller's headers (a jump in
+//! the sequence, more than 12 bytes) are copied in the same call.
 //!
-//! What the engine is not given is read and written instead, at two calls and two copies: a payload
-//! in several pieces (a time stamp before each packet of transport stream), one that crosses a page
-//! border at an odd byte ([`crate::image`] says why), and a datagram of more fragments than the
-//! kernel takes. Payload of MPEG transport stream in one piece has none of these.
+//! Some packets are read and written instead, at two calls and two copies: a payload in several
+//! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
+//! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments than
+//! the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
 //!
-//! Of a file that is cut nothing leaves behind the last whole packet; from a map, the page of the
-//! cut is sent to its end, as [`crate::Media`] says.
+//! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
+//! cut is sent to its end, as [`crate::MappedFile`] says.
 //!
-//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; the study's table 1-C.
+//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `udp(7)` (`UDP_SEGMENT`), `mmap(2)`;
+//! the study, sections 4 and 5 and table 1-C.
 //!
-//! What it does not do: let the engine pace.
+//! Does not work without the module `pagewire_rtp`. Does not let the engine pace.
 
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::image::crosses_oddly;
+use crate::file_datagrams::crosses_oddly;
 use crate::rtp::gathered::Packets;
 use crate::rtp::heads;
 use crate::rtp::reader::Reader;
-use crate::stream::{Load, Run, Setback, StreamPath, send_loads};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{
     self, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX, PAYLOAD_BYTES_MAX,
     Payload, Planned, Sent,
 };
 use crate::tally::Tally;
+
+/// `mmap_rtpmsend` of the study's table 1-C (n copies, of the header; 1 mmap and n rtpmsend calls):
+/// `mmap_writev` without the copy of the payload, whose pages the socket refers to. Costs one copy of
+/// the header and one call per packet.
+pub(crate) static MMAP_RTPMSEND: Spec = Spec {
+    name: "mmap_rtpmsend",
+    transport: Transport::Rtp,
+    summary: "engine: header and mapped payload per packet; payload not copied",
+    copies_per_byte: 0,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(1),
+    sources: &["the study, table 1-C", "kernel/rtp", "mmap(2)"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || {
+            Ok(Box::new(ByEngine::new(Way { mapped: true, made: false, load: Load::Packet })?))
+        },
+    },
+};
+
+/// `rtpsendfile` of the study's table 1-C (n copies, of the header; n calls): `rtp_sendfile` in one
+/// call instead of four, and without a pipe in between. Costs one copy of the header and one call per
+/// packet.
+pub(crate) static RTPSENDFILE: Spec = Spec {
+    name: "rtpsendfile",
+    transport: Transport::Rtp,
+    summary: "engine: header and payload from the file per packet; payload not copied",
+    copies_per_byte: 0,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(1),
+    sources: &["the study, table 1-C", "kernel/rtp"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || {
+            Ok(Box::new(ByEngine::new(Way { mapped: false, made: false, load: Load::Packet })?))
+        },
+    },
+};
+
+/// `krtpsendfile` of the study's table 1-C (no copy, 1 call), its best: the kernel puts RTP headers of
+/// its own before the payloads. Costs no copy and one call per batch whose payload lies in one stretch
+/// of the file; each packet passes the network stack by itself.
+pub(crate) static KRTPSENDFILE: Spec = Spec {
+    name: "krtpsendfile",
+    transport: Transport::Rtp,
+    summary: "engine: a batch from the file, headers made in the kernel; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["the study, table 1-C", "kernel/rtp"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(Way { mapped: false, made: true, load: Load::Batch })?)),
+    },
+};
+
+/// `krtpsendfile` whose packets pass the network stack in runs: between the engine and the device a run
+/// is one packet, which is cut apart at the end (`UDP_SEGMENT`). The study has no such path. Costs no
+/// copy and one call per batch whose payload lies in one stretch of the file. It costs as little per
+/// packet as `wire_sendfile`, and the headers may be any session's own.
+///
+/// A device or route that refuses runs lowers the number of segments, as for `mmap_gso`. Needs Linux
+/// 6.5: on older kernels the engine sends single packets.
+pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
+    name: "krtpsendfile_gso",
+    transport: Transport::Rtp,
+    summary: "engine: a batch from the file in runs, headers made in the kernel; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["udp(7) UDP_SEGMENT", "kernel/rtp"],
+    probe: |host| host.needs_engine().and_then(|()| host.needs_kernel(6, 5)),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(Way { mapped: false, made: true, load: Load::Runs })?)),
+    },
+};
+
+/// `krtpmsend` of the study's table 1-C (no copy, 1 call): `krtpsendfile` for a program that has the
+/// file in its memory anyway. Costs no copy and one call per batch whose payload lies in one stretch
+/// of the file; the kernel looks the pages up in the page tables instead of the file.
+pub(crate) static KRTPMSEND: Spec = Spec {
+    name: "krtpmsend",
+    transport: Transport::Rtp,
+    summary: "engine: a batch from the mapped file, headers made in the kernel; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["the study, table 1-C", "kernel/rtp", "mmap(2)"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(Way { mapped: true, made: true, load: Load::Batch })?)),
+    },
+};
 
 /// What a member is.
 #[derive(Clone, Copy, Debug)]
@@ -245,7 +351,7 @@ impl StreamPath for ByEngine {
             false => Payload::File(packets.media.file()),
         };
         let mut cursor = packets.start();
-        send_loads(batch, self.way.load, to, tally, |run, to, tally| {
+        send_runs(batch, self.way.load, to, tally, |run, to, tally| {
             let (sent, after) = self.send_run(&packets, payload, (run, cursor), to, tally)?;
             cursor = after;
             Ok(sent)

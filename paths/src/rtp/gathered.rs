@@ -11,17 +11,14 @@
 //!
 //! What it does not do: look at a mapped byte. See [`crate::Media`] for what that leaves unseen.
 
-use std::os::fd::AsFd;
-
 use crate::batch::{Batch, Cursor, Form, Mark, Piece};
-use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::media::Media;
-use crate::stream::{Run, Setback, send_runs};
-use crate::sys::{Gather, Map, Scratch};
+use crate::stream::{Run, Setback};
+use crate::sys::{Gather, Map};
 use crate::tally::Tally;
 
-const CALL: &str = "writev";
+pub(super) const CALL: &str = "writev";
 
 /// A gathered batch.
 #[derive(Clone, Copy)]
@@ -134,45 +131,6 @@ impl<'a> Packets<'a> {
             }
         }
         Setback::Refused { call, errno }
-    }
-}
-
-/// Sends a gathered batch over the mapped file, `together` or packet by packet.
-pub(super) fn send(
-    scratch: &mut Scratch,
-    batch: &Batch<'_>,
-    together: bool,
-    to: &mut Destination,
-    tally: &mut Tally,
-) -> Result<u32, SendError> {
-    let packets = Packets::of(batch);
-    if batch.packets == 0 {
-        return Ok(0);
-    }
-    let map = packets.map()?;
-    let mut cursor = packets.start();
-    send_runs(batch, together, to, tally, |run, to, tally| {
-        let (sent, after) = send_run(&packets, map, scratch, (run, cursor), to, tally)?;
-        cursor = after;
-        Ok(sent)
-    })
-}
-
-/// Sends `run`, or as many of its packets as the list takes; says how many, and where the payload
-/// after them begins.
-fn send_run<'a>(
-    packets: &Packets<'a>,
-    map: &'a Map,
-    scratch: &mut Scratch,
-    (run, start): (Run, Cursor<'a>),
-    to: &Destination,
-    tally: &mut Tally,
-) -> Result<(u32, Cursor<'a>), Setback> {
-    let mut list = scratch.gather();
-    let (listed, cursor) = gather(packets, map, &mut list, run, start)?;
-    match list.send(to.as_fd(), tally) {
-        Ok(_) => Ok((listed, cursor)),
-        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
     }
 }
 

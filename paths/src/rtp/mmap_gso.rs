@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `mmap_gso`: the mapped file, header and payload of a whole run gathered into one call.
+//! `mmap_gso`: the mapped file, header and payload of a whole run gathered into one call;
+//! `mmap_writev`: the same for each packet.
 //!
 //! The path for a stream whose wire image is not there (yet): it sends from the asset itself, so
 //! the headers may be any session's own. Costs one copy per byte and one call per run of up to 49
@@ -11,13 +12,15 @@
 //! What it does not do: avoid the copy. `MSG_ZEROCOPY` was measured and not worth it: it is limited
 //! to 17 page fragments and copies on loopback.
 
-use crate::batch::Batch;
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::rtp::gathered;
+use crate::rtp::gathered::{CALL, Packets, gather};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::StreamPath;
-use crate::sys::Scratch;
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
+use crate::sys::{Map, Scratch};
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -32,21 +35,78 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(MmapGso { scratch: Scratch::new() })),
+        open: || Ok(Box::new(MappedGather::new(Load::Run))),
     },
 };
 
-struct MmapGso {
+/// One `writev` of header and payload per packet. It exists to tell two savings apart: against
+/// `read_writev` it saves the read and its copy, and `mmap_gso` saves the system calls as well. Costs
+/// one copy per byte and one call per packet (753 calls per megabyte at 1,328 bytes); 1.73 s/GB where
+/// `read_writev` cost 2.42 (software segmentation). Works on any kernel and device.
+pub(crate) static MMAP_WRITEV: Spec = Spec {
+    name: "mmap_writev",
+    transport: Transport::Rtp,
+    summary: "mapped file, one writev of header and payload per packet",
+    copies_per_byte: 1,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(1),
+    sources: &["mmap(2)", "writev(2)"],
+    probe: |_| Ok(()),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(MappedGather::new(Load::Packet))),
+    },
+};
+
+/// Sends a gathered batch over the mapped file.
+struct MappedGather {
+    load: Load,
     scratch: Scratch,
 }
 
-impl StreamPath for MmapGso {
+impl MappedGather {
+    fn new(load: Load) -> Self {
+        Self { load, scratch: Scratch::new() }
+    }
+}
+
+impl StreamPath for MappedGather {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
-        gathered::send(&mut self.scratch, batch, true, to, tally)
+        let packets = Packets::of(batch);
+        if batch.packets == 0 {
+            return Ok(0);
+        }
+        let map = packets.map()?;
+        let mut cursor = packets.start();
+        send_runs(batch, self.load, to, tally, |run, to, tally| {
+            let (sent, after) =
+                send_run(&packets, map, &mut self.scratch, (run, cursor), to, tally)?;
+            cursor = after;
+            Ok(sent)
+        })
+    }
+}
+
+/// Sends `run`, or as many of its packets as the list takes; says how many, and where the payload
+/// after them begins.
+fn send_run<'a>(
+    packets: &Packets<'a>,
+    map: &'a Map,
+    scratch: &mut Scratch,
+    (run, start): (Run, Cursor<'a>),
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(u32, Cursor<'a>), Setback> {
+    let mut list = scratch.gather();
+    let (listed, cursor) = gather(packets, map, &mut list, run, start)?;
+    match list.send(to.as_fd(), tally) {
+        Ok(_) => Ok((listed, cursor)),
+        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
     }
 }

@@ -20,12 +20,12 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Cursor, Piece};
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::image::crosses_oddly;
+use crate::file_datagrams::crosses_oddly;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Map, Order, PAYLOAD_BYTES_MAX, Payload};
 use crate::tally::Tally;
 
@@ -126,7 +126,7 @@ impl StreamPath for MmapSendMsend {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, false, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             cursor = match self.send_packet(&packets, map, (run, cursor), to, tally) {
                 Err(setback) if is_for_a_copy(&setback) => {
                     let payload_bytes = packets.payload_bytes(run.first);

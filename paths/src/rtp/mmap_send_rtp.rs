@@ -19,7 +19,7 @@ use crate::error::{Errno, SendError};
 use crate::rtp::corked::{corked, send_head};
 use crate::rtp::gathered::Packets;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Scratch};
 use crate::tally::Tally;
 
@@ -88,7 +88,7 @@ impl StreamPath for MmapSendRtp {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, false, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             cursor = self.send_packet(&packets, map, (run, cursor), to, tally)?;
             Ok(1)
         })

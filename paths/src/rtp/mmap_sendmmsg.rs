@@ -18,7 +18,7 @@ use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::rtp::gathered::Packets;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Run, Setback, StreamPath, send_messages};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Outbox};
 use crate::tally::Tally;
 
@@ -94,7 +94,7 @@ impl StreamPath for MmapSendmmsg {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_messages(batch, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Batch, to, tally, |run, to, tally| {
             let sent = self.send_run(&packets, map, (run, cursor), to, tally)?;
             if sent < batch.packets {
                 let taken = run.first..run.first + sent;

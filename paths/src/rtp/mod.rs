@@ -9,29 +9,20 @@
 //!
 //! What it does not do: make headers, or choose.
 
-pub(crate) mod krtpmsend;
-pub(crate) mod krtpsendfile;
-pub(crate) mod krtpsendfile_gso;
+pub(crate) mod engine;
+pub(crate) mod framed;
 pub(crate) mod mmap_gso;
-pub(crate) mod mmap_rtpmsend;
 pub(crate) mod mmap_send_msend;
 pub(crate) mod mmap_send_rtp;
 pub(crate) mod mmap_sendmmsg;
-pub(crate) mod mmap_writev;
-pub(crate) mod more_sendfile;
-pub(crate) mod packet_ring;
 pub(crate) mod read_send_rtp;
 pub(crate) mod read_writev;
 pub(crate) mod rtp_sendfile;
-pub(crate) mod rtpsendfile;
 pub(crate) mod uring;
 pub(crate) mod uring_zc;
 pub(crate) mod wire_sendfile;
-pub(crate) mod xdp;
 
 mod corked;
-mod engine;
-mod framed;
 mod gathered;
 mod heads;
 mod reader;

@@ -16,7 +16,7 @@ use crate::error::SendError;
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{StreamPath, send_runs};
+use crate::stream::{Load, StreamPath, send_runs};
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -48,7 +48,7 @@ impl StreamPath for ReadSendRtp {
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, false, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             let (head, bytes) = (packets.head(run.first), packets.payload_bytes(run.first));
             let after = self.reader.read(head.len(), packets.media, cursor, bytes, tally)?;
             self.reader.send(head, to, tally)?;

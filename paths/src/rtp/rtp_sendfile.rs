@@ -1,21 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `rtp_sendfile`: cork, send the header, `sendfile` the payload, uncork.
+//! `rtp_sendfile` and `more_sendfile`: header by `send`, payload by `sendfile`, in one datagram.
 //!
-//! `rtp_sendfile` of the study's table 1-B (n copies, of the header; n cork, n send, n sendfile and
-//! n uncork calls), the best that it found without changing the kernel. Costs no copy of the
-//! payload, one of the header, and four calls per packet; a payload in several pieces takes a
-//! `sendfile` for each.
+//! Some packets are read and written instead, at two calls and two copies. The kernel sums a corked
+//! datagram wrongly where a page border falls on an odd byte of a payload's piece
+//! ([`crate::file_datagrams`] says why), a datagram has at most 17 page fragments
+//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. Payload of MPEG transport stream has none
+//! of these, unless it is spread over many places.
 //!
-//! Which packets are copied, and how nothing stays corked: [`crate::rtp::corked`]. Of a file that
-//! is cut nothing leaves behind the last whole packet: the cork holds back what there was.
+//! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`), `sendfile(2)`; Linux 6.18
+//! `net/ipv4/ip_output.c` (`__ip_append_data`), `net/ipv4/udp.c` (`udp_splice_eof`), `fs/splice.c`.
 //!
-//! Sources: `udp(7)` (`UDP_CORK`), `sendfile(2)`.
-//!
-//! What it does not do: learn what becomes of the datagram once the cork is out.
+//! Does not learn the fate of the datagram once the cork is out ([`crate::rtp::corked`]).
 
-use crate::rtp::corked::HeadAndFile;
+use std::os::fd::AsFd;
+
+use crate::batch::{Batch, Cursor, Piece};
+use crate::destination::Destination;
+use crate::error::{Errno, SendError};
+use crate::file_datagrams::crosses_oddly;
+use crate::media::Media;
+use crate::rtp::corked::{corked, is_for_a_copy, send_head};
+use crate::rtp::gathered::Packets;
+use crate::rtp::reader::Reader;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Load, Setback, StreamPath, send_runs};
+use crate::sys;
+use crate::tally::Tally;
 
+/// `rtp_sendfile` of the study's table 1-B (n copies, of the header; n cork, n send, n sendfile and
+/// n uncork calls), its best without a changed kernel. Costs no copy of the payload, one of the
+/// header, and four calls per packet; a payload in several pieces takes a `sendfile` for each.
+///
+/// Of a file that was cut, no packet after the last whole one leaves: the cork holds back the rest.
 pub(crate) static SPEC: Spec = Spec {
     name: "rtp_sendfile",
     transport: Transport::Rtp,
@@ -31,3 +47,152 @@ pub(crate) static SPEC: Spec = Spec {
         open: || Ok(Box::new(HeadAndFile::new(false))),
     },
 };
+
+/// `rtp_sendfile` without the two calls for the cork: the header is sent with `MSG_MORE`, which corks
+/// for one call, and the last page of `sendfile` ends the datagram. Costs no copy of the payload, one
+/// of the header, and two calls per packet. A payload in several pieces is sent as `rtp_sendfile` does,
+/// because the first `sendfile` would end the datagram.
+///
+/// After the file was cut within a payload, the kernel sends the bytes that are left as a short
+/// datagram, header included (`splice_eof`). Needs Linux 6.5: older kernels did not recognise the page
+/// that ends the datagram as the last.
+pub(crate) static MORE_SENDFILE: Spec = Spec {
+    name: "more_sendfile",
+    transport: Transport::Rtp,
+    summary: "send header with MSG_MORE, sendfile of the payload per packet; payload not copied",
+    copies_per_byte: 0,
+    header_copies: 1,
+    crossings: Crossings::PerPacket(2),
+    sources: &["send(2) MSG_MORE", "sendfile(2)", "linux 6.18 net/ipv4/udp.c"],
+    probe: |host| host.needs_kernel(6, 5),
+    open: Open::Stream {
+        feed: Feed::Gathered,
+        via: Via::Socket,
+        open: || Ok(Box::new(HeadAndFile::new(true))),
+    },
+};
+
+/// Header by `send`, payload by `sendfile`, in one datagram.
+pub(super) struct HeadAndFile {
+    page_bytes: u64,
+    /// Whether the header's call says that more follows, where that is enough, instead of a cork.
+    by_flag: bool,
+    /// For the packet that cannot be sent so.
+    reader: Reader,
+}
+
+impl HeadAndFile {
+    pub(super) fn new(by_flag: bool) -> Self {
+        Self { page_bytes: sys::page_bytes(), by_flag, reader: Reader::new() }
+    }
+
+    /// Sends a packet without copying its payload. [`Setback::InPieces`] means that it has to be
+    /// sent by a copy.
+    fn send_packet(
+        &self,
+        head: &[u8],
+        media: &Media,
+        (start, payload_bytes): (Cursor<'_>, u64),
+        to: &Destination,
+        tally: &mut Tally,
+    ) -> Result<(), Setback> {
+        let (mut pieces, mut evenly) = (0, true);
+        let mut cursor = start;
+        cursor.take(payload_bytes, |piece| {
+            pieces += 1;
+            evenly = evenly && !crosses_oddly(piece.offset, piece.bytes, self.page_bytes);
+        });
+        if !evenly {
+            return Err(Setback::InPieces);
+        }
+        let mut cursor = start;
+        if self.by_flag && pieces == 1 {
+            return more_follows(head, media, cursor.next(payload_bytes), to, tally);
+        }
+        corked(to, tally, |tally| {
+            send_head(head, to, tally)?;
+            let mut sent = Ok(());
+            cursor.take(payload_bytes, |piece| {
+                if sent.is_ok() {
+                    sent = sendfile(media, piece, to, tally).map_err(|(setback, _)| setback);
+                }
+            });
+            sent
+        })
+    }
+}
+
+impl StreamPath for HeadAndFile {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let packets = Packets::of(batch);
+        let mut cursor = packets.start();
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
+            let (head, media) = (packets.head(run.first), packets.media);
+            let payload_bytes = packets.payload_bytes(run.first);
+            match self.send_packet(head, media, (cursor, payload_bytes), to, tally) {
+                Ok(()) => cursor.take(payload_bytes, |_| ()),
+                Err(setback) if is_for_a_copy(&setback) => {
+                    let after = self.reader.read(0, media, cursor, payload_bytes, tally)?;
+                    self.reader.write(head, to, tally)?;
+                    cursor = after;
+                }
+                Err(setback) => return Err(setback),
+            }
+            Ok(1)
+        })
+    }
+}
+
+/// Sends a header that says that more follows, and a piece that ends the datagram.
+fn more_follows(
+    head: &[u8],
+    media: &Media,
+    piece: Piece,
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(), Setback> {
+    if !head.is_empty()
+        && let Err(errno) = sys::send_more(to.as_fd(), head, tally)
+    {
+        sys::discard_corked(to.as_fd(), tally);
+        return Err(Setback::Refused { call: "send", errno });
+    }
+    sendfile(media, piece, to, tally).map_err(|(setback, sent)| {
+        sys::discard_corked(to.as_fd(), tally);
+        if matches!(setback, Setback::Cut { .. }) && sent > 0 {
+            // The kernel has sent the header and what there was (`splice_eof`).
+            tally.packets += 1;
+            tally.bytes += head.len() as u64 + sent;
+        }
+        setback
+    })
+}
+
+/// Sends a piece of the file; when not all of it was sent, also says how much.
+fn sendfile(
+    media: &Media,
+    piece: Piece,
+    to: &Destination,
+    tally: &mut Tally,
+) -> Result<(), (Setback, u64)> {
+    let Piece { offset, bytes } = piece;
+    let call = "sendfile";
+    let sent = match sys::sendfile(to.as_fd(), media.file(), offset, bytes, tally) {
+        Ok(sent) if sent as u64 == bytes => return Ok(()),
+        Ok(sent) => sent as u64,
+        Err(errno) => return Err((Setback::Refused { call, errno }, 0)),
+    };
+    let setback = match media.size_now(tally) {
+        Ok(at) if at < offset.saturating_add(bytes) => Setback::Cut { at, whole: 0 },
+        // Neither bytes nor the end: the file cannot be read this way.
+        Ok(_) if sent == 0 => Setback::Refused { call, errno: Errno::new(libc::EIO) },
+        Ok(_) => Setback::InPieces,
+        Err(errno) => Setback::Refused { call: "statx", errno },
+    };
+    Err((setback, sent))
+}

@@ -16,11 +16,10 @@
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, Mark};
-use crate::destination::Destination;
-use crate::error::{Errno, Error, SendError};
+use crate::error::{Errno, Error};
 use crate::rtp::gathered::{Packets, gather};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{Queue, Ring};
 use crate::tally::Tally;
@@ -39,27 +38,10 @@ pub(crate) static SPEC: Spec = Spec {
         via: Via::Socket,
         open: || {
             let ring = Ring::new().map_err(Error::ring)?;
-            Ok(Box::new(Uring(Submission::new(ring, Gathered))))
+            Ok(Box::new(Submission::new(ring, Gathered)))
         },
     },
 };
-
-struct Uring(Submission<Gathered>);
-
-impl StreamPath for Uring {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        self.0.send(batch, to, tally)
-    }
-
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
-        self.0.send_all(dues, tally);
-    }
-}
 
 /// Headers and payloads of a run as one message that is copied.
 pub(super) struct Gathered;

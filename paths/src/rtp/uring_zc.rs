@@ -24,12 +24,11 @@
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, Cursor, Mark, Piece};
-use crate::destination::Destination;
-use crate::error::{Errno, Error, SendError};
+use crate::error::{Errno, Error};
 use crate::rtp::gathered::Packets;
 use crate::rtp::uring::Gathered;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
 use crate::tally::Tally;
@@ -49,7 +48,7 @@ pub(crate) static SPEC: Spec = Spec {
         open: || {
             let ring = Ring::with_pool(RUNS_HELD_MAX, HEADS_BYTES_MAX).map_err(Error::ring)?;
             let layout = Referred { page_bytes: sys::page_bytes() };
-            Ok(Box::new(UringZc(Submission::new(ring, layout))))
+            Ok(Box::new(Submission::new(ring, layout)))
         },
     },
 };
@@ -63,23 +62,6 @@ const HEADS_BYTES_MAX: usize = 256;
 
 /// `MAX_SKB_FRAGS` of Linux, at its least.
 const FRAGMENTS_MAX: u64 = 17;
-
-struct UringZc(Submission<Referred>);
-
-impl StreamPath for UringZc {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        self.0.send(batch, to, tally)
-    }
-
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
-        self.0.send_all(dues, tally);
-    }
-}
 
 /// Headers from the ring's pool and payloads of the map, as one message that is not copied.
 struct Referred {

@@ -1,21 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `wire_sendfile`: the wire image, `sendfile` of a whole run, cut into datagrams by the kernel.
+//! `wire_sendfile`: `sendfile` of a whole run of the wire image, cut into datagrams by the kernel.
 //!
 //! The cheapest path of a stock kernel. Headers lie in the file between the payloads, so a run is
 //! one range and nothing is copied: the socket refers to the page cache's pages. One call per run
 //! of 46 to 49 packets of 1,328 bytes (16 calls per megabyte); 0.29 to 0.46 s/GB where
 //! `read_writev` cost 2.42 (software segmentation).
 //!
-//! How a run stays whole, what leaves of a file that is cut, and which lone datagrams are copied:
-//! [`crate::image`].
+//! [`Sendfile`] also serves `udp/sendfile_gso` and `udp/sendfile`. The three differ in the content
+//! of the file and in the number of packets a call carries.
 //!
-//! Sources: `sendfile(2)`, `udp(7)` (`UDP_SEGMENT`), and those of [`crate::image`].
+//! How a run stays whole. `sendfile` moves pages through a pipe of 16 and corks the socket in
+//! between (`MSG_MORE`). A run that needs a 17th page is sent in two steps, and a signal or a full
+//! buffer between them leaves a part corked, to which the kernel appends the next run. A run here
+//! therefore never touches more than 16 pages: it is one step, sent whole or not at all. The pipe
+//! is shorter for an unprivileged user who has more than 64 MiB of pipes open
+//! (`pipe-user-pages-soft`), and some file systems read less at a time. A short count shows both:
+//! the corked part is thrown away, runs become shorter until they fit, and nothing is sent twice.
 //!
-//! What it does not do: run on kernels before 6.5; and give a session its own SSRC or sequence
-//! numbers, which are the image's.
+//! After the file was cut, the kernel sends the bytes that are left (`splice_eof`): whole packets,
+//! and the start of the packet at the cut as a short datagram. Holding that one back would cost a
+//! further call per run.
+//!
+//! Lone datagrams that are copied: [`crate::file_datagrams`]. A datagram that the kernel takes in
+//! pieces is copied as well.
+//!
+//! Sources: `sendfile(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c`
+//! (`splice_direct_to_actor`, `splice_to_socket`), `net/ipv4/udp.c` (`udp_splice_eof`), commits
+//! 2bfc66850952 and 7ac7c987850c (6.5).
+//!
+//! Does not run on kernels before 6.5: there `sendfile` handed pages to a UDP socket one by one,
+//! IPv6 sent each as a datagram of its own and a file's end left the socket corked. Does not give a
+//! session its own SSRC or sequence numbers: these are the image's.
 
-use crate::image::Sendfile;
+use std::os::fd::AsFd;
+
+use crate::batch::Batch;
+use crate::destination::Destination;
+use crate::error::{Errno, SendError};
+use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
+use crate::sys;
+use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "wire_sendfile",
@@ -29,6 +55,73 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(Sendfile::new(true))),
+        open: || Ok(Box::new(Sendfile::new(Load::Run))),
     },
 };
+
+/// `sendfile` of a run, or of each packet.
+pub(crate) struct Sendfile {
+    page_bytes: u64,
+    load: Load,
+    /// For the datagram whose checksum would be wrong.
+    copier: Copier,
+}
+
+impl Sendfile {
+    pub(crate) fn new(load: Load) -> Self {
+        Self { page_bytes: sys::page_bytes(), load, copier: Copier::new() }
+    }
+}
+
+impl StreamPath for Sendfile {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        to: &mut Destination,
+        tally: &mut Tally,
+    ) -> Result<u32, SendError> {
+        let Self { page_bytes, load, ref mut copier } = *self;
+        let image = Image::of(batch);
+        send_runs(batch, load, to, tally, |run, to, tally| {
+            let fit = image.range(batch, run).packets_per_step(PIPE_PAGES, page_bytes);
+            let packets = run.packets.min(fit);
+            let range = image.range(batch, Run { packets, ..run });
+            if packets == 1 && range.crosses_oddly(page_bytes) {
+                return copier.send(range, to, tally).map(|()| packets);
+            }
+            let file = range.media.file();
+            let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, tally) {
+                Ok(sent) if sent as u64 == range.bytes => return Ok(packets),
+                Ok(sent) => short(range, sent as u64, to, tally),
+                Err(errno) => Setback::Refused { call: "sendfile", errno },
+            };
+            match setback {
+                Setback::InPieces if packets == 1 => copier.send(range, to, tally).map(|()| 1),
+                setback => Err(setback),
+            }
+        })
+    }
+}
+
+/// Finds out what became of `sent` bytes of the range that `sendfile` says it sent, and leaves
+/// nothing corked.
+fn short(range: Range<'_>, sent: u64, to: &Destination, tally: &mut Tally) -> Setback {
+    if sent > 0 {
+        sys::discard_corked(to.as_fd(), tally);
+    }
+    let at = match range.media.size_now(tally) {
+        Ok(at) => at,
+        Err(errno) => return Setback::Refused { call: "statx", errno },
+    };
+    if at < range.end() {
+        // The end of the file: the kernel has sent what there was.
+        tally.packets += sent.div_ceil(range.segment_bytes);
+        tally.bytes += sent;
+        return Setback::Cut { at, whole: 0 };
+    }
+    if sent == 0 {
+        // Neither bytes nor the end: the file cannot be read this way.
+        return Setback::Refused { call: "sendfile", errno: Errno::new(libc::EIO) };
+    }
+    Setback::InPieces
+}

@@ -1,27 +1,88 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file as datagrams by the in-kernel engine: what `msend`, `kmsend` and `ksendfile` share.
+//! The file as datagrams by the in-kernel engine: `msend`, `kmsend` and `ksendfile`.
 //!
-//! The three differ in where the bytes come from and how much a call carries. A datagram that
-//! crosses a page border at an odd byte is read and sent instead, at two calls and two copies
-//! ([`crate::image`] says why), as is one longer than the engine takes or of more fragments than
-//! the kernel does; a call then carries what lies before it.
+//! The three differ in the source of the bytes (file or map) and in the number of packets a call
+//! carries. Some datagrams are read and sent instead, at two calls and two copies: a datagram that
+//! crosses a page border at an odd byte ([`crate::file_datagrams`] says why), one longer than the
+//! engine takes, and one of more fragments than the kernel takes. A call then carries the datagrams
+//! before it.
 //!
-//! Of a file that is cut nothing leaves behind the last whole datagram; from a map, the page of the
-//! cut is sent to its end, as [`crate::Media`] says.
+//! Of a file that was cut, no datagram after the last whole one leaves; from a map, the page of the
+//! cut is sent to its end, as [`crate::MappedFile`] says.
 //!
-//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; the study's table 1-A.
+//! Sources: `kernel/rtp/include/uapi/linux/pagewire_rtp.h`; `mmap(2)`; the study, section 3.4 and
+//! table 1-A.
 //!
-//! What it does not do: segmentation, for which `sendfile_gso` needs no module.
+//! Does not work without the module `pagewire_rtp`. Does not segment: `sendfile_gso` does, without
+//! a module.
 
 use std::os::fd::AsFd;
 
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::image::{Copier, Image, Range};
-use crate::stream::{Load, Run, Setback, StreamPath, send_loads};
+use crate::file_datagrams::{Copier, Image, Range};
+use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Order, PAYLOAD_BYTES_MAX, Payload, Sent};
 use crate::tally::Tally;
+
+/// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose pages
+/// the socket refers to. Costs no copy and one call per packet.
+pub(crate) static MSEND: Spec = Spec {
+    name: "msend",
+    transport: Transport::Udp,
+    summary: "engine: mapped file, one call per packet; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerPacket(1),
+    sources: &["the study, table 1-A", "kernel/rtp", "mmap(2)"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(true, Load::Packet)?)),
+    },
+};
+
+/// `kmsend` of the study's table 1-A (no copy; 1 call that combines mmap and msend until the whole file
+/// is sent): here a call carries a batch, which may be the file. Costs no copy and one call per batch;
+/// each datagram passes the network stack by itself.
+pub(crate) static KMSEND: Spec = Spec {
+    name: "kmsend",
+    transport: Transport::Udp,
+    summary: "engine: mapped file, a batch in one call; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["the study, table 1-A", "kernel/rtp", "mmap(2)"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(true, Load::Batch)?)),
+    },
+};
+
+/// `ksendfile` of the study's table 1-A (no copy; 1 call that performs `sendfile` over UDP in the
+/// kernel as `sendfile` over TCP does): here a call carries a batch, which may be the file. Costs no
+/// copy and one call per batch. Each datagram passes the network stack by itself, which `sendfile_gso`
+/// avoids without a module.
+pub(crate) static KSENDFILE: Spec = Spec {
+    name: "ksendfile",
+    transport: Transport::Udp,
+    summary: "engine: page cache to socket, a batch in one call; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerBatch(1),
+    sources: &["the study, table 1-A", "kernel/rtp"],
+    probe: |host| host.needs_engine(),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(ByEngine::new(false, Load::Batch)?)),
+    },
+};
 
 /// Sends by the engine.
 pub(super) struct ByEngine {
@@ -117,7 +178,7 @@ impl StreamPath for ByEngine {
         to: &mut Destination,
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
-        send_loads(batch, self.load, to, tally, |run, to, tally| {
+        send_runs(batch, self.load, to, tally, |run, to, tally| {
             self.send_run(batch, run, to, tally)
         })
     }

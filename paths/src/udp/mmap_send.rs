@@ -14,9 +14,9 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::image::Image;
+use crate::file_datagrams::Image;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{StreamPath, send_runs};
+use crate::stream::{Load, StreamPath, send_runs};
 use crate::sys;
 use crate::tally::Tally;
 
@@ -42,7 +42,7 @@ impl StreamPath for MmapSend {
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, false, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             let range = image.range(batch, run);
             let sent = sys::send_mapped(to.as_fd(), range.map()?, range.offset, range.bytes, tally);
             sent.map(|_| run.packets).map_err(|errno| range.refused("send", errno, tally))

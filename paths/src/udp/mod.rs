@@ -8,17 +8,12 @@
 //!
 //! What it does not do: make a protocol of it; nothing is acknowledged or repeated.
 
-pub(crate) mod kmsend;
-pub(crate) mod ksendfile;
+pub(crate) mod engine;
 pub(crate) mod mmap_send;
-pub(crate) mod msend;
 pub(crate) mod read_write;
 pub(crate) mod sendfile;
-pub(crate) mod sendfile_gso;
 pub(crate) mod sendmmsg;
 pub(crate) mod splice;
 pub(crate) mod uring_send;
 pub(crate) mod uring_send_zc;
 pub(crate) mod zerocopy;
-
-mod engine;

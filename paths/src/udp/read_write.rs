@@ -11,9 +11,9 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::image::{Copier, Image};
+use crate::file_datagrams::{Copier, Image};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{StreamPath, send_runs};
+use crate::stream::{Load, StreamPath, send_runs};
 use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -44,7 +44,7 @@ impl StreamPath for ReadWrite {
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, false, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             self.copier.send(image.range(batch, run), to, tally).map(|()| run.packets)
         })
     }

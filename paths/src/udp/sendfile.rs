@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `sendfile`: page cache to socket inside the kernel, one call per packet.
+//! `sendfile` and `sendfile_gso`: page cache to socket inside the kernel, a packet or a run a call.
 //!
-//! `sendfile` (UDP) of the study's table 1-A (no copy, n calls). Costs no copy and one call per
-//! packet, each of which makes its way through the kernel's pipe and corks the socket for it.
+//! The work is done in [`crate::rtp::wire_sendfile`], which says how a run stays whole, what leaves
+//! of a file that was cut, and which lone datagrams are copied.
 //!
-//! What leaves of a file that is cut, and which datagrams are copied: [`crate::image`].
+//! Sources: `sendfile(2)`, and those of [`crate::rtp::wire_sendfile`].
 //!
-//! Sources: `sendfile(2)`, and those of [`crate::image`].
-//!
-//! What it does not do: run on kernels before 6.5.
+//! Does not run on kernels before 6.5.
 
-use crate::image::Sendfile;
+use crate::rtp::wire_sendfile::Sendfile;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::stream::Load;
 
+/// `sendfile` (UDP) of the study's table 1-A (no copy, n calls). Costs no copy and one call per
+/// packet. Each call passes the kernel's pipe and corks the socket for it.
 pub(crate) static SPEC: Spec = Spec {
     name: "sendfile",
     transport: Transport::Udp,
@@ -25,6 +26,25 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(Sendfile::new(false))),
+        open: || Ok(Box::new(Sendfile::new(Load::Packet))),
+    },
+};
+
+/// The study's `ksendfile` (table 1-A: no copy, one call for the file) without a changed kernel: a
+/// call carries 64 KiB instead of the file. Costs no copy and one call per run. It is
+/// `rtp/wire_sendfile` for a file without headers.
+pub(crate) static SENDFILE_GSO: Spec = Spec {
+    name: "sendfile_gso",
+    transport: Transport::Udp,
+    summary: "page cache to socket, sendfile of a run that the kernel cuts into datagrams; no copy",
+    copies_per_byte: 0,
+    header_copies: 0,
+    crossings: Crossings::PerRun(1),
+    sources: &["sendfile(2)", "udp(7) UDP_SEGMENT", "linux 6.18 fs/splice.c"],
+    probe: |host| host.needs_kernel(6, 5),
+    open: Open::Stream {
+        feed: Feed::Image,
+        via: Via::Socket,
+        open: || Ok(Box::new(Sendfile::new(Load::Run))),
     },
 };

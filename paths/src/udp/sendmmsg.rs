@@ -15,9 +15,9 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::image::Image;
+use crate::file_datagrams::Image;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Run, StreamPath, send_messages};
+use crate::stream::{Load, Run, StreamPath, send_runs};
 use crate::sys::Outbox;
 use crate::tally::Tally;
 
@@ -49,7 +49,7 @@ impl StreamPath for Sendmmsg {
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_messages(batch, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Batch, to, tally, |run, to, tally| {
             let range = image.range(batch, run);
             let map = range.map()?;
             let mut messages = self.outbox.open();

@@ -10,7 +10,7 @@
 //! When the file ends within a run, what is in the pipe is thrown away and the packets before the
 //! end are sent as a run of their own, so no short datagram leaves. After a refusal the pipe is
 //! emptied: nothing is left in it for the next destination. A lone datagram that crosses a page
-//! border at an odd byte is read and sent ([`crate::image`] says why), as is one that the pipe has
+//! border at an odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that the pipe has
 //! no room for.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
@@ -22,9 +22,9 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::image::{Copier, Image, PIPE_PAGES, Range};
+use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Run, Setback, StreamPath, send_runs};
+use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, Pipe};
 use crate::tally::Tally;
 
@@ -120,7 +120,7 @@ impl StreamPath for Splice {
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, true, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Run, to, tally, |run, to, tally| {
             let pages = self.pipe.pages().min(PIPE_PAGES);
             let fit = image.range(batch, run).packets_per_step(pages, self.page_bytes);
             let packets = run.packets.min(fit);

@@ -13,11 +13,10 @@
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, Mark};
-use crate::destination::Destination;
-use crate::error::{Errno, Error, SendError};
-use crate::image::Image;
+use crate::error::{Errno, Error};
+use crate::file_datagrams::Image;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{Queue, Ring};
 use crate::tally::Tally;
@@ -36,27 +35,10 @@ pub(crate) static SPEC: Spec = Spec {
         via: Via::Socket,
         open: || {
             let ring = Ring::new().map_err(Error::ring)?;
-            Ok(Box::new(UringSend(Submission::new(ring, Mapped))))
+            Ok(Box::new(Submission::new(ring, Mapped)))
         },
     },
 };
-
-struct UringSend(Submission<Mapped>);
-
-impl StreamPath for UringSend {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        self.0.send(batch, to, tally)
-    }
-
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
-        self.0.send_all(dues, tally);
-    }
-}
 
 /// A run as one range of the map.
 struct Mapped;

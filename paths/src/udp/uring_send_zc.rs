@@ -23,11 +23,10 @@
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, Mark};
-use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::image::{Image, Range};
+use crate::file_datagrams::{Image, Range};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
 use crate::tally::Tally;
@@ -49,7 +48,7 @@ pub(crate) static SPEC: Spec = Spec {
             ring.register().map_err(Error::registered)?;
             let page_bytes = sys::page_bytes() as usize;
             let layout = Registered { page_bytes, chunk: None, open: None };
-            Ok(Box::new(UringSendZc(Submission::new(ring, layout))))
+            Ok(Box::new(Submission::new(ring, layout)))
         },
     },
 };
@@ -59,23 +58,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// 1 MiB in flight, and one to copy from.
 const BUFFERS: u16 = 17;
-
-struct UringSendZc(Submission<Registered>);
-
-impl StreamPath for UringSendZc {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        self.0.send(batch, to, tally)
-    }
-
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
-        self.0.send_all(dues, tally);
-    }
-}
 
 /// Runs in buffers that are read into.
 struct Registered {

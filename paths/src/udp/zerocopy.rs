@@ -28,9 +28,9 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::image::{Image, Range};
+use crate::file_datagrams::{Image, Range};
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
-use crate::stream::{Setback, StreamPath, send_runs};
+use crate::stream::{Load, Setback, StreamPath, send_runs};
 use crate::sys;
 use crate::tally::Tally;
 use crate::zerocopy::Unreported;
@@ -62,7 +62,7 @@ impl StreamPath for Zerocopy {
             return Ok(0);
         }
         let mut unreported = to.begin_zerocopy(tally)?;
-        let sent = send_runs(batch, true, to, tally, |run, to, tally| {
+        let sent = send_runs(batch, Load::Run, to, tally, |run, to, tally| {
             send(image.range(batch, run), &mut unreported, to, tally).map(|()| run.packets)
         });
         to.end_zerocopy(unreported);

@@ -1,44 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Datagrams that lie in a file one after the other: what the paths of such batches share, and the
-//! path of `sendfile`, a run or a packet a call.
+//! Datagrams that lie in a file one after the other: their ranges, and the copy of a lone one.
 //!
-//! [`Sendfile`] is `rtp/wire_sendfile`, `udp/sendfile_gso` (`together`) and `udp/sendfile`: the
-//! three differ in what the file holds and how much a call carries, not in how it is sent.
+//! Shared by `rtp/wire_sendfile` and the paths of `udp/`. A path asks for the range of a run, makes
+//! one call for it, and learns here what a refusal means.
 //!
-//! How a run stays whole. `sendfile` moves pages through a pipe of 16 and corks the socket in
-//! between (`MSG_MORE`), so a run that needs a 17th page is sent in two steps, and a signal or a
-//! full buffer between them leaves a part corked, which the next run would be appended to, or
-//! dropped. A run here therefore never touches more than 16 pages: it is one step, sent whole or
-//! not at all. The pipe is shorter for an unprivileged user who has more than 64 MiB of pipes open
-//! (`pipe-user-pages-soft`), and some file systems read less at a time; a short count shows it.
-//! Then what is corked is thrown away, runs become shorter until they fit, and nothing is sent
-//! twice.
+//! Some datagrams are read into a buffer and sent instead ([`Copier`]), at two calls and two
+//! copies: a datagram that is sent alone and crosses a page border at an odd byte. Where the device
+//! computes no checksums, or the datagram takes two steps, the kernel (from 6.5 on; 6.18.44 still,
+//! 6.12.117 no longer) adds the pages' sums as if each page began at an even byte, and the peer
+//! drops the packet. `skb_splice_from_iter` counts a page in `skb->len` only after all are added.
+//! Segmented runs are not affected. Nor is MPEG transport stream: its packets are even.
 //!
-//! When the file has been cut, the kernel sends what there is (`splice_eof`): whole packets, and
-//! the start of the one the cut goes through as a short datagram. That one cannot be held back
-//! without a further call per run.
+//! Sources: Linux 6.18 `net/core/skbuff.c` (`skb_splice_from_iter`).
 //!
-//! A datagram that is sent alone and crosses a page border at an odd byte is read and sent instead,
-//! at two calls and two copies: where the device computes no checksums, or the datagram takes two
-//! steps, the kernel (from 6.5 on; 6.18.44 still, 6.12.117 no longer) adds the pages' sums as if
-//! each began at an even byte, and the peer drops the packet. `skb_splice_from_iter` counts a page
-//! in `skb->len` only when all are added. Segmented runs are not concerned, nor is MPEG transport
-//! stream, whose packets are even. A datagram that is taken in pieces is read and sent as well.
-//!
-//! Sources: `sendfile(2)`; Linux 6.18 `fs/splice.c` (`splice_direct_to_actor`,
-//! `splice_to_socket`), `net/ipv4/udp.c` (`udp_splice_eof`), commits 2bfc66850952 and 7ac7c987850c
-//! (6.5).
-//!
-//! What it does not do: run on kernels before 6.5, where `sendfile` handed pages to a UDP socket
-//! one by one, IPv6 sent each as a datagram of its own and a file's end left the socket corked.
+//! Does not send, apart from that copy.
 
 use std::os::fd::AsFd;
 
 use crate::batch::{Batch, DATAGRAM_BYTES_MAX, Form};
 use crate::destination::Destination;
-use crate::error::{Errno, SendError};
+use crate::error::Errno;
 use crate::media::Media;
-use crate::stream::{Run, Setback, StreamPath, fill, send_runs};
+use crate::stream::{Run, Setback, fill};
 use crate::sys::{self, Map};
 use crate::tally::Tally;
 
@@ -77,11 +60,11 @@ pub(crate) struct Range<'a> {
     pub(crate) media: &'a Media,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    segment_bytes: u64,
+    pub(crate) segment_bytes: u64,
 }
 
 impl<'a> Range<'a> {
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
 
@@ -130,29 +113,6 @@ impl<'a> Range<'a> {
             Err(errno) => Setback::Refused { call: "statx", errno },
         }
     }
-
-    /// Finds out what became of `sent` bytes of the range that `sendfile` says it sent, and leaves
-    /// nothing corked.
-    fn short(&self, sent: u64, to: &Destination, tally: &mut Tally) -> Setback {
-        if sent > 0 {
-            sys::discard_corked(to.as_fd(), tally);
-        }
-        let at = match self.media.size_now(tally) {
-            Ok(at) => at,
-            Err(errno) => return Setback::Refused { call: "statx", errno },
-        };
-        if at < self.end() {
-            // The end of the file: the kernel has sent what there was.
-            tally.packets += sent.div_ceil(self.segment_bytes);
-            tally.bytes += sent;
-            return Setback::Cut { at, whole: 0 };
-        }
-        if sent == 0 {
-            // Neither bytes nor the end: the file cannot be read this way.
-            return Setback::Refused { call: "sendfile", errno: Errno::new(libc::EIO) };
-        }
-        Setback::InPieces
-    }
 }
 
 /// Whether the second page of `bytes` bytes from `offset` on begins at an odd byte of them.
@@ -181,50 +141,6 @@ impl Copier {
         fill(range.media, datagram, range.offset, tally)?;
         let sent = sys::send(to.as_fd(), datagram, tally);
         sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
-    }
-}
-
-/// `sendfile` of a run, or of each packet.
-pub(crate) struct Sendfile {
-    page_bytes: u64,
-    together: bool,
-    /// For the datagram whose checksum would be wrong.
-    copier: Copier,
-}
-
-impl Sendfile {
-    pub(crate) fn new(together: bool) -> Self {
-        Self { page_bytes: sys::page_bytes(), together, copier: Copier::new() }
-    }
-}
-
-impl StreamPath for Sendfile {
-    fn send(
-        &mut self,
-        batch: &Batch<'_>,
-        to: &mut Destination,
-        tally: &mut Tally,
-    ) -> Result<u32, SendError> {
-        let Self { page_bytes, together, ref mut copier } = *self;
-        let image = Image::of(batch);
-        send_runs(batch, together, to, tally, |run, to, tally| {
-            let fit = image.range(batch, run).packets_per_step(PIPE_PAGES, page_bytes);
-            let packets = run.packets.min(fit);
-            let range = image.range(batch, Run { packets, ..run });
-            if packets == 1 && range.crosses_oddly(page_bytes) {
-                return copier.send(range, to, tally).map(|()| packets);
-            }
-            let file = range.media.file();
-            let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, tally) {
-                Ok(sent) if sent as u64 == range.bytes => return Ok(packets),
-                Ok(sent) => range.short(sent as u64, to, tally),
-                Err(errno) => Setback::Refused { call: "sendfile", errno },
-            };
-            match setback {
-                Setback::InPieces if packets == 1 => copier.send(range, to, tally).map(|()| 1),
-                setback => Err(setback),
-            }
-        })
     }
 }
 
