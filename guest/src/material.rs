@@ -39,8 +39,8 @@ pub(crate) struct Shape {
 /// The file and the image of it.
 pub(crate) struct Material {
     pub(crate) shape: Shape,
-    file: Media,
-    image: Media,
+    file: MappedFile,
+    image: MappedFile,
     /// The image's bytes, from the first packet on.
     wire: Vec<u8>,
 }
@@ -101,7 +101,7 @@ impl Material {
     }
 
     /// The image, where a path sends a file as it is.
-    pub(crate) fn image(&self) -> &Media {
+    pub(crate) fn image(&self) -> &MappedFile {
         &self.image
     }
 
@@ -151,7 +151,7 @@ impl Noise {
 }
 
 /// A file of these bytes, which is there as long as it is open.
-fn media(name: &str, parts: &[&[u8]]) -> Result<Media, Error> {
+fn media(name: &str, parts: &[&[u8]]) -> Result<MappedFile, Error> {
     let path = std::env::temp_dir().join(format!("pagewire-{}-{name}", std::process::id()));
     let object = || path.display().to_string();
     let mut options = File::options();
@@ -161,7 +161,8 @@ fn media(name: &str, parts: &[&[u8]]) -> Result<Media, Error> {
         file.write_all(part).map_err(Error::host("write", object()))?;
     }
     std::fs::remove_file(&path).map_err(Error::host("unlink", object()))?;
-    Media::open(file, name).map_err(|error| Error::host("open", name)(std::io::Error::other(error)))
+    MappedFile::open(file, name)
+        .map_err(|error| Error::host("open", name)(std::io::Error::other(error)))
 }
 
 #[cfg(test)]
@@ -184,7 +185,9 @@ mod tests {
         let mut room = Room::default();
         for range in [0..9, 0..1, 8..9, 3..8] {
             let batch = material.batch(Feed::Gathered, range.clone(), &mut room);
-            let Form::Gathered { media, heads, pieces: [piece] } = batch.form else { panic!() };
+            let Form::Gathered { source: media, heads, pieces: [piece] } = batch.form else {
+                panic!()
+            };
             let mut payload = vec![0; piece.bytes as usize];
             media.file().read_exact_at(&mut payload, piece.offset).expect("payload");
             let sent: Vec<u8> = heads
@@ -196,7 +199,7 @@ mod tests {
                 range.clone().flat_map(|packet| material.datagram(packet).to_vec()).collect();
             assert_eq!(sent, wanted, "{range:?}");
             let batch = material.batch(Feed::Image, range.clone(), &mut room);
-            let Form::Image { media, offset } = batch.form else { panic!() };
+            let Form::Image { source: media, offset } = batch.form else { panic!() };
             let mut sent = vec![0; batch.bytes as usize];
             media.file().read_exact_at(&mut sent, offset).expect("packets");
             assert_eq!(sent, wanted, "{range:?}");

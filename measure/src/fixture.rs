@@ -13,7 +13,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use paths::Media;
+use paths::MappedFile;
 
 use crate::error::Error;
 
@@ -114,8 +114,8 @@ fn create(path: &Path) -> Result<File, Error> {
     options.open(path).map_err(Error::host(format!("creating {}", path.display())))
 }
 
-fn open(file: File, name: &str) -> Result<Media, Error> {
-    Media::open(file, name)
+fn open(file: File, name: &str) -> Result<MappedFile, Error> {
+    MappedFile::open(file, name)
         .map_err(|error| Error::Host { what: "opening".to_owned(), found: error.to_string() })
 }
 

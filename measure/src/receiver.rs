@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use paths::{Media, SendError, Spec, Tally, Transport};
+use paths::{MappedFile, SendError, Spec, Tally, Transport};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use rustix::net::{RecvFlags, recv};
 
@@ -85,7 +85,7 @@ fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
 /// nothing is refused is what the tally and the number of steps that are returned say.
 pub fn verify_download(
     spec: &'static Spec,
-    media: &Media,
+    media: &MappedFile,
     step_bytes: u64,
     network: &Network,
 ) -> Result<(Tally, u64), Error> {
@@ -130,7 +130,7 @@ pub fn verify_download(
 
 fn compare(
     listener: &TcpListener,
-    media: &Media,
+    media: &MappedFile,
     all: u64,
     so_far: &AtomicU64,
 ) -> Result<(), String> {

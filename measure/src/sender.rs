@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use paths::{
-    Batch, Destination, DownloadPath, Due, Feed, Media, Open, Piece, SendError, Spec, StreamPath,
-    Tally, Transport, Unframed,
+    Batch, Destination, DownloadPath, Due, Feed, MappedFile, Open, Piece, SendError, Spec,
+    StreamPath, Tally, Transport, Unframed,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -29,7 +29,7 @@ pub const DATAGRAM_BYTES_MAX: u32 = 65_507;
 pub struct Sender<'a> {
     path: Box<dyn StreamPath>,
     to: Destination,
-    media: &'a Media,
+    media: &'a MappedFile,
     form: Layout,
     datagram_bytes: u32,
     packets: u64,
@@ -95,7 +95,7 @@ impl<'a> Sender<'a> {
     /// Sends from `media`: a wire image or the file, as the path wants it.
     pub fn of_media(
         spec: &'static Spec,
-        media: &'a Media,
+        media: &'a MappedFile,
         (datagram_bytes, segments): (u32, u32),
         to: SocketAddr,
     ) -> Result<Sender<'a>, Error> {
@@ -124,7 +124,7 @@ impl<'a> Sender<'a> {
 
     fn with(
         path: Box<dyn StreamPath>,
-        (media, form): (&'a Media, Layout),
+        (media, form): (&'a MappedFile, Layout),
         (datagram_bytes, segments): (u32, u32),
         to: SocketAddr,
     ) -> Result<Sender<'a>, String> {
@@ -218,7 +218,7 @@ impl<'a> Sender<'a> {
 pub struct Crowd<'a> {
     path: Box<dyn StreamPath>,
     to: Vec<Destination>,
-    media: &'a Media,
+    media: &'a MappedFile,
     form: Layout,
     next: u64,
     /// Sums over all calls so far.
@@ -309,7 +309,7 @@ impl StreamPath for Nothing {
 pub struct Download<'a> {
     path: Box<dyn DownloadPath>,
     socket: TcpStream,
-    media: &'a Media,
+    media: &'a MappedFile,
     step_bytes: u64,
     at: u64,
     /// Sums over all calls so far.
@@ -325,7 +325,7 @@ impl<'a> Download<'a> {
     /// [`Error::Host`] names the path that the host refuses.
     pub fn open(
         spec: &'static Spec,
-        media: &'a Media,
+        media: &'a MappedFile,
         step_bytes: u64,
         to: SocketAddr,
     ) -> Result<Download<'a>, Error> {

@@ -11,7 +11,7 @@
 //!
 //! What it does not do: it does not know what is in a header; 12 bytes of RTP are as good as any.
 
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 
 /// The most payload a UDP datagram over IPv4 can have: 65,535 less the IP and UDP headers.
 pub(crate) const DATAGRAM_BYTES_MAX: u32 = 65_507;
@@ -44,7 +44,7 @@ pub enum Form<'a> {
     /// Headers in memory, payloads in the file.
     Gathered {
         /// The file with the payloads.
-        media: &'a Media,
+        source: &'a MappedFile,
         /// The headers, one after the other, all of one size.
         heads: &'a [u8],
         /// The payloads, one after the other: each packet takes its share where the one before
@@ -54,7 +54,7 @@ pub enum Form<'a> {
     /// Datagrams one after the other in the file, headers and all.
     Image {
         /// The wire image.
-        media: &'a Media,
+        source: &'a MappedFile,
         /// Where the first datagram begins in it.
         offset: u64,
     },
@@ -66,7 +66,7 @@ impl<'a> Batch<'a> {
     /// # Panics
     /// When the shares do not come out even, or the bytes do not fill `packets` datagrams.
     pub fn gathered(
-        media: &'a Media,
+        source: &'a MappedFile,
         packets: u32,
         segment_bytes: u32,
         heads: &'a [u8],
@@ -74,24 +74,24 @@ impl<'a> Batch<'a> {
     ) -> Self {
         let payload_bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.bytes));
         let bytes = payload_bytes.saturating_add(heads.len() as u64);
-        let form = Form::Gathered { media, heads, pieces };
+        let form = Form::Gathered { source, heads, pieces };
         let batch = Self { packets, segment_bytes, bytes, form };
         batch.assert_sound();
         batch
     }
 
-    /// A batch of `packets` datagrams that lie in `media` from `offset` on, `bytes` in all.
+    /// A batch of `packets` datagrams that lie in `source` from `offset` on, `bytes` in all.
     ///
     /// # Panics
     /// When `bytes` do not fill `packets` datagrams.
     pub fn image(
-        media: &'a Media,
+        source: &'a MappedFile,
         packets: u32,
         segment_bytes: u32,
         offset: u64,
         bytes: u64,
     ) -> Self {
-        let batch = Self { packets, segment_bytes, bytes, form: Form::Image { media, offset } };
+        let batch = Self { packets, segment_bytes, bytes, form: Form::Image { source, offset } };
         batch.assert_sound();
         batch
     }

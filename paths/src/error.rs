@@ -150,7 +150,7 @@ pub enum Error {
         /// Where datagrams were to be awaited.
         address: SocketAddr,
     },
-    /// Media can be sent from regular files alone.
+    /// MappedFile can be sent from regular files alone.
     #[error("opening {object} to send from: not a regular file")]
     NotFile {
         /// The file's name.

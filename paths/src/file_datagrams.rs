@@ -20,7 +20,7 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, DATAGRAM_BYTES_MAX, Form};
 use crate::destination::Destination;
 use crate::error::Errno;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::stream::{Run, Setback, fill};
 use crate::sys::{self, Map};
 use crate::tally::Tally;
@@ -31,7 +31,7 @@ pub(crate) const PIPE_PAGES: u64 = 16;
 /// A batch of datagrams in a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image<'a> {
-    pub(crate) media: &'a Media,
+    pub(crate) source: &'a MappedFile,
     start: u64,
     segment_bytes: u64,
 }
@@ -40,24 +40,24 @@ impl<'a> Image<'a> {
     /// # Panics
     /// When the batch is of the other form: the caller was told which.
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
-        let Form::Image { media, offset: start } = batch.form else {
+        let Form::Image { source, offset: start } = batch.form else {
             panic!("this path is fed images");
         };
-        Self { media, start, segment_bytes: batch.segment_bytes.into() }
+        Self { source, start, segment_bytes: batch.segment_bytes.into() }
     }
 
     /// Where the packets of a run lie.
     pub(crate) fn range(&self, batch: &Batch<'_>, run: Run) -> Range<'a> {
         let offset = self.start.saturating_add(batch.run_bytes(0, run.first));
         let bytes = batch.run_bytes(run.first, run.packets);
-        Range { media: self.media, offset, bytes, segment_bytes: self.segment_bytes }
+        Range { source: self.source, offset, bytes, segment_bytes: self.segment_bytes }
     }
 }
 
 /// A run's range of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Range<'a> {
-    pub(crate) media: &'a Media,
+    pub(crate) source: &'a MappedFile,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) segment_bytes: u64,
@@ -87,11 +87,11 @@ impl<'a> Range<'a> {
     /// The map, when it reaches so far.
     pub(crate) fn map(&self) -> Result<&'a Map, Setback> {
         let refused = |errno| Setback::Refused { call: "mmap", errno };
-        let map = self.media.mapped().map_err(refused)?;
+        let map = self.source.mapped().map_err(refused)?;
         match map.address(self.offset, self.bytes) {
             Some(_) => Ok(map),
             // Beyond what the file had when it was opened.
-            None => Err(self.cut(self.media.bytes())),
+            None => Err(self.cut(self.source.bytes())),
         }
     }
 
@@ -107,7 +107,7 @@ impl<'a> Range<'a> {
         if errno.code() != libc::EFAULT {
             return Setback::Refused { call, errno };
         }
-        match self.media.size_now(tally) {
+        match self.source.size_now(tally) {
             Ok(at) if at < self.end() => self.cut(at),
             Ok(_) => Setback::Refused { call, errno },
             Err(errno) => Setback::Refused { call: "statx", errno },
@@ -138,7 +138,7 @@ impl Copier {
         tally: &mut Tally,
     ) -> Result<(), Setback> {
         let datagram = &mut self.0[..range.bytes as usize];
-        fill(range.media, datagram, range.offset, tally)?;
+        fill(range.source, datagram, range.offset, tally)?;
         let sent = sys::send(to.as_fd(), datagram, tally);
         sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
     }
@@ -150,15 +150,15 @@ mod tests {
 
     const PAGE_BYTES: u64 = 4096;
 
-    fn range(media: &Media, offset: u64, segment_bytes: u64) -> Range<'_> {
-        Range { media, offset, bytes: 10 * segment_bytes, segment_bytes }
+    fn range(source: &MappedFile, offset: u64, segment_bytes: u64) -> Range<'_> {
+        Range { source, offset, bytes: 10 * segment_bytes, segment_bytes }
     }
 
     #[test]
     fn a_step_stays_within_its_pages() {
-        let media = Media::open(tempfile::tempfile().unwrap(), "a.wire").unwrap();
+        let source = MappedFile::open(tempfile::tempfile().unwrap(), "a.wire").unwrap();
         let packets = |offset, segment_bytes, page_bytes| {
-            range(&media, offset, segment_bytes).packets_per_step(PIPE_PAGES, page_bytes)
+            range(&source, offset, segment_bytes).packets_per_step(PIPE_PAGES, page_bytes)
         };
         assert_eq!(packets(0, 1328, PAGE_BYTES), 49);
         assert_eq!(packets(464, 1328, PAGE_BYTES), 49);
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(packets(4095, 1328, PAGE_BYTES), 46);
         assert_eq!(packets(4095, 65_507, PAGE_BYTES), 1);
         assert!(packets(65_535, 1, 65_536) > 900_000);
-        let pages = |offset, bytes: u64| range(&media, offset, bytes / 10).pages(PAGE_BYTES);
+        let pages = |offset, bytes: u64| range(&source, offset, bytes / 10).pages(PAGE_BYTES);
         assert_eq!((pages(0, 4090), pages(10, 4090), pages(4095, 10)), (1, 2, 2));
     }
 
@@ -181,8 +181,8 @@ mod tests {
 
     #[test]
     fn packets_before_a_cut_are_whole() {
-        let media = Media::open(tempfile::tempfile().unwrap(), "a.wire").unwrap();
-        let whole = |at| match range(&media, 1000, 100).cut(at) {
+        let source = MappedFile::open(tempfile::tempfile().unwrap(), "a.wire").unwrap();
+        let whole = |at| match range(&source, 1000, 100).cut(at) {
             Setback::Cut { whole, .. } => whole,
             other => panic!("{other:?}"),
         };

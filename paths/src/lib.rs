@@ -7,7 +7,7 @@
 //! packet, run or step. The claims are compared with what was counted ([`Tally`]) in
 //! `tests/contract`.
 //!
-//! How the pieces fit: a [`Media`] is an open file; a [`Batch`] says which packets to send from it;
+//! How the pieces fit: a [`MappedFile`] is an open file; a [`Batch`] says which packets to send from it;
 //! a [`Destination`] is where they go and the only thing a session has to own; a path object
 //! ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
 //! buffers, so a session costs no buffer and a batch no allocation.
@@ -27,7 +27,7 @@ mod file_datagrams;
 mod frame;
 mod host;
 mod intake;
-mod media;
+mod mapped_file;
 #[cfg(test)]
 #[path = "../tests/harness/network.rs"]
 #[allow(dead_code, reason = "these tests have pairs of their own")]
@@ -51,7 +51,7 @@ pub use destination::{Destination, Fall, SEGMENTS_MAX};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
-pub use media::{Media, read_ahead};
+pub use mapped_file::{MappedFile, read_ahead};
 pub use receive::{
     Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, find_receive,
 };

@@ -15,7 +15,7 @@
 use crate::batch::Batch;
 use crate::destination::{Destination, Verdict};
 use crate::error::{Errno, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::sys;
 use crate::tally::Tally;
 
@@ -158,7 +158,7 @@ pub(crate) fn send_runs(
 
 /// Fills `buffer` with the file's bytes from `offset` on.
 pub(crate) fn fill(
-    media: &Media,
+    source: &MappedFile,
     buffer: &mut [u8],
     offset: u64,
     tally: &mut Tally,
@@ -166,8 +166,8 @@ pub(crate) fn fill(
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset.saturating_add(filled as u64);
-        match sys::read_at(media.file(), &mut buffer[filled..], at, tally) {
-            Ok(0) => return Err(cut(media, at, tally)),
+        match sys::read_at(source.file(), &mut buffer[filled..], at, tally) {
+            Ok(0) => return Err(cut(source, at, tally)),
             Ok(bytes) => filled += bytes,
             Err(errno) if errno.code() == libc::EINTR => {}
             Err(errno) => return Err(Setback::Refused { call: "pread", errno }),
@@ -177,8 +177,8 @@ pub(crate) fn fill(
 }
 
 /// Nothing could be read at `at`: the file ends there or before.
-pub(crate) fn cut(media: &Media, at: u64, tally: &mut Tally) -> Setback {
-    let size = media.size_now(tally).unwrap_or(at);
+pub(crate) fn cut(source: &MappedFile, at: u64, tally: &mut Tally) -> Setback {
+    let size = source.size_now(tally).unwrap_or(at);
     Setback::Cut { at: size.min(at), whole: 0 }
 }
 
@@ -202,7 +202,7 @@ mod tests {
         let bytes: Vec<u8> = (0..PACKETS * SEGMENT_BYTES).map(|n| (n * 7 / 5) as u8).collect();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&bytes, 0).unwrap();
-        let media = Media::open(file, "test.wire").unwrap();
+        let source = MappedFile::open(file, "test.wire").unwrap();
         let whole = [Piece { offset: 0, bytes: bytes.len() as u64 }];
         for spec in PATHS {
             let Open::Stream { feed, open, via: Via::Socket } = spec.open else { continue };
@@ -212,8 +212,8 @@ mod tests {
             }
             let (packets, segment_bytes) = (PACKETS as u32, SEGMENT_BYTES as u32);
             let batch = match feed {
-                Feed::Gathered => Batch::gathered(&media, packets, segment_bytes, &[], &whole),
-                Feed::Image => Batch::image(&media, packets, segment_bytes, 0, whole[0].bytes),
+                Feed::Gathered => Batch::gathered(&source, packets, segment_bytes, &[], &whole),
+                Feed::Image => Batch::image(&source, packets, segment_bytes, 0, whole[0].bytes),
             };
             let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
             receiver.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

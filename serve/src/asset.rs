@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use media::plan::{Key, Plan};
-use paths::Media;
+use paths::MappedFile;
 
 use crate::growth::Growth;
 use crate::image::Image;
@@ -33,7 +33,7 @@ pub(crate) struct Asset {
 /// The open files of an asset.
 pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
-    pub(crate) media: Media,
+    pub(crate) media: MappedFile,
     /// Set once, when the wire image is there; sessions then go over to it in mid-stream.
     image: OnceLock<Image>,
     /// True from the first request for an image on, so that it is asked for once.
@@ -60,7 +60,7 @@ impl Asset {
     /// The shared open files, opened by `open` if no session holds them.
     pub(crate) fn source<E>(
         self: &Arc<Asset>,
-        open: impl FnOnce() -> Result<Media, E>,
+        open: impl FnOnce() -> Result<MappedFile, E>,
     ) -> Result<Arc<Source>, E> {
         if let Some(newest) = self.growth.as_ref().and_then(|growth| growth.newest()) {
             return Ok(newest);
@@ -75,7 +75,7 @@ impl Asset {
     }
 
     /// With this open file, whatever the newest plan of a recording is: the next one begins so.
-    pub(crate) fn opened(self: &Arc<Asset>, media: Media) -> Arc<Source> {
+    pub(crate) fn opened(self: &Arc<Asset>, media: MappedFile) -> Arc<Source> {
         let packets = self.plan.packets();
         Arc::new(Source {
             file_residence: Residence::new(packets),

@@ -96,7 +96,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicUsize;
 
-    use paths::{Crossings, Errno, Error, Media, SendError, Tally};
+    use paths::{Crossings, Errno, Error, MappedFile, SendError, Tally};
 
     use super::*;
 
@@ -105,7 +105,7 @@ mod tests {
     impl DownloadPath for Nowhere {
         fn send(
             &mut self,
-            _: &Media,
+            _: &MappedFile,
             _: u64,
             bytes: u64,
             _: BorrowedFd<'_>,
@@ -162,7 +162,7 @@ mod tests {
         for _ in 0..3 {
             let mut taken = downloads.take().expect("sendfile needs nothing");
             assert!(taken.home.is_none() && downloads.is_said.load(Ordering::Relaxed));
-            let media = Media::open(tempfile::tempfile().unwrap(), "empty").unwrap();
+            let media = MappedFile::open(tempfile::tempfile().unwrap(), "empty").unwrap();
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let socket = std::os::fd::AsFd::as_fd(&socket);
             let sent = taken.path().send(&media, 0, 1, socket, &mut Tally::default());

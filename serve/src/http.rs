@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use paths::{DownloadPath, Media, SendError, Tally};
+use paths::{DownloadPath, MappedFile, SendError, Tally};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -157,7 +157,7 @@ async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> 
 /// Where the parts of an answer come from that are no text of its own.
 enum Content {
     Text,
-    File(Arc<Media>),
+    File(Arc<MappedFile>),
     Rows(Body),
 }
 
@@ -294,7 +294,7 @@ fn with_origin(request: &Request, response: Response, site: &Site) -> Response {
 async fn send_parts(
     stream: &mut TcpStream,
     response: &Response,
-    media: &Arc<Media>,
+    media: &Arc<MappedFile>,
     path: &mut dyn DownloadPath,
     site: &Site,
 ) -> bool {
@@ -397,7 +397,7 @@ async fn file(
     if entity.content_type == PLAYLIST && response.status < 400 {
         response = response.with_field("Cache-Control", "no-cache");
     }
-    match Media::open(file, path) {
+    match MappedFile::open(file, path) {
         Ok(media) => (response, Content::File(Arc::new(media))),
         Err(error) => plain(500, &error.to_string()),
     }
@@ -406,7 +406,7 @@ async fn file(
 /// Sends a range of the file; false when the peer left or the file lost what was promised.
 async fn send_file(
     stream: &TcpStream,
-    media: &Arc<Media>,
+    media: &Arc<MappedFile>,
     offset: u64,
     bytes: u64,
     path: &mut dyn DownloadPath,
@@ -449,7 +449,7 @@ async fn send_file(
 }
 
 /// Has the range brought into memory by a thread that may wait, unless it is there.
-async fn fetch(media: &Arc<Media>, range: std::ops::Range<u64>) {
+async fn fetch(media: &Arc<MappedFile>, range: std::ops::Range<u64>) {
     if media.is_resident(range.clone()) {
         return;
     }

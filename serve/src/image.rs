@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use media::plan::Plan;
-use paths::Media;
+use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
 use crate::access::Folder;
@@ -40,7 +40,7 @@ use crate::error::Error;
 
 /// An open wire image. Its lock goes with its descriptor.
 pub(crate) struct Image {
-    pub(crate) media: Media,
+    pub(crate) media: MappedFile,
     blocks: Blocks,
     path: PathBuf,
     dropped: AtomicBool,
@@ -223,7 +223,7 @@ impl Store {
             tracing::debug!("wire image {}: {error}; it may be evicted early", path.display());
         }
         Some(Image {
-            media: Media::open(file, path.to_string_lossy()).ok()?,
+            media: MappedFile::open(file, path.to_string_lossy()).ok()?,
             blocks,
             path,
             dropped: AtomicBool::new(false),

@@ -14,7 +14,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use paths::{Feed, Host, Media, Open, PATHS, Spec, Transport};
+use paths::{Feed, Host, MappedFile, Open, PATHS, Spec, Transport};
 use rustix::fs::{Advice, fadvise};
 
 use measure::Error;
@@ -165,7 +165,8 @@ impl Run<'_> {
         };
         // Mapped pages are not dropped: each run has a map of its own, made when it is first used.
         let file = source.file().try_clone().map_err(Error::host("dup"))?;
-        let media = Media::open(file, source.name()).map_err(|error| wrong(error.to_string()))?;
+        let media =
+            MappedFile::open(file, source.name()).map_err(|error| wrong(error.to_string()))?;
         fadvise(media.file(), 0, None, Advice::DontNeed).map_err(|e| wrong(e.to_string()))?;
         fadvise(media.file(), 0, None, self.reading.advice()).map_err(|e| wrong(e.to_string()))?;
         let resident = Fixture::resident_share(&media);
@@ -198,7 +199,7 @@ impl Run<'_> {
 }
 
 /// Makes the file resident, a window after the other, and says how far it is.
-fn read_ahead(media: &Media, there: &AtomicU64) {
+fn read_ahead(media: &MappedFile, there: &AtomicU64) {
     let mut at = 0;
     while at < media.bytes() {
         let end = (at + WINDOW_BYTES).min(media.bytes());

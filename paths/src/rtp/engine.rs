@@ -268,7 +268,7 @@ impl ByEngine {
         tally: &mut Tally,
     ) -> Result<(u32, Cursor<'a>), Setback> {
         let payload_bytes = packets.payload_bytes(run.first);
-        let after = self.reader.read(0, packets.media, start, payload_bytes, tally)?;
+        let after = self.reader.read(0, packets.source, start, payload_bytes, tally)?;
         self.reader.write(packets.head(run.first), to, tally)?;
         Ok((1, after))
     }
@@ -292,7 +292,7 @@ fn within_map(
         map.address(stretch.offset, bytes).is_some()
     };
     let whole = (0..stretch.packets).take_while(reached).count() as u32;
-    Err(Setback::Cut { at: packets.media.bytes(), whole })
+    Err(Setback::Cut { at: packets.source.bytes(), whole })
 }
 
 /// What the engine is told of the headers of `run`.
@@ -321,7 +321,7 @@ fn heads_of<'a>(
 
 /// The engine found no more whole packets in the file than it says it sent.
 fn ended(packets: &Packets<'_>, stretch: Stretch, sent: Sent, tally: &mut Tally) -> Setback {
-    let at = match packets.media.size_now(tally) {
+    let at = match packets.source.size_now(tally) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };
@@ -348,7 +348,7 @@ impl StreamPath for ByEngine {
         }
         let payload = match self.way.mapped {
             true => Payload::Mapped(packets.map()?),
-            false => Payload::File(packets.media.file()),
+            false => Payload::File(packets.source.file()),
         };
         let mut cursor = packets.start();
         send_runs(batch, self.way.load, to, tally, |run, to, tally| {
@@ -363,24 +363,24 @@ impl StreamPath for ByEngine {
 mod tests {
     use super::*;
     use crate::batch::Piece;
-    use crate::media::Media;
+    use crate::mapped_file::MappedFile;
 
     const PAGE_BYTES: u64 = 4096;
 
-    fn media(bytes: u64) -> Media {
+    fn source(bytes: u64) -> MappedFile {
         let file = tempfile::tempfile().unwrap();
         file.set_len(bytes).unwrap();
-        Media::open(file, "asset.ts").unwrap()
+        MappedFile::open(file, "asset.ts").unwrap()
     }
 
     /// The stretches of a batch of 1,000-byte packets, each as its packets, offset and bytes; a
     /// packet that the engine is not given as none.
     fn stretches(packets: u32, head_bytes: usize, pieces: &[(u64, u64)]) -> Vec<(u32, u64, u64)> {
-        let media = media(0);
+        let source = source(0);
         let pieces: Vec<Piece> =
             pieces.iter().map(|&(offset, bytes)| Piece { offset, bytes }).collect();
         let heads = vec![0; packets as usize * head_bytes];
-        let batch = Batch::gathered(&media, packets, 1000, &heads, &pieces);
+        let batch = Batch::gathered(&source, packets, 1000, &heads, &pieces);
         let packets = Packets::of(&batch);
         let (mut cursor, mut first) = (packets.start(), 0);
         let mut found = Vec::new();
@@ -429,10 +429,10 @@ mod tests {
 
     #[test]
     fn what_the_map_does_not_reach_is_a_cut() {
-        let media = media(5000);
+        let source = source(5000);
         let pieces = [Piece { offset: 1000, bytes: 4940 }];
         let heads = [0; 5 * 12];
-        let batch = Batch::gathered(&media, 5, 1000, &heads, &pieces);
+        let batch = Batch::gathered(&source, 5, 1000, &heads, &pieces);
         let packets = Packets::of(&batch);
         let mapped = Payload::Mapped(packets.map().unwrap());
         let cut = |packets_of, bytes, payload| {
@@ -446,18 +446,18 @@ mod tests {
         };
         assert_eq!(cut(5, 4940, mapped), Some((5000, 4)));
         assert_eq!(cut(4, 4 * 988, mapped), None);
-        assert_eq!(cut(5, 4940, Payload::File(media.file())), None);
+        assert_eq!(cut(5, 4940, Payload::File(source.file())), None);
     }
 
     #[test]
     fn headers_are_made_where_they_can_be_and_given_otherwise() {
-        let media = media(5000);
+        let source = source(5000);
         let pieces = [Piece { offset: 0, bytes: 3 * 988 }];
         let mut heads: Vec<u8> = (0..3_u8)
             .flat_map(|n| [0x80, 33, 255, 254 + n.min(1), 0, 0, 0, n, 1, 2, 3, 4])
             .collect();
         let told = |heads: &[u8], made, run| {
-            let batch = Batch::gathered(&media, 3, 1000, heads, &pieces);
+            let batch = Batch::gathered(&source, 3, 1000, heads, &pieces);
             let mut plan = Vec::new();
             match heads_of(&Packets::of(&batch), run, made, &mut plan) {
                 Heads::None => "none".to_owned(),

@@ -24,7 +24,7 @@ use crate::error::{Errno, SendError, Unavailable};
 use crate::frame::Framing;
 use crate::frame::ring::{Closed, Ring};
 use crate::host::Host;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Setback, StreamPath, fill};
 use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
@@ -122,7 +122,7 @@ pub(super) struct Framer<R> {
 /// What a batch is made of, and how far it is sent.
 struct Course<'a> {
     batch: &'a Batch<'a>,
-    media: &'a Media,
+    source: &'a MappedFile,
     heads: &'a [u8],
     head_bytes: usize,
     taken: u32,
@@ -189,7 +189,7 @@ impl<R: Ring> Framer<R> {
                 return Err(Stop::Error(SendError::Blocked));
             }
             let filled = self.fill(at, course, free, tally);
-            let filled = filled.map_err(|setback| stop(setback, course.media))?;
+            let filled = filled.map_err(|setback| stop(setback, course.source))?;
             self.stamp(at, course, filled, framing, tally);
             let front = FRONT_BYTES as u32;
             let [first, last] = course.datagram_bytes(filled).map(|bytes| bytes + front);
@@ -285,7 +285,7 @@ impl<R: Ring> Framer<R> {
                 let (place, after) = rest.split_at_mut(piece.bytes as usize);
                 rest = after;
                 if let Err(place) = list.add(piece.offset, place) {
-                    if !flush(&mut list, course.media, &mut self.ends, &mut whole, tally)? {
+                    if !flush(&mut list, course.source, &mut self.ends, &mut whole, tally)? {
                         return Ok(whole);
                     }
                     let added = list.add(piece.offset, place);
@@ -294,7 +294,7 @@ impl<R: Ring> Framer<R> {
             }
             self.ends.push(list.bytes());
         }
-        flush(&mut list, course.media, &mut self.ends, &mut whole, tally)?;
+        flush(&mut list, course.source, &mut self.ends, &mut whole, tally)?;
         Ok(whole)
     }
 
@@ -362,7 +362,7 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
         to: &mut Destination,
         tally: &mut Tally,
     ) -> Result<u32, SendError> {
-        let Form::Gathered { media, heads, pieces } = batch.form else {
+        let Form::Gathered { source, heads, pieces } = batch.form else {
             panic!("a framing path is fed gathered batches");
         };
         batch.assert_sound();
@@ -371,7 +371,7 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
         }
         let head_bytes = heads.len() / batch.packets as usize;
         let cursor = Cursor::new(pieces);
-        let mut course = Course { batch, media, heads, head_bytes, taken: 0, cursor };
+        let mut course = Course { batch, source, heads, head_bytes, taken: 0, cursor };
         let mut framing = Framing::of(to, tally)?;
         let mut stop = self.push(&mut course, &mut framing, to, tally);
         if let Err(Stop::Device(_)) = stop {
@@ -403,10 +403,10 @@ enum Stop {
     Device(Errno),
 }
 
-fn stop(setback: Setback, media: &Media) -> Stop {
+fn stop(setback: Setback, source: &MappedFile) -> Stop {
     Stop::Error(match setback {
         Setback::Cut { at, .. } => SendError::Shrunk { at },
-        Setback::Refused { call, errno } => media.host(call, errno),
+        Setback::Refused { call, errno } => source.host(call, errno),
         Setback::InPieces => unreachable!("frames are not cut"),
     })
 }
@@ -420,7 +420,7 @@ fn fill_first(ring: &mut impl Ring, course: &Course<'_>, tally: &mut Tally) -> R
     while !rest.is_empty() {
         let piece = cursor.next(rest.len() as u64);
         let (place, after) = rest.split_at_mut(piece.bytes as usize);
-        fill(course.media, place, piece.offset, tally)?;
+        fill(course.source, place, piece.offset, tally)?;
         rest = after;
     }
     Ok(())
@@ -435,14 +435,14 @@ fn payload_at(ring: &impl Ring, course: &Course<'_>) -> usize {
 /// the read was short.
 fn flush(
     list: &mut Scatter<'_, '_>,
-    media: &Media,
+    source: &MappedFile,
     ends: &mut Vec<u64>,
     whole: &mut u32,
     tally: &mut Tally,
 ) -> Result<bool, Setback> {
     let wanted = list.bytes();
     let read = loop {
-        match list.read(media.file(), tally) {
+        match list.read(source.file(), tally) {
             Ok(read) => break read,
             Err(errno) if errno.code() == libc::EINTR => {}
             Err(errno) => return Err(Setback::Refused { call: "preadv", errno }),

@@ -9,11 +9,11 @@
 //!
 //! Sources: `writev(2)`, `mmap(2)`.
 //!
-//! What it does not do: look at a mapped byte. See [`crate::Media`] for what that leaves unseen.
+//! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves unseen.
 
 use crate::batch::{Batch, Cursor, Form, Mark, Piece};
 use crate::error::{Errno, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::stream::{Run, Setback};
 use crate::sys::{Gather, Map};
 use crate::tally::Tally;
@@ -24,7 +24,7 @@ pub(super) const CALL: &str = "writev";
 #[derive(Clone, Copy)]
 pub(super) struct Packets<'a> {
     batch: &'a Batch<'a>,
-    pub(super) media: &'a Media,
+    pub(super) source: &'a MappedFile,
     heads: &'a [u8],
     pieces: &'a [Piece],
 }
@@ -33,10 +33,10 @@ impl<'a> Packets<'a> {
     /// # Panics
     /// When the batch is of the other form: the caller was told which.
     pub(super) fn of(batch: &'a Batch<'a>) -> Self {
-        let Form::Gathered { media, heads, pieces } = batch.form else {
+        let Form::Gathered { source, heads, pieces } = batch.form else {
             panic!("this path is fed gathered batches");
         };
-        Self { batch, media, heads, pieces }
+        Self { batch, source, heads, pieces }
     }
 
     /// Where the first payload begins.
@@ -83,7 +83,7 @@ impl<'a> Packets<'a> {
 
     /// The map of the file.
     pub(super) fn map(&self) -> Result<&'a Map, SendError> {
-        self.media.mapped().map_err(|errno| self.media.host("mmap", errno))
+        self.source.mapped().map_err(|errno| self.source.host("mmap", errno))
     }
 
     /// Calls `each` with the ranges of the next payload as long as it answers yes; says whether it
@@ -101,7 +101,7 @@ impl<'a> Packets<'a> {
             in_map = in_map && map.address(piece.offset, piece.bytes).is_some();
             fits = fits && in_map && each(piece);
         });
-        if in_map { Ok(fits) } else { Err(Setback::Cut { at: self.media.bytes(), whole }) }
+        if in_map { Ok(fits) } else { Err(Setback::Cut { at: self.source.bytes(), whole }) }
     }
 
     /// Why `call` was refused: a page of the map could not be read because the file was cut, or for
@@ -116,7 +116,7 @@ impl<'a> Packets<'a> {
         if errno.code() != libc::EFAULT {
             return Setback::Refused { call, errno };
         }
-        let at = match self.media.size_now(tally) {
+        let at = match self.source.size_now(tally) {
             Ok(at) => at,
             Err(errno) => return Setback::Refused { call: "statx", errno },
         };

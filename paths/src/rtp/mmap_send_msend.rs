@@ -13,7 +13,7 @@
 //! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
 //!
 //! What it does not do: work without the module `pagewire_rtp`; learn what becomes of the datagram
-//! once the cork is out; look at a mapped byte ([`crate::Media`]).
+//! once the cork is out; look at a mapped byte ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 
@@ -130,7 +130,8 @@ impl StreamPath for MmapSendMsend {
             cursor = match self.send_packet(&packets, map, (run, cursor), to, tally) {
                 Err(setback) if is_for_a_copy(&setback) => {
                     let payload_bytes = packets.payload_bytes(run.first);
-                    let after = self.reader.read(0, packets.media, cursor, payload_bytes, tally)?;
+                    let after =
+                        self.reader.read(0, packets.source, cursor, payload_bytes, tally)?;
                     self.reader.write(packets.head(run.first), to, tally)?;
                     after
                 }

@@ -9,7 +9,7 @@
 //! `writev(2)`, as is one in one piece: the call is the same to the kernel.
 //!
 //! What it does not do: learn what becomes of the datagram once the cork is out. And look at a
-//! mapped byte: see [`crate::Media`].
+//! mapped byte: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 

@@ -50,7 +50,7 @@ impl StreamPath for ReadSendRtp {
         let mut cursor = packets.start();
         send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             let (head, bytes) = (packets.head(run.first), packets.payload_bytes(run.first));
-            let after = self.reader.read(head.len(), packets.media, cursor, bytes, tally)?;
+            let after = self.reader.read(head.len(), packets.source, cursor, bytes, tally)?;
             self.reader.send(head, to, tally)?;
             cursor = after;
             Ok(1)

@@ -48,7 +48,7 @@ impl StreamPath for ReadWritev {
         let mut cursor = packets.start();
         send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
             let payload_bytes = packets.payload_bytes(run.first);
-            let after = self.reader.read(0, packets.media, cursor, payload_bytes, tally)?;
+            let after = self.reader.read(0, packets.source, cursor, payload_bytes, tally)?;
             self.reader.write(packets.head(run.first), to, tally)?;
             cursor = after;
             Ok(1)

@@ -15,7 +15,7 @@ use std::os::fd::AsFd;
 use crate::batch::{Cursor, DATAGRAM_BYTES_MAX, Piece};
 use crate::destination::Destination;
 use crate::error::Errno;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::stream::{Setback, fill};
 use crate::sys::{self, Scratch};
 use crate::tally::Tally;
@@ -46,7 +46,7 @@ impl Reader {
     pub(super) fn read<'c>(
         &mut self,
         room: usize,
-        media: &Media,
+        source: &MappedFile,
         start: Cursor<'c>,
         payload_bytes: u64,
         tally: &mut Tally,
@@ -65,7 +65,7 @@ impl Reader {
         let Some(span) = span else { return Ok(cursor) };
         if ascending && span.end - span.start <= target.len() as u64 {
             let bytes = (span.end - span.start) as usize;
-            fill(media, &mut target[..bytes], span.start, tally)?;
+            fill(source, &mut target[..bytes], span.start, tally)?;
             let mut again = start;
             again.take(payload_bytes, |piece| {
                 let at = room + (piece.offset - span.start) as usize;
@@ -79,7 +79,7 @@ impl Reader {
         while left > 0 {
             let Piece { offset, bytes } = again.next(left);
             let end = at + bytes as usize;
-            fill(media, &mut target[at..end], offset, tally)?;
+            fill(source, &mut target[at..end], offset, tally)?;
             left -= bytes;
             at = end;
         }

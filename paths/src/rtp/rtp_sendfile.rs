@@ -18,7 +18,7 @@ use crate::batch::{Batch, Cursor, Piece};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::file_datagrams::crosses_oddly;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
@@ -91,7 +91,7 @@ impl HeadAndFile {
     fn send_packet(
         &self,
         head: &[u8],
-        media: &Media,
+        source: &MappedFile,
         (start, payload_bytes): (Cursor<'_>, u64),
         to: &Destination,
         tally: &mut Tally,
@@ -107,14 +107,14 @@ impl HeadAndFile {
         }
         let mut cursor = start;
         if self.by_flag && pieces == 1 {
-            return more_follows(head, media, cursor.next(payload_bytes), to, tally);
+            return more_follows(head, source, cursor.next(payload_bytes), to, tally);
         }
         corked(to, tally, |tally| {
             send_head(head, to, tally)?;
             let mut sent = Ok(());
             cursor.take(payload_bytes, |piece| {
                 if sent.is_ok() {
-                    sent = sendfile(media, piece, to, tally).map_err(|(setback, _)| setback);
+                    sent = sendfile(source, piece, to, tally).map_err(|(setback, _)| setback);
                 }
             });
             sent
@@ -132,12 +132,12 @@ impl StreamPath for HeadAndFile {
         let packets = Packets::of(batch);
         let mut cursor = packets.start();
         send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
-            let (head, media) = (packets.head(run.first), packets.media);
+            let (head, source) = (packets.head(run.first), packets.source);
             let payload_bytes = packets.payload_bytes(run.first);
-            match self.send_packet(head, media, (cursor, payload_bytes), to, tally) {
+            match self.send_packet(head, source, (cursor, payload_bytes), to, tally) {
                 Ok(()) => cursor.take(payload_bytes, |_| ()),
                 Err(setback) if is_for_a_copy(&setback) => {
-                    let after = self.reader.read(0, media, cursor, payload_bytes, tally)?;
+                    let after = self.reader.read(0, source, cursor, payload_bytes, tally)?;
                     self.reader.write(head, to, tally)?;
                     cursor = after;
                 }
@@ -151,7 +151,7 @@ impl StreamPath for HeadAndFile {
 /// Sends a header that says that more follows, and a piece that ends the datagram.
 fn more_follows(
     head: &[u8],
-    media: &Media,
+    source: &MappedFile,
     piece: Piece,
     to: &Destination,
     tally: &mut Tally,
@@ -162,7 +162,7 @@ fn more_follows(
         sys::discard_corked(to.as_fd(), tally);
         return Err(Setback::Refused { call: "send", errno });
     }
-    sendfile(media, piece, to, tally).map_err(|(setback, sent)| {
+    sendfile(source, piece, to, tally).map_err(|(setback, sent)| {
         sys::discard_corked(to.as_fd(), tally);
         if matches!(setback, Setback::Cut { .. }) && sent > 0 {
             // The kernel has sent the header and what there was (`splice_eof`).
@@ -175,19 +175,19 @@ fn more_follows(
 
 /// Sends a piece of the file; when not all of it was sent, also says how much.
 fn sendfile(
-    media: &Media,
+    source: &MappedFile,
     piece: Piece,
     to: &Destination,
     tally: &mut Tally,
 ) -> Result<(), (Setback, u64)> {
     let Piece { offset, bytes } = piece;
     let call = "sendfile";
-    let sent = match sys::sendfile(to.as_fd(), media.file(), offset, bytes, tally) {
+    let sent = match sys::sendfile(to.as_fd(), source.file(), offset, bytes, tally) {
         Ok(sent) if sent as u64 == bytes => return Ok(()),
         Ok(sent) => sent as u64,
         Err(errno) => return Err((Setback::Refused { call, errno }, 0)),
     };
-    let setback = match media.size_now(tally) {
+    let setback = match source.size_now(tally) {
         Ok(at) if at < offset.saturating_add(bytes) => Setback::Cut { at, whole: 0 },
         // Neither bytes nor the end: the file cannot be read this way.
         Ok(_) if sent == 0 => Setback::Refused { call, errno: Errno::new(libc::EIO) },

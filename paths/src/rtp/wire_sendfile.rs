@@ -89,7 +89,7 @@ impl StreamPath for Sendfile {
             if packets == 1 && range.crosses_oddly(page_bytes) {
                 return copier.send(range, to, tally).map(|()| packets);
             }
-            let file = range.media.file();
+            let file = range.source.file();
             let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, tally) {
                 Ok(sent) if sent as u64 == range.bytes => return Ok(packets),
                 Ok(sent) => short(range, sent as u64, to, tally),
@@ -109,7 +109,7 @@ fn short(range: Range<'_>, sent: u64, to: &Destination, tally: &mut Tally) -> Se
     if sent > 0 {
         sys::discard_corked(to.as_fd(), tally);
     }
-    let at = match range.media.size_now(tally) {
+    let at = match range.source.size_now(tally) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };

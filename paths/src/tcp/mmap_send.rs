@@ -16,7 +16,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
@@ -39,7 +39,7 @@ struct MmapSend;
 impl DownloadPath for MmapSend {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -48,7 +48,7 @@ impl DownloadPath for MmapSend {
         if bytes == 0 {
             return Ok(0);
         }
-        send_mapped(media, offset, bytes, tally, |map, bytes, tally| {
+        send_mapped(source, offset, bytes, tally, |map, bytes, tally| {
             sys::send_mapped(socket, map, offset, bytes, tally)
         })
     }

@@ -2,7 +2,7 @@
 //! Paths for downloads: a range of a file to a TCP socket, one step at a time, one file per path.
 //!
 //! A step makes its calls once and does not wait for the peer, so the caller decides how sockets
-//! take turns. It may wait for the *file*: ask [`crate::Media::is_resident`] first.
+//! take turns. It may wait for the *file*: ask [`crate::MappedFile::is_resident`] first.
 //!
 //! What they share is here: what a refusal by a TCP socket means.
 //!
@@ -21,7 +21,7 @@ pub(crate) mod zerocopy;
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::sys::Map;
 use crate::tally::Tally;
 
@@ -36,7 +36,7 @@ pub trait DownloadPath: Send {
     /// [`SendError::Blocked`] means none was, and to come back when the socket is writable.
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -44,8 +44,8 @@ pub trait DownloadPath: Send {
     ) -> Result<u64, SendError>;
 }
 
-/// What it means that `call` was refused while sending `media`.
-fn refusal(call: &'static str, errno: Errno, media: &Media, tally: &mut Tally) -> SendError {
+/// What it means that `call` was refused while sending `source`.
+fn refusal(call: &'static str, errno: Errno, source: &MappedFile, tally: &mut Tally) -> SendError {
     match errno.code() {
         libc::EAGAIN | libc::ENOBUFS => {
             tally.refused += 1;
@@ -62,7 +62,7 @@ fn refusal(call: &'static str, errno: Errno, media: &Media, tally: &mut Tally) -
         | libc::EHOSTUNREACH
         | libc::ENETDOWN
         | libc::ENETUNREACH => SendError::Gone { errno },
-        _ => media.host(call, errno),
+        _ => source.host(call, errno),
     }
 }
 
@@ -70,17 +70,17 @@ fn refusal(call: &'static str, errno: Errno, media: &Media, tally: &mut Tally) -
 /// step at most. Where the file has been cut (`EFAULT`) what it still has is sent, by as many calls
 /// more.
 fn send_mapped(
-    media: &Media,
+    source: &MappedFile,
     offset: u64,
     bytes: u64,
     tally: &mut Tally,
     mut send: impl FnMut(&Map, u64, &mut Tally) -> Result<usize, Errno>,
 ) -> Result<u64, SendError> {
-    let map = media.mapped().map_err(|errno| media.host("mmap", errno))?;
-    let mut bytes = bytes.min(STEP_BYTES_MAX).min(media.bytes().saturating_sub(offset));
+    let map = source.mapped().map_err(|errno| source.host("mmap", errno))?;
+    let mut bytes = bytes.min(STEP_BYTES_MAX).min(source.bytes().saturating_sub(offset));
     loop {
         if bytes == 0 {
-            return Err(ended(media, offset, tally));
+            return Err(ended(source, offset, tally));
         }
         match send(map, bytes, tally) {
             Ok(sent) => {
@@ -88,23 +88,23 @@ fn send_mapped(
                 return Ok(sent as u64);
             }
             Err(errno) if errno.code() == libc::EINTR => {}
-            Err(errno) if errno.code() == libc::EFAULT => match media.size_now(tally) {
+            Err(errno) if errno.code() == libc::EFAULT => match source.size_now(tally) {
                 Ok(size) if size < offset.saturating_add(bytes) => {
                     bytes = size.saturating_sub(offset);
                 }
-                Ok(_) => return Err(media.host("send", errno)),
-                Err(errno) => return Err(refusal("statx", errno, media, tally)),
+                Ok(_) => return Err(source.host("send", errno)),
+                Err(errno) => return Err(refusal("statx", errno, source, tally)),
             },
-            Err(errno) => return Err(refusal("send", errno, media, tally)),
+            Err(errno) => return Err(refusal("send", errno, source, tally)),
         }
     }
 }
 
 /// Nothing more is to be had from byte `at` on: the file ends there, or before.
-fn ended(media: &Media, at: u64, tally: &mut Tally) -> SendError {
-    match media.size_now(tally) {
+fn ended(source: &MappedFile, at: u64, tally: &mut Tally) -> SendError {
+    match source.size_now(tally) {
         Ok(size) => SendError::Shrunk { at: size.min(at) },
-        Err(errno) => refusal("statx", errno, media, tally),
+        Err(errno) => refusal("statx", errno, source, tally),
     }
 }
 
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn refusals_by_kind() {
-        let media = Media::open(tempfile::tempfile().unwrap(), "a.mp4").unwrap();
+        let source = MappedFile::open(tempfile::tempfile().unwrap(), "a.mp4").unwrap();
         let mut tally = Tally::default();
-        let mut say = |errno| refusal("send", Errno::new(errno), &media, &mut tally);
+        let mut say = |errno| refusal("send", Errno::new(errno), &source, &mut tally);
         assert_eq!(say(libc::EAGAIN), SendError::Blocked);
         let reset = Errno::new(libc::ECONNRESET);
         assert_eq!(say(libc::ECONNRESET), SendError::Gone { errno: reset });

@@ -12,7 +12,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
@@ -40,7 +40,7 @@ struct ReadWrite {
 impl DownloadPath for ReadWrite {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -51,18 +51,18 @@ impl DownloadPath for ReadWrite {
         }
         let wanted = bytes.min(BUFFER_BYTES as u64) as usize;
         let read = loop {
-            match sys::read_at(media.file(), &mut self.buffer[..wanted], offset, tally) {
-                Ok(0) => return Err(ended(media, offset, tally)),
+            match sys::read_at(source.file(), &mut self.buffer[..wanted], offset, tally) {
+                Ok(0) => return Err(ended(source, offset, tally)),
                 Ok(read) => break read,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("pread", errno, media, tally)),
+                Err(errno) => return Err(refusal("pread", errno, source, tally)),
             }
         };
         let sent = loop {
             match sys::send(socket, &self.buffer[..read], tally) {
                 Ok(sent) => break sent as u64,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("send", errno, media, tally)),
+                Err(errno) => return Err(refusal("send", errno, source, tally)),
             }
         };
         tally.bytes += sent;

@@ -17,7 +17,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
 use crate::tally::Tally;
@@ -40,7 +40,7 @@ struct Sendfile;
 impl DownloadPath for Sendfile {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -51,14 +51,14 @@ impl DownloadPath for Sendfile {
         }
         let bytes = bytes.min(STEP_BYTES_MAX);
         loop {
-            match sys::sendfile(socket, media.file(), offset, bytes, tally) {
-                Ok(0) => return Err(ended(media, offset, tally)),
+            match sys::sendfile(socket, source.file(), offset, bytes, tally) {
+                Ok(0) => return Err(ended(source, offset, tally)),
                 Ok(sent) => {
                     tally.bytes += sent as u64;
                     return Ok(sent as u64);
                 }
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("sendfile", errno, media, tally)),
+                Err(errno) => return Err(refusal("sendfile", errno, source, tally)),
             }
         }
     }

@@ -19,7 +19,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::{Pipe, page_bytes};
 use crate::tally::Tally;
@@ -51,21 +51,21 @@ impl Splice {
     /// A step; what the socket does not take is left in the pipe.
     fn step(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
         tally: &mut Tally,
     ) -> Result<u64, SendError> {
-        let refused = |errno, tally: &mut Tally| refusal("splice", errno, media, tally);
+        let refused = |errno, tally: &mut Tally| refusal("splice", errno, source, tally);
         let filled = loop {
-            match self.pipe.fill(media.file(), offset, bytes, tally) {
-                Ok(0) => return Err(ended(media, offset, tally)),
+            match self.pipe.fill(source.file(), offset, bytes, tally) {
+                Ok(0) => return Err(ended(source, offset, tally)),
                 Ok(filled) => break filled,
                 Err(errno) if errno.code() == libc::EINTR => {}
                 // The pipe is empty: it is not for lack of room.
                 Err(errno) if errno.code() == libc::EAGAIN => {
-                    return Err(media.host("splice", errno));
+                    return Err(source.host("splice", errno));
                 }
                 Err(errno) => return Err(refused(errno, tally)),
             }
@@ -73,7 +73,7 @@ impl Splice {
         loop {
             match self.pipe.send(socket, filled, tally) {
                 // A page that has gone since it was put in.
-                Ok(0) => return Err(ended(media, offset, tally)),
+                Ok(0) => return Err(ended(source, offset, tally)),
                 Ok(sent) => return Ok(sent),
                 Err(errno) if errno.code() == libc::EINTR => {}
                 Err(errno) => return Err(refused(errno, tally)),
@@ -85,7 +85,7 @@ impl Splice {
 impl DownloadPath for Splice {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -94,10 +94,10 @@ impl DownloadPath for Splice {
         if bytes == 0 {
             return Ok(0);
         }
-        let no_pipe = |errno: Errno| media.host("pipe2", errno);
+        let no_pipe = |errno: Errno| source.host("pipe2", errno);
         // Left by a step after which it could neither be emptied nor replaced.
         self.pipe.clear(tally).map_err(no_pipe)?;
-        let sent = self.step(media, offset, bytes.min(STEP_BYTES_MAX), socket, tally);
+        let sent = self.step(source, offset, bytes.min(STEP_BYTES_MAX), socket, tally);
         tally.bytes += *sent.as_ref().unwrap_or(&0);
         // What was sent was sent: the next step says if there is no pipe any more.
         let _ = self.pipe.clear(tally);

@@ -13,7 +13,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::Ring;
 use crate::tally::Tally;
@@ -38,7 +38,7 @@ struct UringSend {
 impl DownloadPath for UringSend {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -47,7 +47,7 @@ impl DownloadPath for UringSend {
         if bytes == 0 {
             return Ok(0);
         }
-        send_mapped(media, offset, bytes, tally, |map, bytes, tally| {
+        send_mapped(source, offset, bytes, tally, |map, bytes, tally| {
             let mut queue = self.ring.queue();
             queue.gather().mapped(map, offset, bytes);
             let send = queue.send(socket);

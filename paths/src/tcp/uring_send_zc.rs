@@ -18,7 +18,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::Ring;
 use crate::tally::Tally;
@@ -53,7 +53,7 @@ struct UringSendZc {
 impl DownloadPath for UringSendZc {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -68,12 +68,12 @@ impl DownloadPath for UringSendZc {
             let referred = if queue.can_fly() { queue.take(1) } else { None };
             let zero_copy = referred.is_some();
             let buffer = referred.or_else(|| queue.take(0)).expect("one buffer is never held");
-            let read = queue.read(media.file(), offset, buffer, (0, wanted));
+            let read = queue.read(source.file(), offset, buffer, (0, wanted));
             queue.link(read);
             let send = queue.send_pooled(socket, buffer, (0, wanted), zero_copy);
-            queue.submit(tally).map_err(|errno| media.host("io_uring_enter", errno))?;
+            queue.submit(tally).map_err(|errno| source.host("io_uring_enter", errno))?;
             match self.ring.result(read) {
-                Ok(0) => return Err(ended(media, offset, tally)),
+                Ok(0) => return Err(ended(source, offset, tally)),
                 // The end of the file, usually: what is there is sent in a step of its own.
                 Ok(read) if read < wanted => {
                     wanted = read;
@@ -81,7 +81,7 @@ impl DownloadPath for UringSendZc {
                 }
                 Ok(_) => {}
                 Err(errno) if errno.code() == libc::EINTR => continue,
-                Err(errno) => return Err(refusal("io_uring read", errno, media, tally)),
+                Err(errno) => return Err(refusal("io_uring read", errno, source, tally)),
             }
             match self.ring.result(send) {
                 Ok(sent) => {
@@ -89,7 +89,7 @@ impl DownloadPath for UringSendZc {
                     return Ok(sent.into());
                 }
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("io_uring send_zc", errno, media, tally)),
+                Err(errno) => return Err(refusal("io_uring send_zc", errno, source, tally)),
             }
         }
     }

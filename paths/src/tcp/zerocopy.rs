@@ -30,7 +30,7 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
-use crate::media::Media;
+use crate::mapped_file::MappedFile;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::{self, Map};
 use crate::tally::Tally;
@@ -86,7 +86,7 @@ impl Zerocopy {
 impl DownloadPath for Zerocopy {
     fn send(
         &mut self,
-        media: &Media,
+        source: &MappedFile,
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
@@ -96,18 +96,19 @@ impl DownloadPath for Zerocopy {
             return Ok(0);
         }
         let known = self.known(socket, tally);
-        let mut known = known.map_err(|errno| refusal("setsockopt", errno, media, tally))?;
-        let sent = send_mapped(media, offset, bytes, tally, |map, bytes, tally| match &mut known {
-            Known { unreported: Some(unreported), .. } => {
-                send(unreported, map, offset, bytes, socket, tally)
-            }
-            Known { unreported: None, .. } => {
-                let sent = sys::send_mapped(socket, map, offset, bytes, tally);
-                // Reports that nobody else takes.
-                let _ = sys::next_error(socket, tally);
-                sent
-            }
-        });
+        let mut known = known.map_err(|errno| refusal("setsockopt", errno, source, tally))?;
+        let sent =
+            send_mapped(source, offset, bytes, tally, |map, bytes, tally| match &mut known {
+                Known { unreported: Some(unreported), .. } => {
+                    send(unreported, map, offset, bytes, socket, tally)
+                }
+                Known { unreported: None, .. } => {
+                    let sent = sys::send_mapped(socket, map, offset, bytes, tally);
+                    // Reports that nobody else takes.
+                    let _ = sys::next_error(socket, tally);
+                    sent
+                }
+            });
         self.sockets.push(known);
         sent
     }

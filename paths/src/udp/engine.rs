@@ -118,7 +118,7 @@ impl ByEngine {
         let range = image.range(batch, Run { packets, ..run });
         let payload = match self.mapped {
             true => Payload::Mapped(range.map()?),
-            false => Payload::File(range.media.file()),
+            false => Payload::File(range.source.file()),
         };
         let order = Order {
             payload,
@@ -157,7 +157,7 @@ fn is_whole(batch: &Batch<'_>, run: Run, sent: Sent) -> bool {
 
 /// The engine found no more whole packets in the file than it says it sent.
 fn ended(range: Range<'_>, sent: Sent, tally: &mut Tally) -> Setback {
-    let at = match range.media.size_now(tally) {
+    let at = match range.source.size_now(tally) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };

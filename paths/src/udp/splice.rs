@@ -83,7 +83,7 @@ impl Splice {
         let mut filled = 0;
         while filled < range.bytes {
             let (offset, left) = (range.offset.saturating_add(filled), range.bytes - filled);
-            match self.pipe.fill(range.media.file(), offset, left, tally) {
+            match self.pipe.fill(range.source.file(), offset, left, tally) {
                 Ok(0) => return Err(self.ended(range, tally)),
                 Ok(bytes) => filled += bytes,
                 Err(errno) if errno.code() == libc::EINTR => {}
@@ -104,7 +104,7 @@ impl Splice {
 
     /// The file gave no more.
     fn ended(&self, range: Range<'_>, tally: &mut Tally) -> Setback {
-        match range.media.size_now(tally) {
+        match range.source.size_now(tally) {
             Ok(at) if at < range.offset.saturating_add(range.bytes) => range.cut(at),
             Ok(_) => Setback::Refused { call: "splice", errno: Errno::new(libc::EIO) },
             Err(errno) => Setback::Refused { call: "statx", errno },

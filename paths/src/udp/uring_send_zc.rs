@@ -114,8 +114,8 @@ impl Registered {
         // No more than the buffer's.
         let bytes = batch.run_bytes(first, end - first) as u32;
         let room = self.room(bytes as usize, queue, part.copy)?;
-        let Range { media, offset, .. } = Image::of(batch).range(batch, Run { first, packets: 1 });
-        let read = queue.read(media.file(), offset, room.buffer, (room.at, bytes));
+        let Range { source, offset, .. } = Image::of(batch).range(batch, Run { first, packets: 1 });
+        let read = queue.read(source.file(), offset, room.buffer, (room.at, bytes));
         queue.link(read);
         let at = (room.at + bytes as usize).next_multiple_of(self.page_bytes);
         self.open = Some(Room { at, ..room });
@@ -166,11 +166,11 @@ impl Layout for Registered {
         tally: &mut Tally,
     ) -> Result<Setback, SendError> {
         let range = Image::of(batch).range(batch, rest);
-        let media = range.media;
-        let at = media.size_now(tally).map_err(|errno| media.host("statx", errno))?;
+        let source = range.source;
+        let at = source.size_now(tally).map_err(|errno| source.host("statx", errno))?;
         if at < range.offset.saturating_add(range.bytes) {
             return Ok(range.cut(at));
         }
-        Err(media.host("io_uring read", errno))
+        Err(source.host("io_uring read", errno))
     }
 }

@@ -21,7 +21,7 @@
 //! (`__ip_append_data`), `net/core/skbuff.c` (`msg_zerocopy_realloc`, `skb_orphan_frags_rx`).
 //!
 //! What it does not do: keep the file as it was: bytes overwritten in place before the device has
-//! sent them are sent as they then are. And look at a mapped byte: see [`crate::Media`].
+//! sent them are sent as they then are. And look at a mapped byte: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 

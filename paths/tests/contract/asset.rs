@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use paths::{Batch, Feed, Media, Piece};
+use paths::{Batch, Feed, MappedFile, Piece};
 
 use crate::harness::noise;
 
@@ -71,18 +71,18 @@ impl Shape {
 /// Files and expectations of one shape.
 pub(crate) struct Asset {
     pub(crate) shape: Shape,
-    pub(crate) media: Media,
-    pub(crate) image: Media,
+    pub(crate) source: MappedFile,
+    pub(crate) image: MappedFile,
     pub(crate) heads: Vec<u8>,
     pub(crate) datagrams: Vec<Vec<u8>>,
     /// Each packet's ranges of the file.
     ranges: Vec<Vec<Piece>>,
 }
 
-fn file_of(bytes: &[u8], name: &str) -> Media {
+fn file_of(bytes: &[u8], name: &str) -> MappedFile {
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(bytes, 0).unwrap();
-    Media::open(file, name).unwrap()
+    MappedFile::open(file, name).unwrap()
 }
 
 impl Asset {
@@ -116,9 +116,9 @@ impl Asset {
             })
             .collect();
         let wire = [noise(shape.offset, 9), datagrams.concat()].concat();
-        let media = file_of(&content, "asset.ts");
+        let source = file_of(&content, "asset.ts");
         let image = file_of(&wire, "asset.wire");
-        Self { shape, media, image, heads, datagrams, ranges }
+        Self { shape, source, image, heads, datagrams, ranges }
     }
 
     pub(crate) fn packets(&self) -> u32 {
@@ -149,7 +149,7 @@ impl Asset {
         match feed {
             Feed::Gathered => {
                 let heads = &self.heads[first * HEAD_BYTES..end * HEAD_BYTES];
-                Batch::gathered(&self.media, count, segment_bytes, heads, pieces)
+                Batch::gathered(&self.source, count, segment_bytes, heads, pieces)
             }
             Feed::Image => {
                 let bytes: usize = self.datagrams[first..end].iter().map(Vec::len).sum();
@@ -160,9 +160,9 @@ impl Asset {
     }
 
     /// The file a path of that feed sends from.
-    pub(crate) fn source(&self, feed: Feed) -> &Media {
+    pub(crate) fn source(&self, feed: Feed) -> &MappedFile {
         match feed {
-            Feed::Gathered => &self.media,
+            Feed::Gathered => &self.source,
             Feed::Image => &self.image,
         }
     }

@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use paths::{Media, Open, PATHS, Tally};
+use paths::{MappedFile, Open, PATHS, Tally};
 
 use crate::asset::{Asset, Shape};
 use crate::harness::tracer::{self, trace_of};
@@ -17,7 +17,7 @@ use crate::stream_paths;
 fn inside_a_tracer() {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(100) });
     // Mapping is a call for each file, not for a send.
-    asset.media.map().unwrap();
+    asset.source.map().unwrap();
     asset.image.map().unwrap();
     let pieces = asset.pieces(0..100);
     for (spec, feed, mut path) in stream_paths() {
@@ -42,7 +42,7 @@ fn inside_a_tracer() {
         let mut path = open().unwrap();
         let mut tally = Tally::default();
         tracer::begin();
-        let sent = path.send(&asset.media, 5, 30_000, server.as_fd(), &mut tally);
+        let sent = path.send(&asset.source, 5, 30_000, server.as_fd(), &mut tally);
         tracer::end();
         tracer::counted(spec, tally.calls);
         assert_eq!(sent, Ok(30_000));
@@ -55,9 +55,9 @@ fn residence_inside_a_tracer() {
     const BYTES: u64 = 1 << 20;
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(&vec![1; BYTES as usize], 0).unwrap();
-    let media = Media::open(file, "asset.ts").unwrap();
+    let source = MappedFile::open(file, "asset.ts").unwrap();
     tracer::begin();
-    let resident = media.is_resident(0..BYTES);
+    let resident = source.is_resident(0..BYTES);
     tracer::end();
     tracer::counted("resident", resident.into());
 }

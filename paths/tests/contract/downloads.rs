@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paths::{Crossings, DownloadPath, Host, Media, Open, PATHS, SendError, Spec, Tally};
+use paths::{Crossings, DownloadPath, Host, MappedFile, Open, PATHS, SendError, Spec, Tally};
 
 use crate::harness::skip;
 use crate::opened;
@@ -28,12 +28,12 @@ fn download_paths() -> Vec<(&'static Spec, Box<dyn DownloadPath>)> {
 }
 
 /// A file of `bytes` bytes that does not repeat where a mistake would.
-fn file_of(bytes: usize) -> (Media, Vec<u8>) {
+fn file_of(bytes: usize) -> (MappedFile, Vec<u8>) {
     let content: Vec<u8> =
         (0..bytes as u32).map(|n| (n.wrapping_mul(0x9e37_79b1) >> 23) as u8).collect();
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(&content, 0).unwrap();
-    (Media::open(file, "asset.mp4").unwrap(), content)
+    (MappedFile::open(file, "asset.mp4").unwrap(), content)
 }
 
 /// A connection: the server's end, non-blocking, and the client's.
@@ -58,7 +58,7 @@ fn reader(mut client: TcpStream) -> thread::JoinHandle<Vec<u8>> {
 /// Steps until `bytes` bytes are sent or something ends it; also counts the steps.
 fn download(
     path: &mut dyn DownloadPath,
-    media: &Media,
+    source: &MappedFile,
     (offset, bytes): (u64, u64),
     socket: &TcpStream,
     tally: &mut Tally,
@@ -68,7 +68,7 @@ fn download(
     while sent < bytes {
         assert!(start.elapsed() < PATIENCE, "{sent} of {bytes} after {PATIENCE:?}");
         steps += 1;
-        match path.send(media, offset + sent, bytes - sent, socket.as_fd(), tally) {
+        match path.send(source, offset + sent, bytes - sent, socket.as_fd(), tally) {
             Ok(0) => panic!("a step of 0 bytes"),
             Ok(more) => sent += more,
             Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
@@ -80,7 +80,7 @@ fn download(
 
 #[test]
 fn every_range_arrives_and_costs_the_calls_claimed() {
-    let (media, content) = file_of(3 << 20);
+    let (source, content) = file_of(3 << 20);
     let sizes = [
         1,
         1315,
@@ -102,10 +102,10 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
                 let what = format!("{spec} {offset}+{bytes}");
                 let (server, client) = connection();
                 let arrived = reader(client);
-                set_up(&mut *path, &media, spec, &server);
+                set_up(&mut *path, &source, spec, &server);
                 let mut tally = Tally::default();
                 let range = (offset as u64, bytes as u64);
-                let (steps, end) = download(&mut *path, &media, range, &server, &mut tally);
+                let (steps, end) = download(&mut *path, &source, range, &server, &mut tally);
                 assert_eq!(end, Ok(()), "{what}");
                 drop(server);
                 let arrived = arrived.join().unwrap();
@@ -129,9 +129,9 @@ fn claimed_calls(spec: &Spec) -> u64 {
 }
 
 /// Sends the first byte of the file, with what a new connection costs once.
-fn set_up(path: &mut dyn DownloadPath, media: &Media, spec: &Spec, socket: &TcpStream) {
+fn set_up(path: &mut dyn DownloadPath, source: &MappedFile, spec: &Spec, socket: &TcpStream) {
     let mut tally = Tally::default();
-    assert_eq!(path.send(media, 0, 1, socket.as_fd(), &mut tally), Ok(1), "{spec}");
+    assert_eq!(path.send(source, 0, 1, socket.as_fd(), &mut tally), Ok(1), "{spec}");
     let most = claimed_calls(spec) + 2;
     assert!(tally.calls <= most, "{spec}: {} calls at first", tally.calls);
 }
@@ -139,12 +139,12 @@ fn set_up(path: &mut dyn DownloadPath, media: &Media, spec: &Spec, socket: &TcpS
 /// In a socket that takes a whole step, nothing is read twice.
 #[test]
 fn downloads_copy_what_they_claim() {
-    let (media, _) = file_of(32_768);
+    let (source, _) = file_of(32_768);
     for (spec, mut path) in download_paths() {
         let (server, _client) = connection();
-        set_up(&mut *path, &media, spec, &server);
+        set_up(&mut *path, &source, spec, &server);
         let mut tally = Tally::default();
-        let (steps, end) = download(&mut *path, &media, (0, 32_768), &server, &mut tally);
+        let (steps, end) = download(&mut *path, &source, (0, 32_768), &server, &mut tally);
         assert_eq!((steps, end), (1, Ok(())), "{spec}");
         assert_eq!(tally.calls, claimed_calls(spec), "{spec}");
         assert_eq!(tally.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{spec}");
@@ -153,50 +153,50 @@ fn downloads_copy_what_they_claim() {
 
 #[test]
 fn nothing_to_send_is_no_call() {
-    let (media, _) = file_of(10);
+    let (source, _) = file_of(10);
     for (spec, mut path) in download_paths() {
         let (server, _client) = connection();
         let mut tally = Tally::default();
-        let sent = path.send(&media, 10, 0, server.as_fd(), &mut tally);
+        let sent = path.send(&source, 10, 0, server.as_fd(), &mut tally);
         assert_eq!((sent, tally), (Ok(0), Tally::default()), "{spec}");
     }
 }
 
 #[test]
 fn a_peer_that_stops_reading_blocks_and_then_goes_on() {
-    let (media, content) = file_of(16 << 20);
+    let (source, content) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         let mut tally = Tally::default();
         let mut sent = 0;
         let blocked = loop {
-            let left = media.bytes() - sent;
+            let left = source.bytes() - sent;
             assert!(left > 0, "{spec}: all of it fits the socket");
-            match path.send(&media, sent, left, server.as_fd(), &mut tally) {
+            match path.send(&source, sent, left, server.as_fd(), &mut tally) {
                 Ok(more) => sent += more,
                 Err(error) => break error,
             }
         };
         assert_eq!((blocked, tally.refused), (SendError::Blocked, 1), "{spec}");
         let arrived = reader(client);
-        let range = (sent, media.bytes() - sent);
-        let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
+        let range = (sent, source.bytes() - sent);
+        let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
         assert_eq!(end, Ok(()), "{spec}");
         drop(server);
         assert!(arrived.join().unwrap() == content, "{spec}");
-        assert_eq!(tally.bytes, media.bytes(), "{spec}");
+        assert_eq!(tally.bytes, source.bytes(), "{spec}");
     }
 }
 
 #[test]
 fn a_peer_that_closes_is_gone_and_kills_nobody() {
-    let (media, _) = file_of(16 << 20);
+    let (source, _) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         drop(client);
         let mut tally = Tally::default();
-        let range = (0, media.bytes());
-        let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
+        let range = (0, source.bytes());
+        let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
         assert!(matches!(end, Err(SendError::Gone { .. })), "{spec}: {end:?}");
     }
 }
@@ -205,12 +205,12 @@ fn a_peer_that_closes_is_gone_and_kills_nobody() {
 fn a_file_shorter_than_promised_is_sent_to_its_end() {
     for (spec, mut path) in download_paths() {
         for cut in [0_u64, 1, 4096, 100_001] {
-            let (media, content) = file_of(200_000);
-            media.file().set_len(cut).unwrap();
+            let (source, content) = file_of(200_000);
+            source.file().set_len(cut).unwrap();
             let (server, client) = connection();
             let arrived = reader(client);
             let mut tally = Tally::default();
-            let (_, end) = download(&mut *path, &media, (0, 200_000), &server, &mut tally);
+            let (_, end) = download(&mut *path, &source, (0, 200_000), &server, &mut tally);
             assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{spec} {cut}");
             drop(server);
             assert!(arrived.join().unwrap() == content[..cut as usize], "{spec} {cut}");
@@ -224,13 +224,13 @@ fn a_file_shorter_than_promised_is_sent_to_its_end() {
 #[test]
 fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
     for (spec, mut path) in download_paths() {
-        let (media, content) = file_of(5_000);
-        media.map().unwrap();
-        media.file().set_len(4_500).unwrap();
+        let (source, content) = file_of(5_000);
+        source.map().unwrap();
+        source.file().set_len(4_500).unwrap();
         let (server, client) = connection();
         let arrived = reader(client);
         let mut tally = Tally::default();
-        let (_, end) = download(&mut *path, &media, (0, 5_000), &server, &mut tally);
+        let (_, end) = download(&mut *path, &source, (0, 5_000), &server, &mut tally);
         drop(server);
         let arrived = arrived.join().unwrap();
         assert_eq!(tally.bytes, arrived.len() as u64, "{spec}");
@@ -247,8 +247,8 @@ fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
 /// A path object serves connections in turn; what one does not take is not sent to another.
 #[test]
 fn connections_in_turn_get_their_own_bytes() {
-    let (media, content) = file_of(12 << 20);
-    let half = media.bytes() / 2;
+    let (source, content) = file_of(12 << 20);
+    let half = source.bytes() / 2;
     for (spec, mut path) in download_paths() {
         let (pair, mut tally) = ([connection(), connection()], Tally::default());
         let mut sent = [0, 0];
@@ -259,7 +259,7 @@ fn connections_in_turn_get_their_own_bytes() {
                 let offset = number as u64 * half + sent[number];
                 let left = half - sent[number];
                 assert!(left > 0, "{spec}: all of it fits the socket");
-                match path.send(&media, offset, left, server.as_fd(), &mut tally) {
+                match path.send(&source, offset, left, server.as_fd(), &mut tally) {
                     Ok(more) => sent[number] += more,
                     Err(error) => full[number] = error == SendError::Blocked,
                 }
@@ -269,26 +269,26 @@ fn connections_in_turn_get_their_own_bytes() {
             let arrived = reader(client);
             let start = number as u64 * half;
             let range = (start + sent[number], half - sent[number]);
-            let (_, end) = download(&mut *path, &media, range, &server, &mut tally);
+            let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
             assert_eq!(end, Ok(()), "{spec}");
             drop(server);
             let expected = &content[start as usize..(start + half) as usize];
             assert!(arrived.join().unwrap() == expected, "{spec}: connection {number}");
         }
-        assert_eq!(tally.bytes, media.bytes(), "{spec}");
+        assert_eq!(tally.bytes, source.bytes(), "{spec}");
     }
 }
 
 #[test]
 fn a_file_that_grows_is_sent_as_promised() {
-    let (media, content) = file_of(300_000);
+    let (source, content) = file_of(300_000);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         let arrived = reader(client);
         let mut tally = Tally::default();
-        let half = download(&mut *path, &media, (0, 150_000), &server, &mut tally);
-        media.file().write_all_at(&[0xee; 50_000], 300_000).unwrap();
-        let rest = download(&mut *path, &media, (150_000, 150_000), &server, &mut tally);
+        let half = download(&mut *path, &source, (0, 150_000), &server, &mut tally);
+        source.file().write_all_at(&[0xee; 50_000], 300_000).unwrap();
+        let rest = download(&mut *path, &source, (150_000, 150_000), &server, &mut tally);
         assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{spec}");
         drop(server);
         assert!(arrived.join().unwrap() == content, "{spec}");
@@ -298,13 +298,13 @@ fn a_file_that_grows_is_sent_as_promised() {
 /// The socket may refer to a path's buffers long after the path is gone.
 #[test]
 fn what_a_path_sent_before_it_was_dropped_arrives() {
-    let (media, content) = file_of(16 << 20);
+    let (source, content) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         let mut tally = Tally::default();
         let blocked = loop {
-            let left = media.bytes() - tally.bytes;
-            match path.send(&media, tally.bytes, left, server.as_fd(), &mut tally) {
+            let left = source.bytes() - tally.bytes;
+            match path.send(&source, tally.bytes, left, server.as_fd(), &mut tally) {
                 Ok(_) => {}
                 Err(error) => break error,
             }

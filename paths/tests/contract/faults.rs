@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, 
 use rustix::process::{Resource, Rlimit};
 
 use paths::{
-    Batch, Crossings, Destination, Feed, Media, Open, PathFault, PathReport, Piece, QUOTE_BYTES,
-    SEGMENTS_MAX, SendError, Tally,
+    Batch, Crossings, Destination, Feed, MappedFile, Open, PathFault, PathReport, Piece,
+    QUOTE_BYTES, SEGMENTS_MAX, SendError, Tally,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -126,10 +126,10 @@ fn a_file_that_ends_early_and_cannot_be_read_ends_the_stream() {
     named.as_file().write_all_at(&[0xee; 5 * SEGMENT_BYTES + 100], 0).unwrap();
     for (spec, feed, mut path) in stream_paths() {
         let file = std::fs::File::options().write(true).open(named.path()).unwrap();
-        let media = Media::open(file, "an unreadable file").unwrap();
+        let source = MappedFile::open(file, "an unreadable file").unwrap();
         let batch = match feed {
-            Feed::Gathered => Batch::gathered(&media, packets, segment_bytes, &[], &whole),
-            Feed::Image => Batch::image(&media, packets, segment_bytes, 0, whole[0].bytes),
+            Feed::Gathered => Batch::gathered(&source, packets, segment_bytes, &[], &whole),
+            Feed::Image => Batch::image(&source, packets, segment_bytes, 0, whole[0].bytes),
         };
         let mut to = Peer::on_loopback().destination();
         let mut tally = Tally::default();

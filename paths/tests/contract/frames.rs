@@ -152,11 +152,11 @@ fn inside_a_pair_with_other_headers() {
             let bytes = 500;
             let pieces = [paths::Piece { offset: 3, bytes: 40 * bytes as u64 }];
             let segment_bytes = (head_bytes + bytes) as u32;
-            let batch = paths::Batch::gathered(&asset.media, 40, segment_bytes, heads, &pieces);
+            let batch = paths::Batch::gathered(&asset.source, 40, segment_bytes, heads, &pieces);
             let mut tally = Tally::default();
             assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(40), "{spec} {head_bytes}");
             let mut content = vec![0; 40 * bytes];
-            let file = asset.media.file();
+            let file = asset.source.file();
             std::os::unix::fs::FileExt::read_exact_at(file, &mut content, 3).unwrap();
             let expected: Vec<Vec<u8>> = (0..40)
                 .map(|n| [&heads[n * head_bytes..][..head_bytes], &content[n * bytes..][..bytes]])
@@ -261,7 +261,7 @@ fn inside_a_pair_with_a_cut_file() {
                 let shape = Shape { offset: 100, gap_bytes, ..Shape::full(200) };
                 let asset = Asset::new(shape);
                 let what = format!("{spec} gap {gap_bytes} cut after {cut_after}");
-                asset.media.file().set_len(cut_after).unwrap();
+                asset.source.file().set_len(cut_after).unwrap();
                 let end_of = |packet: u32| {
                     asset.pieces(packet..packet + 1).last().map(|piece| piece.offset + piece.bytes)
                 };

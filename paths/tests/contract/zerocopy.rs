@@ -143,7 +143,7 @@ fn inside_locked_memory_limit() {
     if let Some(mut path) = download_path() {
         let (server, _client) = connection();
         let mut tally = Tally::default();
-        let sent = path.send(&asset.media, 0, 20_000, server.as_fd(), &mut tally);
+        let sent = path.send(&asset.source, 0, 20_000, server.as_fd(), &mut tally);
         assert_eq!((sent, tally.copied_bytes), (Ok(20_000), 20_000));
         assert_eq!(tally.zerocopy_copied_bytes, 0);
     }
@@ -174,7 +174,7 @@ fn loopback_copies_every_download_and_says_so() {
     // Connections in turn, and the peers read: the kernel reports what was acknowledged.
     while start.elapsed() < PATIENCE {
         for ((server, client), tally) in connections.iter_mut().zip(&mut tallies) {
-            assert_eq!(path.send(&asset.media, 0, 1000, server.as_fd(), tally), Ok(1000));
+            assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), tally), Ok(1000));
             client.read_exact(&mut buffer).unwrap();
         }
         if tallies[0].bytes >= 100_000 && tallies.iter().all(is_settled) {
@@ -194,7 +194,7 @@ fn a_forgotten_connection_is_served_by_a_copy() {
     let (server, mut client) = connection();
     let mut send = |server: &TcpStream| {
         let mut tally = Tally::default();
-        let sent = path.send(&asset.media, 0, 1000, server.as_fd(), &mut tally);
+        let sent = path.send(&asset.source, 0, 1000, server.as_fd(), &mut tally);
         assert_eq!(sent, Ok(1000));
         tally.copied_bytes
     };

@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileExt;
 
-use paths::{Batch, Destination, Error, Media, Open, StreamPath, Tally, Transport};
+use paths::{Batch, Destination, Error, MappedFile, Open, StreamPath, Tally, Transport};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType};
 
@@ -44,7 +44,7 @@ impl Sender {
         let bytes = datagrams.concat();
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&bytes, 0).unwrap();
-        let media = Media::open(file, "datagrams").unwrap();
+        let media = MappedFile::open(file, "datagrams").unwrap();
         let segment_bytes = datagrams[0].len() as u32;
         let all = datagrams.len() as u32;
         let batch = Batch::image(&media, all, segment_bytes, 0, bytes.len() as u64);

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 use media::plan::{Identity, Key};
 use media::{Scanner, TICKS_PER_SECOND};
-use paths::Media;
+use paths::MappedFile;
 
 use super::scans::Opened;
 use super::verdicts::FileId;
@@ -326,10 +326,10 @@ impl Follow {
         Ok(Key { bytes: self.offset, ..key })
     }
 
-    fn media(&self) -> Result<Media, NoAsset> {
+    fn media(&self) -> Result<MappedFile, NoAsset> {
         let unreadable = |error: String| NoAsset::Unreadable(error);
         let file = self.file.try_clone().map_err(|error| unreadable(error.to_string()))?;
-        Media::open(file, self.name.as_str()).map_err(|error| unreadable(error.to_string()))
+        MappedFile::open(file, self.name.as_str()).map_err(|error| unreadable(error.to_string()))
     }
 }
 

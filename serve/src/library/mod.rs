@@ -32,7 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use media::TICKS_PER_SECOND;
 use media::plan::{Key, Plan};
-use paths::Media;
+use paths::MappedFile;
 use serde::Serialize;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
@@ -327,7 +327,7 @@ impl Library {
     }
 
     /// Opens an asset's file for sessions, unless it has changed since it was planned.
-    pub(crate) fn open(&self, asset: &Asset) -> Result<Media, NoAsset> {
+    pub(crate) fn open(&self, asset: &Asset) -> Result<MappedFile, NoAsset> {
         let opened = self.folder.file(&asset.name);
         let (file, _) = opened.map_err(|denied| NoAsset::Denied(denied.into()))?;
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
@@ -335,7 +335,7 @@ impl Library {
         if found != asset.key {
             return Err(NoAsset::CHANGING);
         }
-        Media::open(file, asset.name.as_str())
+        MappedFile::open(file, asset.name.as_str())
             .map_err(|error| NoAsset::Unreadable(error.to_string()))
     }
 

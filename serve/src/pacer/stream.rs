@@ -479,7 +479,7 @@ mod tests {
     use std::sync::Mutex;
 
     use media::Scanner;
-    use paths::{Media, StreamPath};
+    use paths::{MappedFile, StreamPath};
 
     use super::super::gather::Gather;
     use super::super::{Sending, Tools};
@@ -511,7 +511,7 @@ mod tests {
         let plan = scanner.finish(key.bytes, crate::library::identity()).unwrap();
         assert_eq!((plan.packets(), plan.stride()), (packets, packet_bytes as u64));
         let asset = Arc::new(Asset::new("a.ts".to_owned(), key, plan));
-        asset.source(|| Media::open(File::open(&path).unwrap(), "a.ts")).unwrap()
+        asset.source(|| MappedFile::open(File::open(&path).unwrap(), "a.ts")).unwrap()
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use paths::{Batch, Media, Piece, Tally};
+use paths::{Batch, MappedFile, Piece, Tally};
 
 use self::recorder::{Recorder, Report};
 use measure::Error;
@@ -112,7 +112,7 @@ fn record(
         .collect();
     let recorder = Recorder::start(network, way, &to, folder)?;
     let file = std::fs::File::open(source).map_err(Error::host("opening the stream"))?;
-    let opened = Media::open(file, "stream.ts");
+    let opened = MappedFile::open(file, "stream.ts");
     let media =
         opened.map_err(|e| Error::Host { what: "the stream".into(), found: e.to_string() })?;
     let sent = std::thread::scope(|scope| {
@@ -135,7 +135,7 @@ fn record(
 }
 
 /// Sends the file to every destination once, in real time.
-fn send(media: &Media, to: &[SocketAddr]) -> Result<Point, Error> {
+fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
     let failed = |found: String| Error::Host { what: "the sender".to_owned(), found };
     let mut path = usual_path()?;
     let mut destinations = Vec::with_capacity(to.len());

@@ -2,8 +2,8 @@
 //! An open file to send from, shared by all who send it.
 //!
 //! It holds what the file was when it was opened, the map of it once a path wants one, and the two
-//! questions that keep a cold file from stalling a sending thread: [`Media::is_resident`], cheap,
-//! and [`Media::make_resident`], which waits and so belongs on a reader thread.
+//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_resident`], cheap,
+//! and [`MappedFile::make_resident`], which waits and so belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
 //! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
@@ -24,18 +24,18 @@ use crate::error::{Errno, Error, SendError};
 use crate::sys::{self, Map};
 use crate::tally::Tally;
 
-/// Distance of the bytes that [`Media::is_resident`] looks at where it has to.
+/// Distance of the bytes that [`MappedFile::is_resident`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// What [`read_ahead`] asks the kernel for in one call: some tens of microseconds of its work.
 const AHEAD_BYTES: u64 = 64 * 1024;
 
-/// Buffer of [`Media::make_resident`] where the kernel cannot populate a map.
+/// Buffer of [`MappedFile::make_resident`] where the kernel cannot populate a map.
 const READ_BYTES: usize = 128 * 1024;
 
 /// An open file to send from.
 #[derive(Debug)]
-pub struct Media {
+pub struct MappedFile {
     file: File,
     name: Arc<str>,
     bytes: u64,
@@ -62,7 +62,7 @@ pub fn read_ahead(file: &File, range: Range<u64>) {
     }
 }
 
-impl Media {
+impl MappedFile {
     /// Takes a regular file; `name` is what log lines call it.
     pub fn open(file: File, name: impl Into<Arc<str>>) -> Result<Self, Error> {
         let name = name.into();
@@ -121,7 +121,7 @@ impl Media {
         self.bring_in(range, is_resident)
     }
 
-    /// As [`Media::make_resident`], for a caller who has just asked [`Media::is_resident`] of the
+    /// As [`MappedFile::make_resident`], for a caller who has just asked [`MappedFile::is_resident`] of the
     /// range: it costs a system call, and is not asked twice.
     pub fn bring_in(&self, range: Range<u64>, is_resident: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut Tally::default()).map_err(|e| self.host("statx", e))?;
@@ -239,101 +239,104 @@ mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
 
-    fn media(bytes: usize) -> Media {
+    fn source(bytes: usize) -> MappedFile {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&vec![5; bytes], 0).unwrap();
-        Media::open(file, "test.ts").unwrap()
+        MappedFile::open(file, "test.ts").unwrap()
     }
 
     #[test]
     fn a_folder_is_refused() {
-        let refusal = Media::open(File::open("/").unwrap(), "/").unwrap_err();
+        let refusal = MappedFile::open(File::open("/").unwrap(), "/").unwrap_err();
         assert_eq!(refusal.to_string(), "opening / to send from: not a regular file");
     }
 
     #[test]
     fn residence_of_a_file_that_shrinks_and_grows() {
-        let media = media(300_000);
-        assert_eq!(media.bytes(), 300_000);
-        assert_eq!(media.make_resident(0..300_000), Ok(()));
-        assert_eq!(media.make_resident(5..5), Ok(()));
+        let source = source(300_000);
+        assert_eq!(source.bytes(), 300_000);
+        assert_eq!(source.make_resident(0..300_000), Ok(()));
+        assert_eq!(source.make_resident(5..5), Ok(()));
         for is_resident in [false, true] {
-            assert_eq!(media.bring_in(0..300_000, is_resident), Ok(()));
-            let shrunk = media.bring_in(0..300_001, is_resident);
+            assert_eq!(source.bring_in(0..300_000, is_resident), Ok(()));
+            let shrunk = source.bring_in(0..300_001, is_resident);
             assert_eq!(shrunk, Err(SendError::Shrunk { at: 300_000 }));
         }
-        assert_eq!(media.make_resident(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
-        media.file().set_len(100_001).unwrap();
-        assert_eq!(media.make_resident(0..100_001), Ok(()));
-        assert_eq!(media.make_resident(0..200_000), Err(SendError::Shrunk { at: 100_001 }));
-        assert_eq!(media.make_resident(200_000..250_000), Err(SendError::Shrunk { at: 100_001 }));
-        media.file().set_len(400_000).unwrap();
-        assert_eq!(media.make_resident(0..400_000), Ok(()));
+        assert_eq!(source.make_resident(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
+        source.file().set_len(100_001).unwrap();
+        assert_eq!(source.make_resident(0..100_001), Ok(()));
+        assert_eq!(source.make_resident(0..200_000), Err(SendError::Shrunk { at: 100_001 }));
+        assert_eq!(source.make_resident(200_000..250_000), Err(SendError::Shrunk { at: 100_001 }));
+        source.file().set_len(400_000).unwrap();
+        assert_eq!(source.make_resident(0..400_000), Ok(()));
     }
 
     #[test]
     fn reading_makes_resident_where_populating_cannot() {
-        let media = media(300_000);
-        assert_eq!(media.read(1..300_000), Ok(()));
-        assert_eq!(media.read(1..300_001), Err(SendError::Shrunk { at: 300_000 }));
+        let source = source(300_000);
+        assert_eq!(source.read(1..300_000), Ok(()));
+        assert_eq!(source.read(1..300_001), Err(SendError::Shrunk { at: 300_000 }));
     }
 
     #[test]
     fn an_empty_file_has_nothing_to_wait_for() {
-        let media = media(0);
-        assert_eq!(media.map(), Ok(()));
-        assert_eq!(media.make_resident(0..0), Ok(()));
-        assert_eq!(media.make_resident(0..1), Err(SendError::Shrunk { at: 0 }));
-        assert!(media.is_resident(0..0));
+        let source = source(0);
+        assert_eq!(source.map(), Ok(()));
+        assert_eq!(source.make_resident(0..0), Ok(()));
+        assert_eq!(source.make_resident(0..1), Err(SendError::Shrunk { at: 0 }));
+        assert!(source.is_resident(0..0));
     }
 
     #[test]
     fn a_file_dropped_from_the_cache_is_missed_and_brought_back() {
         const BYTES: usize = 4 << 20;
-        let media = media(BYTES);
-        if !media.is_resident(0..1) {
+        let source = source(BYTES);
+        if !source.is_resident(0..1) {
             eprintln!("skip: the temporary folder's file system does not know RWF_NOWAIT");
             return;
         }
-        media.file().sync_all().unwrap();
+        source.file().sync_all().unwrap();
         let drop_all = rustix::fs::Advice::DontNeed;
-        rustix::fs::fadvise(media.file(), 0, None, drop_all).unwrap();
-        assert!(!media.is_resident(0..BYTES as u64));
-        assert_eq!(media.make_resident(0..BYTES as u64), Ok(()));
-        assert!(media.is_resident(0..BYTES as u64));
-        assert!(media.is_resident(BYTES as u64 - 1..BYTES as u64 + 1), "nothing to wait for there");
-        assert!(media.is_sampled(0..BYTES as u64));
-        media.file().set_len(5000).unwrap();
-        assert!(media.is_resident(0..BYTES as u64), "nor there");
-        assert!(media.is_resident(1 << 20..BYTES as u64), "nor there");
+        rustix::fs::fadvise(source.file(), 0, None, drop_all).unwrap();
+        assert!(!source.is_resident(0..BYTES as u64));
+        assert_eq!(source.make_resident(0..BYTES as u64), Ok(()));
+        assert!(source.is_resident(0..BYTES as u64));
+        assert!(
+            source.is_resident(BYTES as u64 - 1..BYTES as u64 + 1),
+            "nothing to wait for there"
+        );
+        assert!(source.is_sampled(0..BYTES as u64));
+        source.file().set_len(5000).unwrap();
+        assert!(source.is_resident(0..BYTES as u64), "nor there");
+        assert!(source.is_resident(1 << 20..BYTES as u64), "nor there");
     }
 
     #[test]
     fn a_small_hole_is_seen_where_pages_are_counted() {
         const PAGE_BYTES: u64 = 4096;
         const BYTES: u64 = 1 << 20;
-        let media = media(BYTES as usize);
-        if media.count_cached(0..BYTES).is_none() || !media.is_resident(0..1) {
+        let source = source(BYTES as usize);
+        if source.count_cached(0..BYTES).is_none() || !source.is_resident(0..1) {
             eprintln!("skip: the kernel does not count this file's pages");
             return;
         }
         // All but the 21st page, read without reading ahead.
-        media.file().sync_all().unwrap();
+        source.file().sync_all().unwrap();
         for advice in [rustix::fs::Advice::DontNeed, rustix::fs::Advice::Random] {
-            rustix::fs::fadvise(media.file(), 0, None, advice).unwrap();
+            rustix::fs::fadvise(source.file(), 0, None, advice).unwrap();
         }
         let hole = 20 * PAGE_BYTES..21 * PAGE_BYTES;
         for page in (0..BYTES).step_by(PAGE_BYTES as usize).filter(|page| *page != hole.start) {
-            media.file().read_exact_at(&mut [0; PAGE_BYTES as usize], page).unwrap();
+            source.file().read_exact_at(&mut [0; PAGE_BYTES as usize], page).unwrap();
         }
-        if media.count_cached(hole.clone()) == Some(true) {
+        if source.count_cached(hole.clone()) == Some(true) {
             eprintln!("skip: the file system keeps larger pieces than a page");
             return;
         }
-        assert!(!media.is_resident(0..BYTES));
-        assert!(media.is_resident(0..hole.start));
-        assert!(media.is_resident(hole.end..BYTES));
-        assert_eq!(media.make_resident(0..BYTES), Ok(()));
-        assert!(media.is_resident(0..BYTES));
+        assert!(!source.is_resident(0..BYTES));
+        assert!(source.is_resident(0..hole.start));
+        assert!(source.is_resident(hole.end..BYTES));
+        assert_eq!(source.make_resident(0..BYTES), Ok(()));
+        assert!(source.is_resident(0..BYTES));
     }
 }
