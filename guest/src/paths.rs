@@ -23,8 +23,8 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use paths::{
-    Destination, DownloadPath, Feed, Host, Open, PATHS, SEGMENTS_MAX, SendError, Spec, StreamPath,
-    Tally,
+    Destination, DownloadPath, Feed, Host, Open, PATHS, SEGMENTS_MAX, SendError, SendStats, Spec,
+    StreamPath,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -157,7 +157,7 @@ fn stream(
     Ok(sent?)
 }
 
-fn work(tally: &Tally) -> Work {
+fn work(tally: &SendStats) -> Work {
     Work { bytes: tally.bytes, calls: tally.calls, packets: tally.packets }
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct Sender<'a> {
     material: &'a Material,
     room: Room,
     next: u32,
-    pub(crate) tally: Tally,
+    pub(crate) tally: SendStats,
 }
 
 impl<'a> Sender<'a> {
@@ -186,7 +186,7 @@ impl<'a> Sender<'a> {
         let socket = UdpSocket::bind((from, 0)).map_err(Error::host("bind", from.to_string()))?;
         socket.connect(to).map_err(Error::host("connect", to.to_string()))?;
         let to = Destination::new(socket, to.to_string()).map_err(|error| failed(spec, error))?;
-        let (room, tally) = (Room::default(), Tally::default());
+        let (room, tally) = (Room::default(), SendStats::default());
         Ok(Sender { path, feed, to, material, room, next: 0, tally })
     }
 
@@ -255,7 +255,7 @@ pub(crate) struct Download<'a> {
     material: &'a Material,
     step_bytes: u64,
     at: u64,
-    tally: Tally,
+    tally: SendStats,
 }
 
 /// A thread that takes what comes over a connection, and the bytes it had.
@@ -290,7 +290,7 @@ impl<'a> Download<'a> {
             Ok((socket, accepted))
         };
         let (socket, accepted) = connected().map_err(Error::host("connect", "loopback"))?;
-        let tally = Tally::default();
+        let tally = SendStats::default();
         Ok((Download { path, socket, material, step_bytes, at: 0, tally }, accepted))
     }
 

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use paths::{Spec, Tally, Transport, Via};
+use paths::{SendStats, Spec, Transport, Via};
 
 use crate::error::Error;
 use crate::fixture::{Fixture, Image};
@@ -247,7 +247,7 @@ impl Bench {
             crowd.round(at_once).map_err(wrong)?;
         }
         let cost = begun.end(Duration::ZERO);
-        Ok(crowd.tally.since(&warm).bill(cost.billed()).expect("bytes were sent"))
+        Ok(crowd.tally.since(&warm).cpu_s_per_gb(cost.billed()).expect("bytes were sent"))
     }
 
     /// Where a sink is that has been made.
@@ -295,7 +295,7 @@ impl Bench {
             // Nothing refuses nothing.
             let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
             let cost = begun.end(Duration::ZERO);
-            bills.push(sender.tally.bill(cost.process).unwrap_or(0.0));
+            bills.push(sender.tally.cpu_s_per_gb(cost.process).unwrap_or(0.0));
         }
         bills.sort_by(f64::total_cmp);
         Ok(bills[bills.len() / 2])
@@ -303,8 +303,8 @@ impl Bench {
 }
 
 impl Sample {
-    fn of(cost: &Cost, tally: &Tally, units: u64, receiver: Duration) -> Sample {
-        let bill = |time| tally.bill(time).unwrap_or(0.0);
+    fn of(cost: &Cost, tally: &SendStats, units: u64, receiver: Duration) -> Sample {
+        let bill = |time| tally.cpu_s_per_gb(time).unwrap_or(0.0);
         let share = |part: u64| part as f64 / tally.bytes.max(1) as f64;
         Sample {
             bill: bill(cost.billed()),
@@ -322,7 +322,11 @@ impl Sample {
 
 /// That a device took all that was sent, `packets` and `bytes` of it with headers: every packet
 /// where the kernel cuts, and every byte behind headers where it does not.
-fn check_device(case: &Case, tally: &Tally, (packets, bytes): (u64, u64)) -> Result<(), String> {
+fn check_device(
+    case: &Case,
+    tally: &SendStats,
+    (packets, bytes): (u64, u64),
+) -> Result<(), String> {
     let in_one = case.bytes + IP_AND_UDP_BYTES <= MTU_BYTES;
     if case.sink == Sink::IfbSoftware && in_one && packets < tally.packets {
         return Err(format!("{} packets sent, {packets} at the device", tally.packets));

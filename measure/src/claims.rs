@@ -6,7 +6,7 @@
 //! terms here, once for the experiment that warns and for the table in the documents.
 //!
 //! Sources: [`paths::Crossings`], [`paths::Spec`].
-//! Does not do: count; the paths do, in [`paths::Tally`].
+//! Does not do: count; the paths do, in [`paths::SendStats`].
 
 use paths::{Crossings, Feed, Open, Spec};
 

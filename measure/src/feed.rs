@@ -10,7 +10,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-use paths::{Batch, Destination, Piece, SendError, StreamPath, Tally};
+use paths::{Batch, Destination, Piece, SendError, SendStats, StreamPath};
 
 use crate::error::Error;
 use crate::fixture::{Fixture, HEADER_BYTES, header};
@@ -77,7 +77,7 @@ impl<'a> Feed<'a> {
             sending,
             next: 0,
             heads: Vec::new(),
-            tally: Tally::default(),
+            tally: SendStats::default(),
         })
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use paths::{MappedFile, SendError, Spec, Tally, Transport};
+use paths::{MappedFile, SendError, SendStats, Spec, Transport};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use rustix::net::{RecvFlags, recv};
 
@@ -88,7 +88,7 @@ pub fn verify_download(
     media: &MappedFile,
     step_bytes: u64,
     network: &Network,
-) -> Result<(Tally, u64), Error> {
+) -> Result<(SendStats, u64), Error> {
     let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
     let (listener, to) = listen(network)?;
     let all =
@@ -101,7 +101,7 @@ pub fn verify_download(
     std::thread::scope(|scope| {
         let told = &so_far;
         let reader = scope.spawn(move || compare(&listener, media, all, told));
-        let mut first = (Tally::default(), 0);
+        let mut first = (SendStats::default(), 0);
         let mut step_by_step = || {
             while download.tally.bytes < all {
                 download.step(all)?;

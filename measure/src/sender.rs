@@ -13,8 +13,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
 use paths::{
-    Batch, Destination, DownloadPath, Due, Feed, MappedFile, Open, Piece, SendError, Spec,
-    StreamPath, Tally, Transport, Unframed,
+    Batch, Destination, DownloadPath, Due, Feed, MappedFile, Open, Piece, SendError, SendStats,
+    Spec, StreamPath, Transport, Unframed,
 };
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
@@ -141,7 +141,7 @@ impl<'a> Sender<'a> {
             batch_packets: segments.min(DATAGRAM_BYTES_MAX / datagram_bytes).max(1),
             next: 0,
             heads: Vec::new(),
-            tally: Tally::default(),
+            tally: SendStats::default(),
         })
     }
 
@@ -245,7 +245,7 @@ impl<'a> Crowd<'a> {
             // A path for each would be a ring or a buffer for each.
             destinations.push(Sender::of_nothing(fixture, sizes, to)?.to);
         }
-        Ok(Crowd { path, to: destinations, media, form, next: 0, tally: Tally::default() })
+        Ok(Crowd { path, to: destinations, media, form, next: 0, tally: SendStats::default() })
     }
 
     /// A burst to each; what a full socket did not take is left out.
@@ -297,7 +297,7 @@ impl StreamPath for Nothing {
         &mut self,
         batch: &Batch<'_>,
         _: &mut Destination,
-        tally: &mut Tally,
+        tally: &mut SendStats,
     ) -> Result<u32, SendError> {
         tally.packets += u64::from(batch.packets);
         tally.bytes += std::hint::black_box(batch).bytes;
@@ -339,7 +339,15 @@ impl<'a> Download<'a> {
         // In every kernel, and without a timer a segment: BBR's pacing, which some hosts have for
         // all connections, costs a virtual machine more than sending does.
         set_tcp_congestion(&socket, "reno").map_err(|error| failed(spec, &error))?;
-        Ok(Download { path, socket, media, step_bytes, at: 0, tally: Tally::default(), steps: 0 })
+        Ok(Download {
+            path,
+            socket,
+            media,
+            step_bytes,
+            at: 0,
+            tally: SendStats::default(),
+            steps: 0,
+        })
     }
 
     /// Sends `bytes` bytes of the file, from its start again at its end.

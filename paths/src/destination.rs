@@ -32,8 +32,8 @@ use crate::batch::DATAGRAM_BYTES_MAX;
 use crate::error::{Errno, Error, SendError, Unframed};
 use crate::frame::Framing;
 use crate::report::{PathFault, PathReport};
+use crate::send_stats::SendStats;
 use crate::sys::{self, Queued};
-use crate::tally::Tally;
 use crate::zerocopy::Unreported;
 
 /// The most segments a call may carry, as `udp(7)` has it. Later kernels take more, but 64 KiB are
@@ -106,7 +106,7 @@ impl Destination {
         };
         let peer = socket.peer_addr().map_err(host("getpeername"))?.ip();
         socket.set_nonblocking(true).map_err(host("ioctl FIONBIO"))?;
-        let ignored = sys::ignore_path_mtu(socket.as_fd(), peer, &mut Tally::default());
+        let ignored = sys::ignore_path_mtu(socket.as_fd(), peer, &mut SendStats::default());
         ignored.map_err(|errno| Error::Host {
             call: "setsockopt IP_MTU_DISCOVER",
             object: name.clone(),
@@ -191,7 +191,7 @@ impl Destination {
         &mut self,
         segment_bytes: u32,
         together: bool,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         loop {
             let fit = self.fit(segment_bytes);
@@ -199,7 +199,7 @@ impl Destination {
             if self.segment_bytes == wanted {
                 return Ok(packets);
             }
-            match sys::set_udp_segment(self.as_fd(), wanted, tally) {
+            match sys::set_udp_segment(self.as_fd(), wanted, stats) {
                 Ok(()) => self.segment_bytes = wanted,
                 // A kernel before 4.18, or one built without it.
                 Err(errno) if wanted > 0 => self.lower(1, Some(errno)),
@@ -212,12 +212,12 @@ impl Destination {
     /// of those that are out, until [`Destination::end_zerocopy`]. Other sends are not affected.
     pub(crate) fn begin_zerocopy(
         &mut self,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Box<Unreported>, SendError> {
         if let Some(unreported) = self.unreported.take() {
             return Ok(unreported);
         }
-        let set = sys::set_zerocopy(self.as_fd(), tally);
+        let set = sys::set_zerocopy(self.as_fd(), stats);
         set.map_err(|errno| self.host("setsockopt SO_ZEROCOPY=1", errno))?;
         self.is_zerocopy = true;
         Ok(Box::default())
@@ -230,11 +230,11 @@ impl Destination {
 
     /// Readies the socket for a datagram of `bytes` bytes that is to stay one: a segment size that
     /// it does not exceed may stay set, unless runs are refused.
-    pub(crate) fn ready_one(&mut self, bytes: u32, tally: &mut Tally) -> Result<(), SendError> {
+    pub(crate) fn ready_one(&mut self, bytes: u32, stats: &mut SendStats) -> Result<(), SendError> {
         if bytes <= self.segment_bytes && self.segments > 1 {
             return Ok(());
         }
-        self.ready(bytes.max(1), false, tally).map(|_| ())
+        self.ready(bytes.max(1), false, stats).map(|_| ())
     }
 
     /// A call succeeded.
@@ -248,18 +248,18 @@ impl Destination {
         call: &'static str,
         errno: Errno,
         packets: u32,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Verdict {
         match errno.code() {
             libc::EINTR => Verdict::Repeat,
             libc::EAGAIN | libc::ENOBUFS => {
-                tally.refused += 1;
+                stats.refused += 1;
                 Verdict::Stop(SendError::Blocked)
             }
             // A device that refuses by EIO refuses any number; EINVAL may be a matter of length.
             libc::EIO if self.segment_bytes > 0 => self.shorter(1, errno),
             libc::EINVAL if self.segment_bytes > 0 => self.shorter(packets / 2, errno),
-            libc::EMSGSIZE => self.judge_length(call, errno, packets, tally),
+            libc::EMSGSIZE => self.judge_length(call, errno, packets, stats),
             libc::ECONNREFUSED
             | libc::EHOSTUNREACH
             | libc::ENETUNREACH
@@ -267,11 +267,11 @@ impl Destination {
             | libc::ENETDOWN
             | libc::ENONET => {
                 // A route that is gone may come back.
-                self.judge_report(errno, SendError::Blocked, tally)
+                self.judge_report(errno, SendError::Blocked, stats)
             }
             // ICMP's, or this host's own.
             libc::ENOPROTOOPT | libc::EOPNOTSUPP | libc::EPROTO | libc::EACCES => {
-                self.judge_report(errno, self.host(call, errno), tally)
+                self.judge_report(errno, self.host(call, errno), stats)
             }
             libc::EPIPE
             | libc::ECONNRESET
@@ -291,14 +291,14 @@ impl Destination {
 
     /// A refusal that ICMP may have caused: the send is made again, unless [`REPEATS_MAX`] in a row
     /// were refused, which is `lasting`.
-    fn judge_report(&mut self, errno: Errno, lasting: SendError, tally: &mut Tally) -> Verdict {
-        self.hear(errno, tally);
+    fn judge_report(&mut self, errno: Errno, lasting: SendError, stats: &mut SendStats) -> Verdict {
+        self.hear(errno, stats);
         if self.refused_in_row < REPEATS_MAX {
             return Verdict::Repeat;
         }
         if lasting == SendError::Blocked {
             self.refused_in_row = 0;
-            tally.refused += 1;
+            stats.refused += 1;
         }
         Verdict::Stop(lasting)
     }
@@ -309,9 +309,9 @@ impl Destination {
         call: &'static str,
         errno: Errno,
         packets: u32,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Verdict {
-        if self.hear(errno, tally) || self.refused_in_row == 1 {
+        if self.hear(errno, stats) || self.refused_in_row == 1 {
             return Verdict::Repeat;
         }
         if self.segment_bytes > 0 {
@@ -319,7 +319,7 @@ impl Destination {
         }
         if !self.cuts_at_device {
             self.cuts_at_device = true;
-            if sys::cut_at_device(self.as_fd(), tally).is_ok() {
+            if sys::cut_at_device(self.as_fd(), stats).is_ok() {
                 return Verdict::Repeat;
             }
         }
@@ -328,30 +328,30 @@ impl Destination {
 
     /// The kernel took a run of `packets` in pieces and what it took is thrown away: shorter runs
     /// go in one piece. At one packet nothing is left but to wait.
-    pub(crate) fn judge_in_pieces(&mut self, packets: u32, tally: &mut Tally) -> Verdict {
+    pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> Verdict {
         if packets > 1 {
             self.lower(packets / 2, None);
             return Verdict::Repeat;
         }
-        tally.refused += 1;
+        stats.refused += 1;
         Verdict::Stop(SendError::Blocked)
     }
 
     /// A send was refused, perhaps by ICMP. Takes all reports that wait; true if there was one.
     /// The first refusal of all switches them on, and has none.
-    fn hear(&mut self, errno: Errno, tally: &mut Tally) -> bool {
+    fn hear(&mut self, errno: Errno, stats: &mut SendStats) -> bool {
         self.refused_in_row += 1;
         let before = self.reports.len();
         // A report of IPv4 about the length is none of a packet that routers cut.
         if !self.hears_reports && (errno.code() != libc::EMSGSIZE || !self.is_cut_on_the_way()) {
             self.hears_reports = true;
             // Without them, reports cannot be verified and the send is repeated all the same.
-            let _ = sys::queue_reports(self.as_fd(), self.peer, tally);
+            let _ = sys::queue_reports(self.as_fd(), self.peer, stats);
         } else if let Some(mut unreported) = self.unreported.take() {
-            unreported.reap_all(self.as_fd(), tally);
+            unreported.reap_all(self.as_fd(), stats);
             self.end_zerocopy(unreported);
         } else if self.hears_reports && !self.is_zerocopy {
-            while let Ok(queued) = sys::next_error(self.as_fd(), tally) {
+            while let Ok(queued) = sys::next_error(self.as_fd(), stats) {
                 if let Queued::Path(report) = queued {
                     self.keep(report);
                 }
@@ -365,7 +365,7 @@ impl Destination {
             self.keep(PathReport::new(PathFault::Transient, &[]));
         }
         if self.hears_reports {
-            sys::drop_datagrams(self.as_fd(), DATAGRAMS_DROPPED_MAX, tally);
+            sys::drop_datagrams(self.as_fd(), DATAGRAMS_DROPPED_MAX, stats);
         }
         false
     }
@@ -403,12 +403,12 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect("127.0.0.1:9").unwrap();
         let mut destination = Destination::new(socket, "127.0.0.1:9").unwrap();
-        assert_eq!(destination.ready(1000, true, &mut Tally::default()), Ok(SEGMENTS_MAX));
+        assert_eq!(destination.ready(1000, true, &mut SendStats::default()), Ok(SEGMENTS_MAX));
         destination
     }
 
     fn judge(to: &mut Destination, errno: i32, packets: u32) -> Option<SendError> {
-        match to.judge("writev", Errno::new(errno), packets, &mut Tally::default()) {
+        match to.judge("writev", Errno::new(errno), packets, &mut SendStats::default()) {
             Verdict::Repeat => None,
             Verdict::Stop(error) => Some(error),
         }
@@ -424,13 +424,13 @@ mod tests {
     #[test]
     fn a_device_without_checksums_makes_segments_fall_to_one_and_the_option_off() {
         let mut to = destination();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         assert_eq!(judge(&mut to, libc::EIO, 48), None);
         assert_eq!(to.segments(), 1);
         let fall = Fall { from: 64, to: 1, errno: Some(Errno::new(libc::EIO)) };
         assert_eq!((to.take_fall(), to.take_fall()), (Some(fall), None));
-        assert_eq!(to.ready(1000, true, &mut tally), Ok(1));
-        assert_eq!((to.segment_bytes, tally.calls), (0, 1));
+        assert_eq!(to.ready(1000, true, &mut stats), Ok(1));
+        assert_eq!((to.segment_bytes, stats.calls), (0, 1));
         let error = judge(&mut to, libc::EIO, 1);
         assert_eq!(error, Some(to.host("writev", Errno::new(libc::EIO))));
         assert_eq!(to.take_fall(), None);
@@ -444,7 +444,7 @@ mod tests {
         assert_eq!(judge(&mut to, libc::EMSGSIZE, 48), None);
         assert_eq!(to.segments(), SEGMENTS_MAX);
         for errno in [libc::EINVAL, libc::EMSGSIZE, libc::EINVAL, libc::EINVAL, libc::EINVAL] {
-            let packets = to.ready(1000, true, &mut Tally::default()).unwrap().min(48);
+            let packets = to.ready(1000, true, &mut SendStats::default()).unwrap().min(48);
             assert_eq!(judge(&mut to, errno, packets), None);
             seen.push(to.segments());
         }
@@ -456,12 +456,12 @@ mod tests {
     #[test]
     fn a_run_taken_in_pieces_is_made_shorter_and_a_packet_waits() {
         let mut to = destination();
-        let mut tally = Tally::default();
-        assert!(matches!(to.judge_in_pieces(9, &mut tally), Verdict::Repeat));
+        let mut stats = SendStats::default();
+        assert!(matches!(to.judge_in_pieces(9, &mut stats), Verdict::Repeat));
         assert_eq!(to.take_fall(), Some(Fall { from: 64, to: 4, errno: None }));
-        let verdict = to.judge_in_pieces(1, &mut tally);
+        let verdict = to.judge_in_pieces(1, &mut stats);
         assert!(matches!(verdict, Verdict::Stop(SendError::Blocked)));
-        assert_eq!((to.segments(), to.take_fall(), tally.refused), (4, None, 1));
+        assert_eq!((to.segments(), to.take_fall(), stats.refused), (4, None, 1));
     }
 
     #[test]

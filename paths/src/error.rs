@@ -229,7 +229,7 @@ pub enum Untapped {
 /// Why a send stopped.
 ///
 /// After [`SendError::Blocked`] the same packets are sent again later. The others end the stream:
-/// packets of the batch may have left before, and the [`crate::Tally`] has them.
+/// packets of the batch may have left before, and the [`crate::SendStats`] has them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {

@@ -21,9 +21,9 @@ use crate::batch::{Batch, DATAGRAM_BYTES_MAX, Form};
 use crate::destination::Destination;
 use crate::error::Errno;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::stream::{Run, Setback, fill};
 use crate::sys::{self, Map};
-use crate::tally::Tally;
 
 /// Pages that pass through a pipe in one step: `PIPE_DEF_BUFFERS` of Linux.
 pub(crate) const PIPE_PAGES: u64 = 16;
@@ -103,11 +103,16 @@ impl<'a> Range<'a> {
 
     /// Why `call` was refused: a page of the map cannot be read because the file was cut, or for
     /// the reason that the kernel gives.
-    pub(crate) fn refused(&self, call: &'static str, errno: Errno, tally: &mut Tally) -> Setback {
+    pub(crate) fn refused(
+        &self,
+        call: &'static str,
+        errno: Errno,
+        stats: &mut SendStats,
+    ) -> Setback {
         if errno.code() != libc::EFAULT {
             return Setback::Refused { call, errno };
         }
-        match self.source.size_now(tally) {
+        match self.source.size_now(stats) {
             Ok(at) if at < self.end() => self.cut(at),
             Ok(_) => Setback::Refused { call, errno },
             Err(errno) => Setback::Refused { call: "statx", errno },
@@ -135,11 +140,11 @@ impl Copier {
         &mut self,
         range: Range<'_>,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
         let datagram = &mut self.0[..range.bytes as usize];
-        fill(range.source, datagram, range.offset, tally)?;
-        let sent = sys::send(to.as_fd(), datagram, tally);
+        fill(range.source, datagram, range.offset, stats)?;
+        let sent = sys::send(to.as_fd(), datagram, stats);
         sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
     }
 }

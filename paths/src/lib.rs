@@ -4,7 +4,7 @@
 //! A content server spends its processor on moving bytes. This crate holds the ways to move them as
 //! members of one list, so that the server, the laboratory, the contract tests and `--help` all see
 //! the same set, and each member says what it claims to cost: copies per byte and system calls per
-//! packet, run or step. The claims are compared with what was counted ([`Tally`]) in
+//! packet, run or step. The claims are compared with what was counted ([`SendStats`]) in
 //! `tests/contract`.
 //!
 //! How the pieces fit: a [`MappedFile`] is an open file; a [`Batch`] says which packets to send from it;
@@ -36,12 +36,12 @@ mod receive;
 mod relay;
 mod report;
 mod rtp;
+mod send_stats;
 mod spec;
 mod stream;
 mod submission;
 #[allow(unsafe_code)]
 mod sys;
-mod tally;
 mod tcp;
 mod udp;
 mod zerocopy;
@@ -58,8 +58,8 @@ pub use receive::{
 pub use relay::{HEAD_BYTES_MAX, Relay, Relayed, Target, Way};
 pub use report::{PathFault, PathReport, QUOTE_BYTES};
 pub use rtp::dropped_kernels;
+pub use send_stats::SendStats;
 pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
 pub use stream::{Due, StreamPath};
 pub use sys::{Usage, host_addresses, is_locked_to_write, lock_to_write, unacknowledged};
-pub use tally::Tally;
 pub use tcp::DownloadPath;

@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Errno, Error, SendError};
+use crate::send_stats::SendStats;
 use crate::sys::{self, Map};
-use crate::tally::Tally;
 
 /// Distance of the bytes that [`MappedFile::is_resident`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
@@ -110,8 +110,8 @@ impl MappedFile {
     }
 
     /// The size at this moment; one call, counted.
-    pub(crate) fn size_now(&self, tally: &mut Tally) -> Result<u64, Errno> {
-        sys::size_now(&self.file, tally)
+    pub(crate) fn size_now(&self, stats: &mut SendStats) -> Result<u64, Errno> {
+        sys::size_now(&self.file, stats)
     }
 
     /// Waits until `range` is in the page cache. What lies there is made resident even when the
@@ -124,7 +124,7 @@ impl MappedFile {
     /// As [`MappedFile::make_resident`], for a caller who has just asked [`MappedFile::is_resident`] of the
     /// range: it costs a system call, and is not asked twice.
     pub fn bring_in(&self, range: Range<u64>, is_resident: bool) -> Result<(), SendError> {
-        let size = self.size_now(&mut Tally::default()).map_err(|e| self.host("statx", e))?;
+        let size = self.size_now(&mut SendStats::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
         if !there.is_empty() {
             if !is_resident {
@@ -134,7 +134,7 @@ impl MappedFile {
                 Ok(()) => {}
                 // Gone between the question and the answer, or a page that cannot be read.
                 Err(errno) if errno.code() == libc::EFAULT => {
-                    let size = self.size_now(&mut Tally::default());
+                    let size = self.size_now(&mut SendStats::default());
                     match size.map_err(|e| self.host("statx", e))? {
                         size if size < there.end => return Err(SendError::Shrunk { at: size }),
                         _ => return Err(self.host("madvise MADV_POPULATE_READ", errno)),
@@ -166,7 +166,8 @@ impl MappedFile {
         let mut offset = range.start;
         while offset < range.end {
             let wanted = (range.end - offset).min(READ_BYTES as u64) as usize;
-            match sys::read_at(&self.file, &mut buffer[..wanted], offset, &mut Tally::default()) {
+            match sys::read_at(&self.file, &mut buffer[..wanted], offset, &mut SendStats::default())
+            {
                 Ok(0) => return Err(SendError::Shrunk { at: offset }),
                 Ok(bytes) => offset += bytes as u64,
                 Err(errno) if errno.code() == libc::EINTR => {}
@@ -213,7 +214,7 @@ impl MappedFile {
         let mut cached = cached_up_to(self.bytes);
         if cached == Ok(false) {
             // Perhaps because the file has become shorter.
-            let size = self.size_now(&mut Tally::default()).unwrap_or(self.bytes);
+            let size = self.size_now(&mut SendStats::default()).unwrap_or(self.bytes);
             if size < self.bytes {
                 cached = cached_up_to(size);
             }

@@ -16,8 +16,8 @@ use crate::batch::Batch;
 use crate::destination::{Destination, Verdict};
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::sys;
-use crate::tally::Tally;
 
 /// One way to send a batch; belongs to one sending thread and serves all its sessions.
 pub trait StreamPath: Send {
@@ -26,7 +26,7 @@ pub trait StreamPath: Send {
     ///
     /// Fewer than all were taken when the socket became full on the way; the rest is sent later, as
     /// a batch of its own. [`SendError::Blocked`] means none was. Other errors end the stream;
-    /// packets that left before are in the tally. An empty batch is 0 packets and no call.
+    /// packets that left before are counted in `stats`. An empty batch is 0 packets and no call.
     ///
     /// # Panics
     /// When the batch is of the form the path does not take ([`crate::Open::Stream`]), or unsound.
@@ -34,15 +34,15 @@ pub trait StreamPath: Send {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError>;
 
     /// Sends the batches of many destinations; what became of each is left in its
     /// [`Due::outcome`], as [`StreamPath::send`] would have returned it. A path that can hand
     /// several to the kernel at once does so; here they take turns.
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+    fn send_all(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         for due in dues {
-            due.outcome = self.send(&due.batch, due.to, tally);
+            due.outcome = self.send(&due.batch, due.to, stats);
         }
     }
 }
@@ -111,8 +111,8 @@ pub(crate) fn send_runs(
     batch: &Batch<'_>,
     load: Load,
     to: &mut Destination,
-    tally: &mut Tally,
-    mut attempt: impl FnMut(Run, &Destination, &mut Tally) -> Result<u32, Setback>,
+    stats: &mut SendStats,
+    mut attempt: impl FnMut(Run, &Destination, &mut SendStats) -> Result<u32, Setback>,
 ) -> Result<u32, SendError> {
     batch.assert_sound();
     if batch.packets == 0 {
@@ -127,16 +127,16 @@ pub(crate) fn send_runs(
             None => batch.packets,
         };
         let together = matches!(load, Load::Run | Load::Runs);
-        let fit = to.ready(batch.segment_bytes, together, tally)?;
+        let fit = to.ready(batch.segment_bytes, together, stats)?;
         let whole = matches!(load, Load::Batch | Load::Runs);
         let packets = if whole { end - taken } else { fit.min(end - taken) };
         let run = Run { first: taken, packets };
-        let verdict = match attempt(run, to, tally) {
+        let verdict = match attempt(run, to, stats) {
             Ok(packets) => {
                 debug_assert!((1..=run.packets).contains(&packets), "{packets} of {run:?}");
                 to.accepted();
-                tally.packets += u64::from(packets);
-                tally.bytes += batch.run_bytes(taken, packets);
+                stats.packets += u64::from(packets);
+                stats.bytes += batch.run_bytes(taken, packets);
                 taken += packets;
                 continue;
             }
@@ -144,8 +144,8 @@ pub(crate) fn send_runs(
                 cut = Some(Cut { at, packet: taken + whole });
                 continue;
             }
-            Err(Setback::InPieces) => to.judge_in_pieces(packets, tally),
-            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets.min(fit), tally),
+            Err(Setback::InPieces) => to.judge_in_pieces(packets, stats),
+            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets.min(fit), stats),
         };
         match verdict {
             Verdict::Repeat => {}
@@ -161,13 +161,13 @@ pub(crate) fn fill(
     source: &MappedFile,
     buffer: &mut [u8],
     offset: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Setback> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset.saturating_add(filled as u64);
-        match sys::read_at(source.file(), &mut buffer[filled..], at, tally) {
-            Ok(0) => return Err(cut(source, at, tally)),
+        match sys::read_at(source.file(), &mut buffer[filled..], at, stats) {
+            Ok(0) => return Err(cut(source, at, stats)),
             Ok(bytes) => filled += bytes,
             Err(errno) if errno.code() == libc::EINTR => {}
             Err(errno) => return Err(Setback::Refused { call: "pread", errno }),
@@ -177,8 +177,8 @@ pub(crate) fn fill(
 }
 
 /// Nothing could be read at `at`: the file ends there or before.
-pub(crate) fn cut(source: &MappedFile, at: u64, tally: &mut Tally) -> Setback {
-    let size = source.size_now(tally).unwrap_or(at);
+pub(crate) fn cut(source: &MappedFile, at: u64, stats: &mut SendStats) -> Setback {
+    let size = source.size_now(stats).unwrap_or(at);
     Setback::Cut { at: size.min(at), whole: 0 }
 }
 
@@ -221,9 +221,9 @@ mod tests {
             sender.connect(receiver.local_addr().unwrap()).unwrap();
             let mut to = Destination::new(sender, spec.name).unwrap();
             sys::set_no_checksums(to.as_fd()).unwrap();
-            let mut tally = Tally::default();
-            assert_eq!(open().unwrap().send(&batch, &mut to, &mut tally), Ok(packets));
-            assert_eq!((tally.packets, tally.bytes), (u64::from(packets), batch.bytes));
+            let mut stats = SendStats::default();
+            assert_eq!(open().unwrap().send(&batch, &mut to, &mut stats), Ok(packets));
+            assert_eq!((stats.packets, stats.bytes), (u64::from(packets), batch.bytes));
             let mut buffer = [0; 65_536];
             for expected in bytes.chunks(SEGMENT_BYTES) {
                 let bytes = receiver.recv(&mut buffer).unwrap();

@@ -20,9 +20,9 @@
 use crate::batch::{Batch, Mark};
 use crate::destination::{Destination, Verdict};
 use crate::error::{Errno, SendError};
+use crate::send_stats::SendStats;
 use crate::stream::{Due, Run, Setback, StreamPath};
 use crate::sys::{Queue, Ring};
-use crate::tally::Tally;
 
 const CALL: &str = "io_uring_enter";
 
@@ -45,7 +45,7 @@ pub(crate) trait Layout: Send {
         batch: &Batch<'_>,
         run: (Run, Mark),
         errno: Errno,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Setback;
 
     /// What it means that not all bytes could be read of `rest`, a run and those behind it. Where
@@ -55,7 +55,7 @@ pub(crate) trait Layout: Send {
         batch: &Batch<'_>,
         _rest: Run,
         errno: Errno,
-        _: &mut Tally,
+        _: &mut SendStats,
     ) -> Result<Setback, SendError> {
         unreachable!("{errno} from a read that this path does not make: {batch:?}")
     }
@@ -139,15 +139,15 @@ impl State {
         setback: Setback,
         run: Run,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Option<Result<u32, SendError>> {
         let verdict = match setback {
             Setback::Cut { at, whole } => {
                 self.cut = Some((at, run.first + whole));
                 return None;
             }
-            Setback::InPieces => to.judge_in_pieces(run.packets, tally),
-            Setback::Refused { call, errno } => to.judge(call, errno, run.packets, tally),
+            Setback::InPieces => to.judge_in_pieces(run.packets, stats),
+            Setback::Refused { call, errno } => to.judge(call, errno, run.packets, stats),
         };
         match verdict {
             Verdict::Repeat => None,
@@ -188,7 +188,7 @@ impl<L: Layout> Submission<L> {
     }
 
     /// Lays out what is due, or as much of it as there is room for, and hands it to the kernel.
-    fn submit(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) -> Result<(), Errno> {
+    fn submit(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) -> Result<(), Errno> {
         let Self { ring, layout, states, queued, ended } = self;
         queued.clear();
         let mut plan = Plan { layout, queue: ring.queue(), queued };
@@ -199,16 +199,16 @@ impl<L: Layout> Submission<L> {
             if !plan.queue.has_room(OPERATIONS_PER_RUN_MAX) {
                 break;
             }
-            if let Some(outcome) = plan.add(number, due, state, tally) {
+            if let Some(outcome) = plan.add(number, due, state, stats) {
                 ended.push((number, outcome));
             }
         }
         let Plan { queue, queued, .. } = plan;
-        if queued.is_empty() { Ok(()) } else { queue.submit(tally) }
+        if queued.is_empty() { Ok(()) } else { queue.submit(stats) }
     }
 
     /// Looks at what became of each run.
-    fn settle(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+    fn settle(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         let Self { ring, layout, states, queued, .. } = self;
         for Queued { due: number, run, start, laid } in queued.drain(..) {
             let (due, state) = (&mut dues[number], &mut states[number]);
@@ -225,8 +225,8 @@ impl<L: Layout> Submission<L> {
                 Ok(bytes) => {
                     debug_assert_eq!(u64::from(bytes), due.batch.run_bytes(run.first, run.packets));
                     due.to.accepted();
-                    tally.packets += u64::from(run.packets);
-                    tally.bytes += u64::from(bytes);
+                    stats.packets += u64::from(run.packets);
+                    stats.bytes += u64::from(bytes);
                     state.taken += run.packets;
                     state.mark = laid.after;
                     if let Some(outcome) = state.outcome(&due.batch) {
@@ -240,7 +240,7 @@ impl<L: Layout> Submission<L> {
             let setback = match errno.code() {
                 _ if read.is_err() => {
                     let rest = Run { packets: state.end(&due.batch) - run.first, ..run };
-                    layout.unread(&due.batch, rest, errno, tally)
+                    layout.unread(&due.batch, rest, errno, stats)
                 }
                 // No more memory may be held for the kernel. It says so before the chain begins,
                 // which cancels all of it.
@@ -248,10 +248,10 @@ impl<L: Layout> Submission<L> {
                     state.copy = true;
                     continue;
                 }
-                _ => Ok(layout.refused(&due.batch, (run, start), errno, tally)),
+                _ => Ok(layout.refused(&due.batch, (run, start), errno, stats)),
             };
             let outcome = match setback {
-                Ok(setback) => state.set_back(setback, run, due.to, tally),
+                Ok(setback) => state.set_back(setback, run, due.to, stats),
                 Err(error) => Some(Err(error)),
             };
             if let Some(outcome) = outcome.or_else(|| state.outcome(&due.batch)) {
@@ -266,15 +266,15 @@ impl<L: Layout> StreamPath for Submission<L> {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let mut dues = [Due::new(*batch, to)];
-        self.send_all(&mut dues, tally);
+        self.send_all(&mut dues, stats);
         let [due] = dues;
         due.outcome
     }
 
-    fn send_all(&mut self, dues: &mut [Due<'_>], tally: &mut Tally) {
+    fn send_all(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         self.states.clear();
         for due in dues.iter_mut() {
             due.batch.assert_sound();
@@ -283,19 +283,19 @@ impl<L: Layout> StreamPath for Submission<L> {
             self.states.push(State { over, ..State::default() });
         }
         while self.states.iter().any(|state| !state.over) {
-            let submitted = self.submit(dues, tally);
+            let submitted = self.submit(dues, stats);
             let some = !self.queued.is_empty() || !self.ended.is_empty();
             assert!(some, "a layout puts something onto an empty queue");
             for (number, outcome) in self.ended.drain(..) {
                 self.states[number].finish(&mut dues[number], outcome);
             }
-            self.settle(dues, tally);
+            self.settle(dues, stats);
             let Err(errno) = submitted else { continue };
             for (due, state) in dues.iter_mut().zip(&mut self.states).filter(|(_, s)| !s.over) {
                 let outcome = match errno.code() {
                     // Of the kernel's memory; the next submission has a ring of its own.
                     libc::ENOMEM => {
-                        tally.refused += 1;
+                        stats.refused += 1;
                         if state.taken > 0 { Ok(state.taken) } else { Err(SendError::Blocked) }
                     }
                     _ => Err(due.to.host(CALL, errno)),
@@ -320,10 +320,10 @@ impl<'data, L: Layout> Plan<'_, 'data, L> {
         number: usize,
         due: &'data mut Due<'_>,
         state: &mut State,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Option<Result<u32, SendError>> {
         state.stopped = false;
-        let fit = match due.to.ready(due.batch.segment_bytes, true, tally) {
+        let fit = match due.to.ready(due.batch.segment_bytes, true, stats) {
             Ok(fit) => fit,
             Err(error) => return Some(Err(error)),
         };

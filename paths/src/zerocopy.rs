@@ -21,8 +21,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::Errno;
 use crate::report::PathReport;
+use crate::send_stats::SendStats;
 use crate::sys::{self, Queued, Report};
-use crate::tally::Tally;
 
 /// Sends without a report after which the next ones are plain. The kernel's own limit is not much
 /// above (`optmem_max`: 128 KiB, and about 0.8 KiB a send).
@@ -54,9 +54,13 @@ impl Unreported {
     }
 
     /// Takes one report, if there is one, with one call.
-    pub(crate) fn reap(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-        match sys::next_error(socket, tally)? {
-            Queued::Zerocopy(report) => tally.zerocopy_copied_bytes += self.settle(report),
+    pub(crate) fn reap(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        stats: &mut SendStats,
+    ) -> Result<(), Errno> {
+        match sys::next_error(socket, stats)? {
+            Queued::Zerocopy(report) => stats.zerocopy_copied_bytes += self.settle(report),
             Queued::Path(report) if self.path_reports.len() < UNREPORTED_MAX => {
                 self.path_reports.push(report);
             }
@@ -73,8 +77,8 @@ impl Unreported {
     /// Takes all reports there are. After a refused send this has to be done before the next: its
     /// number may be used up (a datagram that was made and then refused) or not (one that never
     /// was), and only its report, which is there at once, tells.
-    pub(crate) fn reap_all(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) {
-        while self.reap(socket, tally).is_ok() {}
+    pub(crate) fn reap_all(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) {
+        while self.reap(socket, stats).is_ok() {}
     }
 
     /// Notes a report; returns how many bytes of ours it says were copied.

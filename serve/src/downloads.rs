@@ -96,7 +96,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicUsize;
 
-    use paths::{Crossings, Errno, Error, MappedFile, SendError, Tally};
+    use paths::{Crossings, Errno, Error, MappedFile, SendError, SendStats};
 
     use super::*;
 
@@ -109,7 +109,7 @@ mod tests {
             _: u64,
             bytes: u64,
             _: BorrowedFd<'_>,
-            tally: &mut Tally,
+            tally: &mut SendStats,
         ) -> Result<u64, SendError> {
             tally.bytes += bytes;
             Ok(bytes)
@@ -165,7 +165,7 @@ mod tests {
             let media = MappedFile::open(tempfile::tempfile().unwrap(), "empty").unwrap();
             let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
             let socket = std::os::fd::AsFd::as_fd(&socket);
-            let sent = taken.path().send(&media, 0, 1, socket, &mut Tally::default());
+            let sent = taken.path().send(&media, 0, 1, socket, &mut SendStats::default());
             assert_eq!(sent, Err(SendError::Shrunk { at: 0 }), "it has no byte to send");
         }
         REFUSED.store(false, Ordering::Relaxed);

@@ -21,7 +21,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use paths::{DownloadPath, MappedFile, SendError, Tally};
+use paths::{DownloadPath, MappedFile, SendError, SendStats};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -412,7 +412,7 @@ async fn send_file(
     path: &mut dyn DownloadPath,
     site: &Site,
 ) -> bool {
-    let mut tally = Tally::default();
+    let mut tally = SendStats::default();
     let mut allowance = Allowance::new(site.config.patience.write);
     let (mut at, end) = (offset, offset + bytes);
     let mut resident = at;

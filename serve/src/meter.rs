@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use paths::Tally;
+use paths::SendStats;
 use serde::Serialize;
 
 /// Counters of one pacer thread.
 pub(crate) struct PacerMeter {
     /// What the paths really did.
-    pub(crate) tally: Tally,
+    pub(crate) tally: SendStats,
     /// Microseconds each packet was handed to the kernel after it was due.
     pub(crate) late_us: Histogram<u64>,
     /// Times a session was due but its pages were not in memory.
@@ -36,7 +36,7 @@ impl PacerMeter {
     pub(crate) fn new() -> PacerMeter {
         let late_us = Histogram::new_with_bounds(1, LATE_US_MAX, 2).expect("bounds are constants");
         PacerMeter {
-            tally: Tally::default(),
+            tally: SendStats::default(),
             late_us,
             cold_stalls: 0,
             clock_moves: 0,
@@ -46,7 +46,7 @@ impl PacerMeter {
     }
 
     /// Adds what a send call came to: `packets` that were so late.
-    pub(crate) fn record(&mut self, tally: &Tally, late: Duration, packets: u64) {
+    pub(crate) fn record(&mut self, tally: &SendStats, late: Duration, packets: u64) {
         self.tally += *tally;
         if packets > 0 {
             let us = (late.as_micros() as u64).clamp(1, LATE_US_MAX);
@@ -60,7 +60,7 @@ const LATE_US_MAX: u64 = 60_000_000;
 /// Server-wide meters.
 pub(crate) struct Meters {
     pub(crate) pacers: Vec<Arc<Mutex<PacerMeter>>>,
-    pub(crate) downloads: Mutex<Tally>,
+    pub(crate) downloads: Mutex<SendStats>,
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
     pub(crate) sessions_refused: AtomicU64,
@@ -137,7 +137,7 @@ impl Meters {
         let meter = || Arc::new(Mutex::new(PacerMeter::new()));
         Meters {
             pacers: (0..pacers).map(|_| meter()).collect(),
-            downloads: Mutex::new(Tally::default()),
+            downloads: Mutex::new(SendStats::default()),
             sessions_total: AtomicU64::new(0),
             connections_refused: AtomicU64::new(0),
             sessions_refused: AtomicU64::new(0),

@@ -193,7 +193,7 @@ impl Run<'_> {
         let wall = began.elapsed();
         let cost = begun.end(Duration::ZERO);
         sent.map_err(|error: paths::SendError| wrong(error.to_string()))?;
-        let bill = sender.tally.bill(cost.billed()).expect("bytes were sent");
+        let bill = sender.tally.cpu_s_per_gb(cost.billed()).expect("bytes were sent");
         Ok((bill, sender.tally.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
     }
 }

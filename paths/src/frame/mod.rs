@@ -28,8 +28,8 @@ use simd::stamp::{Addresses, FRONT_BYTES, Template};
 
 use crate::destination::Destination;
 use crate::error::{Errno, SendError, Unframed};
+use crate::send_stats::SendStats;
 use crate::sys::{Netlink, ip_option};
-use crate::tally::Tally;
 pub(crate) use message::Link;
 use message::Neighbour;
 
@@ -82,19 +82,19 @@ pub(crate) struct Framing {
 
 impl Framing {
     /// Asks how frames to the destination have to begin.
-    pub(crate) fn ask(to: &Destination, tally: &mut Tally) -> Result<Self, SendError> {
-        let (source, target) = addresses(to, tally)?;
+    pub(crate) fn ask(to: &Destination, stats: &mut SendStats) -> Result<Self, SendError> {
+        let (source, target) = addresses(to, stats)?;
         let failed = |errno| to.host(CALL, errno);
-        let kernel = Netlink::open(tally).map_err(failed)?;
+        let kernel = Netlink::open(stats).map_err(failed)?;
         let mut answer = vec![0; ANSWER_BYTES];
 
         let question = message::ask_route(source, target);
-        let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+        let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
         let no_route = |errno| to.unframed(Unframed::NoRoute { errno });
         let route = message::route(said).map_err(no_route)?;
 
         let question = message::ask_link(route.device);
-        let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+        let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
         let link = message::link(said).map_err(failed)?;
         let device: Arc<str> = link.name.as_str().into();
         if route.kind != UNICAST || route.is_wrapped {
@@ -112,14 +112,14 @@ impl Framing {
         let target_mac = if link.is_silent {
             source_mac
         } else {
-            address_of(hop, (route.device, &device), &kernel, to, tally)?
+            address_of(hop, (route.device, &device), &kernel, to, stats)?
         };
 
-        let option = |option, name, tally: &mut Tally| {
-            ip_option(to.as_fd(), option, tally).map_err(|errno| to.host(name, errno))
+        let option = |option, name, stats: &mut SendStats| {
+            ip_option(to.as_fd(), option, stats).map_err(|errno| to.host(name, errno))
         };
-        let time_to_live = option(libc::IP_TTL, "getsockopt IP_TTL", tally)?;
-        let service = option(libc::IP_TOS, "getsockopt IP_TOS", tally)?;
+        let time_to_live = option(libc::IP_TTL, "getsockopt IP_TTL", stats)?;
+        let service = option(libc::IP_TOS, "getsockopt IP_TOS", stats)?;
         let addresses = Addresses { source_mac, target_mac, source, target };
         let mtu = route.mtu.unwrap_or(link.mtu).min(link.mtu);
         let ethernet_bytes = FRONT_BYTES as u32 - IP_UDP_BYTES;
@@ -135,14 +135,14 @@ impl Framing {
 
     /// What the destination has kept, or what the kernel says. A neighbour that the kernel has
     /// forgotten meanwhile is no news: frames do not remind it.
-    pub(crate) fn of(to: &mut Destination, tally: &mut Tally) -> Result<Box<Self>, SendError> {
+    pub(crate) fn of(to: &mut Destination, stats: &mut SendStats) -> Result<Box<Self>, SendError> {
         let Some(mut kept) = to.take_framing() else {
-            return Self::ask(to, tally).map(Box::new);
+            return Self::ask(to, stats).map(Box::new);
         };
         kept.batches += 1;
         if kept.batches >= FRESH_BATCHES {
             kept.batches = 0;
-            match Self::ask(to, tally) {
+            match Self::ask(to, stats) {
                 Ok(fresh) => *kept = Self { identification: kept.identification, ..fresh },
                 Err(SendError::Blocked)
                 | Err(SendError::Unframed { reason: Unframed::NoNeighbour { .. }, .. }) => {}
@@ -173,9 +173,9 @@ impl Framing {
 }
 
 /// What the device of that number is.
-pub(crate) fn link(kernel: &Netlink, device: u32, tally: &mut Tally) -> Result<Link, Errno> {
+pub(crate) fn link(kernel: &Netlink, device: u32, stats: &mut SendStats) -> Result<Link, Errno> {
     let mut answer = vec![0; ANSWER_BYTES];
-    message::link(kernel.ask(&message::ask_link(device), &mut answer, tally)?)
+    message::link(kernel.ask(&message::ask_link(device), &mut answer, stats)?)
 }
 
 /// The Ethernet address of a neighbour on a device.
@@ -184,16 +184,16 @@ fn address_of(
     (index, device): (u32, &Arc<str>),
     kernel: &Netlink,
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<[u8; 6], SendError> {
     let mut answer = [0; 1024];
     let question = message::ask_neighbour(index, hop);
     let failed = |errno| to.host(CALL, errno);
-    let said = kernel.ask(&question, &mut answer, tally).map_err(failed)?;
+    let said = kernel.ask(&question, &mut answer, stats).map_err(failed)?;
     match message::neighbour(said) {
         Ok(Neighbour { state, address: Some(address) }) if state & KNOWN != 0 => Ok(address),
         Ok(Neighbour { state: BEING_ASKED, .. }) => {
-            tally.refused += 1;
+            stats.refused += 1;
             Err(SendError::Blocked)
         }
         Err(errno) if errno.code() != libc::ENOENT => Err(failed(errno)),
@@ -204,9 +204,9 @@ fn address_of(
 /// Both ends of the destination's socket.
 fn addresses(
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(SocketAddrV4, SocketAddrV4), SendError> {
-    tally.calls += 2;
+    stats.calls += 2;
     let local = to.socket().local_addr().map_err(|error| to.host("getsockname", error.into()))?;
     let peer = to.socket().peer_addr().map_err(|error| to.host("getpeername", error.into()))?;
     match (local, peer) {
@@ -230,12 +230,12 @@ mod tests {
     #[test]
     fn this_hosts_own_address_is_refused_by_name() {
         let to = destination("127.0.0.1:0", "127.0.0.1:9");
-        let mut tally = Tally::default();
-        let refusal = Framing::ask(&to, &mut tally).unwrap_err();
+        let mut stats = SendStats::default();
+        let refusal = Framing::ask(&to, &mut stats).unwrap_err();
         let said = "frames to 127.0.0.1:9: the route on lo is none to a single neighbour \
                     (kind 2 of rtnetlink(7))";
         assert_eq!(refusal.to_string(), said);
-        assert_eq!(tally.calls, 7);
+        assert_eq!(stats.calls, 7);
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         };
         socket.connect("[::1]:9").unwrap();
         let to = Destination::new(socket, "[::1]:9").unwrap();
-        let refusal = Framing::ask(&to, &mut Tally::default()).unwrap_err();
+        let refusal = Framing::ask(&to, &mut SendStats::default()).unwrap_err();
         let said = "frames to [::1]:9: over IPv6; frames are made for IPv4 alone";
         assert_eq!(refusal.to_string(), said);
     }

@@ -10,7 +10,7 @@
 
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
-use crate::tally::Tally;
+use crate::send_stats::SendStats;
 
 /// A ring of frames that leave by one device.
 pub(crate) trait Ring: Send + Sized {
@@ -18,7 +18,7 @@ pub(crate) trait Ring: Send + Sized {
     const FRAME_BYTES_MAX: u32;
 
     /// Opens one for a device.
-    fn open(device: &Device, tally: &mut Tally) -> Result<Self, Closed>;
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed>;
 
     /// The device's index.
     fn device(&self) -> u32;
@@ -36,17 +36,23 @@ pub(crate) trait Ring: Send + Sized {
     fn frame_at(&self) -> usize;
 
     /// How many slots are free, `wanted` at most.
-    fn free(&mut self, wanted: u32, tally: &mut Tally) -> u32;
+    fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32;
 
     /// The memory of the next `count` slots, which `free` said are: in two parts, for the ring may
     /// end between them.
     fn slots(&mut self, count: u32) -> [&mut [u8]; 2];
 
     /// `head_bytes` of headers were written into slots: counts them, if that was to the kernel.
-    fn filled(head_bytes: u64, tally: &mut Tally);
+    fn filled(head_bytes: u64, stats: &mut SendStats);
 
     /// Sends the frames in the next `count` slots: all of `frame_bytes` but the last.
-    fn send(&mut self, count: u32, frame_bytes: u32, last_bytes: u32, tally: &mut Tally) -> Sent;
+    fn send(
+        &mut self,
+        count: u32,
+        frame_bytes: u32,
+        last_bytes: u32,
+        stats: &mut SendStats,
+    ) -> Sent;
 }
 
 /// What the kernel took of what it was given, always the first ones.

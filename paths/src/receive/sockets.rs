@@ -31,8 +31,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error};
 use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, Taken, pause};
+use crate::send_stats::SendStats;
 use crate::sys::{self, Poll, READY_MAX, Said, Slots};
-use crate::tally::Tally;
 
 /// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_535;
@@ -75,42 +75,44 @@ impl Bound {
             let object = name.clone();
             move |errno| Error::Host { call, object, errno }
         };
-        let tally = &mut Tally::default();
+        let send_stats = &mut SendStats::default();
         let device = match &port.interface {
-            Some(device) => Some(sys::device_index(device, tally).map_err(host("if_nametoindex"))?),
+            Some(device) => {
+                Some(sys::device_index(device, send_stats).map_err(host("if_nametoindex"))?)
+            }
             None => None,
         };
         let ip = port.address.ip();
-        let socket = sys::udp_socket(port.address, tally).map_err(host("socket"))?;
+        let socket = sys::udp_socket(port.address, send_stats).map_err(host("socket"))?;
         let fd = socket.as_fd();
         // Before anything can come: what comes is told of as wished, from the first on.
         if wishes.time {
-            sys::say_time(fd, tally).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
+            sys::say_time(fd, send_stats).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
         }
         if wishes.joined {
-            sys::take_joined(fd, tally).map_err(host("setsockopt UDP_GRO"))?;
+            sys::take_joined(fd, send_stats).map_err(host("setsockopt UDP_GRO"))?;
         }
         if wishes.nothing {
-            sys::take_nothing(fd, tally).map_err(host("setsockopt SO_ATTACH_FILTER"))?;
+            sys::take_nothing(fd, send_stats).map_err(host("setsockopt SO_ATTACH_FILTER"))?;
         } else if port.buffer_bytes > 0 {
-            let set = sys::set_receive_buffer(fd, port.buffer_bytes, tally);
+            let set = sys::set_receive_buffer(fd, port.buffer_bytes, send_stats);
             set.map_err(host("setsockopt SO_RCVBUF"))?;
         }
         if ip.is_multicast() {
-            sys::share_address(fd, tally).map_err(host("setsockopt SO_REUSEADDR"))?;
+            sys::share_address(fd, send_stats).map_err(host("setsockopt SO_REUSEADDR"))?;
         }
         // All addresses would have what anybody on the host has joined as well.
         if ip.is_multicast() || ip.is_unspecified() {
-            let only = sys::own_groups_only(fd, ip, tally);
+            let only = sys::own_groups_only(fd, ip, send_stats);
             only.map_err(host("setsockopt IP_MULTICAST_ALL=0"))?;
         }
-        sys::bind(fd, port.address, tally).map_err(host("bind"))?;
+        sys::bind(fd, port.address, send_stats).map_err(host("bind"))?;
         if ip.is_multicast() {
             join(fd, ip, &port.sources, device.unwrap_or(0)).map_err(host("joining a group"))?;
         }
         let address = socket.local_addr().map_err(|error| host("getsockname")(error.into()))?;
         let device = device.filter(|_| ip.is_multicast());
-        let granted = sys::receive_buffer(fd, tally).map_err(host("getsockopt SO_RCVBUF"))?;
+        let granted = sys::receive_buffer(fd, send_stats).map_err(host("getsockopt SO_RCVBUF"))?;
         let pause_max = pause::of_socket(granted);
         Ok(Self { key, socket, name, address, device, pause_max, dropped: Cell::new(0) })
     }
@@ -135,8 +137,8 @@ impl Bound {
     }
 
     /// Whether the device that its group was joined on has gone.
-    pub(crate) fn is_orphan(&self, tally: &mut Tally) -> bool {
-        self.device.is_some_and(|device| !sys::has_device(device, tally))
+    pub(crate) fn is_orphan(&self, send_stats: &mut SendStats) -> bool {
+        self.device.is_some_and(|device| !sys::has_device(device, send_stats))
     }
 
     pub(crate) fn refused(&self, call: &'static str, errno: Errno) -> Error {
@@ -150,16 +152,16 @@ fn join(
     sources: &[IpAddr],
     device: u32,
 ) -> Result<(), Errno> {
-    let tally = &mut Tally::default();
+    let send_stats = &mut SendStats::default();
     if sources.is_empty() {
-        return sys::join_group(socket, group, None, device, tally);
+        return sys::join_group(socket, group, None, device, send_stats);
     }
     for source in sources {
         // One of the other family sends nothing to this group.
         if source.is_ipv4() != group.is_ipv4() {
             return Err(Errno::new(libc::EAFNOSUPPORT));
         }
-        sys::join_group(socket, group, Some(*source), device, tally)?;
+        sys::join_group(socket, group, Some(*source), device, send_stats)?;
     }
     Ok(())
 }
@@ -248,7 +250,7 @@ impl Ports {
         let Some(place) = next else { return Ok(()) };
         self.asked = place + 1;
         match &self.bound[place] {
-            Some(bound) if bound.is_orphan(&mut Tally::default()) => {
+            Some(bound) if bound.is_orphan(&mut SendStats::default()) => {
                 Err(bound.refused("receiving", Errno::new(libc::ENODEV)))
             }
             _ => Ok(()),

@@ -35,8 +35,8 @@ use crate::receive::frames::{Network, Packet, Trust};
 use crate::receive::sockets::{Bound, Wishes, emptied};
 use crate::receive::wanted::{Awaited, Wanted};
 use crate::receive::{Arrival, Port, ReceivePath, Taken};
+use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
-use crate::tally::Tally;
 
 /// Devices that a path takes from at most: each ring is some MiB of memory.
 const DEVICES_MAX: usize = 8;
@@ -68,7 +68,7 @@ pub(super) struct Device {
 
 impl Device {
     fn of(index: u32, kernel: &Netlink, what: &str) -> Result<Self, Error> {
-        let link = frame::link(kernel, index, &mut Tally::default()).map_err(|errno| {
+        let link = frame::link(kernel, index, &mut SendStats::default()).map_err(|errno| {
             let object = what.into();
             Error::Host { call: "rtnetlink", object, errno }
         })?;
@@ -85,8 +85,8 @@ impl Device {
     }
 
     /// Says that it is gone, or down.
-    fn ask_after(&self, kernel: &Netlink, tally: &mut Tally) -> Result<(), Error> {
-        match frame::link(kernel, self.index, tally) {
+    fn ask_after(&self, kernel: &Netlink, send_stats: &mut SendStats) -> Result<(), Error> {
+        match frame::link(kernel, self.index, send_stats) {
             Ok(link) if link.is_up => Ok(()),
             Ok(_) => Err(self.untapped(Untapped::Down)),
             Err(errno) if errno.code() == libc::ENODEV => Err(self.untapped(Untapped::Gone)),
@@ -164,7 +164,7 @@ pub(super) struct Taps<T> {
 
 impl<T: Tap> Taps<T> {
     pub(super) fn new() -> Result<Self, Error> {
-        let kernel = Netlink::open(&mut Tally::default()).map_err(|errno| {
+        let kernel = Netlink::open(&mut SendStats::default()).map_err(|errno| {
             let object = "a path's devices".into();
             Error::Host { call: "rtnetlink", object, errno }
         })?;
@@ -238,9 +238,9 @@ impl<T: Tap> Taps<T> {
         self.taps.iter().for_each(|open| open.tap.settle());
         self.asked = self.asked.wrapping_add(1);
         let Some(place) = self.asked.checked_rem(self.taps.len()) else { return Ok(()) };
-        let mut tally = Tally::default();
-        let answer = self.taps[place].device.ask_after(&self.kernel, &mut tally);
-        self.taken.calls += tally.calls;
+        let mut send_stats = SendStats::default();
+        let answer = self.taps[place].device.ask_after(&self.kernel, &mut send_stats);
+        self.taken.calls += send_stats.calls;
         answer
     }
 
@@ -328,7 +328,7 @@ fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
     let what = port.address.to_string();
     let host = |call, errno| Error::Host { call, object: what.as_str().into(), errno };
     let index = |name: &str| {
-        sys::device_index(name, &mut Tally::default()).map_err(|errno| {
+        sys::device_index(name, &mut SendStats::default()).map_err(|errno| {
             let object = format!("{what} on {name}").into();
             Error::Host { call: "if_nametoindex", object, errno }
         })

@@ -21,8 +21,8 @@ use crate::error::{Errno, Error, SendError, Unavailable};
 use crate::file_datagrams::PIPE_PAGES;
 use crate::receive::{DATAGRAM_BYTES_MAX, Piece, Taken};
 use crate::relay::{HEAD_BYTES_MAX, Relayed, Route, Way};
+use crate::send_stats::SendStats;
 use crate::sys::{self, Pipe, Said, Scratch, Slots};
-use crate::tally::Tally;
 
 /// Datagrams or runs of a port before another has its turn.
 const TURN: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct Line {
     pending: Vec<Pending>,
     /// What is next at the port has been admitted, and not been taken.
     is_admitted: bool,
-    tally: Tally,
+    send_stats: SendStats,
 }
 
 /// Who is asked before a datagram or run is sent, and told when it has been.
@@ -86,7 +86,7 @@ impl Line {
             pages: 0,
             pending: Vec::with_capacity(PIPE_PAGES as usize),
             is_admitted: false,
-            tally: Tally::default(),
+            send_stats: SendStats::default(),
         })
     }
 
@@ -94,8 +94,8 @@ impl Line {
         &self.way
     }
 
-    pub(super) fn tally(&self) -> Tally {
-        self.tally
+    pub(super) fn send_stats(&self) -> SendStats {
+        self.send_stats
     }
 
     /// From now on the pipe takes nothing.
@@ -157,7 +157,7 @@ impl Line {
                 run
             }
         };
-        match self.pipe.take(from, bytes as u64, &mut self.tally) {
+        match self.pipe.take(from, bytes as u64, &mut self.send_stats) {
             // Nobody else takes from this socket, so what was looked at is what was taken.
             Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
             Err(errno) if errno.code() == libc::EINVAL => {
@@ -187,7 +187,7 @@ impl Line {
         self.pages = 0;
         let mut left = self.empty(run, &mut route.to);
         // What could not be sent is thrown away: no call when that is nothing.
-        if let Err(errno) = self.pipe.clear(&mut self.tally) {
+        if let Err(errno) = self.pipe.clear(&mut self.send_stats) {
             // Neither emptied nor replaced, for want of descriptors.
             let found = format!("{errno} for pipe2");
             self.way = Way::Copy(Unavailable { need: "a pipe".into(), found });
@@ -202,21 +202,21 @@ impl Line {
 
     /// Sends what is in the pipe; returns how many datagrams the socket took.
     fn empty(&mut self, run: Run, to: &mut Destination) -> u32 {
-        let tally = &mut self.tally;
+        let send_stats = &mut self.send_stats;
         loop {
-            match ready(run, to, tally) {
+            match ready(run, to, send_stats) {
                 Ok(bytes) if bytes >= run.bytes => {}
                 // In several calls, whose parts would begin anywhere in a page.
                 Ok(_) => break,
                 Err(_) => return 0,
             }
-            match self.pipe.send(to.as_fd(), run.bytes as u64, tally) {
-                Ok(sent) if sent == run.bytes as u64 => return run.went(to, tally),
+            match self.pipe.send(to.as_fd(), run.bytes as u64, send_stats) {
+                Ok(sent) if sent == run.bytes as u64 => return run.went(to, send_stats),
                 Ok(_) => {
-                    sys::discard_corked(to.as_fd(), tally);
+                    sys::discard_corked(to.as_fd(), send_stats);
                     return 0;
                 }
-                Err(errno) => match to.judge("splice", errno, run.packets(), tally) {
+                Err(errno) => match to.judge("splice", errno, run.packets(), send_stats) {
                     Verdict::Repeat => {}
                     Verdict::Stop(_) => return 0,
                 },
@@ -224,13 +224,13 @@ impl Line {
         }
         let mut read = 0;
         while read < run.bytes {
-            match self.pipe.read(&mut self.room[read..run.bytes], tally) {
+            match self.pipe.read(&mut self.room[read..run.bytes], send_stats) {
                 Ok(bytes) if bytes > 0 => read += bytes as usize,
                 Err(errno) if errno.code() == libc::EINTR => {}
                 _ => return 0,
             }
         }
-        send(&self.room[..run.bytes], run, to, tally)
+        send(&self.room[..run.bytes], run, to, send_stats)
     }
 
     /// Receives what waits at a port, a call's worth, and sends it; returns how many datagrams or
@@ -261,8 +261,8 @@ impl Line {
             {
                 (run, end) = (joined, end + 1);
             }
-            let Self { slots, scratch, tally, .. } = self;
-            let mut left = send_slots((slots, first..end), run, scratch, &mut route.to, tally);
+            let Self { slots, scratch, send_stats, .. } = self;
+            let mut left = send_slots((slots, first..end), run, scratch, &mut route.to, send_stats);
             for slot in first..end {
                 let (bytes, said) = (slots.datagram(slot), slots.said(slot));
                 let piece = Piece { bytes, source: slots.source(slot), said };
@@ -383,20 +383,20 @@ impl Run {
     }
 
     /// The socket took all of it; returns how many datagrams that were.
-    fn went(self, to: &mut Destination, tally: &mut Tally) -> u32 {
+    fn went(self, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
         to.accepted();
-        tally.packets += u64::from(self.packets());
-        tally.bytes += self.bytes as u64;
+        send_stats.packets += u64::from(self.packets());
+        send_stats.bytes += self.bytes as u64;
         self.packets()
     }
 }
 
 /// Readies a socket for a run; returns how many bytes of it a call may carry.
-fn ready(run: Run, to: &mut Destination, tally: &mut Tally) -> Result<usize, SendError> {
+fn ready(run: Run, to: &mut Destination, send_stats: &mut SendStats) -> Result<usize, SendError> {
     match run.segment_bytes {
-        0 => to.ready_one(run.bytes as u32, tally).map(|()| run.bytes),
+        0 => to.ready_one(run.bytes as u32, send_stats).map(|()| run.bytes),
         each => {
-            let packets = to.ready(each.into(), true, tally)?;
+            let packets = to.ready(each.into(), true, send_stats)?;
             Ok(usize::from(each) * packets as usize)
         }
     }
@@ -409,17 +409,17 @@ fn send_slots(
     run: Run,
     scratch: &mut Scratch,
     to: &mut Destination,
-    tally: &mut Tally,
+    send_stats: &mut SendStats,
 ) -> u32 {
-    while range.len() > 1 && ready(run, to, tally).is_ok_and(|bytes| bytes >= run.bytes) {
+    while range.len() > 1 && ready(run, to, send_stats).is_ok_and(|bytes| bytes >= run.bytes) {
         let mut gather = scratch.gather();
         range.clone().for_each(|slot| {
             let fits = gather.bytes(slots.datagram(slot));
             debug_assert!(fits, "a call takes more ranges than there are slots");
         });
-        match gather.send(to.as_fd(), tally) {
-            Ok(_) => return run.went(to, tally),
-            Err(errno) => match to.judge("writev", errno, run.packets(), tally) {
+        match gather.send(to.as_fd(), send_stats) {
+            Ok(_) => return run.went(to, send_stats),
+            Err(errno) => match to.judge("writev", errno, run.packets(), send_stats) {
                 Verdict::Repeat => {}
                 Verdict::Stop(_) => return 0,
             },
@@ -433,7 +433,7 @@ fn send_slots(
             continue;
         }
         let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
-        let went = send(bytes, run, to, tally);
+        let went = send(bytes, run, to, send_stats);
         sent += went;
         if went < run.packets() {
             break;
@@ -443,16 +443,16 @@ fn send_slots(
 }
 
 /// Sends a run from memory, in as many calls as it takes; returns how many datagrams of it went.
-fn send(bytes: &[u8], run: Run, to: &mut Destination, tally: &mut Tally) -> u32 {
+fn send(bytes: &[u8], run: Run, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
     let (mut at, mut sent) = (0, 0);
     // An empty datagram is one.
     while sent < run.packets() {
-        let Ok(most) = ready(run, to, tally) else { return sent };
+        let Ok(most) = ready(run, to, send_stats) else { return sent };
         let part = &bytes[at..bytes.len().min(at + most)];
         let of_part = Run { bytes: part.len(), ..run };
-        match sys::send(to.as_fd(), part, tally) {
-            Ok(_) => (at, sent) = (at + part.len(), sent + of_part.went(to, tally)),
-            Err(errno) => match to.judge("send", errno, of_part.packets(), tally) {
+        match sys::send(to.as_fd(), part, send_stats) {
+            Ok(_) => (at, sent) = (at + part.len(), sent + of_part.went(to, send_stats)),
+            Err(errno) => match to.judge("send", errno, of_part.packets(), send_stats) {
                 Verdict::Repeat => {}
                 Verdict::Stop(_) => return sent,
             },

@@ -45,8 +45,8 @@ use std::time::{Duration, SystemTime};
 use crate::destination::Destination;
 use crate::error::{Errno, Error, Unavailable};
 use crate::receive::{Port, Sockets, Taken, Turn, Wishes};
+use crate::send_stats::SendStats;
 use crate::sys;
-use crate::tally::Tally;
 use line::{Calls, Line};
 
 /// Bytes of a datagram or run that are shown.
@@ -189,9 +189,9 @@ impl Relay {
     }
 
     fn route(&self, port: &Port, key: u32, target: &Target) -> Result<Route, Error> {
-        let tally = &mut Tally::default();
+        let send_stats = &mut SendStats::default();
         let mut index = |device: &Option<String>| match device {
-            Some(device) => sys::device_index(device, tally).map(Some),
+            Some(device) => sys::device_index(device, send_stats).map(Some),
             None => Ok(None),
         };
         let name: Arc<str> = target.address.to_string().into();
@@ -297,8 +297,8 @@ impl Relay {
     }
 
     /// What was sent, and the calls and copies of that; those of the pipe are among them.
-    pub fn tally(&self) -> Tally {
-        self.line.tally()
+    pub fn send_stats(&self) -> SendStats {
+        self.line.send_stats()
     }
 
     /// Datagrams of this port that the target's socket or route did not take.
@@ -319,15 +319,15 @@ impl Relay {
 
 /// A socket for a target, and what was refused of making it.
 fn connected(target: &Target, device: Option<u32>) -> Result<UdpSocket, (&'static str, Errno)> {
-    let tally = &mut Tally::default();
+    let send_stats = &mut SendStats::default();
     let ip: IpAddr = target.address.ip();
-    let socket = sys::udp_socket(target.address, tally).map_err(|errno| ("socket", errno))?;
+    let socket = sys::udp_socket(target.address, send_stats).map_err(|errno| ("socket", errno))?;
     if let Some(hops) = target.hops {
-        let set = sys::set_hops(socket.as_fd(), ip, hops, tally);
+        let set = sys::set_hops(socket.as_fd(), ip, hops, send_stats);
         set.map_err(|errno| ("setsockopt IP_TTL", errno))?;
     }
     if let Some(device) = device.filter(|_| ip.is_multicast()) {
-        let set = sys::send_groups_by(socket.as_fd(), ip, device, tally);
+        let set = sys::send_groups_by(socket.as_fd(), ip, device, send_stats);
         set.map_err(|errno| ("setsockopt IP_MULTICAST_IF", errno))?;
     }
     socket.connect(target.address).map_err(|error| ("connect", error.into()))?;
@@ -373,7 +373,7 @@ mod tests {
             let bytes = peer.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..bytes], text.as_bytes());
         }
-        assert_eq!((relay.lost(1), relay.tally().packets), (0, 3));
+        assert_eq!((relay.lost(1), relay.send_stats().packets), (0, 3));
     }
 
     #[test]

@@ -15,32 +15,36 @@
 use std::os::fd::AsFd;
 
 use crate::destination::Destination;
+use crate::send_stats::SendStats;
 use crate::stream::Setback;
 use crate::sys;
-use crate::tally::Tally;
 
 /// Sends what `parts` sends as one datagram, or nothing of it.
 pub(super) fn corked(
     to: &Destination,
-    tally: &mut Tally,
-    parts: impl FnOnce(&mut Tally) -> Result<(), Setback>,
+    stats: &mut SendStats,
+    parts: impl FnOnce(&mut SendStats) -> Result<(), Setback>,
 ) -> Result<(), Setback> {
     let refused = |call| move |errno| Setback::Refused { call, errno };
-    sys::set_cork(to.as_fd(), true, tally).map_err(refused("setsockopt UDP_CORK=1"))?;
-    let sent = parts(tally);
+    sys::set_cork(to.as_fd(), true, stats).map_err(refused("setsockopt UDP_CORK=1"))?;
+    let sent = parts(stats);
     if sent.is_err() {
-        sys::discard_corked(to.as_fd(), tally);
+        sys::discard_corked(to.as_fd(), stats);
     }
-    let uncorked = sys::set_cork(to.as_fd(), false, tally);
+    let uncorked = sys::set_cork(to.as_fd(), false, stats);
     sent.and(uncorked.map_err(refused("setsockopt UDP_CORK=0")))
 }
 
 /// Sends a header into the cork; no call when there is none.
-pub(super) fn send_head(head: &[u8], to: &Destination, tally: &mut Tally) -> Result<(), Setback> {
+pub(super) fn send_head(
+    head: &[u8],
+    to: &Destination,
+    stats: &mut SendStats,
+) -> Result<(), Setback> {
     if head.is_empty() {
         return Ok(());
     }
-    let sent = sys::send(to.as_fd(), head, tally);
+    let sent = sys::send(to.as_fd(), head, stats);
     sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
 }
 

@@ -30,13 +30,13 @@ use crate::file_datagrams::crosses_oddly;
 use crate::rtp::gathered::Packets;
 use crate::rtp::heads;
 use crate::rtp::reader::Reader;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{
     self, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX, PAYLOAD_BYTES_MAX,
     Payload, Planned, Sent,
 };
-use crate::tally::Tally;
 
 /// `mmap_rtpmsend` of the study's table 1-C (n copies, of the header; 1 mmap and n rtpmsend calls):
 /// `mmap_writev` without the copy of the payload, whose pages the socket refers to. Costs one copy of
@@ -220,12 +220,12 @@ impl ByEngine {
         payload: Payload<'a>,
         (run, start): (Run, Cursor<'a>),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(u32, Cursor<'a>), Setback> {
         let stretch = Stretch::of(packets, run, start, self.page_bytes);
         within_map(packets, run, stretch, payload)?;
         if stretch.packets == 0 {
-            return self.copy(packets, (run, start), to, tally);
+            return self.copy(packets, (run, start), to, stats);
         }
         let run = Run { packets: stretch.packets, ..run };
         let segments = self.segments(packets, to);
@@ -238,16 +238,16 @@ impl ByEngine {
             heads: heads_of(packets, run, self.way.made, &mut self.plan),
             segments,
         };
-        let sent = match self.engine.send(to.as_fd(), &order, tally) {
+        let sent = match self.engine.send(to.as_fd(), &order, stats) {
             Ok(sent) => sent,
             Err(errno) if errno.code() == libc::EMSGSIZE && segments == 1 => {
-                return self.copy(packets, (run, start), to, tally);
+                return self.copy(packets, (run, start), to, stats);
             }
-            Err(errno) => return Err(packets.refused((ENGINE_CALL, errno), run, start, tally)),
+            Err(errno) => return Err(packets.refused((ENGINE_CALL, errno), run, start, stats)),
         };
         let whole: u64 = (0..sent.packets).map(|n| packets.payload_bytes(run.first + n)).sum();
         if sent.packets == 0 || sent.bytes != whole {
-            return Err(ended(packets, stretch, sent, tally));
+            return Err(ended(packets, stretch, sent, stats));
         }
         let mut cursor = start;
         cursor.take(whole, |_| ());
@@ -265,11 +265,11 @@ impl ByEngine {
         packets: &Packets<'a>,
         (run, start): (Run, Cursor<'a>),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(u32, Cursor<'a>), Setback> {
         let payload_bytes = packets.payload_bytes(run.first);
-        let after = self.reader.read(0, packets.source, start, payload_bytes, tally)?;
-        self.reader.write(packets.head(run.first), to, tally)?;
+        let after = self.reader.read(0, packets.source, start, payload_bytes, stats)?;
+        self.reader.write(packets.head(run.first), to, stats)?;
         Ok((1, after))
     }
 }
@@ -320,14 +320,14 @@ fn heads_of<'a>(
 }
 
 /// The engine found no more whole packets in the file than it says it sent.
-fn ended(packets: &Packets<'_>, stretch: Stretch, sent: Sent, tally: &mut Tally) -> Setback {
-    let at = match packets.source.size_now(tally) {
+fn ended(packets: &Packets<'_>, stretch: Stretch, sent: Sent, stats: &mut SendStats) -> Setback {
+    let at = match packets.source.size_now(stats) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };
     // One that the file ended in.
-    tally.packets += u64::from(sent.packets);
-    tally.bytes += sent.bytes + u64::from(sent.packets) * packets.head_bytes() as u64;
+    stats.packets += u64::from(sent.packets);
+    stats.bytes += sent.bytes + u64::from(sent.packets) * packets.head_bytes() as u64;
     if at < stretch.offset.saturating_add(stretch.bytes) {
         return Setback::Cut { at, whole: 0 };
     }
@@ -340,7 +340,7 @@ impl StreamPath for ByEngine {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         if batch.packets == 0 {
@@ -351,8 +351,8 @@ impl StreamPath for ByEngine {
             false => Payload::File(packets.source.file()),
         };
         let mut cursor = packets.start();
-        send_runs(batch, self.way.load, to, tally, |run, to, tally| {
-            let (sent, after) = self.send_run(&packets, payload, (run, cursor), to, tally)?;
+        send_runs(batch, self.way.load, to, stats, |run, to, stats| {
+            let (sent, after) = self.send_run(&packets, payload, (run, cursor), to, stats)?;
             cursor = after;
             Ok(sent)
         })

@@ -25,10 +25,10 @@ use crate::frame::Framing;
 use crate::frame::ring::{Closed, Ring};
 use crate::host::Host;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Setback, StreamPath, fill};
 use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
-use crate::tally::Tally;
 use simd::Kernels;
 use simd::checksum::Ranges;
 use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
@@ -142,13 +142,13 @@ impl Course<'_> {
     }
 
     /// The next `count` packets have been sent.
-    fn advance(&mut self, count: u32, tally: &mut Tally) {
+    fn advance(&mut self, count: u32, stats: &mut SendStats) {
         let bytes = self.batch.run_bytes(self.taken, count);
         let head_bytes = self.head_bytes as u64 * u64::from(count);
         self.cursor.take(bytes - head_bytes, |_| ());
         self.taken += count;
-        tally.packets += u64::from(count);
-        tally.bytes += bytes;
+        stats.packets += u64::from(count);
+        stats.bytes += bytes;
     }
 }
 
@@ -175,27 +175,27 @@ impl<R: Ring> Framer<R> {
         course: &mut Course<'_>,
         framing: &mut Framing,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Stop> {
         // A ring has slots for the device's largest frame, or the largest there are.
         let fits = framing.fits(course.batch.segment_bytes, R::FRAME_BYTES_MAX);
         fits.map_err(|reason| Stop::Error(to.unframed(reason)))?;
-        let at = self.ring_for(framing, to, tally)?;
+        let at = self.ring_for(framing, to, stats)?;
         while course.taken < course.batch.packets {
             let left = course.batch.packets - course.taken;
-            let free = self.rings[at].free(left, tally);
+            let free = self.rings[at].free(left, stats);
             if free == 0 {
-                tally.refused += 1;
+                stats.refused += 1;
                 return Err(Stop::Error(SendError::Blocked));
             }
-            let filled = self.fill(at, course, free, tally);
+            let filled = self.fill(at, course, free, stats);
             let filled = filled.map_err(|setback| stop(setback, course.source))?;
-            self.stamp(at, course, filled, framing, tally);
+            self.stamp(at, course, filled, framing, stats);
             let front = FRONT_BYTES as u32;
             let [first, last] = course.datagram_bytes(filled).map(|bytes| bytes + front);
-            let sent = self.rings[at].send(filled, first, last, tally);
+            let sent = self.rings[at].send(filled, first, last, stats);
             framing.sent(sent.taken);
-            course.advance(sent.taken, tally);
+            course.advance(sent.taken, stats);
             let Some(errno) = sent.errno else {
                 to.accepted();
                 continue;
@@ -203,7 +203,7 @@ impl<R: Ring> Framer<R> {
             return Err(match errno.code() {
                 // Gone, down, or of another MTU than before.
                 libc::ENXIO | libc::ENETDOWN | libc::ENODEV | libc::EMSGSIZE => Stop::Device(errno),
-                _ => match to.judge(self.call, errno, 1, tally) {
+                _ => match to.judge(self.call, errno, 1, stats) {
                     Verdict::Repeat => continue,
                     Verdict::Stop(SendError::Blocked) => Stop::Error(SendError::Blocked),
                     Verdict::Stop(error) => {
@@ -221,7 +221,7 @@ impl<R: Ring> Framer<R> {
         &mut self,
         framing: &Framing,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<usize, Stop> {
         let device = &framing.device;
         let wanted = device.frame_bytes.min(R::FRAME_BYTES_MAX);
@@ -234,7 +234,7 @@ impl<R: Ring> Framer<R> {
         if self.rings.len() == RINGS_MAX {
             self.rings.remove(0);
         }
-        let ring = R::open(device, tally).map_err(|closed| match closed {
+        let ring = R::open(device, stats).map_err(|closed| match closed {
             Closed::Unframed(reason) => Stop::Error(to.unframed(reason)),
             Closed::Refused(_, errno) if errno.code() == libc::ENODEV => Stop::Device(errno),
             Closed::Refused(call, errno) => {
@@ -254,10 +254,10 @@ impl<R: Ring> Framer<R> {
         at: usize,
         course: &Course<'_>,
         count: u32,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, Setback> {
-        match self.fill_together(at, course, count, tally)? {
-            0 => fill_first(&mut self.rings[at], course, tally).map(|()| 1),
+        match self.fill_together(at, course, count, stats)? {
+            0 => fill_first(&mut self.rings[at], course, stats).map(|()| 1),
             whole => Ok(whole),
         }
     }
@@ -269,7 +269,7 @@ impl<R: Ring> Framer<R> {
         at: usize,
         course: &Course<'_>,
         count: u32,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, Setback> {
         let ring = &mut self.rings[at];
         let (stride, payload_at) = (ring.stride(), payload_at(ring, course));
@@ -285,7 +285,7 @@ impl<R: Ring> Framer<R> {
                 let (place, after) = rest.split_at_mut(piece.bytes as usize);
                 rest = after;
                 if let Err(place) = list.add(piece.offset, place) {
-                    if !flush(&mut list, course.source, &mut self.ends, &mut whole, tally)? {
+                    if !flush(&mut list, course.source, &mut self.ends, &mut whole, stats)? {
                         return Ok(whole);
                     }
                     let added = list.add(piece.offset, place);
@@ -294,7 +294,7 @@ impl<R: Ring> Framer<R> {
             }
             self.ends.push(list.bytes());
         }
-        flush(&mut list, course.source, &mut self.ends, &mut whole, tally)?;
+        flush(&mut list, course.source, &mut self.ends, &mut whole, stats)?;
         Ok(whole)
     }
 
@@ -305,7 +305,7 @@ impl<R: Ring> Framer<R> {
         course: &Course<'_>,
         count: u32,
         framing: &Framing,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) {
         let ring = &mut self.rings[at];
         let (stride, frame_at) = (ring.stride(), ring.frame_at());
@@ -351,7 +351,7 @@ impl<R: Ring> Framer<R> {
             self.kernels.stamp.frames(&framing.template, frames, sums);
             identification = identification.wrapping_add(part as u16);
         }
-        R::filled(course.head_bytes as u64 * u64::from(count), tally);
+        R::filled(course.head_bytes as u64 * u64::from(count), stats);
     }
 }
 
@@ -360,7 +360,7 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let Form::Gathered { source, heads, pieces } = batch.form else {
             panic!("a framing path is fed gathered batches");
@@ -372,12 +372,12 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
         let head_bytes = heads.len() / batch.packets as usize;
         let cursor = Cursor::new(pieces);
         let mut course = Course { batch, source, heads, head_bytes, taken: 0, cursor };
-        let mut framing = Framing::of(to, tally)?;
-        let mut stop = self.push(&mut course, &mut framing, to, tally);
+        let mut framing = Framing::of(to, stats)?;
+        let mut stop = self.push(&mut course, &mut framing, to, stats);
         if let Err(Stop::Device(_)) = stop {
             self.close(&framing);
-            *framing = Framing::ask(to, tally)?;
-            stop = self.push(&mut course, &mut framing, to, tally);
+            *framing = Framing::ask(to, stats)?;
+            stop = self.push(&mut course, &mut framing, to, stats);
         }
         match stop {
             Err(Stop::Device(errno)) => {
@@ -412,7 +412,11 @@ fn stop(setback: Setback, source: &MappedFile) -> Stop {
 }
 
 /// Reads the next packet by itself, which says why it could not be read with the others.
-fn fill_first(ring: &mut impl Ring, course: &Course<'_>, tally: &mut Tally) -> Result<(), Setback> {
+fn fill_first(
+    ring: &mut impl Ring,
+    course: &Course<'_>,
+    stats: &mut SendStats,
+) -> Result<(), Setback> {
     let payload_at = payload_at(ring, course);
     let [slot, _] = ring.slots(1);
     let mut rest = &mut slot[payload_at..][..course.payload_bytes(course.taken)];
@@ -420,7 +424,7 @@ fn fill_first(ring: &mut impl Ring, course: &Course<'_>, tally: &mut Tally) -> R
     while !rest.is_empty() {
         let piece = cursor.next(rest.len() as u64);
         let (place, after) = rest.split_at_mut(piece.bytes as usize);
-        fill(course.source, place, piece.offset, tally)?;
+        fill(course.source, place, piece.offset, stats)?;
         rest = after;
     }
     Ok(())
@@ -438,11 +442,11 @@ fn flush(
     source: &MappedFile,
     ends: &mut Vec<u64>,
     whole: &mut u32,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<bool, Setback> {
     let wanted = list.bytes();
     let read = loop {
-        match list.read(source.file(), tally) {
+        match list.read(source.file(), stats) {
             Ok(read) => break read,
             Err(errno) if errno.code() == libc::EINTR => {}
             Err(errno) => return Err(Setback::Refused { call: "preadv", errno }),

@@ -14,9 +14,9 @@
 use crate::batch::{Batch, Cursor, Form, Mark, Piece};
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::stream::{Run, Setback};
 use crate::sys::{Gather, Map};
-use crate::tally::Tally;
 
 pub(super) const CALL: &str = "writev";
 
@@ -111,12 +111,12 @@ impl<'a> Packets<'a> {
         (call, errno): (&'static str, Errno),
         run: Run,
         start: Cursor<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Setback {
         if errno.code() != libc::EFAULT {
             return Setback::Refused { call, errno };
         }
-        let at = match self.source.size_now(tally) {
+        let at = match self.source.size_now(stats) {
             Ok(at) => at,
             Err(errno) => return Setback::Refused { call: "statx", errno },
         };

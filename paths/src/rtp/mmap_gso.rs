@@ -18,10 +18,10 @@ use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::SendError;
 use crate::rtp::gathered::{CALL, Packets, gather};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Scratch};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_gso",
@@ -76,7 +76,7 @@ impl StreamPath for MappedGather {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         if batch.packets == 0 {
@@ -84,9 +84,9 @@ impl StreamPath for MappedGather {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, self.load, to, tally, |run, to, tally| {
+        send_runs(batch, self.load, to, stats, |run, to, stats| {
             let (sent, after) =
-                send_run(&packets, map, &mut self.scratch, (run, cursor), to, tally)?;
+                send_run(&packets, map, &mut self.scratch, (run, cursor), to, stats)?;
             cursor = after;
             Ok(sent)
         })
@@ -101,12 +101,12 @@ fn send_run<'a>(
     scratch: &mut Scratch,
     (run, start): (Run, Cursor<'a>),
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(u32, Cursor<'a>), Setback> {
     let mut list = scratch.gather();
     let (listed, cursor) = gather(packets, map, &mut list, run, start)?;
-    match list.send(to.as_fd(), tally) {
+    match list.send(to.as_fd(), stats) {
         Ok(_) => Ok((listed, cursor)),
-        Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
+        Err(errno) => Err(packets.refused((CALL, errno), run, start, stats)),
     }
 }

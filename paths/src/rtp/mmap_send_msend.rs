@@ -24,10 +24,10 @@ use crate::file_datagrams::crosses_oddly;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Map, Order, PAYLOAD_BYTES_MAX, Payload};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_send_msend",
@@ -66,7 +66,7 @@ impl MmapSendMsend {
         map: &Map,
         (run, start): (Run, Cursor<'a>),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Cursor<'a>, Setback> {
         let (mut cursor, mut fit) = (start, true);
         packets.take_mapped(map, &mut cursor, (run.first, 0), |Piece { offset, bytes }| {
@@ -77,15 +77,15 @@ impl MmapSendMsend {
         if !fit {
             return Err(Setback::InPieces);
         }
-        corked(to, tally, |tally| {
-            send_head(packets.head(run.first), to, tally)?;
+        corked(to, stats, |stats| {
+            send_head(packets.head(run.first), to, stats)?;
             let (mut again, mut sent) = (start, Ok(()));
             again.take(packets.payload_bytes(run.first), |piece| {
                 if sent.is_ok() {
-                    sent = self.send_piece(map, piece, to, tally);
+                    sent = self.send_piece(map, piece, to, stats);
                 }
             });
-            sent.map_err(|errno| packets.refused((ENGINE_CALL, errno), run, start, tally))
+            sent.map_err(|errno| packets.refused((ENGINE_CALL, errno), run, start, stats))
         })?;
         Ok(cursor)
     }
@@ -96,7 +96,7 @@ impl MmapSendMsend {
         map: &Map,
         Piece { offset, bytes }: Piece,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Errno> {
         let order = Order {
             payload: Payload::Mapped(map),
@@ -107,7 +107,7 @@ impl MmapSendMsend {
             heads: Heads::None,
             segments: 1,
         };
-        let sent = self.engine.send(to.as_fd(), &order, tally)?;
+        let sent = self.engine.send(to.as_fd(), &order, stats)?;
         // An address has no end of the file: what cannot be read is refused.
         if sent.bytes == bytes { Ok(()) } else { Err(Errno::new(libc::EIO)) }
     }
@@ -118,7 +118,7 @@ impl StreamPath for MmapSendMsend {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         if batch.packets == 0 {
@@ -126,13 +126,13 @@ impl StreamPath for MmapSendMsend {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
-            cursor = match self.send_packet(&packets, map, (run, cursor), to, tally) {
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+            cursor = match self.send_packet(&packets, map, (run, cursor), to, stats) {
                 Err(setback) if is_for_a_copy(&setback) => {
                     let payload_bytes = packets.payload_bytes(run.first);
                     let after =
-                        self.reader.read(0, packets.source, cursor, payload_bytes, tally)?;
-                    self.reader.write(packets.head(run.first), to, tally)?;
+                        self.reader.read(0, packets.source, cursor, payload_bytes, stats)?;
+                    self.reader.write(packets.head(run.first), to, stats)?;
                     after
                 }
                 sent => sent?,

@@ -18,10 +18,10 @@ use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::rtp::corked::{corked, send_head};
 use crate::rtp::gathered::Packets;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Scratch};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_send_rtp",
@@ -53,7 +53,7 @@ impl MmapSendRtp {
         map: &Map,
         (run, start): (Run, Cursor<'a>),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Cursor<'a>, Setback> {
         let mut list = self.scratch.gather();
         let mut cursor = start;
@@ -63,13 +63,13 @@ impl MmapSendRtp {
         if !fits {
             return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
         }
-        corked(to, tally, |tally| {
-            send_head(packets.head(run.first), to, tally)?;
+        corked(to, stats, |stats| {
+            send_head(packets.head(run.first), to, stats)?;
             if list.len() == 0 {
                 return Ok(());
             }
-            let sent = list.send(to.as_fd(), tally);
-            sent.map(|_| ()).map_err(|errno| packets.refused((CALL, errno), run, start, tally))
+            let sent = list.send(to.as_fd(), stats);
+            sent.map(|_| ()).map_err(|errno| packets.refused((CALL, errno), run, start, stats))
         })?;
         Ok(cursor)
     }
@@ -80,7 +80,7 @@ impl StreamPath for MmapSendRtp {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         if batch.packets == 0 {
@@ -88,8 +88,8 @@ impl StreamPath for MmapSendRtp {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
-            cursor = self.send_packet(&packets, map, (run, cursor), to, tally)?;
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+            cursor = self.send_packet(&packets, map, (run, cursor), to, stats)?;
             Ok(1)
         })
     }

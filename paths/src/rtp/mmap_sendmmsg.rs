@@ -17,10 +17,10 @@ use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::rtp::gathered::Packets;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Outbox};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_sendmmsg",
@@ -52,7 +52,7 @@ impl MmapSendmmsg {
         map: &Map,
         (run, start): (Run, Cursor<'a>),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, Setback> {
         let mut messages = self.outbox.open();
         let mut cursor = start;
@@ -73,10 +73,10 @@ impl MmapSendmmsg {
         if listed == 0 {
             return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
         }
-        match messages.send(to.as_fd(), tally) {
+        match messages.send(to.as_fd(), stats) {
             // No more messages than packets, of which there are a u32.
             Ok(sent) => Ok(sent as u32),
-            Err(errno) => Err(packets.refused((CALL, errno), run, start, tally)),
+            Err(errno) => Err(packets.refused((CALL, errno), run, start, stats)),
         }
     }
 }
@@ -86,7 +86,7 @@ impl StreamPath for MmapSendmmsg {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         if batch.packets == 0 {
@@ -94,8 +94,8 @@ impl StreamPath for MmapSendmmsg {
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Batch, to, tally, |run, to, tally| {
-            let sent = self.send_run(&packets, map, (run, cursor), to, tally)?;
+        send_runs(batch, Load::Batch, to, stats, |run, to, stats| {
+            let sent = self.send_run(&packets, map, (run, cursor), to, stats)?;
             if sent < batch.packets {
                 let taken = run.first..run.first + sent;
                 taken.for_each(|packet| cursor.take(packets.payload_bytes(packet), |_| ()));

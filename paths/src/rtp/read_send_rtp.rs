@@ -3,8 +3,8 @@
 //!
 //! `read_send_rtp` of the study's table 1-B (2n copies, n reads and n sends): against `read_writev`
 //! the kernel has one range to gather instead of two. Costs two copies per byte and two calls per
-//! packet. What is moved within this program's memory is no copy by the tally's word: the header,
-//! and the payload's pieces where there are gaps to close.
+//! packet. Moves within this program's memory do not count as copies: the header, and the
+//! payload's pieces where there are gaps to close.
 //!
 //! Sources: `pread(2)`, `send(2)`.
 //!
@@ -15,9 +15,9 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_send_rtp",
@@ -44,14 +44,14 @@ impl StreamPath for ReadSendRtp {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
             let (head, bytes) = (packets.head(run.first), packets.payload_bytes(run.first));
-            let after = self.reader.read(head.len(), packets.source, cursor, bytes, tally)?;
-            self.reader.send(head, to, tally)?;
+            let after = self.reader.read(head.len(), packets.source, cursor, bytes, stats)?;
+            self.reader.send(head, to, stats)?;
             cursor = after;
             Ok(1)
         })

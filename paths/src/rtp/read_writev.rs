@@ -13,9 +13,9 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_writev",
@@ -42,14 +42,14 @@ impl StreamPath for ReadWritev {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
             let payload_bytes = packets.payload_bytes(run.first);
-            let after = self.reader.read(0, packets.source, cursor, payload_bytes, tally)?;
-            self.reader.write(packets.head(run.first), to, tally)?;
+            let after = self.reader.read(0, packets.source, cursor, payload_bytes, stats)?;
+            self.reader.write(packets.head(run.first), to, stats)?;
             cursor = after;
             Ok(1)
         })

@@ -16,9 +16,9 @@ use crate::batch::{Cursor, DATAGRAM_BYTES_MAX, Piece};
 use crate::destination::Destination;
 use crate::error::Errno;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::stream::{Setback, fill};
 use crate::sys::{self, Scratch};
-use crate::tally::Tally;
 
 /// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.
 const BUFFER_BYTES: usize = 2 * DATAGRAM_BYTES_MAX as usize;
@@ -49,7 +49,7 @@ impl Reader {
         source: &MappedFile,
         start: Cursor<'c>,
         payload_bytes: u64,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Cursor<'c>, Setback> {
         let target = &mut self.buffer[room..];
         let mut cursor = start;
@@ -65,7 +65,7 @@ impl Reader {
         let Some(span) = span else { return Ok(cursor) };
         if ascending && span.end - span.start <= target.len() as u64 {
             let bytes = (span.end - span.start) as usize;
-            fill(source, &mut target[..bytes], span.start, tally)?;
+            fill(source, &mut target[..bytes], span.start, stats)?;
             let mut again = start;
             again.take(payload_bytes, |piece| {
                 let at = room + (piece.offset - span.start) as usize;
@@ -79,7 +79,7 @@ impl Reader {
         while left > 0 {
             let Piece { offset, bytes } = again.next(left);
             let end = at + bytes as usize;
-            fill(source, &mut target[at..end], offset, tally)?;
+            fill(source, &mut target[at..end], offset, stats)?;
             left -= bytes;
             at = end;
         }
@@ -92,14 +92,14 @@ impl Reader {
         &mut self,
         head: &[u8],
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
         let mut list = self.scratch.gather();
         let mut fits = head.is_empty() || list.bytes(head);
         for range in &self.ranges {
             fits = fits && list.bytes(&self.buffer[range.clone()]);
         }
-        let sent = if fits { list.send(to.as_fd(), tally) } else { Err(Errno::new(libc::E2BIG)) };
+        let sent = if fits { list.send(to.as_fd(), stats) } else { Err(Errno::new(libc::E2BIG)) };
         sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "writev", errno })
     }
 
@@ -109,7 +109,7 @@ impl Reader {
         &mut self,
         head: &[u8],
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
         self.buffer[..head.len()].copy_from_slice(head);
         let mut end = head.len();
@@ -119,7 +119,7 @@ impl Reader {
             }
             end += range.len();
         }
-        let sent = sys::send(to.as_fd(), &self.buffer[..end], tally);
+        let sent = sys::send(to.as_fd(), &self.buffer[..end], stats);
         sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
     }
 }

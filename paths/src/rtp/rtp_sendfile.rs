@@ -22,10 +22,10 @@ use crate::mapped_file::MappedFile;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Setback, StreamPath, send_runs};
 use crate::sys;
-use crate::tally::Tally;
 
 /// `rtp_sendfile` of the study's table 1-B (n copies, of the header; n cork, n send, n sendfile and
 /// n uncork calls), its best without a changed kernel. Costs no copy of the payload, one of the
@@ -94,7 +94,7 @@ impl HeadAndFile {
         source: &MappedFile,
         (start, payload_bytes): (Cursor<'_>, u64),
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
         let (mut pieces, mut evenly) = (0, true);
         let mut cursor = start;
@@ -107,14 +107,14 @@ impl HeadAndFile {
         }
         let mut cursor = start;
         if self.by_flag && pieces == 1 {
-            return more_follows(head, source, cursor.next(payload_bytes), to, tally);
+            return more_follows(head, source, cursor.next(payload_bytes), to, stats);
         }
-        corked(to, tally, |tally| {
-            send_head(head, to, tally)?;
+        corked(to, stats, |stats| {
+            send_head(head, to, stats)?;
             let mut sent = Ok(());
             cursor.take(payload_bytes, |piece| {
                 if sent.is_ok() {
-                    sent = sendfile(source, piece, to, tally).map_err(|(setback, _)| setback);
+                    sent = sendfile(source, piece, to, stats).map_err(|(setback, _)| setback);
                 }
             });
             sent
@@ -127,18 +127,18 @@ impl StreamPath for HeadAndFile {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let packets = Packets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
             let (head, source) = (packets.head(run.first), packets.source);
             let payload_bytes = packets.payload_bytes(run.first);
-            match self.send_packet(head, source, (cursor, payload_bytes), to, tally) {
+            match self.send_packet(head, source, (cursor, payload_bytes), to, stats) {
                 Ok(()) => cursor.take(payload_bytes, |_| ()),
                 Err(setback) if is_for_a_copy(&setback) => {
-                    let after = self.reader.read(0, source, cursor, payload_bytes, tally)?;
-                    self.reader.write(head, to, tally)?;
+                    let after = self.reader.read(0, source, cursor, payload_bytes, stats)?;
+                    self.reader.write(head, to, stats)?;
                     cursor = after;
                 }
                 Err(setback) => return Err(setback),
@@ -154,20 +154,20 @@ fn more_follows(
     source: &MappedFile,
     piece: Piece,
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Setback> {
     if !head.is_empty()
-        && let Err(errno) = sys::send_more(to.as_fd(), head, tally)
+        && let Err(errno) = sys::send_more(to.as_fd(), head, stats)
     {
-        sys::discard_corked(to.as_fd(), tally);
+        sys::discard_corked(to.as_fd(), stats);
         return Err(Setback::Refused { call: "send", errno });
     }
-    sendfile(source, piece, to, tally).map_err(|(setback, sent)| {
-        sys::discard_corked(to.as_fd(), tally);
+    sendfile(source, piece, to, stats).map_err(|(setback, sent)| {
+        sys::discard_corked(to.as_fd(), stats);
         if matches!(setback, Setback::Cut { .. }) && sent > 0 {
             // The kernel has sent the header and what there was (`splice_eof`).
-            tally.packets += 1;
-            tally.bytes += head.len() as u64 + sent;
+            stats.packets += 1;
+            stats.bytes += head.len() as u64 + sent;
         }
         setback
     })
@@ -178,16 +178,16 @@ fn sendfile(
     source: &MappedFile,
     piece: Piece,
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), (Setback, u64)> {
     let Piece { offset, bytes } = piece;
     let call = "sendfile";
-    let sent = match sys::sendfile(to.as_fd(), source.file(), offset, bytes, tally) {
+    let sent = match sys::sendfile(to.as_fd(), source.file(), offset, bytes, stats) {
         Ok(sent) if sent as u64 == bytes => return Ok(()),
         Ok(sent) => sent as u64,
         Err(errno) => return Err((Setback::Refused { call, errno }, 0)),
     };
-    let setback = match source.size_now(tally) {
+    let setback = match source.size_now(stats) {
         Ok(at) if at < offset.saturating_add(bytes) => Setback::Cut { at, whole: 0 },
         // Neither bytes nor the end: the file cannot be read this way.
         Ok(_) if sent == 0 => Setback::Refused { call, errno: Errno::new(libc::EIO) },

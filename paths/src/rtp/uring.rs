@@ -18,11 +18,11 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Mark};
 use crate::error::{Errno, Error};
 use crate::rtp::gathered::{Packets, gather};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{Queue, Ring};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "uring",
@@ -72,9 +72,9 @@ impl Layout for Gathered {
         batch: &Batch<'_>,
         (run, start): (Run, Mark),
         errno: Errno,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Setback {
         let packets = Packets::of(batch);
-        packets.refused((CALL, errno), run, packets.at(start), tally)
+        packets.refused((CALL, errno), run, packets.at(start), stats)
     }
 }

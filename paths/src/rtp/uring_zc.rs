@@ -11,7 +11,7 @@
 //! costs more than the copies it saves: 64 sessions of 10 packets 6.1 µs each where the device
 //! segments (`uring` 4.0), 9.3 where it does not (6.6).
 //!
-//! What is copied all the same, and is in the tally: a packet that alone needs more than 17 ranges;
+//! Copied all the same, and counted: a packet that alone needs more than 17 ranges;
 //! runs for which the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000
 //! runs are still held. What the kernel copies of its own accord, for a device without
 //! scatter-gather or checksums and on loopback always, it reports.
@@ -27,11 +27,11 @@ use crate::batch::{Batch, Cursor, Mark, Piece};
 use crate::error::{Errno, Error};
 use crate::rtp::gathered::Packets;
 use crate::rtp::uring::Gathered;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "uring_zc",
@@ -138,8 +138,8 @@ impl Layout for Referred {
         batch: &Batch<'_>,
         run: (Run, Mark),
         errno: Errno,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Setback {
-        Gathered.refused(batch, run, errno, tally)
+        Gathered.refused(batch, run, errno, stats)
     }
 }

@@ -38,10 +38,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys;
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "wire_sendfile",
@@ -78,25 +78,25 @@ impl StreamPath for Sendfile {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let Self { page_bytes, load, ref mut copier } = *self;
         let image = Image::of(batch);
-        send_runs(batch, load, to, tally, |run, to, tally| {
+        send_runs(batch, load, to, stats, |run, to, stats| {
             let fit = image.range(batch, run).packets_per_step(PIPE_PAGES, page_bytes);
             let packets = run.packets.min(fit);
             let range = image.range(batch, Run { packets, ..run });
             if packets == 1 && range.crosses_oddly(page_bytes) {
-                return copier.send(range, to, tally).map(|()| packets);
+                return copier.send(range, to, stats).map(|()| packets);
             }
             let file = range.source.file();
-            let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, tally) {
+            let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, stats) {
                 Ok(sent) if sent as u64 == range.bytes => return Ok(packets),
-                Ok(sent) => short(range, sent as u64, to, tally),
+                Ok(sent) => short(range, sent as u64, to, stats),
                 Err(errno) => Setback::Refused { call: "sendfile", errno },
             };
             match setback {
-                Setback::InPieces if packets == 1 => copier.send(range, to, tally).map(|()| 1),
+                Setback::InPieces if packets == 1 => copier.send(range, to, stats).map(|()| 1),
                 setback => Err(setback),
             }
         })
@@ -105,18 +105,18 @@ impl StreamPath for Sendfile {
 
 /// Finds out what became of `sent` bytes of the range that `sendfile` says it sent, and leaves
 /// nothing corked.
-fn short(range: Range<'_>, sent: u64, to: &Destination, tally: &mut Tally) -> Setback {
+fn short(range: Range<'_>, sent: u64, to: &Destination, stats: &mut SendStats) -> Setback {
     if sent > 0 {
-        sys::discard_corked(to.as_fd(), tally);
+        sys::discard_corked(to.as_fd(), stats);
     }
-    let at = match range.source.size_now(tally) {
+    let at = match range.source.size_now(stats) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };
     if at < range.end() {
         // The end of the file: the kernel has sent what there was.
-        tally.packets += sent.div_ceil(range.segment_bytes);
-        tally.bytes += sent;
+        stats.packets += sent.div_ceil(range.segment_bytes);
+        stats.bytes += sent;
         return Setback::Cut { at, whole: 0 };
     }
     if sent == 0 {

@@ -16,16 +16,16 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::address::{Name, name};
 use crate::sys::last_errno;
 use crate::sys::option::{option, set_option, set_record};
-use crate::tally::Tally;
 
 /// A non-blocking socket for UDP over the family of `address`. One of IPv6 takes nothing of IPv4.
-pub(crate) fn udp_socket(address: SocketAddr, tally: &mut Tally) -> Result<UdpSocket, Errno> {
+pub(crate) fn udp_socket(address: SocketAddr, stats: &mut SendStats) -> Result<UdpSocket, Errno> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: the call takes no pointer.
     let socket = unsafe { libc::socket(family, kind, 0) };
     if socket < 0 {
@@ -34,35 +34,35 @@ pub(crate) fn udp_socket(address: SocketAddr, tally: &mut Tally) -> Result<UdpSo
     // SAFETY: the call succeeded, so it is open and nobody else's.
     let socket = UdpSocket::from(unsafe { OwnedFd::from_raw_fd(socket) });
     if family == libc::AF_INET6 {
-        set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, tally)?;
+        set_option(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1, stats)?;
     }
     Ok(socket)
 }
 
 /// Lets others be bound to the same address: each has what is sent to a group, one alone what is
 /// sent to a host.
-pub(crate) fn share_address(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, tally)
+pub(crate) fn share_address(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, stats)
 }
 
 /// Binds a socket.
 pub(crate) fn bind(
     socket: BorrowedFd<'_>,
     address: SocketAddr,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let (name, bytes) = name(address);
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `name` is alive and at least `bytes` long; the call reads it alone.
     let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const name).cast(), bytes) };
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
 /// The number of the device of that name.
-pub(crate) fn device_index(device: &str, tally: &mut Tally) -> Result<u32, Errno> {
+pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, Errno> {
     let device = CString::new(device).map_err(|_| Errno::new(libc::ENODEV))?;
     // It makes a socket, asks and closes that.
-    tally.calls += 3;
+    stats.calls += 3;
     // SAFETY: a string that ends in a zero and outlives the call.
     match unsafe { libc::if_nametoindex(device.as_ptr()) } {
         0 => Err(last_errno()),
@@ -71,9 +71,9 @@ pub(crate) fn device_index(device: &str, tally: &mut Tally) -> Result<u32, Errno
 }
 
 /// Whether there is still a device of that number.
-pub(crate) fn has_device(index: u32, tally: &mut Tally) -> bool {
+pub(crate) fn has_device(index: u32, stats: &mut SendStats) -> bool {
     let mut device = [0; libc::IF_NAMESIZE];
-    tally.calls += 3;
+    stats.calls += 3;
     // SAFETY: room for a device's name, as the call demands.
     !unsafe { libc::if_indextoname(index, device.as_mut_ptr()) }.is_null()
 }
@@ -84,7 +84,7 @@ pub(crate) fn join_group(
     group: IpAddr,
     source: Option<IpAddr>,
     device: u32,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let level = if group.is_ipv4() { libc::IPPROTO_IP } else { libc::IPPROTO_IPV6 };
     let group = storage(group);
@@ -95,11 +95,11 @@ pub(crate) fn join_group(
                 gsr_group: group,
                 gsr_source: source,
             };
-            set_record(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request, tally)
+            set_record(socket, level, libc::MCAST_JOIN_SOURCE_GROUP, &request, stats)
         }
         None => {
             let request = libc::group_req { gr_interface: device, gr_group: group };
-            set_record(socket, level, libc::MCAST_JOIN_GROUP, &request, tally)
+            set_record(socket, level, libc::MCAST_JOIN_GROUP, &request, stats)
         }
     }
 }
@@ -109,15 +109,15 @@ pub(crate) fn send_groups_by(
     socket: BorrowedFd<'_>,
     group: IpAddr,
     device: u32,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let index = libc::c_int::try_from(device).map_err(|_| Errno::new(libc::ENODEV))?;
     if group.is_ipv6() {
-        return set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, index, tally);
+        return set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, index, stats);
     }
     let any = libc::in_addr { s_addr: libc::INADDR_ANY };
     let request = libc::ip_mreqn { imr_multiaddr: any, imr_address: any, imr_ifindex: index };
-    set_record(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request, tally)
+    set_record(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request, stats)
 }
 
 /// Lets what is sent to `target` pass so many hops.
@@ -125,7 +125,7 @@ pub(crate) fn set_hops(
     socket: BorrowedFd<'_>,
     target: IpAddr,
     hops: u8,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let (level, option) = match (target.is_ipv4(), target.is_multicast()) {
         (true, true) => (libc::IPPROTO_IP, libc::IP_MULTICAST_TTL),
@@ -133,7 +133,7 @@ pub(crate) fn set_hops(
         (false, true) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_HOPS),
         (false, false) => (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     };
-    set_option(socket, level, option, hops.into(), tally)
+    set_option(socket, level, option, hops.into(), stats)
 }
 
 fn storage(address: IpAddr) -> libc::sockaddr_storage {
@@ -150,13 +150,13 @@ fn storage(address: IpAddr) -> libc::sockaddr_storage {
 pub(crate) fn own_groups_only(
     socket: BorrowedFd<'_>,
     group: IpAddr,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let (level, option) = match group {
         IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
         IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
     };
-    set_option(socket, level, option, 0, tally)
+    set_option(socket, level, option, 0, stats)
 }
 
 /// Sets what the kernel keeps for a late reader: as much as asked for by those who administer the
@@ -164,39 +164,42 @@ pub(crate) fn own_groups_only(
 pub(crate) fn set_receive_buffer(
     socket: BorrowedFd<'_>,
     bytes: u32,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    match set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, tally) {
+    match set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, value, stats) {
         Err(errno) if errno.code() == libc::EPERM => {
-            set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, value, tally)
+            set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, value, stats)
         }
         set => set,
     }
 }
 
 /// What the kernel keeps for a late reader, as it counts: twice what was asked for.
-pub(crate) fn receive_buffer(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<usize, Errno> {
+pub(crate) fn receive_buffer(
+    socket: BorrowedFd<'_>,
+    stats: &mut SendStats,
+) -> Result<usize, Errno> {
     // SAFETY: an int is a plain number.
-    let bytes: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, tally)? };
+    let bytes: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, stats)? };
     usize::try_from(bytes).map_err(|_| Errno::new(libc::EOVERFLOW))
 }
 
 /// Has the kernel say when it took each datagram from the device.
-pub(crate) fn say_time(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, tally)
+pub(crate) fn say_time(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, stats)
 }
 
 /// Takes runs that the kernel has joined, or the sender has not cut yet, as one.
-pub(crate) fn take_joined(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, tally)
+pub(crate) fn take_joined(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, stats)
 }
 
 /// Drops whatever comes, before it is put into the socket's buffer.
-pub(crate) fn take_nothing(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
+pub(crate) fn take_nothing(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     // Return 0 bytes of it.
     let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };
     let program = libc::sock_fprog { len: 1, filter: &raw mut nothing };
     // The kernel reads the one instruction and keeps a copy.
-    set_record(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, tally)
+    set_record(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, stats)
 }

@@ -11,8 +11,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::set_option;
-use crate::tally::Tally;
 
 /// `UDP_CORK` of `linux/udp.h`, which the libc crate lacks for Linux.
 const UDP_CORK: libc::c_int = 1;
@@ -22,9 +22,9 @@ const UDP_CORK: libc::c_int = 1;
 pub(crate) fn set_cork(
     socket: BorrowedFd<'_>,
     corked: bool,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_UDP, UDP_CORK, corked.into(), tally)
+    set_option(socket, libc::SOL_UDP, UDP_CORK, corked.into(), stats)
 }
 
 /// Throws away what an interrupted call left corked on a UDP socket, so that it is not sent in
@@ -33,14 +33,14 @@ pub(crate) fn set_cork(
 /// There is no call for it. `UDP_CORK` switched off would send the remainder, cut where it happens
 /// to end. A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
 /// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be.
-pub(crate) fn discard_corked(socket: BorrowedFd<'_>, tally: &mut Tally) {
+pub(crate) fn discard_corked(socket: BorrowedFd<'_>, stats: &mut SendStats) {
     let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };
     // SAFETY: msghdr is plain numbers and pointers, for which all zeroes is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = (&raw const nowhere).cast_mut();
     message.msg_iovlen = 1;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `message` names one range, which the kernel only reads and, as nothing is mapped at
     // address 0, answers with EFAULT.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
@@ -67,38 +67,38 @@ mod tests {
     #[test]
     fn corked_bytes_are_thrown_away_and_an_uncorked_socket_is_left_alone() {
         let (sender, receiver) = pair();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut buffer = [0; 64];
         send_flagged(&sender, b"left behind", SendFlags::MORE).unwrap();
         for message in [b"first", b"other"] {
-            discard_corked(sender.as_fd(), &mut tally);
-            send(sender.as_fd(), message, &mut tally).unwrap();
+            discard_corked(sender.as_fd(), &mut stats);
+            send(sender.as_fd(), message, &mut stats).unwrap();
             let bytes = receiver.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..bytes], message);
         }
-        assert_eq!(tally.calls, 4);
+        assert_eq!(stats.calls, 4);
     }
 
     #[test]
     fn what_is_corked_is_one_datagram_or_thrown_away() {
         let (sender, receiver) = pair();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut buffer = [0; 64];
         for thrown_away in [true, false] {
-            set_cork(sender.as_fd(), true, &mut tally).unwrap();
+            set_cork(sender.as_fd(), true, &mut stats).unwrap();
             for part in [b"one ", b"part"] {
-                send(sender.as_fd(), part, &mut tally).unwrap();
+                send(sender.as_fd(), part, &mut stats).unwrap();
             }
             if thrown_away {
-                discard_corked(sender.as_fd(), &mut tally);
+                discard_corked(sender.as_fd(), &mut stats);
             }
-            set_cork(sender.as_fd(), false, &mut tally).unwrap();
+            set_cork(sender.as_fd(), false, &mut stats).unwrap();
         }
-        send(sender.as_fd(), b"next", &mut tally).unwrap();
+        send(sender.as_fd(), b"next", &mut stats).unwrap();
         for expected in [&b"one part"[..], b"next"] {
             let bytes = receiver.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..bytes], expected);
         }
-        assert_eq!(tally.calls, 10);
+        assert_eq!(stats.calls, 10);
     }
 }

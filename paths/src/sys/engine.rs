@@ -14,8 +14,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::error::{Errno, Error};
+use crate::send_stats::SendStats;
 use crate::sys::{Map, last_errno};
-use crate::tally::Tally;
 
 /// The module's device.
 pub(crate) const DEVICE: &str = "/dev/pagewire_rtp";
@@ -237,14 +237,14 @@ impl Engine {
         &self,
         socket: BorrowedFd<'_>,
         order: &Order<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Sent, Errno> {
         let mut request = Request::of(order, socket);
-        tally.calls += 1;
+        stats.calls += 1;
         self.call(&mut request)?;
         let packets = u32::try_from(request.sent_packets).unwrap_or(u32::MAX);
         if let Heads::Given { each, .. } = order.heads {
-            tally.copied_bytes += u64::from(packets) * u64::from(each);
+            stats.copied_bytes += u64::from(packets) * u64::from(each);
         }
         Ok(Sent { packets, bytes: request.sent_bytes })
     }

@@ -26,8 +26,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
 use crate::report::{PathFault, PathReport, QUOTE_BYTES};
+use crate::send_stats::SendStats;
 use crate::sys::{counted, set_option};
-use crate::tally::Tally;
 
 /// Values of `IP_MTU_DISCOVER` and `IPV6_MTU_DISCOVER` of `linux/in.h`, equal for both.
 const PROBE: libc::c_int = 3;
@@ -80,36 +80,36 @@ pub(crate) struct Report {
 pub(crate) fn ignore_path_mtu(
     socket: BorrowedFd<'_>,
     peer: IpAddr,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     if is_ipv4(peer) {
-        return set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, OMIT, tally);
+        return set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, OMIT, stats);
     }
-    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, PROBE, tally)
+    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, PROBE, stats)
 }
 
 /// Has packets to an IPv6 peer that exceed the device's MTU leave in fragments.
-pub(crate) fn cut_at_device(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, OMIT, tally)
+pub(crate) fn cut_at_device(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+    set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, OMIT, stats)
 }
 
 /// Has the kernel queue what ICMP reports of packets to `peer`, with what it quotes of them.
 pub(crate) fn queue_reports(
     socket: BorrowedFd<'_>,
     peer: IpAddr,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, QUEUE_BYTES, tally)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, QUEUE_BYTES, stats)?;
     match is_ipv4(peer) {
-        true => set_option(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1, tally),
-        false => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1, tally),
+        true => set_option(socket, libc::IPPROTO_IP, libc::IP_RECVERR, 1, stats),
+        false => set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVERR, 1, stats),
     }
 }
 
 /// Drops up to `datagrams` that wait in the socket: they use the memory that reports wait in.
-pub(crate) fn drop_datagrams(socket: BorrowedFd<'_>, datagrams: usize, tally: &mut Tally) {
+pub(crate) fn drop_datagrams(socket: BorrowedFd<'_>, datagrams: usize, stats: &mut SendStats) {
     for _ in 0..datagrams {
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: no bytes are asked for, so none are written; the rest of a datagram is dropped.
         let taken =
             unsafe { libc::recv(socket.as_raw_fd(), std::ptr::null_mut(), 0, libc::MSG_DONTWAIT) };
@@ -128,7 +128,7 @@ pub(crate) fn is_ipv4(peer: IpAddr) -> bool {
 }
 
 /// Takes what is next in the error queue; `EAGAIN` when it is empty.
-pub(crate) fn next_error(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<Queued, Errno> {
+pub(crate) fn next_error(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Queued, Errno> {
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
     let mut quote = [0_u8; QUOTE_BYTES];
     let mut range =
@@ -140,7 +140,7 @@ pub(crate) fn next_error(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<Qu
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control) as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `message` names one range for data and one for control, live and of the lengths
     // given.
     let bytes = counted(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) })?;
@@ -203,12 +203,12 @@ mod tests {
             drop(closed);
             let sender = UdpSocket::bind(address).unwrap();
             sender.connect(peer).unwrap();
-            let (socket, mut tally) = (sender.as_fd(), Tally::default());
-            queue_reports(socket, peer.ip(), &mut tally).unwrap();
-            assert_eq!(next_error(socket, &mut tally).unwrap_err().code(), libc::EAGAIN);
+            let (socket, mut stats) = (sender.as_fd(), SendStats::default());
+            queue_reports(socket, peer.ip(), &mut stats).unwrap();
+            assert_eq!(next_error(socket, &mut stats).unwrap_err().code(), libc::EAGAIN);
             sender.send(b"a payload of ours").unwrap();
             let report = PathReport::new(PathFault::PortUnreachable, b"a payload of ours");
-            assert_eq!(next_error(socket, &mut tally), Ok(Queued::Path(report)), "{address}");
+            assert_eq!(next_error(socket, &mut stats), Ok(Queued::Path(report)), "{address}");
             assert_eq!(report.quote(), b"a payload of");
             // The report took the pending error with it.
             sender.send(b"again").unwrap();

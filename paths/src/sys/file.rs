@@ -12,8 +12,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::{counted, last_errno};
-use crate::tally::Tally;
 
 /// The number of `cachestat`, the same on all machines that Rust has but Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -42,17 +42,17 @@ pub(crate) fn read_at(
     file: &File,
     buffer: &mut [u8],
     offset: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
-    tally.calls += 1;
+    stats.calls += 1;
     let bytes = file.read_at(buffer, offset)?;
-    tally.copied_bytes += bytes as u64;
+    stats.copied_bytes += bytes as u64;
     Ok(bytes)
 }
 
 /// The file's size at this moment.
-pub(crate) fn size_now(file: &File, tally: &mut Tally) -> Result<u64, Errno> {
-    tally.calls += 1;
+pub(crate) fn size_now(file: &File, stats: &mut SendStats) -> Result<u64, Errno> {
+    stats.calls += 1;
     Ok(file.metadata()?.len())
 }
 

@@ -13,8 +13,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::{Map, counted};
-use crate::tally::Tally;
 
 /// The most messages a call takes: `UIO_MAXIOV` of Linux.
 pub(crate) const MESSAGES_MAX: usize = libc::UIO_MAXIOV as usize;
@@ -100,7 +100,11 @@ impl<'data> Messages<'_, 'data> {
     }
 
     /// Sends them, without waiting; returns how many the kernel took, at least one.
-    pub(crate) fn send(self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<usize, Errno> {
+    pub(crate) fn send(
+        self,
+        socket: BorrowedFd<'_>,
+        stats: &mut SendStats,
+    ) -> Result<usize, Errno> {
         let Outbox { ranges, messages } = self.outbox;
         let mut first = 0;
         for message in messages.iter_mut() {
@@ -109,7 +113,7 @@ impl<'data> Messages<'_, 'data> {
             first += count;
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: each message names its own ranges, which lie in `ranges` and stay there; each
         // range was added by `bytes` or `mapped` and is borrowed for `'data`, which `self` keeps
         // alive. The kernel writes into the messages' lengths alone. `begin` keeps their number
@@ -120,7 +124,7 @@ impl<'data> Messages<'_, 'data> {
         };
         let sent = counted(sent as libc::ssize_t)?;
         let lengths = messages[..sent].iter().map(|message| u64::from(message.msg_len));
-        tally.copied_bytes += lengths.sum::<u64>();
+        stats.copied_bytes += lengths.sum::<u64>();
         Ok(sent)
     }
 }
@@ -139,7 +143,7 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         let mut outbox = Outbox::new();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         for _ in 0..2 {
             let mut messages = outbox.open();
             for parts in [&["a", "bc"][..], &["not this"], &["", "d"]] {
@@ -149,14 +153,14 @@ mod tests {
                     messages.withdraw();
                 }
             }
-            assert_eq!(messages.send(sender.as_fd(), &mut tally), Ok(2));
+            assert_eq!(messages.send(sender.as_fd(), &mut stats), Ok(2));
         }
         let mut buffer = [0; 16];
         for expected in ["abc", "d", "abc", "d"] {
             let bytes = receiver.recv(&mut buffer).unwrap();
             assert_eq!(&buffer[..bytes], expected.as_bytes());
         }
-        assert_eq!((tally.calls, tally.copied_bytes), (2, 8));
+        assert_eq!((stats.calls, stats.copied_bytes), (2, 8));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls behind safe functions: the only place of this crate with `unsafe`.
 //!
-//! Each function makes one call and adds it to the [`Tally`] it is given, so a call that is not
+//! Each function makes one call and adds it to the [`SendStats`] it is given, so a call that is not
 //! counted cannot be made by a path. Refusals come back as [`Errno`], uninterpreted: what they mean
 //! is decided where the destination is known.
 //!
@@ -94,7 +94,7 @@ pub(crate) use xdp_receive::XdpQueue;
 pub(crate) use zerocopy::{cookie, is_zerocopy, set_zerocopy};
 
 #[cfg(doc)]
-use crate::tally::Tally;
+use crate::send_stats::SendStats;
 
 /// The error of the call just made.
 fn last_errno() -> Errno {

@@ -9,17 +9,17 @@
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::{counted, last_errno};
-use crate::tally::Tally;
 
 /// A socket to the kernel's routing.
 #[derive(Debug)]
 pub(crate) struct Netlink(OwnedFd);
 
 impl Netlink {
-    pub(crate) fn open(tally: &mut Tally) -> Result<Self, Errno> {
+    pub(crate) fn open(stats: &mut SendStats) -> Result<Self, Errno> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: socket takes no pointer.
         let descriptor = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
         if descriptor < 0 {
@@ -34,10 +34,10 @@ impl Netlink {
         &self,
         question: &[u8],
         answer: &'a mut [u8],
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<&'a [u8], Errno> {
         let socket = self.0.as_raw_fd();
-        tally.calls += 2;
+        stats.calls += 2;
         // SAFETY: the range is the slice's own. A netlink socket that was not connected sends to
         // the kernel.
         let sent = unsafe { libc::send(socket, question.as_ptr().cast(), question.len(), 0) };

@@ -9,8 +9,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::last_errno;
-use crate::tally::Tally;
 
 /// Bytes handed to a TCP socket that its peer has not acknowledged (tcp(7), `SIOCOUTQ`).
 pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
@@ -27,30 +27,30 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
 pub(crate) fn set_udp_segment(
     socket: BorrowedFd<'_>,
     segment_bytes: u32,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let value = libc::c_int::try_from(segment_bytes).map_err(|_| Errno::new(libc::EINVAL))?;
-    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, tally)
+    set_option(socket, libc::SOL_UDP, libc::UDP_SEGMENT, value, stats)
 }
 
 /// The value of an option of IPv4 that is a byte of its header, such as `IP_TTL`.
 pub(crate) fn ip_option(
     socket: BorrowedFd<'_>,
     name: libc::c_int,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<u8, Errno> {
     // SAFETY: an int is a plain number.
-    let value: libc::c_int = unsafe { option(socket, libc::IPPROTO_IP, name, tally)? };
+    let value: libc::c_int = unsafe { option(socket, libc::IPPROTO_IP, name, stats)? };
     u8::try_from(value).map_err(|_| Errno::new(libc::EOVERFLOW))
 }
 
 /// Sets how many bytes may be on their way from a socket: two calls. The kernel grants what the
 /// host allows, and more to those who administer it.
-pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, tally: &mut Tally) {
+pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, stats: &mut SendStats) {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {
         // A smaller one will do.
-        let _ = set_option(socket, libc::SOL_SOCKET, name, value, tally);
+        let _ = set_option(socket, libc::SOL_SOCKET, name, value, stats);
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, tally: &mut 
 /// would for a route that cannot do it.
 #[cfg(test)]
 pub(crate) fn set_no_checksums(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1, &mut Tally::default())
+    set_option(socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1, &mut SendStats::default())
 }
 
 /// Sets an option whose value is an int.
@@ -67,9 +67,9 @@ pub(super) fn set_option(
     level: libc::c_int,
     option: libc::c_int,
     value: libc::c_int,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
-    set_record(socket, level, option, &value, tally)
+    set_record(socket, level, option, &value, stats)
 }
 
 /// Sets an option whose value is a record of the kernel's.
@@ -78,9 +78,9 @@ pub(super) fn set_record<T>(
     level: libc::c_int,
     option: libc::c_int,
     value: &T,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `value` is alive and the length given is its own; the kernel only reads it.
     let done = unsafe {
         libc::setsockopt(
@@ -102,11 +102,11 @@ pub(super) unsafe fn option<T: Copy + Default>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     option: libc::c_int,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<T, Errno> {
     let mut value = T::default();
     let mut bytes = size_of::<T>() as libc::socklen_t;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `value` is live and the length given is its own, so the kernel writes no further;
     // what it writes is a value, as the caller vouches.
     let done = unsafe {

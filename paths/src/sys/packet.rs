@@ -22,9 +22,9 @@ use std::sync::atomic::Ordering;
 use crate::error::Errno;
 use crate::frame::Device;
 use crate::frame::ring::{Closed, Ring, Sent};
+use crate::send_stats::SendStats;
 use crate::sys::area::{Area, ring_ranges};
 use crate::sys::{counted, last_errno, set_record, set_send_buffer};
-use crate::tally::Tally;
 
 /// Bytes of a ring.
 const RING_BYTES: usize = 1 << 20;
@@ -75,14 +75,14 @@ impl Ring for PacketRing {
     /// Of an IP packet as large as there are.
     const FRAME_BYTES_MAX: u32 = 65_535 + 14;
 
-    fn open(device: &Device, tally: &mut Tally) -> Result<Self, Closed> {
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed> {
         let frame_bytes = device.frame_bytes.min(Self::FRAME_BYTES_MAX);
         let wanted = header::BYTES + frame_bytes as usize;
         let slot_bytes = wanted.next_power_of_two().max(SLOT_BYTES_MIN);
         let slots = (RING_BYTES / slot_bytes).max(SLOTS_MIN);
         let block_bytes = slot_bytes.max(BLOCK_BYTES_MIN);
         let bytes = slots * slot_bytes;
-        tally.calls += 2;
+        stats.calls += 2;
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: socket takes no pointer. Protocol 0 receives nothing.
         let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -92,7 +92,7 @@ impl Ring for PacketRing {
         // SAFETY: the descriptor is new and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
-        set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version, tally)
+        set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version, stats)
             .map_err(|errno| Closed::Refused("setsockopt PACKET_VERSION", errno))?;
         let request = libc::tpacket_req {
             tp_block_size: block_bytes as libc::c_uint,
@@ -100,11 +100,11 @@ impl Ring for PacketRing {
             tp_frame_size: slot_bytes as libc::c_uint,
             tp_frame_nr: slots as libc::c_uint,
         };
-        set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &request, tally)
+        set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &request, stats)
             .map_err(|errno| Closed::Refused("setsockopt PACKET_TX_RING", errno))?;
         // Frames under way count against the socket's buffer; what it may not have is no matter,
         // for a batch can be taken in part.
-        set_send_buffer(socket.as_fd(), bytes, tally);
+        set_send_buffer(socket.as_fd(), bytes, stats);
         let area = Area::of_socket(socket.as_fd(), 0, bytes)
             .map_err(|errno| Closed::Refused("mmap of PACKET_TX_RING", errno))?;
         let (device, slots) = (device.index, slots as u32);
@@ -131,7 +131,7 @@ impl Ring for PacketRing {
         header::BYTES
     }
 
-    fn free(&mut self, wanted: u32, _: &mut Tally) -> u32 {
+    fn free(&mut self, wanted: u32, _: &mut SendStats) -> u32 {
         let wanted = wanted.min(self.slots);
         (0..wanted).take_while(|ahead| self.owner(*ahead) == 0).count() as u32
     }
@@ -146,11 +146,17 @@ impl Ring for PacketRing {
     }
 
     /// The ring is the kernel's memory.
-    fn filled(head_bytes: u64, tally: &mut Tally) {
-        tally.copied_bytes += head_bytes;
+    fn filled(head_bytes: u64, stats: &mut SendStats) {
+        stats.copied_bytes += head_bytes;
     }
 
-    fn send(&mut self, count: u32, frame_bytes: u32, last_bytes: u32, tally: &mut Tally) -> Sent {
+    fn send(
+        &mut self,
+        count: u32,
+        frame_bytes: u32,
+        last_bytes: u32,
+        stats: &mut SendStats,
+    ) -> Sent {
         for ahead in 0..count {
             let bytes = if ahead + 1 == count { last_bytes } else { frame_bytes };
             let at = self.status_at(ahead);
@@ -159,7 +165,7 @@ impl Ring for PacketRing {
             // Release: the frame's bytes and length come before the word that hands them over.
             self.area.word(at).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         }
-        let called = self.kick(tally);
+        let called = self.kick(stats);
         let wanted =
             u64::from(frame_bytes) * u64::from(count.saturating_sub(1)) + u64::from(last_bytes);
         if called.is_ok_and(|bytes| bytes as u64 == wanted) {
@@ -183,13 +189,13 @@ impl Ring for PacketRing {
 
 impl PacketRing {
     /// Has the kernel send what is requested; returns how many bytes of frames it took.
-    fn kick(&self, tally: &mut Tally) -> Result<usize, Errno> {
+    fn kick(&self, stats: &mut SendStats) -> Result<usize, Errno> {
         // SAFETY: sockaddr_ll is plain numbers, for which all zeroes is a value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = (libc::ETH_P_IP as u16).to_be();
         address.sll_ifindex = self.device as libc::c_int;
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: no bytes are sent from here, and `address` is alive with the length given.
         let sent = unsafe {
             libc::sendto(

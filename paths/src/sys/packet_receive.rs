@@ -25,9 +25,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::area::{Area, Range};
 use crate::sys::{last_errno, set_record};
-use crate::tally::Tally;
 
 /// Bytes of a block: room for four super-packets.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -88,7 +88,7 @@ impl BlockRing {
         filter: &[libc::sock_filter],
     ) -> Result<Self, (&'static str, Errno)> {
         let refused = |call| move |errno| (call, errno);
-        let tally = &mut Tally::default();
+        let stats = &mut SendStats::default();
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: socket takes no pointer. Protocol 0 receives nothing, until it is bound.
         let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
@@ -98,15 +98,15 @@ impl BlockRing {
         // SAFETY: the descriptor is new and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let fd = socket.as_fd();
-        let set = |option, value: libc::c_int, tally: &mut Tally| {
-            set_record(fd, libc::SOL_PACKET, option, &value, tally)
+        let set = |option, value: libc::c_int, stats: &mut SendStats| {
+            set_record(fd, libc::SOL_PACKET, option, &value, stats)
         };
         let version = libc::tpacket_versions::TPACKET_V3 as libc::c_int;
-        set(libc::PACKET_VERSION, version, tally).map_err(refused("setsockopt PACKET_VERSION"))?;
-        set(libc::PACKET_VNET_HDR, 1, tally).map_err(refused("setsockopt PACKET_VNET_HDR"))?;
-        set(libc::PACKET_IGNORE_OUTGOING, 1, tally)
+        set(libc::PACKET_VERSION, version, stats).map_err(refused("setsockopt PACKET_VERSION"))?;
+        set(libc::PACKET_VNET_HDR, 1, stats).map_err(refused("setsockopt PACKET_VNET_HDR"))?;
+        set(libc::PACKET_IGNORE_OUTGOING, 1, stats)
             .map_err(refused("setsockopt PACKET_IGNORE_OUTGOING"))?;
-        set_filter(fd, filter, tally).map_err(refused("setsockopt SO_ATTACH_FILTER"))?;
+        set_filter(fd, filter, stats).map_err(refused("setsockopt SO_ATTACH_FILTER"))?;
         let blocks = bytes.div_ceil(BLOCK_BYTES);
         let request = libc::tpacket_req3 {
             tp_block_size: BLOCK_BYTES as libc::c_uint,
@@ -117,7 +117,7 @@ impl BlockRing {
             tp_sizeof_priv: 0,
             tp_feature_req_word: 0,
         };
-        set_record(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request, tally)
+        set_record(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, &request, stats)
             .map_err(refused("setsockopt PACKET_RX_RING"))?;
         let area = Area::of_socket(fd, 0, blocks * BLOCK_BYTES)
             .map_err(refused("mmap of PACKET_RX_RING"))?;
@@ -127,7 +127,7 @@ impl BlockRing {
 
     /// Takes what this filter lets through, from the next frame on.
     pub(crate) fn set_filter(&self, filter: &[libc::sock_filter]) -> Result<(), Errno> {
-        set_filter(self.socket.as_fd(), filter, &mut Tally::default())
+        set_filter(self.socket.as_fd(), filter, &mut SendStats::default())
     }
 
     /// How many blocks there are.
@@ -208,12 +208,12 @@ impl AsFd for BlockRing {
 fn set_filter(
     socket: BorrowedFd<'_>,
     filter: &[libc::sock_filter],
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let len = u16::try_from(filter.len()).map_err(|_| Errno::new(libc::E2BIG))?;
     let program = libc::sock_fprog { len, filter: filter.as_ptr().cast_mut() };
     // The kernel reads `len` instructions and keeps a copy.
-    set_record(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, tally)
+    set_record(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program, stats)
 }
 
 fn bind(socket: BorrowedFd<'_>, device: u32) -> Result<(), Errno> {

@@ -13,9 +13,9 @@ use std::marker::PhantomData;
 use std::os::fd::AsRawFd;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::counted;
 use crate::sys::send::RANGES_MAX;
-use crate::tally::Tally;
 
 /// The most bytes in a row that are read to be dropped.
 const DROPPED_BYTES_MAX: usize = 4096;
@@ -90,9 +90,9 @@ impl<'data> Scatter<'_, 'data> {
     }
 
     /// Reads what the list has places for and empties it; fewer bytes than that when the file ends.
-    pub(crate) fn read(&mut self, file: &File, tally: &mut Tally) -> Result<u64, Errno> {
+    pub(crate) fn read(&mut self, file: &File, stats: &mut SendStats) -> Result<u64, Errno> {
         let offset = libc::off_t::try_from(self.start).map_err(|_| Errno::new(libc::EOVERFLOW))?;
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: every place on the list was added by `add`: either borrowed for `'data`, which
         // `self` keeps alive, and apart from all others by that borrow, or the scratch's own bytes,
         // of which none is ever read. Their number is at most UIO_MAXIOV, an int.
@@ -103,7 +103,7 @@ impl<'data> Scatter<'_, 'data> {
         self.scratch.places.clear();
         self.bytes = 0;
         let read = counted(read)? as u64;
-        tally.copied_bytes += read;
+        stats.copied_bytes += read;
         Ok(read)
     }
 }
@@ -120,18 +120,18 @@ mod tests {
         let (mut one, mut two, mut three) = ([0; 3], [0; 4], [0; 9]);
         let (mut before, mut far) = ([0; 1], [0; 1]);
         let mut scratch = ScatterScratch::new();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut list = scratch.scatter();
         assert!(list.add(2, &mut one).is_ok());
         assert!(list.add(4, &mut before).is_err(), "before the end of the last");
         assert!(list.add(7, &mut two).is_ok());
         assert!(list.add(11 + 5000, &mut far).is_err(), "too far behind");
         assert_eq!(list.bytes(), 9);
-        assert_eq!(list.read(&file, &mut tally), Ok(9));
+        assert_eq!(list.read(&file, &mut stats), Ok(9));
         assert!(list.add(11, &mut three).is_ok());
-        assert_eq!(list.read(&file, &mut tally), Ok(5));
+        assert_eq!(list.read(&file, &mut stats), Ok(5));
         assert_eq!((&one, &two, &three), (b"234", b"789a", b"bcdef\0\0\0\0"));
-        assert_eq!((tally.calls, tally.copied_bytes), (2, 14));
+        assert_eq!((stats.calls, stats.copied_bytes), (2, 14));
     }
 
     #[test]
@@ -146,6 +146,6 @@ mod tests {
         // Each but the first with a gap before it.
         assert_eq!(added, RANGES_MAX / 2);
         let bytes = list.bytes();
-        assert_eq!(list.read(&file, &mut Tally::default()), Ok(bytes));
+        assert_eq!(list.read(&file, &mut SendStats::default()), Ok(bytes));
     }
 }

@@ -14,8 +14,8 @@ use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::{Map, counted};
-use crate::tally::Tally;
 
 /// The most ranges one call takes: `IOV_MAX` of Linux.
 pub(crate) const RANGES_MAX: usize = libc::UIO_MAXIOV as usize;
@@ -88,8 +88,12 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
     }
 
     /// Sends all that is on the list as one message.
-    pub(crate) fn send(&self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<usize, Errno> {
-        tally.calls += 1;
+    pub(crate) fn send(
+        &self,
+        socket: BorrowedFd<'_>,
+        stats: &mut SendStats,
+    ) -> Result<usize, Errno> {
+        stats.calls += 1;
         // SAFETY: every range on the list was added by `bytes` or `mapped` and is borrowed for
         // `'data`, which `self` keeps alive; `add` keeps their number within UIO_MAXIOV, an int.
         // The kernel only reads them, and answers EFAULT where a mapped page has gone.
@@ -98,7 +102,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
             libc::writev(socket.as_raw_fd(), ranges.as_ptr(), ranges.len() as libc::c_int)
         };
         let sent = counted(sent)?;
-        tally.copied_bytes += sent as u64;
+        stats.copied_bytes += sent as u64;
         Ok(sent)
     }
 }
@@ -110,11 +114,11 @@ pub(crate) fn sendfile(
     file: &File,
     offset: u64,
     bytes: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let mut offset = libc::off_t::try_from(offset).map_err(|_| Errno::new(libc::EOVERFLOW))?;
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `offset` is a live off_t of this frame, the only memory the call touches.
     let sent =
         unsafe { libc::sendfile(socket.as_raw_fd(), file.as_raw_fd(), &raw mut offset, bytes) };
@@ -125,11 +129,11 @@ pub(crate) fn sendfile(
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     // SAFETY: the range is the slice's own.
-    let sent = unsafe { send_range(socket, bytes.as_ptr().cast(), bytes.len(), 0, tally) }?;
-    tally.copied_bytes += sent as u64;
+    let sent = unsafe { send_range(socket, bytes.as_ptr().cast(), bytes.len(), 0, stats) }?;
+    stats.copied_bytes += sent as u64;
     Ok(sent)
 }
 
@@ -137,12 +141,12 @@ pub(crate) fn send(
 pub(crate) fn send_more(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let (start, len) = (bytes.as_ptr().cast(), bytes.len());
     // SAFETY: the range is the slice's own.
-    let sent = unsafe { send_range(socket, start, len, libc::MSG_MORE, tally) }?;
-    tally.copied_bytes += sent as u64;
+    let sent = unsafe { send_range(socket, start, len, libc::MSG_MORE, stats) }?;
+    stats.copied_bytes += sent as u64;
     Ok(sent)
 }
 
@@ -156,12 +160,12 @@ pub(crate) fn send_mapped(
     map: &Map,
     offset: u64,
     bytes: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let start = map.address(offset, bytes).expect("the range lies in the map");
     // SAFETY: the map holds the range and is borrowed for the call.
-    let sent = unsafe { send_range(socket, start, bytes as usize, 0, tally) }?;
-    tally.copied_bytes += sent as u64;
+    let sent = unsafe { send_range(socket, start, bytes as usize, 0, stats) }?;
+    stats.copied_bytes += sent as u64;
     Ok(sent)
 }
 
@@ -176,12 +180,12 @@ pub(crate) fn send_mapped_zerocopy(
     map: &Map,
     offset: u64,
     bytes: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let start = map.address(offset, bytes).expect("the range lies in the map");
     // SAFETY: the map holds the range and is borrowed for the call. The kernel holds the pages
     // themselves, not the mapping, for as long as it refers to them.
-    unsafe { send_range(socket, start, bytes as usize, libc::MSG_ZEROCOPY, tally) }
+    unsafe { send_range(socket, start, bytes as usize, libc::MSG_ZEROCOPY, stats) }
 }
 
 /// One `send`, which neither waits nor raises SIGPIPE.
@@ -193,10 +197,10 @@ unsafe fn send_range(
     start: *const libc::c_void,
     bytes: usize,
     flags: libc::c_int,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: the kernel only reads the range, which the caller vouches for.
     counted(unsafe { libc::send(socket.as_raw_fd(), start, bytes, flags) })
 }
@@ -219,13 +223,13 @@ mod tests {
     #[test]
     fn a_list_takes_as_many_ranges_as_the_kernel() {
         let (sender, receiver) = pair();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut scratch = Scratch::new();
         let data = vec![7_u8; RANGES_MAX + 1];
         let mut list = scratch.gather();
         let added = data.chunks(1).take_while(|byte| list.bytes(byte)).count();
         assert_eq!((added, list.len()), (RANGES_MAX, RANGES_MAX));
-        assert_eq!(list.send(sender.as_fd(), &mut tally), Ok(RANGES_MAX));
+        assert_eq!(list.send(sender.as_fd(), &mut stats), Ok(RANGES_MAX));
         let mut buffer = vec![0; 2 * RANGES_MAX];
         assert_eq!(receiver.recv(&mut buffer).unwrap(), RANGES_MAX);
         assert_eq!(scratch.gather().len(), 0);

@@ -16,8 +16,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use crate::error::{Errno, Error};
+use crate::send_stats::SendStats;
 use crate::sys::{counted, last_errno, page_bytes};
-use crate::tally::Tally;
 
 /// Where what is not wanted goes.
 const NOWHERE: &str = "/dev/null";
@@ -41,8 +41,8 @@ impl Pipe {
         let host = |call, object: &str, errno| Error::Host { call, object: object.into(), errno };
         let nowhere = File::options().write(true).open(NOWHERE);
         let nowhere = nowhere.map_err(|error| host("open", NOWHERE, error.into()))?.into();
-        let mut tally = Tally::default();
-        let made = make(pages, &mut tally).map_err(|errno| host("pipe2", "splice", errno))?;
+        let mut stats = SendStats::default();
+        let made = make(pages, &mut stats).map_err(|errno| host("pipe2", "splice", errno))?;
         let (read, write, granted) = made;
         Ok(Self { read, write, nowhere, wanted_pages: pages, pages: granted, bytes: 0 })
     }
@@ -59,10 +59,10 @@ impl Pipe {
         file: &File,
         offset: u64,
         bytes: u64,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, Errno> {
         let mut offset = libc::off_t::try_from(offset).map_err(|_| Errno::new(libc::EOVERFLOW))?;
-        let put = splice(file.as_fd(), Some(&mut offset), self.write.as_fd(), bytes, tally)?;
+        let put = splice(file.as_fd(), Some(&mut offset), self.write.as_fd(), bytes, stats)?;
         self.bytes += put;
         Ok(put)
     }
@@ -80,21 +80,21 @@ impl Pipe {
         &mut self,
         socket: BorrowedFd<'_>,
         bytes: u64,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, Errno> {
-        let put = splice(socket, None, self.write.as_fd(), bytes, tally)?;
+        let put = splice(socket, None, self.write.as_fd(), bytes, stats)?;
         self.bytes += put;
         Ok(put)
     }
 
     /// Reads from it into memory; returns how much.
-    pub(crate) fn read(&mut self, room: &mut [u8], tally: &mut Tally) -> Result<u64, Errno> {
-        tally.calls += 1;
+    pub(crate) fn read(&mut self, room: &mut [u8], stats: &mut SendStats) -> Result<u64, Errno> {
+        stats.calls += 1;
         // SAFETY: `room` is alive, and its length the one given.
         let read =
             unsafe { libc::read(self.read.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
         let read = counted(read)? as u64;
-        tally.copied_bytes += read;
+        stats.copied_bytes += read;
         self.bytes = self.bytes.saturating_sub(read);
         Ok(read)
     }
@@ -104,24 +104,24 @@ impl Pipe {
         &mut self,
         socket: BorrowedFd<'_>,
         bytes: u64,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, Errno> {
-        let sent = splice(self.read.as_fd(), None, socket, bytes, tally)?;
+        let sent = splice(self.read.as_fd(), None, socket, bytes, stats)?;
         self.bytes = self.bytes.saturating_sub(sent);
         Ok(sent)
     }
 
     /// Throws away what is in it; no call when that is nothing.
-    pub(crate) fn clear(&mut self, tally: &mut Tally) -> Result<(), Errno> {
+    pub(crate) fn clear(&mut self, stats: &mut SendStats) -> Result<(), Errno> {
         while self.bytes > 0 {
-            match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, tally) {
+            match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, stats) {
                 Ok(gone) if gone > 0 => self.bytes = self.bytes.saturating_sub(gone),
                 Err(errno) if errno.code() == libc::EINTR => {}
                 // A page that cannot be confirmed any more, say: it goes with its pipe.
                 _ => {
-                    let (read, write, pages) = make(self.wanted_pages, tally)?;
+                    let (read, write, pages) = make(self.wanted_pages, stats)?;
                     // The two ends that are replaced are closed.
-                    tally.calls += 2;
+                    stats.calls += 2;
                     (self.read, self.write, self.pages, self.bytes) = (read, write, pages, 0);
                 }
             }
@@ -131,9 +131,9 @@ impl Pipe {
 }
 
 /// A new pipe and the pages it has room for.
-fn make(pages: u64, tally: &mut Tally) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
+fn make(pages: u64, stats: &mut SendStats) -> Result<(OwnedFd, OwnedFd, u64), Errno> {
     let mut ends = [-1; 2];
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `ends` is two live ints to be written to.
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
         return Err(last_errno());
@@ -142,14 +142,14 @@ fn make(pages: u64, tally: &mut Tally) -> Result<(OwnedFd, OwnedFd, u64), Errno>
     let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
     let wanted_bytes = pages.saturating_mul(page_bytes());
     let wanted_bytes = libc::c_int::try_from(wanted_bytes).unwrap_or(libc::c_int::MAX);
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: the descriptor is open; the call takes no pointer.
     let set = unsafe { libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, wanted_bytes) };
     let granted = if set >= 0 {
         set
     } else {
         // More than this user may have; then it is as large as it was made.
-        tally.calls += 1;
+        stats.calls += 1;
         // SAFETY: as above.
         unsafe { libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ) }
     };
@@ -164,12 +164,12 @@ fn splice(
     offset: Option<&mut libc::off_t>,
     target: BorrowedFd<'_>,
     bytes: u64,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<u64, Errno> {
     let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
     let offset = offset.map_or(ptr::null_mut(), ptr::from_mut);
     let flags = libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MOVE;
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `offset` is null or a live off_t, the only memory the call touches.
     let moved = unsafe {
         let (source, target) = (source.as_raw_fd(), target.as_raw_fd());
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_cleared_pipe_holds_nothing_of_before() {
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut pipe = Pipe::new(4).unwrap();
         assert_eq!(pipe.pages(), 4);
         let file = file(&[[1; 4096], [2; 4096]].concat());
-        assert_eq!(pipe.fill(&file, 100, 5000, &mut tally), Ok(5000));
-        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 2));
-        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 2));
-        assert_eq!(pipe.fill(&file, 4096, 3, &mut tally), Ok(3));
+        assert_eq!(pipe.fill(&file, 100, 5000, &mut stats), Ok(5000));
+        assert_eq!((pipe.clear(&mut stats), stats.calls), (Ok(()), 2));
+        assert_eq!((pipe.clear(&mut stats), stats.calls), (Ok(()), 2));
+        assert_eq!(pipe.fill(&file, 4096, 3, &mut stats), Ok(3));
         let mut got = [0; 8];
         let mut end = File::from(pipe.read.try_clone().unwrap());
         assert_eq!(end.read(&mut got).unwrap(), 3);
@@ -208,26 +208,26 @@ mod tests {
 
     #[test]
     fn a_pipe_that_cannot_be_emptied_is_replaced() {
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut pipe = Pipe::new(4).unwrap();
         let file = file(&[7; 100]);
-        assert_eq!(pipe.fill(&file, 0, 100, &mut tally), Ok(100));
+        assert_eq!(pipe.fill(&file, 0, 100, &mut stats), Ok(100));
         // Nothing can be written to a descriptor that is for reading.
         pipe.nowhere = File::open(NOWHERE).unwrap().into();
-        assert_eq!((pipe.clear(&mut tally), tally.calls), (Ok(()), 6));
+        assert_eq!((pipe.clear(&mut stats), stats.calls), (Ok(()), 6));
         let mut end = File::from(pipe.read.try_clone().unwrap());
         assert_eq!(end.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
     }
 
     #[test]
     fn a_full_pipe_and_a_file_at_its_end_are_told_apart() {
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut pipe = Pipe::new(1).unwrap();
         let file = file(&[7; 9000]);
-        assert_eq!(pipe.fill(&file, 9000, 100, &mut tally), Ok(0));
-        let put = pipe.fill(&file, 0, 9000, &mut tally).unwrap();
+        assert_eq!(pipe.fill(&file, 9000, 100, &mut stats), Ok(0));
+        let put = pipe.fill(&file, 0, 9000, &mut stats).unwrap();
         assert_eq!(put, page_bytes().min(9000));
-        let full = pipe.fill(&file, put, 100, &mut tally).unwrap_err();
+        let full = pipe.fill(&file, put, 100, &mut stats).unwrap_err();
         assert_eq!(full.code(), libc::EAGAIN);
     }
 }

@@ -16,9 +16,9 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::area::Area;
 use crate::sys::{last_errno, set_record};
-use crate::tally::Tally;
 
 /// Whether the kernel has XDP sockets. Those who may not open one are told so by another errno.
 pub(crate) fn has_xdp_sockets() -> bool {
@@ -45,7 +45,7 @@ pub(super) fn bind(
     device: u32,
     queue: u32,
     flags: u16,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
@@ -54,7 +54,7 @@ pub(super) fn bind(
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
     };
-    tally.calls += 1;
+    stats.calls += 1;
     // SAFETY: `address` is alive with the length given.
     let done = unsafe {
         let bytes = size_of::<libc::sockaddr_xdp>() as libc::socklen_t;
@@ -68,17 +68,17 @@ pub(super) fn register(
     socket: &OwnedFd,
     umem: &Area,
     slot_bytes: usize,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
     // SAFETY: xdp_umem_reg is plain numbers, for which all zeroes is a value.
     let mut registration: libc::xdp_umem_reg = unsafe { std::mem::zeroed() };
     registration.addr = umem.address();
     registration.len = umem.bytes() as u64;
     registration.chunk_size = slot_bytes as u32;
-    match set(socket, libc::XDP_UMEM_REG, &registration, tally) {
+    match set(socket, libc::XDP_UMEM_REG, &registration, stats) {
         Err(errno) if errno.code() == libc::ENOBUFS => {
-            raise_locked_memory(tally);
-            set(socket, libc::XDP_UMEM_REG, &registration, tally)
+            raise_locked_memory(stats);
+            set(socket, libc::XDP_UMEM_REG, &registration, stats)
         }
         done => done,
     }
@@ -112,14 +112,14 @@ pub(super) fn set<T>(
     socket: &OwnedFd,
     option: libc::c_int,
     value: &T,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Errno> {
-    set_record(socket.as_fd(), libc::SOL_XDP, option, value, tally)
+    set_record(socket.as_fd(), libc::SOL_XDP, option, value, stats)
 }
 
 /// Raises the limit of locked memory to what this process may have.
-fn raise_locked_memory(tally: &mut Tally) {
-    tally.calls += 2;
+fn raise_locked_memory(stats: &mut SendStats) {
+    stats.calls += 2;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a live rlimit to be written to.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0 {

@@ -43,10 +43,10 @@ use io_uring::{EnterFlags, IoUring, Probe, cqueue, opcode, squeue, types};
 
 use crate::error::Errno;
 use crate::host::Uring;
+use crate::send_stats::SendStats;
 use crate::sys::flights::{FLIGHTS_MAX, Flights};
 use crate::sys::pool::Pool;
 use crate::sys::send::{Gather, RANGES_MAX};
-use crate::tally::Tally;
 
 #[cfg(doc)]
 use crate::sys::Map;
@@ -230,7 +230,7 @@ impl Ring {
     }
 
     /// Takes in all completions that are there; returns how many of them were results.
-    fn reap(&mut self, tally: &mut Tally) -> usize {
+    fn reap(&mut self, stats: &mut SendStats) -> usize {
         let Self { uring, pool, flights, operations, results, .. } = self;
         let mut count = 0;
         for completion in uring.completion() {
@@ -238,7 +238,7 @@ impl Ring {
             if cqueue::notif(completion.flags()) {
                 let landed = flights.land(flight.expect("only zero-copy sends notify"), pool);
                 if completion.result() & COPIED != 0 {
-                    tally.zerocopy_copied_bytes += u64::from(landed);
+                    stats.zerocopy_copied_bytes += u64::from(landed);
                 }
                 continue;
             }
@@ -246,7 +246,7 @@ impl Ring {
             count += 1;
             let bytes = completion.result().max(0) as u32;
             match flight {
-                None => tally.copied_bytes += u64::from(bytes),
+                None => stats.copied_bytes += u64::from(bytes),
                 Some(flight) if cqueue::more(completion.flags()) => {
                     flights.carry(flight, bytes);
                 }
@@ -489,7 +489,7 @@ impl<'data> Queue<'_, 'data> {
     /// Submits all and returns when each operation has its result ([`Ring::result`]). An error is
     /// the kernel's refusal to take all: `ENOMEM` when it has no memory for it now. What it has
     /// taken ([`Ring::is_issued`]) has its result then, too.
-    pub(crate) fn submit(self, tally: &mut Tally) -> Result<(), Errno> {
+    pub(crate) fn submit(self, stats: &mut SendStats) -> Result<(), Errno> {
         let ring = self.ring;
         let total = ring.operations.len();
         ring.results.resize(total, None);
@@ -499,9 +499,9 @@ impl<'data> Queue<'_, 'data> {
         ring.push_all();
         let (mut done, mut retries) = (0, 0);
         let (taken, refusal) = loop {
-            tally.calls += 1;
+            stats.calls += 1;
             let entered = ring.uring.submit_and_wait(total);
-            done += ring.reap(tally);
+            done += ring.reap(stats);
             let taken = total - ring.uring.submission().len();
             let errno = match entered.map_err(Errno::from) {
                 Err(errno) if taken == 0 => errno,
@@ -519,9 +519,9 @@ impl<'data> Queue<'_, 'data> {
         };
         // Usually there is nothing to wait for.
         while done < taken {
-            tally.calls += 1;
+            stats.calls += 1;
             let waited = ring.wait(taken - done);
-            done += ring.reap(tally);
+            done += ring.reap(stats);
             match waited.map_err(Errno::code) {
                 Ok(()) | Err(libc::EINTR) => {}
                 Err(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
@@ -566,13 +566,13 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         let mut ring = Ring::with_pool(2, 4096).unwrap();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut send = |ring: &mut Ring, text: &[u8]| {
             let mut queue = ring.queue();
             let buffer = queue.take(0).expect("nothing is under way");
             queue.keep(buffer, 0, text);
             let operation = queue.send_zero_copy(sender.as_fd(), buffer);
-            let submitted = queue.submit(&mut tally);
+            let submitted = queue.submit(&mut stats);
             assert_eq!(submitted.is_ok(), ring.is_issued(operation));
             submitted.and_then(|()| ring.result(operation))
         };

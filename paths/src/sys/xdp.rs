@@ -29,10 +29,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
 use crate::frame::ring::{Closed, Ring, Sent};
+use crate::send_stats::SendStats;
 use crate::sys::area::{Area, ring_ranges};
 use crate::sys::umem::{self, Queue, set};
 use crate::sys::{counted, set_send_buffer};
-use crate::tally::Tally;
 use simd::stamp::FRONT_BYTES;
 
 /// Bytes of a UMEM: within the 8 MiB of locked memory that most hosts grant, for several threads.
@@ -74,9 +74,9 @@ pub(crate) struct XdpRing {
 
 impl XdpRing {
     /// Binds to the first queue of the device that has no XDP socket yet.
-    fn bind(socket: &OwnedFd, device: &Device, tally: &mut Tally) -> Result<(), Closed> {
+    fn bind(socket: &OwnedFd, device: &Device, stats: &mut SendStats) -> Result<(), Closed> {
         for queue in 0..QUEUES_MAX {
-            let Err(errno) = umem::bind(socket, device.index, queue, libc::XDP_COPY, tally) else {
+            let Err(errno) = umem::bind(socket, device.index, queue, libc::XDP_COPY, stats) else {
                 return Ok(());
             };
             match errno.code() {
@@ -106,8 +106,8 @@ impl XdpRing {
     }
 
     /// Has the kernel send; it does not wait.
-    fn kick(&self, tally: &mut Tally) -> Result<(), Errno> {
-        tally.calls += 1;
+    fn kick(&self, stats: &mut SendStats) -> Result<(), Errno> {
+        stats.calls += 1;
         // SAFETY: no bytes are sent from here and no address is given.
         let sent = unsafe {
             let socket = self.socket.as_raw_fd();
@@ -127,11 +127,11 @@ impl XdpRing {
 
     /// Kicks until the kernel has consumed all descriptors, or does not go on; says why, if it
     /// never will.
-    fn push(&self, tally: &mut Tally) -> Result<(), Errno> {
+    fn push(&self, stats: &mut SendStats) -> Result<(), Errno> {
         let (mut idle_kicks, mut drops) = (0, 0);
         let mut before = self.transmit.consumer();
         loop {
-            let called = self.kick(tally).map_err(Errno::code);
+            let called = self.kick(stats).map_err(Errno::code);
             let consumer = self.transmit.consumer();
             if consumer == self.produced {
                 return Ok(());
@@ -146,7 +146,7 @@ impl XdpRing {
                 Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM)
                     if idle_kicks > IDLE_KICKS_MAX =>
                 {
-                    tally.refused += 1;
+                    stats.refused += 1;
                     return Ok(());
                 }
                 Ok(()) | Err(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::ENOMEM) => {}
@@ -165,26 +165,26 @@ impl XdpRing {
 impl Ring for XdpRing {
     const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX as u32;
 
-    fn open(device: &Device, tally: &mut Tally) -> Result<Self, Closed> {
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed> {
         let wanted = device.frame_bytes.min(Self::FRAME_BYTES_MAX) as usize;
         let slot_bytes = wanted.next_power_of_two().max(SLOT_BYTES_MIN);
         let slots = UMEM_BYTES / slot_bytes;
         let descriptors = slots as u32;
         let refused = |call| move |errno| Closed::Refused(call, errno);
-        tally.calls += 5;
+        stats.calls += 5;
         let socket = umem::socket().map_err(refused("socket AF_XDP"))?;
         let umem = Area::anonymous(UMEM_BYTES).map_err(refused("mmap of a UMEM"))?;
-        umem::register(&socket, &umem, slot_bytes, tally)
+        umem::register(&socket, &umem, slot_bytes, stats)
             .map_err(refused("setsockopt XDP_UMEM_REG (RLIMIT_MEMLOCK)"))?;
-        set(&socket, libc::XDP_UMEM_FILL_RING, &FILL_ENTRIES, tally)
+        set(&socket, libc::XDP_UMEM_FILL_RING, &FILL_ENTRIES, stats)
             .map_err(refused("setsockopt XDP_UMEM_FILL_RING"))?;
-        set(&socket, libc::XDP_UMEM_COMPLETION_RING, &descriptors, tally)
+        set(&socket, libc::XDP_UMEM_COMPLETION_RING, &descriptors, stats)
             .map_err(refused("setsockopt XDP_UMEM_COMPLETION_RING"))?;
-        set(&socket, libc::XDP_TX_RING, &descriptors, tally)
+        set(&socket, libc::XDP_TX_RING, &descriptors, stats)
             .map_err(refused("setsockopt XDP_TX_RING"))?;
         // A kernel before 6.17 takes 32 at a time, and is called as often as that needs.
-        let _ = set(&socket, MAX_TX_SKB_BUDGET, &descriptors.max(BUDGET), tally);
-        set_send_buffer(socket.as_fd(), 2 * UMEM_BYTES, tally);
+        let _ = set(&socket, MAX_TX_SKB_BUDGET, &descriptors.max(BUDGET), stats);
+        set_send_buffer(socket.as_fd(), 2 * UMEM_BYTES, stats);
         let offsets = umem::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
         let page = libc::XDP_PGOFF_TX_RING as u64;
         let entry_bytes = size_of::<libc::xdp_desc>();
@@ -193,7 +193,7 @@ impl Ring for XdpRing {
         let page = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
         let completion = Queue::new(&socket, page, offsets.cr, descriptors, size_of::<u64>())
             .map_err(refused("mmap of XDP_UMEM_COMPLETION_RING"))?;
-        Self::bind(&socket, device, tally)?;
+        Self::bind(&socket, device, stats)?;
         Ok(Self {
             umem,
             transmit,
@@ -228,10 +228,10 @@ impl Ring for XdpRing {
         0
     }
 
-    fn free(&mut self, wanted: u32, tally: &mut Tally) -> u32 {
+    fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32 {
         if self.pending() > 0 {
             // An error comes again when frames are sent.
-            let _ = self.push(tally);
+            let _ = self.push(stats);
         }
         self.reap();
         let room = self.transmit.entries.saturating_sub(self.pending());
@@ -250,9 +250,15 @@ impl Ring for XdpRing {
     }
 
     /// The UMEM is this program's memory; what is copied from it, `send` counts.
-    fn filled(_: u64, _: &mut Tally) {}
+    fn filled(_: u64, _: &mut SendStats) {}
 
-    fn send(&mut self, count: u32, frame_bytes: u32, last_bytes: u32, tally: &mut Tally) -> Sent {
+    fn send(
+        &mut self,
+        count: u32,
+        frame_bytes: u32,
+        last_bytes: u32,
+        stats: &mut SendStats,
+    ) -> Sent {
         let (first, slots) = (self.produced, self.slot_count());
         for ahead in 0..count {
             let bytes = if ahead + 1 == count { last_bytes } else { frame_bytes };
@@ -264,7 +270,7 @@ impl Ring for XdpRing {
         self.produced = first.wrapping_add(count);
         self.transmit.set_producer(self.produced);
         self.next = (self.next + count) % slots;
-        let pushed = self.push(tally);
+        let pushed = self.push(stats);
         self.has_failed |= pushed.is_err();
         let taken = match pushed {
             Ok(()) => count,
@@ -273,7 +279,7 @@ impl Ring for XdpRing {
         // Datagrams, as all tallies have it: without the headers below UDP's payload.
         let short = if taken == count { frame_bytes - last_bytes } else { 0 };
         let frames_bytes = u64::from(taken) * u64::from(frame_bytes) - u64::from(short);
-        tally.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;
+        stats.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;
         Sent { taken, errno: pushed.err() }
     }
 }
@@ -281,7 +287,7 @@ impl Ring for XdpRing {
 impl Drop for XdpRing {
     fn drop(&mut self) {
         if self.pending() > 0 && !self.has_failed {
-            let _ = self.push(&mut Tally::default());
+            let _ = self.push(&mut SendStats::default());
         }
     }
 }
@@ -308,14 +314,14 @@ mod tests {
         // SAFETY: the name is a string that a zero ends.
         let index = unsafe { libc::if_nametoindex(c"left".as_ptr()) };
         let device = Device { index, name: "left".into(), frame_bytes: 1514 };
-        XdpRing::open(&device, &mut Tally::default()).unwrap()
+        XdpRing::open(&device, &mut SendStats::default()).unwrap()
     }
 
     /// Five frames of zeroes, which no device minds.
     fn send(ring: &mut XdpRing) -> Sent {
-        let mut tally = Tally::default();
-        assert_eq!(ring.free(5, &mut tally), 5);
-        ring.send(5, 100, 100, &mut tally)
+        let mut stats = SendStats::default();
+        assert_eq!(ring.free(5, &mut stats), 5);
+        ring.send(5, 100, 100, &mut stats)
     }
 
     #[test]

@@ -18,10 +18,10 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::area::{Area, Range};
 use crate::sys::last_errno;
 use crate::sys::umem::{self, Queue, set};
-use crate::tally::Tally;
 
 /// In front of each frame in its slot (`XDP_PACKET_HEADROOM`).
 const HEADROOM_BYTES: u32 = 256;
@@ -59,14 +59,14 @@ impl XdpQueue {
     ) -> Result<Self, (&'static str, Errno)> {
         assert!(slots.is_power_of_two(), "as rings have it");
         let refused = |call| move |errno| (call, errno);
-        let tally = &mut Tally::default();
+        let stats = &mut SendStats::default();
         let wanted = (frame_bytes + HEADROOM_BYTES).next_power_of_two();
         let slot_bytes = wanted.clamp(SLOT_BYTES_MIN, SLOT_BYTES_MAX);
         let entries = slots as libc::c_int;
         let socket = umem::socket().map_err(refused("socket AF_XDP"))?;
         let bytes = slots as usize * slot_bytes as usize;
         let umem = Area::anonymous(bytes).map_err(refused("mmap of a UMEM"))?;
-        umem::register(&socket, &umem, slot_bytes as usize, tally)
+        umem::register(&socket, &umem, slot_bytes as usize, stats)
             .map_err(refused("setsockopt XDP_UMEM_REG (RLIMIT_MEMLOCK)"))?;
         let options = [
             (libc::XDP_UMEM_FILL_RING, entries, "setsockopt XDP_UMEM_FILL_RING"),
@@ -75,7 +75,7 @@ impl XdpQueue {
             (libc::XDP_RX_RING, entries, "setsockopt XDP_RX_RING"),
         ];
         for (option, entries, call) in options {
-            set(&socket, option, &entries, tally).map_err(refused(call))?;
+            set(&socket, option, &entries, stats).map_err(refused(call))?;
         }
         let offsets = umem::offsets(&socket).map_err(refused("getsockopt XDP_MMAP_OFFSETS"))?;
         let page = libc::XDP_UMEM_PGOFF_FILL_RING;
@@ -90,7 +90,7 @@ impl XdpQueue {
             Self { umem, fill, receive, slot_bytes, ready, consumed, filled, is_zero_copy, socket };
         (0..slots).for_each(|slot| this.fill(u64::from(slot) * slot_bytes));
         this.fill.set_producer(this.filled);
-        umem::bind(&this.socket, device, queue, libc::XDP_USE_NEED_WAKEUP, tally)
+        umem::bind(&this.socket, device, queue, libc::XDP_USE_NEED_WAKEUP, stats)
             .map_err(refused("bind AF_XDP"))?;
         this.is_zero_copy = this.asks_zero_copy();
         Ok(this)

@@ -12,29 +12,29 @@
 use std::os::fd::BorrowedFd;
 
 use crate::error::Errno;
+use crate::send_stats::SendStats;
 use crate::sys::{option, set_option};
-use crate::tally::Tally;
 
 /// `SO_ZEROCOPY`, `SO_COOKIE`, of `asm-generic/socket.h`, which the libc crate lacks.
 const SO_ZEROCOPY: libc::c_int = 60;
 const SO_COOKIE: libc::c_int = 57;
 
 /// Makes `MSG_ZEROCOPY` mean something on this socket; plain sends stay what they are.
-pub(crate) fn set_zerocopy(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<(), Errno> {
-    set_option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, 1, tally)
+pub(crate) fn set_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+    set_option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, 1, stats)
 }
 
 /// Whether somebody has done so already.
-pub(crate) fn is_zerocopy(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<bool, Errno> {
+pub(crate) fn is_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<bool, Errno> {
     // SAFETY: an int is plain numbers.
-    let value: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, tally) }?;
+    let value: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, stats) }?;
     Ok(value != 0)
 }
 
 /// A number that no other socket has or had since the machine was started.
-pub(crate) fn cookie(socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<u64, Errno> {
+pub(crate) fn cookie(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<u64, Errno> {
     // SAFETY: a u64 is plain numbers.
-    unsafe { option(socket, libc::SOL_SOCKET, SO_COOKIE, tally) }
+    unsafe { option(socket, libc::SOL_SOCKET, SO_COOKIE, stats) }
 }
 
 #[cfg(test)]
@@ -56,22 +56,22 @@ mod tests {
             };
             let sender = UdpSocket::bind(address).unwrap();
             sender.connect(receiver.local_addr().unwrap()).unwrap();
-            let (socket, mut tally) = (sender.as_fd(), Tally::default());
-            assert_eq!(is_zerocopy(socket, &mut tally), Ok(false));
-            set_zerocopy(socket, &mut tally).unwrap();
-            assert_eq!(is_zerocopy(socket, &mut tally), Ok(true));
-            let empty = next_error(socket, &mut tally).unwrap_err();
+            let (socket, mut stats) = (sender.as_fd(), SendStats::default());
+            assert_eq!(is_zerocopy(socket, &mut stats), Ok(false));
+            set_zerocopy(socket, &mut stats).unwrap();
+            assert_eq!(is_zerocopy(socket, &mut stats), Ok(true));
+            let empty = next_error(socket, &mut stats).unwrap_err();
             assert_eq!(empty.code(), libc::EAGAIN);
             for number in 0..2 {
-                let sent = send_mapped_zerocopy(socket, &map, 0, 1000, &mut tally);
+                let sent = send_mapped_zerocopy(socket, &map, 0, 1000, &mut stats);
                 assert_eq!(sent, Ok(1000));
                 receiver.recv(&mut [0; 1000]).unwrap();
                 let done = Report { first: number, last: number, copied: true };
-                assert_eq!(next_error(socket, &mut tally), Ok(Queued::Zerocopy(done)));
+                assert_eq!(next_error(socket, &mut stats), Ok(Queued::Zerocopy(done)));
             }
-            assert_eq!((tally.calls, tally.copied_bytes), (8, 0));
-            let other = cookie(receiver.as_fd(), &mut tally).unwrap();
-            assert_ne!(cookie(socket, &mut tally).unwrap(), other);
+            assert_eq!((stats.calls, stats.copied_bytes), (8, 0));
+            let other = cookie(receiver.as_fd(), &mut stats).unwrap();
+            assert_ne!(cookie(socket, &mut stats).unwrap(), other);
         }
     }
 }

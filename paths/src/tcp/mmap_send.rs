@@ -17,9 +17,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, send_mapped};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -43,13 +43,13 @@ impl DownloadPath for MmapSend {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
-        send_mapped(source, offset, bytes, tally, |map, bytes, tally| {
-            sys::send_mapped(socket, map, offset, bytes, tally)
+        send_mapped(source, offset, bytes, stats, |map, bytes, stats| {
+            sys::send_mapped(socket, map, offset, bytes, stats)
         })
     }
 }

@@ -22,8 +22,8 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::sys::Map;
-use crate::tally::Tally;
 
 /// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
 pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
@@ -40,15 +40,20 @@ pub trait DownloadPath: Send {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError>;
 }
 
 /// What it means that `call` was refused while sending `source`.
-fn refusal(call: &'static str, errno: Errno, source: &MappedFile, tally: &mut Tally) -> SendError {
+fn refusal(
+    call: &'static str,
+    errno: Errno,
+    source: &MappedFile,
+    stats: &mut SendStats,
+) -> SendError {
     match errno.code() {
         libc::EAGAIN | libc::ENOBUFS => {
-            tally.refused += 1;
+            stats.refused += 1;
             SendError::Blocked
         }
         libc::EPIPE
@@ -73,38 +78,38 @@ fn send_mapped(
     source: &MappedFile,
     offset: u64,
     bytes: u64,
-    tally: &mut Tally,
-    mut send: impl FnMut(&Map, u64, &mut Tally) -> Result<usize, Errno>,
+    stats: &mut SendStats,
+    mut send: impl FnMut(&Map, u64, &mut SendStats) -> Result<usize, Errno>,
 ) -> Result<u64, SendError> {
     let map = source.mapped().map_err(|errno| source.host("mmap", errno))?;
     let mut bytes = bytes.min(STEP_BYTES_MAX).min(source.bytes().saturating_sub(offset));
     loop {
         if bytes == 0 {
-            return Err(ended(source, offset, tally));
+            return Err(ended(source, offset, stats));
         }
-        match send(map, bytes, tally) {
+        match send(map, bytes, stats) {
             Ok(sent) => {
-                tally.bytes += sent as u64;
+                stats.bytes += sent as u64;
                 return Ok(sent as u64);
             }
             Err(errno) if errno.code() == libc::EINTR => {}
-            Err(errno) if errno.code() == libc::EFAULT => match source.size_now(tally) {
+            Err(errno) if errno.code() == libc::EFAULT => match source.size_now(stats) {
                 Ok(size) if size < offset.saturating_add(bytes) => {
                     bytes = size.saturating_sub(offset);
                 }
                 Ok(_) => return Err(source.host("send", errno)),
-                Err(errno) => return Err(refusal("statx", errno, source, tally)),
+                Err(errno) => return Err(refusal("statx", errno, source, stats)),
             },
-            Err(errno) => return Err(refusal("send", errno, source, tally)),
+            Err(errno) => return Err(refusal("send", errno, source, stats)),
         }
     }
 }
 
 /// Nothing more is to be had from byte `at` on: the file ends there, or before.
-fn ended(source: &MappedFile, at: u64, tally: &mut Tally) -> SendError {
-    match source.size_now(tally) {
+fn ended(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendError {
+    match source.size_now(stats) {
         Ok(size) => SendError::Shrunk { at: size.min(at) },
-        Err(errno) => refusal("statx", errno, source, tally),
+        Err(errno) => refusal("statx", errno, source, stats),
     }
 }
 
@@ -115,12 +120,12 @@ mod tests {
     #[test]
     fn refusals_by_kind() {
         let source = MappedFile::open(tempfile::tempfile().unwrap(), "a.mp4").unwrap();
-        let mut tally = Tally::default();
-        let mut say = |errno| refusal("send", Errno::new(errno), &source, &mut tally);
+        let mut stats = SendStats::default();
+        let mut say = |errno| refusal("send", Errno::new(errno), &source, &mut stats);
         assert_eq!(say(libc::EAGAIN), SendError::Blocked);
         let reset = Errno::new(libc::ECONNRESET);
         assert_eq!(say(libc::ECONNRESET), SendError::Gone { errno: reset });
         assert_eq!(say(libc::EIO).to_string(), "send on a.mp4: EIO");
-        assert_eq!(tally, Tally { refused: 1, ..Tally::default() });
+        assert_eq!(stats, SendStats { refused: 1, ..SendStats::default() });
     }
 }

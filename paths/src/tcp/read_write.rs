@@ -13,9 +13,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -44,28 +44,28 @@ impl DownloadPath for ReadWrite {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
         let wanted = bytes.min(BUFFER_BYTES as u64) as usize;
         let read = loop {
-            match sys::read_at(source.file(), &mut self.buffer[..wanted], offset, tally) {
-                Ok(0) => return Err(ended(source, offset, tally)),
+            match sys::read_at(source.file(), &mut self.buffer[..wanted], offset, stats) {
+                Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(read) => break read,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("pread", errno, source, tally)),
+                Err(errno) => return Err(refusal("pread", errno, source, stats)),
             }
         };
         let sent = loop {
-            match sys::send(socket, &self.buffer[..read], tally) {
+            match sys::send(socket, &self.buffer[..read], stats) {
                 Ok(sent) => break sent as u64,
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("send", errno, source, tally)),
+                Err(errno) => return Err(refusal("send", errno, source, stats)),
             }
         };
-        tally.bytes += sent;
+        stats.bytes += sent;
         Ok(sent)
     }
 }

@@ -18,9 +18,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys;
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -44,21 +44,21 @@ impl DownloadPath for Sendfile {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
         let bytes = bytes.min(STEP_BYTES_MAX);
         loop {
-            match sys::sendfile(socket, source.file(), offset, bytes, tally) {
-                Ok(0) => return Err(ended(source, offset, tally)),
+            match sys::sendfile(socket, source.file(), offset, bytes, stats) {
+                Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(sent) => {
-                    tally.bytes += sent as u64;
+                    stats.bytes += sent as u64;
                     return Ok(sent as u64);
                 }
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("sendfile", errno, source, tally)),
+                Err(errno) => return Err(refusal("sendfile", errno, source, stats)),
             }
         }
     }

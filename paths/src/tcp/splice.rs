@@ -20,9 +20,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::{Pipe, page_bytes};
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -55,28 +55,28 @@ impl Splice {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
-        let refused = |errno, tally: &mut Tally| refusal("splice", errno, source, tally);
+        let refused = |errno, stats: &mut SendStats| refusal("splice", errno, source, stats);
         let filled = loop {
-            match self.pipe.fill(source.file(), offset, bytes, tally) {
-                Ok(0) => return Err(ended(source, offset, tally)),
+            match self.pipe.fill(source.file(), offset, bytes, stats) {
+                Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(filled) => break filled,
                 Err(errno) if errno.code() == libc::EINTR => {}
                 // The pipe is empty: it is not for lack of room.
                 Err(errno) if errno.code() == libc::EAGAIN => {
                     return Err(source.host("splice", errno));
                 }
-                Err(errno) => return Err(refused(errno, tally)),
+                Err(errno) => return Err(refused(errno, stats)),
             }
         };
         loop {
-            match self.pipe.send(socket, filled, tally) {
+            match self.pipe.send(socket, filled, stats) {
                 // A page that has gone since it was put in.
-                Ok(0) => return Err(ended(source, offset, tally)),
+                Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(sent) => return Ok(sent),
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refused(errno, tally)),
+                Err(errno) => return Err(refused(errno, stats)),
             }
         }
     }
@@ -89,18 +89,18 @@ impl DownloadPath for Splice {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
         let no_pipe = |errno: Errno| source.host("pipe2", errno);
         // Left by a step after which it could neither be emptied nor replaced.
-        self.pipe.clear(tally).map_err(no_pipe)?;
-        let sent = self.step(source, offset, bytes.min(STEP_BYTES_MAX), socket, tally);
-        tally.bytes += *sent.as_ref().unwrap_or(&0);
+        self.pipe.clear(stats).map_err(no_pipe)?;
+        let sent = self.step(source, offset, bytes.min(STEP_BYTES_MAX), socket, stats);
+        stats.bytes += *sent.as_ref().unwrap_or(&0);
         // What was sent was sent: the next step says if there is no pipe any more.
-        let _ = self.pipe.clear(tally);
+        let _ = self.pipe.clear(stats);
         sent
     }
 }

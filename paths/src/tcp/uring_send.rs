@@ -14,9 +14,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::Ring;
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, send_mapped};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -42,16 +42,16 @@ impl DownloadPath for UringSend {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
-        send_mapped(source, offset, bytes, tally, |map, bytes, tally| {
+        send_mapped(source, offset, bytes, stats, |map, bytes, stats| {
             let mut queue = self.ring.queue();
             queue.gather().mapped(map, offset, bytes);
             let send = queue.send(socket);
-            queue.submit(tally)?;
+            queue.submit(stats)?;
             self.ring.result(send).map(|sent| sent as usize)
         })
     }

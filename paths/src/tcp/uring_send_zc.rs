@@ -7,8 +7,8 @@
 //!
 //! A buffer is in use until the peer has acknowledged what was sent from it, so a slow peer, or a
 //! fast one far away, holds as many as its window takes. When all but one are held, steps are
-//! copied from the last (two copies per byte); the tally has it. So it has what the kernel copied
-//! after all, on loopback everything.
+//! copied from the last (two copies per byte); both kinds of copies are counted, and
+//! so are those of the kernel itself: on loopback everything.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`).
@@ -19,9 +19,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Error, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::Ring;
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, ended, refusal};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -57,7 +57,7 @@ impl DownloadPath for UringSendZc {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
@@ -71,9 +71,9 @@ impl DownloadPath for UringSendZc {
             let read = queue.read(source.file(), offset, buffer, (0, wanted));
             queue.link(read);
             let send = queue.send_pooled(socket, buffer, (0, wanted), zero_copy);
-            queue.submit(tally).map_err(|errno| source.host("io_uring_enter", errno))?;
+            queue.submit(stats).map_err(|errno| source.host("io_uring_enter", errno))?;
             match self.ring.result(read) {
-                Ok(0) => return Err(ended(source, offset, tally)),
+                Ok(0) => return Err(ended(source, offset, stats)),
                 // The end of the file, usually: what is there is sent in a step of its own.
                 Ok(read) if read < wanted => {
                     wanted = read;
@@ -81,15 +81,15 @@ impl DownloadPath for UringSendZc {
                 }
                 Ok(_) => {}
                 Err(errno) if errno.code() == libc::EINTR => continue,
-                Err(errno) => return Err(refusal("io_uring read", errno, source, tally)),
+                Err(errno) => return Err(refusal("io_uring read", errno, source, stats)),
             }
             match self.ring.result(send) {
                 Ok(sent) => {
-                    tally.bytes += u64::from(sent);
+                    stats.bytes += u64::from(sent);
                     return Ok(sent.into());
                 }
                 Err(errno) if errno.code() == libc::EINTR => {}
-                Err(errno) => return Err(refusal("io_uring send_zc", errno, source, tally)),
+                Err(errno) => return Err(refusal("io_uring send_zc", errno, source, stats)),
             }
         }
     }

@@ -14,7 +14,7 @@
 //! numbers are not known any more, and it is sent to by a copy, counted as one. So is a step while
 //! 128 reports are outstanding or the kernel has no more memory to account for (`ENOBUFS`).
 //!
-//! Bytes that the kernel copied after all are in [`Tally::zerocopy_copied_bytes`]: all of them on
+//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: all of them on
 //! loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of the
 //! last steps may never be asked for, and go with the socket.
 //!
@@ -31,9 +31,9 @@ use std::os::fd::BorrowedFd;
 
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Open, Spec, Transport};
 use crate::sys::{self, Map};
-use crate::tally::Tally;
 use crate::tcp::{DownloadPath, refusal, send_mapped};
 use crate::zerocopy::Unreported;
 
@@ -66,8 +66,8 @@ struct Zerocopy {
 
 impl Zerocopy {
     /// What is known of the socket, to be put back at the end of `sockets`.
-    fn known(&mut self, socket: BorrowedFd<'_>, tally: &mut Tally) -> Result<Known, Errno> {
-        let cookie = sys::cookie(socket, tally)?;
+    fn known(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Known, Errno> {
+        let cookie = sys::cookie(socket, stats)?;
         // Downloads come in runs of steps: the one sought is mostly the last.
         if let Some(at) = self.sockets.iter().rposition(|known| known.cookie == cookie) {
             return Ok(self.sockets.remove(at));
@@ -75,9 +75,9 @@ impl Zerocopy {
         if self.sockets.len() >= SOCKETS_MAX {
             self.sockets.remove(0);
         }
-        let used = sys::is_zerocopy(socket, tally)?;
+        let used = sys::is_zerocopy(socket, stats)?;
         if !used {
-            sys::set_zerocopy(socket, tally)?;
+            sys::set_zerocopy(socket, stats)?;
         }
         Ok(Known { cookie, unreported: (!used).then(Unreported::default) })
     }
@@ -90,22 +90,22 @@ impl DownloadPath for Zerocopy {
         offset: u64,
         bytes: u64,
         socket: BorrowedFd<'_>,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u64, SendError> {
         if bytes == 0 {
             return Ok(0);
         }
-        let known = self.known(socket, tally);
-        let mut known = known.map_err(|errno| refusal("setsockopt", errno, source, tally))?;
+        let known = self.known(socket, stats);
+        let mut known = known.map_err(|errno| refusal("setsockopt", errno, source, stats))?;
         let sent =
-            send_mapped(source, offset, bytes, tally, |map, bytes, tally| match &mut known {
+            send_mapped(source, offset, bytes, stats, |map, bytes, stats| match &mut known {
                 Known { unreported: Some(unreported), .. } => {
-                    send(unreported, map, offset, bytes, socket, tally)
+                    send(unreported, map, offset, bytes, socket, stats)
                 }
                 Known { unreported: None, .. } => {
-                    let sent = sys::send_mapped(socket, map, offset, bytes, tally);
+                    let sent = sys::send_mapped(socket, map, offset, bytes, stats);
                     // Reports that nobody else takes.
-                    let _ = sys::next_error(socket, tally);
+                    let _ = sys::next_error(socket, stats);
                     sent
                 }
             });
@@ -121,21 +121,21 @@ fn send(
     offset: u64,
     bytes: u64,
     socket: BorrowedFd<'_>,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<usize, Errno> {
     let mut sent = Err(Errno::new(libc::ENOBUFS));
     if unreported.has_room() {
-        sent = sys::send_mapped_zerocopy(socket, map, offset, bytes, tally);
+        sent = sys::send_mapped_zerocopy(socket, map, offset, bytes, stats);
     }
     match sent {
         Ok(taken) => unreported.sent(taken as u64),
         Err(errno) if errno.code() == libc::ENOBUFS => {
-            sent = sys::send_mapped(socket, map, offset, bytes, tally);
+            sent = sys::send_mapped(socket, map, offset, bytes, stats);
         }
         // TCP takes a number for what it takes, and none when it takes nothing.
         Err(_) => {}
     }
     // None may have come yet.
-    let _ = unreported.reap(socket, tally);
+    let _ = unreported.reap(socket, stats);
     sent
 }

@@ -22,10 +22,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Copier, Image, Range};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Order, PAYLOAD_BYTES_MAX, Payload, Sent};
-use crate::tally::Tally;
 
 /// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose pages
 /// the socket refers to. Costs no copy and one call per packet.
@@ -107,13 +107,13 @@ impl ByEngine {
         batch: &Batch<'_>,
         run: Run,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, Setback> {
         let image = Image::of(batch);
         let first = image.range(batch, Run { packets: 1, ..run });
         let packets = taken_together(&image, batch, run, self.page_bytes);
         if packets == 0 {
-            return self.copier.send(first, to, tally).map(|()| 1);
+            return self.copier.send(first, to, stats).map(|()| 1);
         }
         let range = image.range(batch, Run { packets, ..run });
         let payload = match self.mapped {
@@ -129,13 +129,13 @@ impl ByEngine {
             heads: Heads::None,
             segments: 1,
         };
-        match self.engine.send(to.as_fd(), &order, tally) {
+        match self.engine.send(to.as_fd(), &order, stats) {
             Ok(sent) if is_whole(batch, run, sent) => Ok(sent.packets),
-            Ok(sent) => Err(ended(range, sent, tally)),
+            Ok(sent) => Err(ended(range, sent, stats)),
             Err(errno) if errno.code() == libc::EMSGSIZE => {
-                self.copier.send(first, to, tally).map(|()| 1)
+                self.copier.send(first, to, stats).map(|()| 1)
             }
-            Err(errno) => Err(range.refused(ENGINE_CALL, errno, tally)),
+            Err(errno) => Err(range.refused(ENGINE_CALL, errno, stats)),
         }
     }
 }
@@ -156,14 +156,14 @@ fn is_whole(batch: &Batch<'_>, run: Run, sent: Sent) -> bool {
 }
 
 /// The engine found no more whole packets in the file than it says it sent.
-fn ended(range: Range<'_>, sent: Sent, tally: &mut Tally) -> Setback {
-    let at = match range.source.size_now(tally) {
+fn ended(range: Range<'_>, sent: Sent, stats: &mut SendStats) -> Setback {
+    let at = match range.source.size_now(stats) {
         Ok(at) => at,
         Err(errno) => return Setback::Refused { call: "statx", errno },
     };
     // One that the file ended in.
-    tally.packets += u64::from(sent.packets);
-    tally.bytes += sent.bytes;
+    stats.packets += u64::from(sent.packets);
+    stats.bytes += sent.bytes;
     if at < range.offset.saturating_add(range.bytes) {
         return Setback::Cut { at, whole: 0 };
     }
@@ -176,10 +176,10 @@ impl StreamPath for ByEngine {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        send_runs(batch, self.load, to, tally, |run, to, tally| {
-            self.send_run(batch, run, to, tally)
+        send_runs(batch, self.load, to, stats, |run, to, stats| {
+            self.send_run(batch, run, to, stats)
         })
     }
 }

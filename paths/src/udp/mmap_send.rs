@@ -15,10 +15,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::Image;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
 use crate::sys;
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_send",
@@ -39,13 +39,13 @@ impl StreamPath for MmapSend {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
             let range = image.range(batch, run);
-            let sent = sys::send_mapped(to.as_fd(), range.map()?, range.offset, range.bytes, tally);
-            sent.map(|_| run.packets).map_err(|errno| range.refused("send", errno, tally))
+            let sent = sys::send_mapped(to.as_fd(), range.map()?, range.offset, range.bytes, stats);
+            sent.map(|_| run.packets).map_err(|errno| range.refused("send", errno, stats))
         })
     }
 }

@@ -12,9 +12,9 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::{Copier, Image};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_write",
@@ -41,11 +41,11 @@ impl StreamPath for ReadWrite {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, Load::Packet, to, tally, |run, to, tally| {
-            self.copier.send(image.range(batch, run), to, tally).map(|()| run.packets)
+        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+            self.copier.send(image.range(batch, run), to, stats).map(|()| run.packets)
         })
     }
 }

@@ -16,10 +16,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::Image;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, StreamPath, send_runs};
 use crate::sys::Outbox;
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "sendmmsg",
@@ -46,10 +46,10 @@ impl StreamPath for Sendmmsg {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, Load::Batch, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Batch, to, stats, |run, to, stats| {
             let range = image.range(batch, run);
             let map = range.map()?;
             let mut messages = self.outbox.open();
@@ -59,9 +59,9 @@ impl StreamPath for Sendmmsg {
                     break;
                 }
             }
-            let sent = messages.send(to.as_fd(), tally);
+            let sent = messages.send(to.as_fd(), stats);
             // No more messages than packets, of which there are a u32.
-            sent.map(|sent| sent as u32).map_err(|errno| range.refused("sendmmsg", errno, tally))
+            sent.map(|sent| sent as u32).map_err(|errno| range.refused("sendmmsg", errno, stats))
         })
     }
 }

@@ -23,10 +23,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, Pipe};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "splice",
@@ -61,11 +61,11 @@ impl Splice {
         &mut self,
         range: Range<'_>,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
-        let piped = self.pipe_through(range, to, tally);
+        let piped = self.pipe_through(range, to, stats);
         if piped.is_err() {
-            let cleared = self.pipe.clear(tally);
+            let cleared = self.pipe.clear(stats);
             cleared.map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
         }
         piped
@@ -75,16 +75,16 @@ impl Splice {
         &mut self,
         range: Range<'_>,
         to: &Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<(), Setback> {
         let refused = |errno| Setback::Refused { call: "splice", errno };
         // Left by one that could neither be emptied nor replaced, for lack of descriptors.
-        self.pipe.clear(tally).map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
+        self.pipe.clear(stats).map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
         let mut filled = 0;
         while filled < range.bytes {
             let (offset, left) = (range.offset.saturating_add(filled), range.bytes - filled);
-            match self.pipe.fill(range.source.file(), offset, left, tally) {
-                Ok(0) => return Err(self.ended(range, tally)),
+            match self.pipe.fill(range.source.file(), offset, left, stats) {
+                Ok(0) => return Err(self.ended(range, stats)),
                 Ok(bytes) => filled += bytes,
                 Err(errno) if errno.code() == libc::EINTR => {}
                 // A file system that fills less than a page at a time.
@@ -92,10 +92,10 @@ impl Splice {
                 Err(errno) => return Err(refused(errno)),
             }
         }
-        match self.pipe.send(to.as_fd(), range.bytes, tally) {
+        match self.pipe.send(to.as_fd(), range.bytes, stats) {
             Ok(sent) if sent == range.bytes => Ok(()),
             Ok(_) => {
-                sys::discard_corked(to.as_fd(), tally);
+                sys::discard_corked(to.as_fd(), stats);
                 Err(Setback::InPieces)
             }
             Err(errno) => Err(refused(errno)),
@@ -103,8 +103,8 @@ impl Splice {
     }
 
     /// The file gave no more.
-    fn ended(&self, range: Range<'_>, tally: &mut Tally) -> Setback {
-        match range.source.size_now(tally) {
+    fn ended(&self, range: Range<'_>, stats: &mut SendStats) -> Setback {
+        match range.source.size_now(stats) {
             Ok(at) if at < range.offset.saturating_add(range.bytes) => range.cut(at),
             Ok(_) => Setback::Refused { call: "splice", errno: Errno::new(libc::EIO) },
             Err(errno) => Setback::Refused { call: "statx", errno },
@@ -117,10 +117,10 @@ impl StreamPath for Splice {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
-        send_runs(batch, Load::Run, to, tally, |run, to, tally| {
+        send_runs(batch, Load::Run, to, stats, |run, to, stats| {
             let pages = self.pipe.pages().min(PIPE_PAGES);
             let fit = image.range(batch, run).packets_per_step(pages, self.page_bytes);
             let packets = run.packets.min(fit);
@@ -128,10 +128,10 @@ impl StreamPath for Splice {
             let alone = packets == 1;
             let too_long = range.pages(self.page_bytes) > pages;
             if alone && (too_long || range.crosses_oddly(self.page_bytes)) {
-                return self.copier.send(range, to, tally).map(|()| 1);
+                return self.copier.send(range, to, stats).map(|()| 1);
             }
-            match self.send(range, to, tally) {
-                Err(Setback::InPieces) if alone => self.copier.send(range, to, tally).map(|()| 1),
+            match self.send(range, to, stats) {
+                Err(Setback::InPieces) if alone => self.copier.send(range, to, stats).map(|()| 1),
                 sent => sent.map(|()| packets),
             }
         })

@@ -15,11 +15,11 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Mark};
 use crate::error::{Errno, Error};
 use crate::file_datagrams::Image;
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{Queue, Ring};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "uring_send",
@@ -64,8 +64,8 @@ impl Layout for Mapped {
         batch: &Batch<'_>,
         (run, _): (Run, Mark),
         errno: Errno,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Setback {
-        Image::of(batch).range(batch, run).refused(CALL, errno, tally)
+        Image::of(batch).range(batch, run).refused(CALL, errno, stats)
     }
 }

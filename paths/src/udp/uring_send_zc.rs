@@ -11,8 +11,8 @@
 //! Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or private).
 //!
 //! A buffer is in use until the kernel's notification. When all but one are, runs are copied from
-//! the last (two copies per byte), so that a network that holds packets holds nobody up; the tally
-//! has it. So it has what the kernel copied after all, on loopback everything.
+//! the last (two copies per byte), so that a network that holds packets delays no other; these copies
+//! are counted, and so are those of the kernel itself: on loopback everything.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`); Linux 6.18 `io_uring/rsrc.c`.
@@ -25,11 +25,11 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Mark};
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Image, Range};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
-use crate::tally::Tally;
 
 pub(crate) static SPEC: Spec = Spec {
     name: "uring_send_zc",
@@ -154,7 +154,7 @@ impl Layout for Registered {
         Ok(Some(Laid { packets, after: start, read, send }))
     }
 
-    fn refused(&self, _: &Batch<'_>, _: (Run, Mark), errno: Errno, _: &mut Tally) -> Setback {
+    fn refused(&self, _: &Batch<'_>, _: (Run, Mark), errno: Errno, _: &mut SendStats) -> Setback {
         Setback::Refused { call: "io_uring send_zc", errno }
     }
 
@@ -163,11 +163,11 @@ impl Layout for Registered {
         batch: &Batch<'_>,
         rest: Run,
         errno: Errno,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<Setback, SendError> {
         let range = Image::of(batch).range(batch, rest);
         let source = range.source;
-        let at = source.size_now(tally).map_err(|errno| source.host("statx", errno))?;
+        let at = source.size_now(stats).map_err(|errno| source.host("statx", errno))?;
         if at < range.offset.saturating_add(range.bytes) {
             return Ok(range.cut(at));
         }

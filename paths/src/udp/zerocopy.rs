@@ -7,7 +7,7 @@
 //! that no more than a few are ever in it. A device that is slow to send makes reports late; those
 //! of a stream's last runs may never be asked for, and go with the socket.
 //!
-//! Bytes that the kernel copied after all are in [`Tally::zerocopy_copied_bytes`]: on loopback and
+//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: on loopback and
 //! into a veth peer all of them, without checksum offload too, and datagrams above the MTU, which
 //! are sent in fragments. One send refers to at most 17 page fragments (`MAX_SKB_FRAGS`); 65,507
 //! bytes of a file in one range never touch more, which is why this path is for files and not for
@@ -29,10 +29,10 @@ use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::{Image, Range};
+use crate::send_stats::SendStats;
 use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
 use crate::stream::{Load, Setback, StreamPath, send_runs};
 use crate::sys;
-use crate::tally::Tally;
 use crate::zerocopy::Unreported;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -54,16 +54,16 @@ impl StreamPath for Zerocopy {
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
-        tally: &mut Tally,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
         let image = Image::of(batch);
         batch.assert_sound();
         if batch.packets == 0 {
             return Ok(0);
         }
-        let mut unreported = to.begin_zerocopy(tally)?;
-        let sent = send_runs(batch, Load::Run, to, tally, |run, to, tally| {
-            send(image.range(batch, run), &mut unreported, to, tally).map(|()| run.packets)
+        let mut unreported = to.begin_zerocopy(stats)?;
+        let sent = send_runs(batch, Load::Run, to, stats, |run, to, stats| {
+            send(image.range(batch, run), &mut unreported, to, stats).map(|()| run.packets)
         });
         to.end_zerocopy(unreported);
         sent
@@ -75,27 +75,27 @@ fn send(
     range: Range<'_>,
     unreported: &mut Unreported,
     to: &Destination,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), Setback> {
     let (map, Range { offset, bytes, .. }) = (range.map()?, range);
     if unreported.has_room() {
-        match sys::send_mapped_zerocopy(to.as_fd(), map, offset, bytes, tally) {
+        match sys::send_mapped_zerocopy(to.as_fd(), map, offset, bytes, stats) {
             Ok(_) => {
                 unreported.sent(bytes);
                 // None may have come yet.
-                let _ = unreported.reap(to.as_fd(), tally);
+                let _ = unreported.reap(to.as_fd(), stats);
                 return Ok(());
             }
             Err(errno) => {
-                unreported.reap_all(to.as_fd(), tally);
+                unreported.reap_all(to.as_fd(), stats);
                 if errno.code() != libc::ENOBUFS {
-                    return Err(range.refused("send", errno, tally));
+                    return Err(range.refused("send", errno, stats));
                 }
             }
         }
     } else {
-        unreported.reap_all(to.as_fd(), tally);
+        unreported.reap_all(to.as_fd(), stats);
     }
-    let sent = sys::send_mapped(to.as_fd(), map, offset, bytes, tally);
-    sent.map(|_| ()).map_err(|errno| range.refused("send", errno, tally))
+    let sent = sys::send_mapped(to.as_fd(), map, offset, bytes, stats);
+    sent.map(|_| ()).map_err(|errno| range.refused("send", errno, stats))
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a path claims to cost is what was counted.
 
-use paths::{Crossings, Feed, SEGMENTS_MAX, Tally};
+use paths::{Crossings, Feed, SEGMENTS_MAX, SendStats};
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::peer::Peer;
@@ -33,13 +33,13 @@ fn streams_cost_the_calls_and_copies_they_claim() {
             to.limit_segments(segments_max);
             // The first batch sets the segment size, and the socket up for zero copies; what is
             // claimed is what each one costs then.
-            let mut first = Tally::default();
-            let mut tally = Tally::default();
-            for tally in [&mut first, &mut tally] {
-                assert_eq!(path.send(&batch, &mut to, tally), Ok(PACKETS as u32), "{what}");
+            let mut first = SendStats::default();
+            let mut stats = SendStats::default();
+            for stats in [&mut first, &mut stats] {
+                assert_eq!(path.send(&batch, &mut to, stats), Ok(PACKETS as u32), "{what}");
             }
-            assert_eq!((tally.packets, tally.bytes, tally.refused), (PACKETS, bytes, 0), "{what}");
-            assert!(first.calls - tally.calls <= 2, "{what}: {} calls first", first.calls);
+            assert_eq!((stats.packets, stats.bytes, stats.refused), (PACKETS, bytes, 0), "{what}");
+            assert!(first.calls - stats.calls <= 2, "{what}: {} calls first", first.calls);
 
             let (fewest, most) = match spec.crossings {
                 Crossings::PerPacket(calls) => {
@@ -53,13 +53,13 @@ fn streams_cost_the_calls_and_copies_they_claim() {
                 Crossings::PerBatch(calls) => (u64::from(calls), u64::from(calls)),
                 Crossings::PerStep(_) => panic!("{what}: a stream has no steps"),
             };
-            let calls = tally.calls;
+            let calls = stats.calls;
             assert!((fewest..=most).contains(&calls), "{what}: {calls}, claimed {fewest}..={most}");
 
             let headers = if feed == Feed::Gathered { head_bytes } else { 0 };
             let claimed = u64::from(spec.copies_per_byte) * (bytes - headers)
                 + u64::from(spec.header_copies) * headers;
-            assert_eq!(tally.copied_bytes, claimed, "{what}: copied bytes");
+            assert_eq!(stats.copied_bytes, claimed, "{what}: copied bytes");
         }
     }
 }
@@ -76,10 +76,10 @@ fn an_empty_batch_costs_nothing() {
     let asset = Asset::new(Shape { last_bytes: 0, ..Shape::full(0) });
     for (spec, feed, mut path) in stream_paths() {
         let mut peer = Peer::on_loopback();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut to = peer.destination();
-        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
-        assert_eq!(tally, Tally::default(), "{spec}");
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
+        assert_eq!(stats, SendStats::default(), "{spec}");
         assert_eq!(peer.all(0).len(), 0, "{spec}");
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tally's system calls are the ones that were made, as `strace(1)` sees them.
+//! The system calls in [`paths::SendStats`] are the ones that were made, as `strace(1)` sees them.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
-use paths::{MappedFile, Open, PATHS, Tally};
+use paths::{MappedFile, Open, PATHS, SendStats};
 
 use crate::asset::{Asset, Shape};
 use crate::harness::tracer::{self, trace_of};
@@ -25,11 +25,11 @@ fn inside_a_tracer() {
         let mut to = peer.destination();
         let batch = asset.batch(feed, 0..100, &pieces);
         for _ in 0..2 {
-            let mut tally = Tally::default();
+            let mut stats = SendStats::default();
             tracer::begin();
-            let taken = path.send(&batch, &mut to, &mut tally);
+            let taken = path.send(&batch, &mut to, &mut stats);
             tracer::end();
-            tracer::counted(spec, tally.calls);
+            tracer::counted(spec, stats.calls);
             assert_eq!(taken, Ok(100));
         }
     }
@@ -40,11 +40,11 @@ fn inside_a_tracer() {
         let (server, _) = listener.accept().unwrap();
         server.set_nonblocking(true).unwrap();
         let mut path = open().unwrap();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         tracer::begin();
-        let sent = path.send(&asset.source, 5, 30_000, server.as_fd(), &mut tally);
+        let sent = path.send(&asset.source, 5, 30_000, server.as_fd(), &mut stats);
         tracer::end();
-        tracer::counted(spec, tally.calls);
+        tracer::counted(spec, stats.calls);
         assert_eq!(sent, Ok(30_000));
     }
 }
@@ -81,6 +81,6 @@ fn a_tracer_counts_the_calls_that_the_tally_has() {
     assert!(counts.len() > 2 * stream_paths().len(), "{counts:?}");
     for count in counts {
         assert!(count.counted > 0, "{count:?}");
-        assert_eq!(count.seen, count.counted, "{count:?}: calls traced, calls in the tally");
+        assert_eq!(count.seen, count.counted, "{count:?}: calls traced, calls in the stats");
     }
 }

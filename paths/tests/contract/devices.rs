@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use paths::{Feed, SendError, Spec, Tally, Unframed};
+use paths::{Feed, SendError, SendStats, Spec, Unframed};
 
 use crate::asset::{Asset, Shape};
 use crate::frames::{device_paths, far, leading_to, run_alone, send_all, wrong_checksums};
@@ -36,8 +36,8 @@ fn inside_a_slow_pair() {
     for (spec, _, mut path) in device_paths() {
         let mut peer = far();
         let mut to = leading_to(&peer);
-        let mut tally = Tally::default();
-        let refusals = send_all(&asset, &mut *path, &mut to, &mut peer, &mut tally);
+        let mut stats = SendStats::default();
+        let refusals = send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
         // The queue's timer may run on another core than the sender, and each core has a backlog of
         // its own for what comes by a veth pair: order is not the path's to keep here.
         let (mut received, mut sent) = (peer.all(1500), asset.datagrams.clone());
@@ -46,7 +46,7 @@ fn inside_a_slow_pair() {
         assert_received(&received, &sent, &spec.to_string());
         // An XDP socket goes past the queue.
         assert_eq!(refusals > 0, spec.name == "packet_ring", "{spec}: {refusals} refusals");
-        assert!(tally.refused >= refusals, "{spec}");
+        assert!(stats.refused >= refusals, "{spec}");
     }
     assert_eq!(wrong_checksums(), 0);
 }
@@ -66,21 +66,21 @@ fn inside_a_pair_without_carrier() {
     for (spec, feed, mut path) in device_paths() {
         let mut peer = far();
         let mut to = leading_to(&peer);
-        let mut tally = Tally::default();
-        send_all(&asset, &mut *path, &mut to, &mut peer, &mut tally);
+        let mut stats = SendStats::default();
+        send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
         assert_received(&peer.all(700), &asset.datagrams, &spec.to_string());
         sh("ip link set right down");
         let pieces = lost.pieces(0..300);
         for round in 0..5 {
             let batch = lost.batch(feed, 0..300, &pieces);
             // Until the kernel has noticed, the device refuses; from then on it drops.
-            let outcome = path.send(&batch, &mut to, &mut tally);
+            let outcome = path.send(&batch, &mut to, &mut stats);
             let held_up = !matches!(outcome, Ok(_) | Err(SendError::Blocked));
             assert!(!held_up, "{spec} round {round}: {outcome:?}");
         }
         sh("ip link set right up && ip addr replace 10.99.0.2/32 dev right");
-        let mut tally = Tally::default();
-        send_all(&asset, &mut *path, &mut to, &mut peer, &mut tally);
+        let mut stats = SendStats::default();
+        send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
         assert_received(&peer.all(700), &asset.datagrams, &spec.to_string());
     }
     assert_eq!(wrong_checksums(), 0);
@@ -102,20 +102,20 @@ fn inside_a_pair_that_goes_away() {
             let what = format!("{spec} {away}");
             let mut peer = far();
             let mut to = leading_to(&peer);
-            let mut tally = Tally::default();
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(40), "{what}");
+            let mut stats = SendStats::default();
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(40), "{what}");
             assert_received(&peer.all(40), &asset.datagrams, &what);
             sh(away);
-            let gone = path.send(&batch, &mut to, &mut tally).unwrap_err();
+            let gone = path.send(&batch, &mut to, &mut stats).unwrap_err();
             let named = matches!(gone, SendError::Gone { .. } | SendError::Unframed { .. });
             assert!(named, "{what}: {gone:?}");
-            assert_eq!(tally.packets, 40, "{what}");
+            assert_eq!(stats.packets, 40, "{what}");
             sh("ip link del left || true; ip rule flush; ip rule add pref 0 lookup local
                 ip rule add pref 32766 lookup main");
             sh(PAIR);
             let mut peer = far();
             let mut to = leading_to(&peer);
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(40), "{what}: anew");
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(40), "{what}: anew");
             assert_received(&peer.all(40), &asset.datagrams, &what);
         }
     }
@@ -137,16 +137,16 @@ fn inside_a_pair_that_moves() {
     for (spec, _, mut path) in device_paths() {
         let mut peer = far();
         let mut to = leading_to(&peer);
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut calls = Vec::new();
         for number in 0..1100 {
             if number == 10 {
                 sh(&format!("ip link set right address {NEW}"));
                 sh(&format!("ip neigh replace {FAR} lladdr {NEW} dev left nud permanent"));
             }
-            let before = tally.calls;
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(1), "{spec}");
-            calls.push(tally.calls - before);
+            let before = stats.calls;
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(1), "{spec}");
+            calls.push(stats.calls - before);
         }
         let arrived = peer.all(1100 - 1024 + 10).len();
         assert_eq!(arrived, 10 + 1100 - 1024, "{spec}");
@@ -154,7 +154,7 @@ fn inside_a_pair_that_moves() {
         // One that the kernel has forgotten meanwhile is sent to all the same.
         sh(&format!("ip neigh del {FAR} dev left"));
         for _ in 0..1100 {
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(1), "{spec}");
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(1), "{spec}");
             peer.take_in();
         }
         sh(&format!("ip link set right address {OLD}"));
@@ -177,9 +177,9 @@ fn two_threads(queues: usize) {
     let batch = asset.batch(Feed::Gathered, 0..20, &pieces);
     let mut peer = far();
     for ((spec, _, mut one), (_, _, mut other)) in device_paths().into_iter().zip(device_paths()) {
-        let (mut to, mut tally) = (leading_to(&peer), Tally::default());
-        assert_eq!(one.send(&batch, &mut to, &mut tally), Ok(20), "{spec}");
-        let second = other.send(&batch, &mut to, &mut tally);
+        let (mut to, mut stats) = (leading_to(&peer), SendStats::default());
+        assert_eq!(one.send(&batch, &mut to, &mut stats), Ok(20), "{spec}");
+        let second = other.send(&batch, &mut to, &mut stats);
         if spec.name == "xdp" && queues == 1 {
             let said = "no queue of left is free for an XDP socket; each serves one sending thread";
             let refusal = second.unwrap_err().to_string();
@@ -187,16 +187,16 @@ fn two_threads(queues: usize) {
         } else {
             assert_eq!(second, Ok(20), "{spec}");
         }
-        peer.all(tally.packets as usize);
+        peer.all(stats.packets as usize);
         // When the first thread has ended, its queue is free again, which the kernel leaves to a
         // worker.
         drop(one);
         let same = |(other, ..): &(&Spec, _, _)| other.name == spec.name;
         let (_, _, mut third) = device_paths().into_iter().find(same).unwrap();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let start = Instant::now();
         let taken = loop {
-            match third.send(&batch, &mut to, &mut tally) {
+            match third.send(&batch, &mut to, &mut stats) {
                 Err(SendError::Unframed { reason: Unframed::NoQueue { .. }, .. })
                     if start.elapsed() < Duration::from_secs(20) =>
                 {
@@ -249,7 +249,7 @@ fn inside_a_sink() {
         socket.connect("10.97.0.2:9").unwrap();
         let mut to = paths::Destination::new(socket, "10.97.0.2:9").unwrap();
         let before = taken_in();
-        assert_eq!(path.send(&batch, &mut to, &mut Tally::default()), Ok(20), "{spec}");
+        assert_eq!(path.send(&batch, &mut to, &mut SendStats::default()), Ok(20), "{spec}");
         let start = Instant::now();
         while taken_in() < before + 20 && start.elapsed() < Duration::from_secs(10) {
             std::thread::yield_now();

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paths::{Crossings, DownloadPath, Host, MappedFile, Open, PATHS, SendError, Spec, Tally};
+use paths::{Crossings, DownloadPath, Host, MappedFile, Open, PATHS, SendError, SendStats, Spec};
 
 use crate::harness::skip;
 use crate::opened;
@@ -61,14 +61,14 @@ fn download(
     source: &MappedFile,
     (offset, bytes): (u64, u64),
     socket: &TcpStream,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> (u64, Result<(), SendError>) {
     let (mut sent, mut steps) = (0, 0);
     let start = Instant::now();
     while sent < bytes {
         assert!(start.elapsed() < PATIENCE, "{sent} of {bytes} after {PATIENCE:?}");
         steps += 1;
-        match path.send(source, offset + sent, bytes - sent, socket.as_fd(), tally) {
+        match path.send(source, offset + sent, bytes - sent, socket.as_fd(), stats) {
             Ok(0) => panic!("a step of 0 bytes"),
             Ok(more) => sent += more,
             Err(SendError::Blocked) => thread::sleep(Duration::from_micros(100)),
@@ -103,18 +103,18 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
                 let (server, client) = connection();
                 let arrived = reader(client);
                 set_up(&mut *path, &source, spec, &server);
-                let mut tally = Tally::default();
+                let mut stats = SendStats::default();
                 let range = (offset as u64, bytes as u64);
-                let (steps, end) = download(&mut *path, &source, range, &server, &mut tally);
+                let (steps, end) = download(&mut *path, &source, range, &server, &mut stats);
                 assert_eq!(end, Ok(()), "{what}");
                 drop(server);
                 let arrived = arrived.join().unwrap();
                 assert!(arrived[1..] == content[offset..offset + bytes], "{what}");
-                assert_eq!((tally.bytes, tally.packets), (bytes as u64, 0), "{what}");
+                assert_eq!((stats.bytes, stats.packets), (bytes as u64, 0), "{what}");
                 let fewest = claimed_calls(spec) * steps;
                 // What a socket leaves of a step, a pipe is emptied of.
                 let most = if spec.name == "splice" { fewest + steps } else { fewest };
-                let calls = tally.calls;
+                let calls = stats.calls;
                 assert!((fewest..=most).contains(&calls), "{what}: {calls} calls in {steps} steps");
             }
         }
@@ -130,10 +130,10 @@ fn claimed_calls(spec: &Spec) -> u64 {
 
 /// Sends the first byte of the file, with what a new connection costs once.
 fn set_up(path: &mut dyn DownloadPath, source: &MappedFile, spec: &Spec, socket: &TcpStream) {
-    let mut tally = Tally::default();
-    assert_eq!(path.send(source, 0, 1, socket.as_fd(), &mut tally), Ok(1), "{spec}");
+    let mut stats = SendStats::default();
+    assert_eq!(path.send(source, 0, 1, socket.as_fd(), &mut stats), Ok(1), "{spec}");
     let most = claimed_calls(spec) + 2;
-    assert!(tally.calls <= most, "{spec}: {} calls at first", tally.calls);
+    assert!(stats.calls <= most, "{spec}: {} calls at first", stats.calls);
 }
 
 /// In a socket that takes a whole step, nothing is read twice.
@@ -143,11 +143,11 @@ fn downloads_copy_what_they_claim() {
     for (spec, mut path) in download_paths() {
         let (server, _client) = connection();
         set_up(&mut *path, &source, spec, &server);
-        let mut tally = Tally::default();
-        let (steps, end) = download(&mut *path, &source, (0, 32_768), &server, &mut tally);
+        let mut stats = SendStats::default();
+        let (steps, end) = download(&mut *path, &source, (0, 32_768), &server, &mut stats);
         assert_eq!((steps, end), (1, Ok(())), "{spec}");
-        assert_eq!(tally.calls, claimed_calls(spec), "{spec}");
-        assert_eq!(tally.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{spec}");
+        assert_eq!(stats.calls, claimed_calls(spec), "{spec}");
+        assert_eq!(stats.copied_bytes, u64::from(spec.copies_per_byte) * 32_768, "{spec}");
     }
 }
 
@@ -156,9 +156,9 @@ fn nothing_to_send_is_no_call() {
     let (source, _) = file_of(10);
     for (spec, mut path) in download_paths() {
         let (server, _client) = connection();
-        let mut tally = Tally::default();
-        let sent = path.send(&source, 10, 0, server.as_fd(), &mut tally);
-        assert_eq!((sent, tally), (Ok(0), Tally::default()), "{spec}");
+        let mut stats = SendStats::default();
+        let sent = path.send(&source, 10, 0, server.as_fd(), &mut stats);
+        assert_eq!((sent, stats), (Ok(0), SendStats::default()), "{spec}");
     }
 }
 
@@ -167,24 +167,24 @@ fn a_peer_that_stops_reading_blocks_and_then_goes_on() {
     let (source, content) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut sent = 0;
         let blocked = loop {
             let left = source.bytes() - sent;
             assert!(left > 0, "{spec}: all of it fits the socket");
-            match path.send(&source, sent, left, server.as_fd(), &mut tally) {
+            match path.send(&source, sent, left, server.as_fd(), &mut stats) {
                 Ok(more) => sent += more,
                 Err(error) => break error,
             }
         };
-        assert_eq!((blocked, tally.refused), (SendError::Blocked, 1), "{spec}");
+        assert_eq!((blocked, stats.refused), (SendError::Blocked, 1), "{spec}");
         let arrived = reader(client);
         let range = (sent, source.bytes() - sent);
-        let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
+        let (_, end) = download(&mut *path, &source, range, &server, &mut stats);
         assert_eq!(end, Ok(()), "{spec}");
         drop(server);
         assert!(arrived.join().unwrap() == content, "{spec}");
-        assert_eq!(tally.bytes, source.bytes(), "{spec}");
+        assert_eq!(stats.bytes, source.bytes(), "{spec}");
     }
 }
 
@@ -194,9 +194,9 @@ fn a_peer_that_closes_is_gone_and_kills_nobody() {
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         drop(client);
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let range = (0, source.bytes());
-        let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
+        let (_, end) = download(&mut *path, &source, range, &server, &mut stats);
         assert!(matches!(end, Err(SendError::Gone { .. })), "{spec}: {end:?}");
     }
 }
@@ -209,12 +209,12 @@ fn a_file_shorter_than_promised_is_sent_to_its_end() {
             source.file().set_len(cut).unwrap();
             let (server, client) = connection();
             let arrived = reader(client);
-            let mut tally = Tally::default();
-            let (_, end) = download(&mut *path, &source, (0, 200_000), &server, &mut tally);
+            let mut stats = SendStats::default();
+            let (_, end) = download(&mut *path, &source, (0, 200_000), &server, &mut stats);
             assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{spec} {cut}");
             drop(server);
             assert!(arrived.join().unwrap() == content[..cut as usize], "{spec} {cut}");
-            assert_eq!(tally.bytes, cut, "{spec} {cut}");
+            assert_eq!(stats.bytes, cut, "{spec} {cut}");
         }
     }
 }
@@ -229,11 +229,11 @@ fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
         source.file().set_len(4_500).unwrap();
         let (server, client) = connection();
         let arrived = reader(client);
-        let mut tally = Tally::default();
-        let (_, end) = download(&mut *path, &source, (0, 5_000), &server, &mut tally);
+        let mut stats = SendStats::default();
+        let (_, end) = download(&mut *path, &source, (0, 5_000), &server, &mut stats);
         drop(server);
         let arrived = arrived.join().unwrap();
-        assert_eq!(tally.bytes, arrived.len() as u64, "{spec}");
+        assert_eq!(stats.bytes, arrived.len() as u64, "{spec}");
         assert!(arrived[..4_500] == content[..4_500], "{spec}");
         if spec.sources.contains(&"mmap(2)") {
             assert_eq!((end, arrived.len()), (Ok(()), 5_000), "{spec}");
@@ -250,7 +250,7 @@ fn connections_in_turn_get_their_own_bytes() {
     let (source, content) = file_of(12 << 20);
     let half = source.bytes() / 2;
     for (spec, mut path) in download_paths() {
-        let (pair, mut tally) = ([connection(), connection()], Tally::default());
+        let (pair, mut stats) = ([connection(), connection()], SendStats::default());
         let mut sent = [0, 0];
         // Until both are full, a step each.
         let mut full = [false, false];
@@ -259,7 +259,7 @@ fn connections_in_turn_get_their_own_bytes() {
                 let offset = number as u64 * half + sent[number];
                 let left = half - sent[number];
                 assert!(left > 0, "{spec}: all of it fits the socket");
-                match path.send(&source, offset, left, server.as_fd(), &mut tally) {
+                match path.send(&source, offset, left, server.as_fd(), &mut stats) {
                     Ok(more) => sent[number] += more,
                     Err(error) => full[number] = error == SendError::Blocked,
                 }
@@ -269,13 +269,13 @@ fn connections_in_turn_get_their_own_bytes() {
             let arrived = reader(client);
             let start = number as u64 * half;
             let range = (start + sent[number], half - sent[number]);
-            let (_, end) = download(&mut *path, &source, range, &server, &mut tally);
+            let (_, end) = download(&mut *path, &source, range, &server, &mut stats);
             assert_eq!(end, Ok(()), "{spec}");
             drop(server);
             let expected = &content[start as usize..(start + half) as usize];
             assert!(arrived.join().unwrap() == expected, "{spec}: connection {number}");
         }
-        assert_eq!(tally.bytes, source.bytes(), "{spec}");
+        assert_eq!(stats.bytes, source.bytes(), "{spec}");
     }
 }
 
@@ -285,10 +285,10 @@ fn a_file_that_grows_is_sent_as_promised() {
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
         let arrived = reader(client);
-        let mut tally = Tally::default();
-        let half = download(&mut *path, &source, (0, 150_000), &server, &mut tally);
+        let mut stats = SendStats::default();
+        let half = download(&mut *path, &source, (0, 150_000), &server, &mut stats);
         source.file().write_all_at(&[0xee; 50_000], 300_000).unwrap();
-        let rest = download(&mut *path, &source, (150_000, 150_000), &server, &mut tally);
+        let rest = download(&mut *path, &source, (150_000, 150_000), &server, &mut stats);
         assert_eq!((half.1, rest.1), (Ok(()), Ok(())), "{spec}");
         drop(server);
         assert!(arrived.join().unwrap() == content, "{spec}");
@@ -301,10 +301,10 @@ fn what_a_path_sent_before_it_was_dropped_arrives() {
     let (source, content) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let blocked = loop {
-            let left = source.bytes() - tally.bytes;
-            match path.send(&source, tally.bytes, left, server.as_fd(), &mut tally) {
+            let left = source.bytes() - stats.bytes;
+            match path.send(&source, stats.bytes, left, server.as_fd(), &mut stats) {
                 Ok(_) => {}
                 Err(error) => break error,
             }
@@ -314,7 +314,7 @@ fn what_a_path_sent_before_it_was_dropped_arrives() {
         drop(server);
         // Memory that the path gave back may come back here.
         let other = vec![0xee_u8; 4 << 20];
-        assert!(reader(client).join().unwrap() == content[..tally.bytes as usize], "{spec}");
+        assert!(reader(client).join().unwrap() == content[..stats.bytes as usize], "{spec}");
         drop(other);
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit};
 
 use paths::{
     Batch, Crossings, Destination, Feed, MappedFile, Open, PathFault, PathReport, Piece,
-    QUOTE_BYTES, SEGMENTS_MAX, SendError, Tally,
+    QUOTE_BYTES, SEGMENTS_MAX, SendError, SendStats,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -35,17 +35,17 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         if sent_before > 0 {
             let pieces = asset.pieces(0..sent_before);
             let batch = asset.batch(feed, 0..sent_before, &pieces);
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(sent_before), "{what}");
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(sent_before), "{what}");
         }
         asset.source(feed).file().set_len(cut).unwrap();
-        let mut send_on = |first, peer: &mut Peer, tally: &mut Tally| {
-            send_from(first, &asset, (feed, &mut *path), &mut to, peer, tally)
+        let mut send_on = |first, peer: &mut Peer, stats: &mut SendStats| {
+            send_from(first, &asset, (feed, &mut *path), &mut to, peer, stats)
         };
-        let end = send_on(sent_before, &mut peer, &mut tally);
+        let end = send_on(sent_before, &mut peer, &mut stats);
         assert_eq!(end, Err(SendError::Shrunk { at: cut }), "{what}");
 
         let end_of = |packet: &u32| {
@@ -55,7 +55,7 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
         let whole = (0..asset.packets()).take_while(|packet| end_of(packet) <= cut).count();
         let received = peer.all(whole.max(sent_before as usize));
         assert!(received.len() >= whole, "{what}: {} of {whole} arrived", received.len());
-        assert_eq!(tally.packets, received.len() as u64, "{what}: tally");
+        assert_eq!(stats.packets, received.len() as u64, "{what}: stats");
         let intact = whole.max(sent_before as usize);
         assert_received(&received[..intact], &asset.datagrams[..intact], &what);
 
@@ -73,10 +73,10 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
             assert!(spec.copies_per_byte < 2, "{what}: {number} was read");
         }
         // The stream is over, and says so again without sending.
-        let mut tally = Tally::default();
-        let again = send_on(whole as u32 + 8, &mut peer, &mut tally);
+        let mut stats = SendStats::default();
+        let again = send_on(whole as u32 + 8, &mut peer, &mut stats);
         assert_eq!(again, Err(SendError::Shrunk { at: cut }), "{what}: again");
-        assert_eq!(tally.packets, 0, "{what}: again");
+        assert_eq!(stats.packets, 0, "{what}: again");
         assert_eq!(peer.all(0).len(), 0, "{what}: again");
     }
 }
@@ -105,13 +105,13 @@ fn a_cut_file_leaves_nothing_behind_in_the_socket() {
         let other = Asset::new(Shape { segment_bytes: 700, last_bytes: 700, ..Shape::full(60) });
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let cut = asset.offset_of(feed, 30) + cut_bytes;
         asset.source(feed).file().set_len(cut).unwrap();
-        let end = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally);
+        let end = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats);
         assert!(matches!(end, Err(SendError::Shrunk { .. })), "{spec}: {end:?}");
         peer.all(30);
-        send_from(0, &other, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        send_from(0, &other, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(60), &other.datagrams, &spec.to_string());
     }
 }
@@ -132,10 +132,10 @@ fn a_file_that_ends_early_and_cannot_be_read_ends_the_stream() {
             Feed::Image => Batch::image(&source, packets, segment_bytes, 0, whole[0].bytes),
         };
         let mut to = Peer::on_loopback().destination();
-        let mut tally = Tally::default();
-        let end = path.send(&batch, &mut to, &mut tally);
+        let mut stats = SendStats::default();
+        let end = path.send(&batch, &mut to, &mut stats);
         assert!(matches!(end, Err(SendError::Host { .. })), "{spec}: {end:?}");
-        assert_eq!(tally.packets, 0, "{spec}");
+        assert_eq!(stats.packets, 0, "{spec}");
     }
 }
 
@@ -145,13 +145,13 @@ fn a_file_that_grows_while_it_is_sent_is_sent_as_planned() {
         let asset = Asset::new(Shape::full(200));
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let pieces = asset.pieces(0..20);
         let batch = asset.batch(feed, 0..20, &pieces);
-        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(20), "{spec}");
+        assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(20), "{spec}");
         let source = asset.source(feed);
         source.file().write_all_at(&[0xee; 100_000], source.bytes()).unwrap();
-        send_from(20, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        send_from(20, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(200), &asset.datagrams, &spec.to_string());
     }
 }
@@ -165,11 +165,11 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(socket.local_addr().unwrap()).unwrap();
         let mut to = Destination::new(sender, "a deaf peer").unwrap();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let pieces = asset.pieces(0..400);
         let batch = asset.batch(feed, 0..400, &pieces);
-        assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(400), "{spec}");
-        assert_eq!(tally.packets, 400, "{spec}");
+        assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(400), "{spec}");
+        assert_eq!(stats.packets, 400, "{spec}");
     }
 }
 
@@ -181,14 +181,14 @@ fn a_peer_that_closes_is_reported_and_ends_nothing() {
     for (spec, feed, mut path) in stream_paths() {
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
-        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        let mut stats = SendStats::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         drop(peer);
         let pieces = asset.pieces(0..5);
         let batch = asset.batch(feed, 0..5, &pieces);
         let mut quoted = 0;
         for _ in 0..20 {
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(5), "{spec}");
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(5), "{spec}");
             let reports = to.take_reports();
             let ours = |report: &&PathReport| {
                 report.fault == PathFault::PortUnreachable
@@ -198,7 +198,7 @@ fn a_peer_that_closes_is_reported_and_ends_nothing() {
             quoted += reports.iter().filter(ours).count();
         }
         assert!(quoted >= 10, "{spec}: {quoted} of 20 batches");
-        let counted = (tally.packets, to.segments(), tally.refused);
+        let counted = (stats.packets, to.segments(), stats.refused);
         assert_eq!(counted, (5 + 20 * 5, SEGMENTS_MAX, 0), "{spec}");
     }
 }
@@ -215,8 +215,8 @@ fn a_report_from_before_the_peer_was_there_loses_no_packet() {
         drop(closed);
         to.socket().send(b"to a closed port").unwrap();
         let mut peer = Peer::at(&address.to_string()).unwrap();
-        let mut tally = Tally::default();
-        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        let mut stats = SendStats::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());
     }
 }
@@ -242,8 +242,8 @@ fn segments_fall_once(asset: &Asset) {
     for (spec, feed, mut path) in stream_paths() {
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
-        send_from(0, asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        let mut stats = SendStats::default();
+        send_from(0, asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());
         let together = to.segments() == 1;
         let fall = to.take_fall().map(|fall| (fall.from, fall.to));
@@ -278,17 +278,17 @@ fn inside_a_silent_network() {
         socket.connect((address.as_str(), 5004)).unwrap();
         sockopt::set_socket_send_buffer_size(&socket, 8192).unwrap();
         let mut to = Destination::new(socket, address.as_str()).unwrap();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let pieces = asset.pieces(0..300);
         let batch = asset.batch(feed, 0..300, &pieces);
-        let taken = path.send(&batch, &mut to, &mut tally).unwrap();
+        let taken = path.send(&batch, &mut to, &mut stats).unwrap();
         assert!((1..300).contains(&taken), "{spec}: {taken} taken");
         let counted = (u64::from(taken), u64::from(taken) * SEGMENT_BYTES as u64);
-        assert_eq!((tally.packets, tally.bytes), counted, "{spec}");
-        assert_eq!(tally.refused, 1, "{spec}");
-        let blocked = path.send(&batch, &mut to, &mut tally);
+        assert_eq!((stats.packets, stats.bytes), counted, "{spec}");
+        assert_eq!(stats.refused, 1, "{spec}");
+        let blocked = path.send(&batch, &mut to, &mut stats);
         assert_eq!(blocked, Err(SendError::Blocked), "{spec}");
-        assert_eq!((tally.packets, tally.refused), (counted.0, 2), "{spec}");
+        assert_eq!((stats.packets, stats.refused), (counted.0, 2), "{spec}");
 
         sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:02 dev left nud permanent"));
         let mut next = taken;
@@ -298,13 +298,13 @@ fn inside_a_silent_network() {
             // No more at once than the tap has room for, which is charged whole pages of some.
             let end = (next + 10).min(300);
             let pieces = asset.pieces(next..end);
-            match path.send(&asset.batch(feed, next..end, &pieces), &mut to, &mut tally) {
+            match path.send(&asset.batch(feed, next..end, &pieces), &mut to, &mut stats) {
                 Ok(taken) => next += taken,
                 Err(SendError::Blocked) => std::thread::yield_now(),
                 Err(error) => panic!("{spec}: {error}"),
             }
         }
-        assert_eq!((tally.packets, to.take_fall()), (300, None), "{spec}");
+        assert_eq!((stats.packets, to.take_fall()), (300, None), "{spec}");
         let start = Instant::now();
         while arrived.len() < stream.len() && start.elapsed() < PATIENCE {
             wire.take_in(&mut arrived);
@@ -335,12 +335,12 @@ fn inside_a_limit_of_files() {
         rustix::process::setrlimit(Resource::Nofile, none).unwrap();
         let opened = open();
         let mut sent = Ok(());
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         match opened {
             Ok(mut path) => {
                 let pieces = asset.pieces(0..20);
                 let batch = asset.batch(feed, 0..20, &pieces);
-                sent = path.send(&batch, &mut to, &mut tally).map(|taken| assert_eq!(taken, 20));
+                sent = path.send(&batch, &mut to, &mut stats).map(|taken| assert_eq!(taken, 20));
             }
             Err(error) => {
                 assert!(error.to_string().ends_with("EMFILE"), "{spec}: {error}");
@@ -349,7 +349,7 @@ fn inside_a_limit_of_files() {
         }
         rustix::process::setrlimit(Resource::Nofile, limit).unwrap();
         assert_eq!(sent, Ok(()), "{spec}");
-        peer.all(tally.packets as usize);
+        peer.all(stats.packets as usize);
     }
     assert!(refused > 0, "the limit was none");
 }
@@ -402,10 +402,10 @@ fn inside_a_short_pipe() {
     for (spec, feed, mut path) in stream_paths() {
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
-        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally).unwrap();
+        let mut stats = SendStats::default();
+        send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(300), &asset.datagrams, &spec.to_string());
-        assert_eq!((tally.packets, tally.refused), (300, 0), "{spec}");
+        assert_eq!((stats.packets, stats.refused), (300, 0), "{spec}");
         let fall = to.take_fall().map(|fall| fall.to);
         assert_eq!(fall.unwrap_or(SEGMENTS_MAX), to.segments(), "{spec}");
     }

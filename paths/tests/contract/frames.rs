@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use paths::{
-    Crossings, Destination, Feed, Host, SendError, Spec, StreamPath, Tally, Unframed, Via,
+    Crossings, Destination, Feed, Host, SendError, SendStats, Spec, StreamPath, Unframed, Via,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -67,13 +67,13 @@ pub(crate) fn send_all(
     path: &mut (dyn StreamPath + 'static),
     to: &mut Destination,
     peer: &mut Peer,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> u64 {
     let start = Instant::now();
     let mut refusals = 0;
     loop {
-        let next = tally.packets as u32;
-        match send_from(next, asset, (Feed::Gathered, path), to, peer, tally) {
+        let next = stats.packets as u32;
+        match send_from(next, asset, (Feed::Gathered, path), to, peer, stats) {
             Ok(()) => return refusals,
             Err(SendError::Blocked) if start.elapsed() < Duration::from_secs(20) => {
                 refusals += 1;
@@ -119,12 +119,12 @@ fn inside_a_pair() {
             let asset = Asset::new(*shape);
             let mut peer = far();
             let mut to = leading_to(&peer);
-            let mut tally = Tally::default();
-            send_all(&asset, &mut *path, &mut to, &mut peer, &mut tally);
+            let mut stats = SendStats::default();
+            send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
             assert_received(&peer.all(shape.packets), &asset.datagrams, &what);
             let bytes: usize = asset.datagrams.iter().map(Vec::len).sum();
             assert_eq!(
-                (tally.packets, tally.bytes),
+                (stats.packets, stats.bytes),
                 (shape.packets as u64, bytes as u64),
                 "{what}"
             );
@@ -153,8 +153,8 @@ fn inside_a_pair_with_other_headers() {
             let pieces = [paths::Piece { offset: 3, bytes: 40 * bytes as u64 }];
             let segment_bytes = (head_bytes + bytes) as u32;
             let batch = paths::Batch::gathered(&asset.source, 40, segment_bytes, heads, &pieces);
-            let mut tally = Tally::default();
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(40), "{spec} {head_bytes}");
+            let mut stats = SendStats::default();
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(40), "{spec} {head_bytes}");
             let mut content = vec![0; 40 * bytes];
             let file = asset.source.file();
             std::os::unix::fs::FileExt::read_exact_at(file, &mut content, 3).unwrap();
@@ -185,23 +185,23 @@ fn inside_a_pair_counted() {
         let peer = far();
         let mut to = leading_to(&peer);
         let batch = asset.batch(feed, 0..PACKETS as u32, &pieces);
-        let mut first = Tally::default();
+        let mut first = SendStats::default();
         assert_eq!(path.send(&batch, &mut to, &mut first), Ok(PACKETS as u32), "{spec}");
         // The second begins at the end of the ring and ends at its start.
         for round in 0..3 {
-            let mut tally = Tally::default();
-            assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(PACKETS as u32), "{spec}");
-            assert_eq!((tally.packets, tally.bytes, tally.refused), (PACKETS, bytes, 0), "{spec}");
+            let mut stats = SendStats::default();
+            assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(PACKETS as u32), "{spec}");
+            assert_eq!((stats.packets, stats.bytes, stats.refused), (PACKETS, bytes, 0), "{spec}");
             let claimed = u64::from(spec.copies_per_byte) * (bytes - headers)
                 + u64::from(spec.header_copies) * headers;
-            assert_eq!(tally.copied_bytes, claimed, "{spec}: copied bytes, round {round}");
+            assert_eq!(stats.copied_bytes, claimed, "{spec}: copied bytes, round {round}");
             let Crossings::PerBatch(calls) = spec.crossings else { panic!("{spec} is per batch") };
             let mut calls = u64::from(calls);
             if spec.name == "xdp" && Host::here().kernel() < (6, 17) {
                 // 32 frames a call.
                 calls += PACKETS.div_ceil(32) - 1;
             }
-            assert_eq!(tally.calls, calls, "{spec}: calls, round {round}");
+            assert_eq!(stats.calls, calls, "{spec}: calls, round {round}");
         }
     }
 }
@@ -222,7 +222,7 @@ fn inside_a_pair_with_a_tracer() {
         // The first opens the ring and asks for the route, between calls of the allocator and of
         // closing the socket it asked with.
         assert!(first.seen >= first.counted && first.counted > second.counted, "{of_path:?}");
-        assert_eq!(second.seen, second.counted, "{second:?}: calls traced, calls in the tally");
+        assert_eq!(second.seen, second.counted, "{second:?}: calls traced, calls in the stats");
     }
 }
 
@@ -236,11 +236,11 @@ fn inside_a_traced_pair() {
         let mut to = leading_to(&peer);
         let batch = asset.batch(feed, 0..100, &pieces);
         for _ in 0..2 {
-            let mut tally = Tally::default();
+            let mut stats = SendStats::default();
             tracer::begin();
-            let taken = path.send(&batch, &mut to, &mut tally);
+            let taken = path.send(&batch, &mut to, &mut stats);
             tracer::end();
-            tracer::counted(spec, tally.calls);
+            tracer::counted(spec, stats.calls);
             assert_eq!(taken, Ok(100));
         }
     }
@@ -268,17 +268,17 @@ fn inside_a_pair_with_a_cut_file() {
                 let whole = (0..200).take_while(|n| end_of(*n) <= Some(cut_after)).count();
                 let mut peer = far();
                 let mut to = leading_to(&peer);
-                let mut tally = Tally::default();
-                let mut send = |first, tally: &mut Tally, peer: &mut Peer| {
-                    send_from(first, &asset, (Feed::Gathered, &mut *path), &mut to, peer, tally)
+                let mut stats = SendStats::default();
+                let mut send = |first, stats: &mut SendStats, peer: &mut Peer| {
+                    send_from(first, &asset, (Feed::Gathered, &mut *path), &mut to, peer, stats)
                 };
                 let shrunk = Err(SendError::Shrunk { at: cut_after });
-                assert_eq!(send(0, &mut tally, &mut peer), shrunk, "{what}");
-                assert_eq!(tally.packets, whole as u64, "{what}");
+                assert_eq!(send(0, &mut stats, &mut peer), shrunk, "{what}");
+                assert_eq!(stats.packets, whole as u64, "{what}");
                 assert_received(&peer.all(whole), &asset.datagrams[..whole], &what);
-                let mut tally = Tally::default();
-                assert_eq!(send(whole as u32, &mut tally, &mut peer), shrunk, "{what}: again");
-                assert_eq!((tally.packets, peer.all(0).len()), (0, 0), "{what}: again");
+                let mut stats = SendStats::default();
+                assert_eq!(send(whole as u32, &mut stats, &mut peer), shrunk, "{what}: again");
+                assert_eq!((stats.packets, peer.all(0).len()), (0, 0), "{what}: again");
             }
         }
     }
@@ -299,9 +299,9 @@ fn inside_a_pair_with_refusals() {
         let asset = Asset::new(sized(bytes));
         let pieces = asset.pieces(0..3);
         let batch = asset.batch(Feed::Gathered, 0..3, &pieces);
-        let mut tally = Tally::default();
-        let refusal = path.send(&batch, &mut destination(target), &mut tally).unwrap_err();
-        assert_eq!(tally.packets, 0, "{refusal}");
+        let mut stats = SendStats::default();
+        let refusal = path.send(&batch, &mut destination(target), &mut stats).unwrap_err();
+        assert_eq!(stats.packets, 0, "{refusal}");
         refusal
     };
     for (spec, _, mut path) in device_paths() {
@@ -329,7 +329,7 @@ fn inside_a_pair_with_refusals() {
         let pieces = asset.pieces(0..3);
         let batch = asset.batch(Feed::Gathered, 0..3, &pieces);
         let mut to = destination(&format!("{address}:9"));
-        assert_eq!(path.send(&batch, &mut to, &mut Tally::default()), Ok(3), "{spec}");
+        assert_eq!(path.send(&batch, &mut to, &mut SendStats::default()), Ok(3), "{spec}");
     }
 }
 
@@ -349,17 +349,17 @@ fn inside_a_jumbo_pair() {
             let asset = Asset::new(shape);
             let mut peer = far();
             let mut to = leading_to(&peer);
-            let mut tally = Tally::default();
+            let mut stats = SendStats::default();
             if spec.name == "xdp" && bytes > 4054 {
                 let pieces = asset.pieces(0..200);
                 let batch = asset.batch(Feed::Gathered, 0..200, &pieces);
-                let refusal = path.send(&batch, &mut to, &mut tally).unwrap_err();
+                let refusal = path.send(&batch, &mut to, &mut stats).unwrap_err();
                 let SendError::Unframed { reason, .. } = refusal else { panic!("{refusal}") };
                 let (bytes, most, device) = (bytes as u32, 4054, "left".into());
                 assert_eq!(reason, Unframed::TooLarge { bytes, most, device });
                 continue;
             }
-            send_all(&asset, &mut *path, &mut to, &mut peer, &mut tally);
+            send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
             assert_received(&peer.all(200), &asset.datagrams, &format!("{spec} {bytes}"));
         }
     }
@@ -378,12 +378,12 @@ fn inside_a_pair_with_many_destinations() {
     for (spec, feed, mut path) in device_paths() {
         let mut ends: Vec<_> =
             (0..5).map(|_| far()).map(|peer| (leading_to(&peer), peer)).collect();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         for first in (0..70).step_by(7) {
             for (to, _) in &mut ends {
                 let pieces = asset.pieces(first..first + 7);
                 let batch = asset.batch(feed, first..first + 7, &pieces);
-                assert_eq!(path.send(&batch, to, &mut tally), Ok(7), "{spec}");
+                assert_eq!(path.send(&batch, to, &mut stats), Ok(7), "{spec}");
             }
         }
         for (_, peer) in &mut ends {

@@ -27,7 +27,9 @@ mod shapes;
 mod together;
 mod zerocopy;
 
-use paths::{Destination, Error, Feed, Host, Open, PATHS, SendError, Spec, StreamPath, Tally, Via};
+use paths::{
+    Destination, Error, Feed, Host, Open, PATHS, SendError, SendStats, Spec, StreamPath, Via,
+};
 
 use asset::Asset;
 use harness::skip;
@@ -80,14 +82,14 @@ fn send_from(
     (feed, path): (Feed, &mut dyn StreamPath),
     to: &mut Destination,
     peer: &mut Peer,
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Result<(), SendError> {
     let mut next = first;
     loop {
         let end = asset.packets().min(next + peer.room_packets(asset.shape.segment_bytes));
         let pieces = asset.pieces(next..end);
         let batch = asset.batch(feed, next..end, &pieces);
-        let taken = path.send(&batch, to, tally);
+        let taken = path.send(&batch, to, stats);
         peer.take_in();
         next += taken?;
         if next == asset.packets() {

@@ -3,7 +3,7 @@
 
 use std::net::UdpSocket;
 
-use paths::{Destination, Due, SendError, Tally};
+use paths::{Destination, Due, SendError, SendStats};
 
 use crate::asset::{Asset, Shape};
 use crate::harness::network::{self, Owner};
@@ -17,7 +17,7 @@ fn every_destination_gets_its_own_batch() {
         let mut peers = [(); 4].map(|()| Peer::on_loopback());
         let mut destinations = peers.each_ref().map(Peer::destination);
         let pieces = assets.each_ref().map(|asset| asset.pieces(0..asset.packets()));
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut dues: Vec<_> = destinations
             .iter_mut()
             .zip(assets.iter().zip(&pieces))
@@ -25,7 +25,7 @@ fn every_destination_gets_its_own_batch() {
                 Due::new(asset.batch(feed, 0..asset.packets(), pieces), to)
             })
             .collect();
-        path.send_all(&mut dues, &mut tally);
+        path.send_all(&mut dues, &mut stats);
         for (due, asset) in dues.iter().zip(&assets) {
             assert_eq!(due.outcome, Ok(asset.packets()), "{spec}");
         }
@@ -33,7 +33,7 @@ fn every_destination_gets_its_own_batch() {
         for (peer, asset) in peers.iter_mut().zip(&assets) {
             assert_received(&peer.all(asset.shape.packets), &asset.datagrams, &spec.to_string());
         }
-        assert_eq!((tally.packets, tally.refused), (264, 0), "{spec}");
+        assert_eq!((stats.packets, stats.refused), (264, 0), "{spec}");
     }
 }
 
@@ -50,7 +50,7 @@ fn a_closed_port_and_a_file_that_is_cut_trouble_no_other() {
         let (mut peer, other) = (Peer::on_loopback(), Peer::on_loopback());
         let (mut well, mut to_cut) = (peer.destination(), other.destination());
         let mut closed = nobody();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let mut reports = 0;
         for _ in 0..ROUNDS {
             let mut dues = [
@@ -58,7 +58,7 @@ fn a_closed_port_and_a_file_that_is_cut_trouble_no_other() {
                 Due::new(cut.batch(feed, 0..5, &pieces), &mut to_cut),
                 Due::new(asset.batch(feed, 0..5, &pieces), &mut well),
             ];
-            path.send_all(&mut dues, &mut tally);
+            path.send_all(&mut dues, &mut stats);
             assert_eq!(dues[1].outcome, Err(SendError::Shrunk { at: 0 }), "{spec}");
             assert_eq!(dues[2].outcome, Ok(5), "{spec}");
             assert_eq!(dues[0].outcome, Ok(5), "{spec}");
@@ -99,14 +99,14 @@ fn beside_a_silent_network() {
         let [mut before, mut after] = peers.each_ref().map(Peer::destination);
         let pieces = asset.pieces(0..300);
         let few = asset.pieces(0..5);
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         for round in 0..2 {
             let mut dues = [
                 Due::new(asset.batch(feed, 0..5, &few), &mut before),
                 Due::new(asset.batch(feed, 0..300, &pieces), &mut silent),
                 Due::new(asset.batch(feed, 0..5, &few), &mut after),
             ];
-            path.send_all(&mut dues, &mut tally);
+            path.send_all(&mut dues, &mut stats);
             let [first, full, last] = dues.map(|due| due.outcome);
             assert_eq!((first, last), (Ok(5), Ok(5)), "{spec}");
             match full {
@@ -114,7 +114,7 @@ fn beside_a_silent_network() {
                 error => assert!(round == 1 && error == Err(SendError::Blocked), "{spec}"),
             }
         }
-        assert_eq!(tally.refused, 2, "{spec}");
+        assert_eq!(stats.refused, 2, "{spec}");
         let expected = [&asset.datagrams[..5], &asset.datagrams[..5]].concat();
         for peer in &mut peers {
             assert_received(&peer.all(10), &expected, &spec.to_string());
@@ -125,8 +125,8 @@ fn beside_a_silent_network() {
 #[test]
 fn nobody_to_send_to_is_no_call() {
     for (spec, _, mut path) in stream_paths() {
-        let mut tally = Tally::default();
-        path.send_all(&mut [], &mut tally);
-        assert_eq!(tally, Tally::default(), "{spec}");
+        let mut stats = SendStats::default();
+        path.send_all(&mut [], &mut stats);
+        assert_eq!(stats, SendStats::default(), "{spec}");
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whatever its shape, a batch arrives packet by packet as it was to be sent.
 
-use paths::{Feed, SEGMENTS_MAX, Tally};
+use paths::{Feed, SEGMENTS_MAX, SendStats};
 
 use crate::asset::{Asset, HEAD_BYTES, Heads, SEGMENT_BYTES, Shape};
 use crate::peer::{Peer, assert_received};
@@ -54,12 +54,12 @@ fn arrives(shape: Shape, segments_max: u32, address: &str) {
         let mut peer = Peer::at(address).unwrap();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
-        let mut tally = Tally::default();
-        let sent = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut tally);
+        let mut stats = SendStats::default();
+        let sent = send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats);
         assert_eq!(sent, Ok(()), "{what}");
         assert_received(&peer.all(shape.packets), &asset.datagrams, &what);
         let bytes: usize = asset.datagrams.iter().map(Vec::len).sum();
-        assert_eq!((tally.packets, tally.bytes), (shape.packets as u64, bytes as u64), "{what}");
+        assert_eq!((stats.packets, stats.bytes), (shape.packets as u64, bytes as u64), "{what}");
         assert_eq!(to.take_fall(), None, "{what}");
     }
 }
@@ -147,12 +147,12 @@ fn paths_and_packet_sizes_may_change_from_batch_to_batch() {
     let small = Asset::new(Shape { segment_bytes: 200, last_bytes: 150, ..Shape::full(60) });
     let mut peer = Peer::on_loopback();
     let mut to = peer.destination();
-    let mut tally = Tally::default();
+    let mut stats = SendStats::default();
     let mut expected = Vec::new();
     for _ in 0..2 {
         for (_, feed, mut path) in stream_paths() {
             for asset in [&large, &small] {
-                let sent = send_from(0, asset, (feed, &mut *path), &mut to, &mut peer, &mut tally);
+                let sent = send_from(0, asset, (feed, &mut *path), &mut to, &mut peer, &mut stats);
                 assert_eq!(sent, Ok(()));
                 expected.extend_from_slice(&asset.datagrams);
             }
@@ -172,8 +172,8 @@ fn a_path_serves_whichever_thread_holds_it() {
             path = std::thread::scope(|scope| {
                 let (asset, to, peer) = (&asset, &mut to, &mut peer);
                 let sending = scope.spawn(move || {
-                    let mut tally = Tally::default();
-                    send_from(0, asset, (feed, &mut *path), to, peer, &mut tally).unwrap();
+                    let mut stats = SendStats::default();
+                    send_from(0, asset, (feed, &mut *path), to, peer, &mut stats).unwrap();
                     path
                 });
                 sending.join().unwrap()

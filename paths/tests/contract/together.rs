@@ -8,7 +8,7 @@
 use std::net::UdpSocket;
 use std::ops::Range;
 
-use paths::{Batch, Destination, Due, Feed, Piece, SendError, StreamPath, Tally};
+use paths::{Batch, Destination, Due, Feed, Piece, SendError, SendStats, StreamPath};
 
 use crate::asset::{Asset, Shape};
 use crate::harness::network::{self, Owner, sh};
@@ -136,13 +136,13 @@ fn one_by_one(
     path: &mut dyn StreamPath,
     (assets, feed, round): (&Assets, Feed, u32),
     sessions: &mut [Session],
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Outcomes {
     let pieces = assets.pieces(round);
     let mut outcomes = Vec::new();
     for (number, session) in sessions.iter_mut().enumerate() {
         let batch = assets.batch(feed, number, round, &pieces[number]);
-        outcomes.push(path.send(&batch, &mut session.to, tally));
+        outcomes.push(path.send(&batch, &mut session.to, stats));
     }
     outcomes
 }
@@ -151,7 +151,7 @@ fn together(
     path: &mut dyn StreamPath,
     (assets, feed, round): (&Assets, Feed, u32),
     sessions: &mut [Session],
-    tally: &mut Tally,
+    stats: &mut SendStats,
 ) -> Outcomes {
     let pieces = assets.pieces(round);
     let mut dues: Vec<Due<'_>> = sessions
@@ -162,7 +162,7 @@ fn together(
             Due::new(batch, &mut session.to)
         })
         .collect();
-    path.send_all(&mut dues, tally);
+    path.send_all(&mut dues, stats);
     dues.into_iter().map(|due| due.outcome).collect()
 }
 
@@ -179,7 +179,7 @@ fn inside_a_network_with_silent_peers() {
         for sessions in [&mut alone, &mut at_once] {
             fill(&mut *path, feed, &assets, &mut sessions[FULL].to);
         }
-        let mut tallies = [Tally::default(); 2];
+        let mut tallies = [SendStats::default(); 2];
         let mut taken = [0; 2];
         let mut received = [vec![Vec::new(); SESSIONS], vec![Vec::new(); SESSIONS]];
         for round in 0..ROUNDS {
@@ -199,12 +199,12 @@ fn inside_a_network_with_silent_peers() {
                 take_in(sessions, &mut received[number], outcomes);
             }
         }
-        for (number, tally) in tallies.iter().enumerate() {
+        for (number, stats) in tallies.iter().enumerate() {
             let of_cut_file = received[number][CUT].len() as u64;
-            assert_eq!(tally.packets, u64::from(taken[number]) + of_cut_file, "{spec}");
-            assert!(tally.refused >= u64::from(ROUNDS), "{spec}");
+            assert_eq!(stats.packets, u64::from(taken[number]) + of_cut_file, "{spec}");
+            assert!(stats.refused >= u64::from(ROUNDS), "{spec}");
         }
-        let [alone_calls, calls] = tallies.map(|tally| tally.calls);
+        let [alone_calls, calls] = tallies.map(|stats| stats.calls);
         assert!(calls <= alone_calls, "{spec}: {calls} calls, {alone_calls} alone");
         for number in 0..SESSIONS {
             let what = format!("{spec}: session {number}");
@@ -234,7 +234,7 @@ fn as_indices(packets: Range<u32>) -> Range<usize> {
 fn fill(path: &mut dyn StreamPath, feed: Feed, assets: &Assets, to: &mut Destination) {
     let pieces = assets.large.pieces(0..PACKETS_MAX);
     let batch = assets.large.batch(feed, 0..PACKETS_MAX, &pieces);
-    let full = (0..10).find_map(|_| path.send(&batch, to, &mut Tally::default()).err());
+    let full = (0..10).find_map(|_| path.send(&batch, to, &mut SendStats::default()).err());
     assert_eq!(full, Some(SendError::Blocked));
 }
 

@@ -6,7 +6,7 @@ use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use paths::{Destination, DownloadPath, Feed, Open, SEGMENTS_MAX, Spec, StreamPath, Tally};
+use paths::{Destination, DownloadPath, Feed, Open, SEGMENTS_MAX, SendStats, Spec, StreamPath};
 use paths::{Host, Transport, find};
 use rustix::process::Resource;
 
@@ -43,16 +43,16 @@ fn send_until(
     path: &mut dyn StreamPath,
     asset: &Asset,
     to: &mut Destination,
-    done: impl Fn(&Tally) -> bool,
-) -> Tally {
-    let mut tally = Tally::default();
+    done: impl Fn(&SendStats) -> bool,
+) -> SendStats {
+    let mut stats = SendStats::default();
     let all = asset.batch(Feed::Image, 0..asset.packets(), &[]);
-    assert_eq!(path.send(&all, to, &mut tally), Ok(asset.packets()));
+    assert_eq!(path.send(&all, to, &mut stats), Ok(asset.packets()));
     let start = Instant::now();
-    while !done(&tally) && start.elapsed() < PATIENCE {
-        assert_eq!(path.send(&asset.batch(Feed::Image, 0..1, &[]), to, &mut tally), Ok(1));
+    while !done(&stats) && start.elapsed() < PATIENCE {
+        assert_eq!(path.send(&asset.batch(Feed::Image, 0..1, &[]), to, &mut stats), Ok(1));
     }
-    tally
+    stats
 }
 
 #[test]
@@ -63,10 +63,10 @@ fn loopback_copies_every_datagram_and_says_so() {
         let peer = Peer::on_loopback();
         let mut to = peer.destination();
         to.limit_segments(segments_max);
-        let said = |tally: &Tally| tally.zerocopy_copied_bytes == tally.bytes;
-        let tally = send_until(&mut *path, &asset, &mut to, said);
-        assert_eq!(tally.zerocopy_copied_bytes, tally.bytes, "segments {segments_max}");
-        assert_eq!(tally.copied_bytes, 0, "segments {segments_max}");
+        let said = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
+        let stats = send_until(&mut *path, &asset, &mut to, said);
+        assert_eq!(stats.zerocopy_copied_bytes, stats.bytes, "segments {segments_max}");
+        assert_eq!(stats.copied_bytes, 0, "segments {segments_max}");
     }
 }
 
@@ -84,10 +84,10 @@ fn inside_a_small_mtu() {
     let asset = Asset::new(Shape::full(60));
     let peer = Peer::on_loopback();
     let mut to = peer.destination();
-    let said = |tally: &Tally| tally.zerocopy_copied_bytes == tally.bytes;
-    let tally = send_until(&mut *path, &asset, &mut to, said);
+    let said = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
+    let stats = send_until(&mut *path, &asset, &mut to, said);
     assert!(to.take_fall().is_some());
-    assert_eq!(tally.zerocopy_copied_bytes, tally.bytes);
+    assert_eq!(stats.zerocopy_copied_bytes, stats.bytes);
 }
 
 /// A device that sends from the pages (here: throws away) has nothing copied, whether it or the
@@ -111,8 +111,8 @@ fn inside_a_sink() {
     socket.connect("10.98.0.2:5004").unwrap();
     let mut to = Destination::new(socket, "a sink").unwrap();
     // As many runs as loopback needs to have all reports in.
-    let tally = send_until(&mut *path, &asset, &mut to, |tally| tally.packets >= 600);
-    assert_eq!((tally.zerocopy_copied_bytes, tally.copied_bytes, tally.refused), (0, 0, 0));
+    let stats = send_until(&mut *path, &asset, &mut to, |stats| stats.packets >= 600);
+    assert_eq!((stats.zerocopy_copied_bytes, stats.copied_bytes, stats.refused), (0, 0, 0));
     assert!(to.take_fall().is_none());
 }
 
@@ -133,19 +133,19 @@ fn inside_locked_memory_limit() {
     if let Some(mut path) = stream_path() {
         let mut peer = Peer::on_loopback();
         let mut to = peer.destination();
-        let mut tally = Tally::default();
+        let mut stats = SendStats::default();
         let all = asset.batch(Feed::Image, 0..100, &[]);
-        assert_eq!(path.send(&all, &mut to, &mut tally), Ok(100));
+        assert_eq!(path.send(&all, &mut to, &mut stats), Ok(100));
         assert_received(&peer.all(100), &asset.datagrams, "without memory to lock");
-        assert_eq!((tally.copied_bytes, tally.zerocopy_copied_bytes), (tally.bytes, 0));
-        assert_eq!((tally.refused, to.take_fall()), (0, None));
+        assert_eq!((stats.copied_bytes, stats.zerocopy_copied_bytes), (stats.bytes, 0));
+        assert_eq!((stats.refused, to.take_fall()), (0, None));
     }
     if let Some(mut path) = download_path() {
         let (server, _client) = connection();
-        let mut tally = Tally::default();
-        let sent = path.send(&asset.source, 0, 20_000, server.as_fd(), &mut tally);
-        assert_eq!((sent, tally.copied_bytes), (Ok(20_000), 20_000));
-        assert_eq!(tally.zerocopy_copied_bytes, 0);
+        let mut stats = SendStats::default();
+        let sent = path.send(&asset.source, 0, 20_000, server.as_fd(), &mut stats);
+        assert_eq!((sent, stats.copied_bytes), (Ok(20_000), 20_000));
+        assert_eq!(stats.zerocopy_copied_bytes, 0);
     }
 }
 
@@ -159,8 +159,8 @@ fn connection() -> (TcpStream, TcpStream) {
 }
 
 /// All but the last step, whose acknowledgement may be on its way.
-fn is_settled(tally: &Tally) -> bool {
-    (tally.bytes - 1000..=tally.bytes).contains(&tally.zerocopy_copied_bytes)
+fn is_settled(stats: &SendStats) -> bool {
+    (stats.bytes - 1000..=stats.bytes).contains(&stats.zerocopy_copied_bytes)
 }
 
 #[test]
@@ -168,21 +168,21 @@ fn loopback_copies_every_download_and_says_so() {
     let Some(mut path) = download_path() else { return };
     let asset = Asset::new(Shape::full(200));
     let mut connections = [connection(), connection()];
-    let mut tallies = [Tally::default(); 2];
+    let mut tallies = [SendStats::default(); 2];
     let mut buffer = vec![0; 1000];
     let start = Instant::now();
     // Connections in turn, and the peers read: the kernel reports what was acknowledged.
     while start.elapsed() < PATIENCE {
-        for ((server, client), tally) in connections.iter_mut().zip(&mut tallies) {
-            assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), tally), Ok(1000));
+        for ((server, client), stats) in connections.iter_mut().zip(&mut tallies) {
+            assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), stats), Ok(1000));
             client.read_exact(&mut buffer).unwrap();
         }
         if tallies[0].bytes >= 100_000 && tallies.iter().all(is_settled) {
             break;
         }
     }
-    for tally in tallies {
-        assert!(is_settled(&tally) && tally.copied_bytes == 0, "{tally:?}");
+    for stats in tallies {
+        assert!(is_settled(&stats) && stats.copied_bytes == 0, "{stats:?}");
     }
 }
 
@@ -193,10 +193,10 @@ fn a_forgotten_connection_is_served_by_a_copy() {
     let asset = Asset::new(Shape::full(20));
     let (server, mut client) = connection();
     let mut send = |server: &TcpStream| {
-        let mut tally = Tally::default();
-        let sent = path.send(&asset.source, 0, 1000, server.as_fd(), &mut tally);
+        let mut stats = SendStats::default();
+        let sent = path.send(&asset.source, 0, 1000, server.as_fd(), &mut stats);
         assert_eq!(sent, Ok(1000));
-        tally.copied_bytes
+        stats.copied_bytes
     };
     assert_eq!([send(&server), send(&server)], [0, 0]);
     for _ in 0..300 {
@@ -214,19 +214,19 @@ fn a_forgotten_connection_is_served_by_a_copy() {
 const RINGS: [(Transport, &str); 2] =
     [(Transport::Rtp, "uring_zc"), (Transport::Udp, "uring_send_zc")];
 
-/// Sends 600 packets by each ring that this host has; what each tally has.
-fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, Tally)> {
+/// Sends 600 packets by each ring that this host has; what each stats has.
+fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, SendStats)> {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
     let pieces = asset.pieces(0..300);
     let mut tallies = Vec::new();
     for (spec, feed, mut path) in crate::stream_paths() {
         if RINGS.contains(&(spec.transport, spec.name)) {
-            let (mut to, mut tally) = (to(), Tally::default());
+            let (mut to, mut stats) = (to(), SendStats::default());
             for _ in 0..2 {
                 let batch = asset.batch(feed, 0..300, &pieces);
-                assert_eq!(path.send(&batch, &mut to, &mut tally), Ok(300), "{spec}");
+                assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(300), "{spec}");
             }
-            tallies.push((spec, tally));
+            tallies.push((spec, stats));
         }
     }
     tallies
@@ -235,8 +235,8 @@ fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, Tally)> {
 #[test]
 fn loopback_copies_what_rings_send_and_says_so() {
     let peer = Peer::on_loopback();
-    for (spec, tally) in by_rings(|| peer.destination()) {
-        assert_eq!(tally.zerocopy_copied_bytes, tally.bytes, "{spec}");
+    for (spec, stats) in by_rings(|| peer.destination()) {
+        assert_eq!(stats.zerocopy_copied_bytes, stats.bytes, "{spec}");
     }
 }
 
@@ -258,9 +258,9 @@ fn rings_inside_a_sink() {
         socket.connect("10.98.0.2:5004").unwrap();
         Destination::new(socket, "a sink").unwrap()
     };
-    for (spec, tally) in by_rings(to_the_sink) {
-        assert_eq!((tally.zerocopy_copied_bytes, tally.refused), (0, 0), "{spec}");
-        let claimed = u64::from(spec.copies_per_byte) * tally.bytes;
-        assert_eq!(tally.copied_bytes, claimed, "{spec}");
+    for (spec, stats) in by_rings(to_the_sink) {
+        assert_eq!((stats.zerocopy_copied_bytes, stats.refused), (0, 0), "{spec}");
+        let claimed = u64::from(spec.copies_per_byte) * stats.bytes;
+        assert_eq!(stats.copied_bytes, claimed, "{spec}");
     }
 }

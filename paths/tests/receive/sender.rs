@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::FileExt;
 
-use paths::{Batch, Destination, Error, MappedFile, Open, StreamPath, Tally, Transport};
+use paths::{Batch, Destination, Error, MappedFile, Open, SendStats, StreamPath, Transport};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType};
 
@@ -48,7 +48,7 @@ impl Sender {
         let segment_bytes = datagrams[0].len() as u32;
         let all = datagrams.len() as u32;
         let batch = Batch::image(&media, all, segment_bytes, 0, bytes.len() as u64);
-        let sent = segmenter().send(&batch, &mut self.to, &mut Tally::default());
+        let sent = segmenter().send(&batch, &mut self.to, &mut SendStats::default());
         assert_eq!(sent, Ok(all));
         assert_eq!(self.to.take_fall(), None, "runs went as runs");
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, Destination, SendError, Tally};
+use paths::{Batch, Destination, SendError, SendStats};
 
 use super::{CATCH_UP, Tools};
 use crate::asset::Source;
@@ -340,7 +340,7 @@ impl Stream {
             let batch = self.next..self.next + count;
             let late =
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
-            let mut tally = Tally::default();
+            let mut tally = SendStats::default();
             let (source, to) = (&self.source, &mut self.to);
             let sent = match form {
                 Form::Image => send_image(source, batch, to, tools, &mut tally),
@@ -420,7 +420,7 @@ fn send_image(
     packets: Range<u64>,
     to: &mut Destination,
     tools: &mut Tools,
-    tally: &mut Tally,
+    tally: &mut SendStats,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
     // Dropped a moment ago by another session: again, from the file.
@@ -440,7 +440,7 @@ fn send_gathered(
     shift: Shift,
     to: &mut Destination,
     tools: &mut Tools,
-    tally: &mut Tally,
+    tally: &mut SendStats,
 ) -> Result<u32, SendError> {
     let plan = &source.asset.plan;
     let count = (packets.end - packets.start) as u32;
@@ -546,7 +546,7 @@ mod tests {
             &mut self,
             batch: &Batch<'_>,
             _: &mut Destination,
-            tally: &mut Tally,
+            tally: &mut SendStats,
         ) -> Result<u32, SendError> {
             assert!(self.meter.try_lock().is_ok(), "the meter is locked across a send call");
             *self.calls.lock().unwrap() += 1;

@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use paths::{Batch, MappedFile, Piece, Tally};
+use paths::{Batch, MappedFile, Piece, SendStats};
 
 use self::recorder::{Recorder, Report};
 use measure::Error;
@@ -148,7 +148,7 @@ fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
     let burst_time = Duration::from_secs_f64(
         (BURST * payload_bytes * 8) as f64 / BITS_PER_SECOND as f64 / to.len() as f64,
     );
-    let mut tally = Tally::default();
+    let mut tally = SendStats::default();
     let mut heads = Vec::new();
     let (began, before) = (Instant::now(), thread_time());
     for turn in 0..bursts * to.len() as u64 {

@@ -14,9 +14,9 @@ use crate::host::Host;
 use crate::network::{self, Owner};
 use crate::receive::frames::tests::{packet_to, seal};
 use crate::receive::{Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec};
+use crate::send_stats::SendStats;
 use crate::spec::Via;
 use crate::sys::{PacketRing, device_index};
-use crate::tally::Tally;
 
 const PAIR: &str = "\
     ip link add left address 02:00:00:00:00:01 type veth peer name right address 02:00:00:00:00:02
@@ -57,22 +57,22 @@ struct Wire(PacketRing);
 
 impl Wire {
     fn new() -> Self {
-        let index = device_index("left", &mut Tally::default()).unwrap();
+        let index = device_index("left", &mut SendStats::default()).unwrap();
         let device = Device { index, name: "left".into(), frame_bytes: 1518 };
-        Self(PacketRing::open(&device, &mut Tally::default()).unwrap())
+        Self(PacketRing::open(&device, &mut SendStats::default()).unwrap())
     }
 
     fn put(&mut self, frame: &[u8]) {
-        let tally = &mut Tally::default();
+        let send_stats = &mut SendStats::default();
         let start = Instant::now();
-        while self.0.free(1, tally) == 0 {
+        while self.0.free(1, send_stats) == 0 {
             assert!(start.elapsed() < Duration::from_secs(10), "the ring empties");
             std::thread::yield_now();
         }
         let at = self.0.frame_at();
         self.0.slots(1)[0][at..at + frame.len()].copy_from_slice(frame);
         let bytes = frame.len() as u32;
-        let sent = self.0.send(1, bytes, bytes, tally);
+        let sent = self.0.send(1, bytes, bytes, send_stats);
         assert_eq!((sent.taken, sent.errno), (1, None));
     }
 }

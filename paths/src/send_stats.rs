@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a path really did, counted where it was done.
+//! Counters of a path: datagrams, bytes, system calls and copies, counted where they happen.
 //!
-//! Every system call made on behalf of a send adds to a tally in the same function that makes it,
-//! so a claim ("one call a run, no copy") can be compared with a count. Costs five additions a
-//! call.
+//! The function that makes a system call on behalf of a send also counts it, so a claim ("one call
+//! a run, no copy") can be compared with a count. Costs five additions a call.
 //!
-//! Sources: the project's words *tally* and *bill* (ARCHITECTURE.md).
+//! Sources: ARCHITECTURE.md, "CPU cost".
 //!
-//! What it does not do: it reads no clock. The processor time for a bill comes from the caller. It
-//! counts what the sender asks of the kernel; whether a device dropped a packet later it cannot
-//! know.
+//! Reads no clock: the processor time of a CPU cost comes from the caller. Counts the bytes that the
+//! kernel accepted; whether a device dropped a packet later is not visible here.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 /// Counters of what was sent and what that took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct SendStats {
     /// Datagrams the kernel accepted. Downloads have none.
     pub packets: u64,
     /// Bytes the kernel accepted, headers of ours included, UDP and IP headers not.
     pub bytes: u64,
     /// System calls made, those that failed included.
     pub calls: u64,
-    /// Bytes copied between kernel and user memory, in either direction. What the kernel copies
-    /// within itself (software segmentation, a checksum) is not seen here.
+    /// Bytes copied between kernel and user memory, in either direction. Copies within the kernel
+    /// (software segmentation, a checksum) are not counted.
     pub copied_bytes: u64,
     /// Bytes of zero-copy sends (`MSG_ZEROCOPY` and its like) that the kernel, by its own account,
     /// copied after all: no copy to or from user memory was saved then.
@@ -33,11 +31,11 @@ pub struct Tally {
     pub refused: u64,
 }
 
-impl Tally {
-    /// What was added since it was `before`.
+impl SendStats {
+    /// The difference to an earlier state of the same counters.
     ///
     /// # Panics
-    /// When it was never that.
+    /// When a counter of `before` is larger.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             packets: self.packets - before.packets,
@@ -49,8 +47,8 @@ impl Tally {
         }
     }
 
-    /// The bill: seconds of `processor` time per 10⁹ bytes sent; `None` before the first byte.
-    pub fn bill(&self, processor: Duration) -> Option<f64> {
+    /// CPU cost: seconds of `processor` time per 10⁹ bytes sent; `None` before the first byte.
+    pub fn cpu_s_per_gb(&self, processor: Duration) -> Option<f64> {
         (self.bytes > 0).then(|| processor.as_secs_f64() * 1e9 / self.bytes as f64)
     }
 
@@ -65,7 +63,7 @@ impl Tally {
     }
 }
 
-impl AddAssign for Tally {
+impl AddAssign for SendStats {
     fn add_assign(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
@@ -82,14 +80,14 @@ mod tests {
 
     #[test]
     fn a_bill_is_seconds_per_gigabyte() {
-        let mut tally = Tally::default();
-        assert_eq!(tally.bill(Duration::from_secs(1)), None);
-        tally += Tally { bytes: 500_000_000, packets: 4, calls: 2, ..Tally::default() };
-        tally += Tally { copied_bytes: 1_000_000_000, ..Tally::default() };
-        assert_eq!(tally.bill(Duration::from_secs(1)), Some(2.0));
-        assert_eq!(tally.calls_per_packet(), Some(0.5));
-        assert_eq!(tally.copies_per_byte(), Some(2.0));
-        let more = Tally { bytes: 500_000_007, packets: 5, ..tally };
-        assert_eq!(more.since(&tally), Tally { bytes: 7, packets: 1, ..Tally::default() });
+        let mut stats = SendStats::default();
+        assert_eq!(stats.cpu_s_per_gb(Duration::from_secs(1)), None);
+        stats += SendStats { bytes: 500_000_000, packets: 4, calls: 2, ..SendStats::default() };
+        stats += SendStats { copied_bytes: 1_000_000_000, ..SendStats::default() };
+        assert_eq!(stats.cpu_s_per_gb(Duration::from_secs(1)), Some(2.0));
+        assert_eq!(stats.calls_per_packet(), Some(0.5));
+        assert_eq!(stats.copies_per_byte(), Some(2.0));
+        let more = SendStats { bytes: 500_000_007, packets: 5, ..stats };
+        assert_eq!(more.since(&stats), SendStats { bytes: 7, packets: 1, ..SendStats::default() });
     }
 }
