@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use paths::{Port, ReceivePath, ReceiveSpec, Taken, Via};
+use paths::{Port, ReceivePath, ReceiveSpec, ReceiveStats, Via};
 
 use crate::error::Error;
 use crate::feed::{Feed, Sending};
@@ -224,7 +224,7 @@ impl Bench {
         let cost = begun.end(Duration::ZERO);
         let whole = cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64;
         // Of the warm turns too, which are as the others.
-        let taken: Taken = intake.path.taken();
+        let taken: ReceiveStats = intake.path.stats();
         let bill = whole - sending_bill;
         if bill <= 0.0 {
             return Ok(None);

@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::Errno;
-use crate::receive::Taken;
+use crate::receive::ReceiveStats;
 use crate::sys::{Slots, drops, receive_many, say_time_and_drops};
 
 /// Datagrams a call takes at most.
@@ -68,11 +68,12 @@ impl Intake {
     /// What the kernel answers, but for "nothing there".
     pub fn receive(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
         self.count = 0;
-        self.count = match receive_many(socket.as_fd(), &mut self.slots, &mut Taken::default()) {
-            Ok(count) => count,
-            Err(errno) if errno.is_again() => 0,
-            Err(errno) => return Err(errno),
-        };
+        self.count =
+            match receive_many(socket.as_fd(), &mut self.slots, &mut ReceiveStats::default()) {
+                Ok(count) => count,
+                Err(errno) if errno.is_again() => 0,
+                Err(errno) => return Err(errno),
+            };
         Ok(self.count == DATAGRAMS_MAX)
     }
 

@@ -53,7 +53,8 @@ pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};
 pub use mapped_file::{MappedFile, read_ahead};
 pub use receive::{
-    Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, find_receive,
+    Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats,
+    find_receive,
 };
 pub use relay::{HEAD_BYTES_MAX, Relay, Relayed, Target, Way};
 pub use report::{PathFault, PathReport, QUOTE_BYTES};

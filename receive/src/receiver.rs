@@ -17,7 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use paths::{FULL_CALL_PACKETS, Port, ReceivePath, Taken, Via};
+use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
 use crate::relay::Copier;
 use crate::stream::Stream;
@@ -49,7 +49,7 @@ pub(crate) enum Order {
 /// What a thread has to tell of its path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Told {
-    pub(crate) taken: Taken,
+    pub(crate) taken: ReceiveStats,
     /// Refusals of the path, and the last of them.
     pub(crate) errors: u64,
     pub(crate) last_error: Option<String>,
@@ -255,7 +255,7 @@ impl Thread {
             }
         }
         let mut told = lock(&self.told);
-        told.taken = self.path.taken();
+        told.taken = self.path.stats();
         for held in counting(&self.ports, self.via) {
             let dropped = held.dropped_before + self.path.dropped(held.key);
             told.drop_of(held.key, dropped);

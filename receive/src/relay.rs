@@ -153,7 +153,7 @@ impl Forwarder {
     fn tick(&mut self) {
         let now = self.clock.now();
         let mut told = lock(&self.told);
-        told.taken = self.relay.taken();
+        told.taken = self.relay.receive_stats();
         for &(key, address) in &self.ports {
             tick(&self.streams[key as usize], address, now);
             told.drop_of(key, self.relay.dropped(key));

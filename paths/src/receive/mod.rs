@@ -2,7 +2,7 @@
 //! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with what each costs.
 //!
 //! The other direction of [`crate::PATHS`]: a member says what it claims to cost (copies a byte,
-//! system calls a burst) and `tests/receive` compares that with what was counted ([`Taken`]). A
+//! system calls a burst) and `tests/receive` compares that with what was counted ([`ReceiveStats`]). A
 //! path object ([`ReceivePath`]) belongs to a receiving thread, takes in for any number of ports
 //! and hands over what came a burst at a time, where the kernel or the path left it: the bytes are
 //! the path's again when the call is over.
@@ -132,7 +132,7 @@ pub trait ReceivePath: fmt::Debug + Send {
     fn pause_max(&self) -> Duration;
 
     /// What was taken in so far, and what that took.
-    fn taken(&self) -> Taken;
+    fn stats(&self) -> ReceiveStats;
 
     /// Datagrams for this port that came to the host and were not handed over for want of room,
     /// since it was added; asks the kernel where that counts. It counts those with a wrong checksum
@@ -178,7 +178,7 @@ impl<'a> Arrival<'a> {
 
 /// Counters of what was taken in and what that took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct ReceiveStats {
     /// Datagrams handed over, each of a joined run.
     pub packets: u64,
     /// Their bytes, headers of UDP and below not included.

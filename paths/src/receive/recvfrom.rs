@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes};
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
 use crate::spec::{Crossings, Via};
 use crate::sys;
 
@@ -64,21 +64,21 @@ impl ReceivePath for Recvfrom {
         each: &mut dyn FnMut(&[Arrival<'_>]),
     ) -> Result<usize, Error> {
         let Self { sockets, room } = self;
-        sockets.receive(wait, |bound, taken| {
+        sockets.receive(wait, |bound, stats| {
             for packets in 0..TURN {
-                let (bytes, source) = match sys::receive_one(bound.as_fd(), room, taken) {
+                let (bytes, source) = match sys::receive_one(bound.as_fd(), room, stats) {
                     Ok(one) => one,
                     // What came before it has been handed over.
                     Err(_) if packets > 0 => return Ok(Turn { packets, is_full: false }),
                     Err(errno) => return Err(errno),
                 };
-                taken.copied_bytes += bytes.min(room.len()) as u64;
+                stats.copied_bytes += bytes.min(room.len()) as u64;
                 let (Some(bytes), Some(source)) = (room.get(..bytes), source) else {
-                    taken.truncated += 1;
+                    stats.truncated += 1;
                     continue;
                 };
-                taken.packets += 1;
-                taken.bytes += bytes.len() as u64;
+                stats.packets += 1;
+                stats.bytes += bytes.len() as u64;
                 each(&[Arrival { key: bound.key, source, bytes, segment_bytes: 0, time: None }]);
             }
             Ok(Turn { packets: TURN, is_full: true })
@@ -89,8 +89,8 @@ impl ReceivePath for Recvfrom {
         self.sockets.pause_max()
     }
 
-    fn taken(&self) -> Taken {
-        self.sockets.taken
+    fn stats(&self) -> ReceiveStats {
+        self.sockets.stats
     }
 
     fn dropped(&self, key: u32) -> u64 {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes, hand_over};
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
 use crate::spec::{Crossings, Via};
 use crate::sys::{self, Slots};
 
@@ -66,9 +66,9 @@ impl ReceivePath for Recvmmsg {
         each: &mut dyn FnMut(&[Arrival<'_>]),
     ) -> Result<usize, Error> {
         let Self { sockets, slots, burst } = self;
-        sockets.receive(wait, |bound, taken| {
-            let count = sys::receive_many(bound.as_fd(), slots, taken)?;
-            let packets = hand_over((slots, count), bound.key, burst, taken, each);
+        sockets.receive(wait, |bound, stats| {
+            let count = sys::receive_many(bound.as_fd(), slots, stats)?;
+            let packets = hand_over((slots, count), bound.key, burst, stats, each);
             Ok(Turn { packets, is_full: count == SLOTS })
         })
     }
@@ -77,8 +77,8 @@ impl ReceivePath for Recvmmsg {
         self.sockets.pause_max()
     }
 
-    fn taken(&self) -> Taken {
-        self.sockets.taken
+    fn stats(&self) -> ReceiveStats {
+        self.sockets.stats
     }
 
     fn dropped(&self, key: u32) -> u64 {

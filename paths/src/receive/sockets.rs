@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error};
-use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, Taken, pause};
+use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceiveStats, pause};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Poll, READY_MAX, Said, Slots};
 
@@ -267,7 +267,7 @@ pub(crate) struct Sockets {
     /// Places that the current call has not emptied yet.
     unread: Vec<u32>,
     pause_max: Duration,
-    pub(crate) taken: Taken,
+    pub(crate) stats: ReceiveStats,
 }
 
 /// What a port's turn has brought.
@@ -283,8 +283,8 @@ impl Sockets {
         let refused =
             |errno| Error::Host { call: "epoll_create1", object: "a path's ports".into(), errno };
         let poll = Poll::new().map_err(refused)?;
-        let (ports, unread, taken) = (Ports::default(), Vec::new(), Taken::default());
-        Ok(Self { ports, poll, wishes, unread, pause_max: Duration::MAX, taken })
+        let (ports, unread, stats) = (Ports::default(), Vec::new(), ReceiveStats::default());
+        Ok(Self { ports, poll, wishes, unread, pause_max: Duration::MAX, stats })
     }
 
     pub(crate) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
@@ -322,7 +322,7 @@ impl Sockets {
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
-        mut turn: impl FnMut(&Bound, &mut Taken) -> Result<Turn, Errno>,
+        mut turn: impl FnMut(&Bound, &mut ReceiveStats) -> Result<Turn, Errno>,
     ) -> Result<usize, Error> {
         let mut ready = self.find_ready(wait)?;
         if ready == 0 && !wait.is_zero() {
@@ -330,10 +330,10 @@ impl Sockets {
         }
         let (mut packets, mut refusal) = (0, None);
         while !self.unread.is_empty() && packets < FULL_CALL_PACKETS {
-            let Self { ports, unread, taken, .. } = self;
+            let Self { ports, unread, stats, .. } = self;
             unread.retain(|place| {
                 let Some(bound) = ports.at(*place) else { return false };
-                match turn(bound, taken) {
+                match turn(bound, stats) {
                     Ok(of_turn) => {
                         packets += of_turn.packets;
                         return of_turn.is_full;
@@ -353,7 +353,7 @@ impl Sockets {
 
     /// Waits at most so long for ports to be ready, and lists them as unread; returns how many.
     fn find_ready(&mut self, wait: Duration) -> Result<usize, Error> {
-        let ready = self.poll.wait(wait, &mut self.taken);
+        let ready = self.poll.wait(wait, &mut self.stats);
         let object = || "a path's ports".into();
         let ready =
             ready.map_err(|errno| Error::Host { call: "epoll_wait", object: object(), errno })?;
@@ -370,14 +370,14 @@ pub(super) fn hand_over(
     (slots, count): (&Slots, usize),
     key: u32,
     burst: &mut Vec<Arrival<'static>>,
-    taken: &mut Taken,
+    stats: &mut ReceiveStats,
     each: &mut dyn FnMut(&[Arrival<'_>]),
 ) -> usize {
     let mut list = emptied(std::mem::take(burst));
     let mut packets = 0;
     for slot in 0..count {
         let (bytes, source, said) = (slots.datagram(slot), slots.source(slot), slots.said(slot));
-        if let Some(arrival) = (Piece { bytes, source, said }).arrival(key, taken) {
+        if let Some(arrival) = (Piece { bytes, source, said }).arrival(key, stats) {
             packets += arrival.count();
             list.push(arrival);
         }
@@ -399,19 +399,19 @@ pub(crate) struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     /// What is to be handed over of it; it is counted, and so is what had no room.
-    pub(crate) fn arrival(self, key: u32, taken: &mut Taken) -> Option<Arrival<'a>> {
+    pub(crate) fn arrival(self, key: u32, stats: &mut ReceiveStats) -> Option<Arrival<'a>> {
         let Self { bytes, source, said } = self;
-        taken.copied_bytes += bytes.len() as u64;
+        stats.copied_bytes += bytes.len() as u64;
         let (false, Some(source)) = (said.is_cut, source) else {
-            taken.truncated += 1;
+            stats.truncated += 1;
             return None;
         };
         // On the clock that the user sees.
         let time = said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
         let segment_bytes = said.segment_bytes;
         let arrival = Arrival { key, source, bytes, segment_bytes, time };
-        taken.packets += arrival.count() as u64;
-        taken.bytes += bytes.len() as u64;
+        stats.packets += arrival.count() as u64;
+        stats.bytes += bytes.len() as u64;
         Some(arrival)
     }
 }
@@ -454,20 +454,20 @@ mod tests {
             sender.send_to(&vec![7; bytes], sockets.address(9).unwrap()).unwrap();
         }
         let (mut slots, mut burst, mut lengths) = (Slots::new(8, 100), Vec::new(), Vec::new());
-        let received = sockets.receive(Duration::from_secs(5), |bound, taken| {
-            let count = sys::receive_many(bound.as_fd(), &mut slots, taken)?;
+        let received = sockets.receive(Duration::from_secs(5), |bound, stats| {
+            let count = sys::receive_many(bound.as_fd(), &mut slots, stats)?;
             assert_eq!(count, 4);
             let mut each = |list: &[Arrival<'_>]| {
                 assert!(list.iter().all(|arrival| arrival.key == 9));
                 lengths.extend(list.iter().map(|arrival| arrival.bytes.len()));
             };
-            let packets = hand_over((&slots, count), bound.key, &mut burst, taken, &mut each);
+            let packets = hand_over((&slots, count), bound.key, &mut burst, stats, &mut each);
             Ok(Turn { packets, is_full: false })
         });
         assert_eq!((received, lengths), (Ok(2), vec![100, 0]));
-        let taken = sockets.taken;
-        assert_eq!((taken.truncated, taken.packets, taken.bytes), (2, 2, 100));
-        assert_eq!((taken.calls, taken.waits, taken.copied_bytes), (1, 1, 300));
+        let stats = sockets.stats;
+        assert_eq!((stats.truncated, stats.packets, stats.bytes), (2, 2, 100));
+        assert_eq!((stats.calls, stats.waits, stats.copied_bytes), (1, 1, 300));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::frame;
 use crate::receive::frames::{Network, Packet, Trust};
 use crate::receive::sockets::{Bound, Wishes, emptied};
 use crate::receive::wanted::{Awaited, Wanted};
-use crate::receive::{Arrival, Port, ReceivePath, Taken};
+use crate::receive::{Arrival, Port, ReceivePath, ReceiveStats};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
 
@@ -151,7 +151,7 @@ pub(super) struct Taps<T> {
     waiting: Waiting,
     checksum: Checksum,
     burst: Vec<Arrival<'static>>,
-    taken: Taken,
+    stats: ReceiveStats,
     kernel: Netlink,
     /// Whose device was asked after last.
     asked: usize,
@@ -174,7 +174,7 @@ impl<T: Tap> Taps<T> {
             waiting: Waiting::default(),
             checksum: *CHECKSUM,
             burst: Vec::with_capacity(BURST),
-            taken: Taken::default(),
+            stats: ReceiveStats::default(),
             kernel,
             asked: 0,
             calls: 0,
@@ -221,13 +221,13 @@ impl<T: Tap> Taps<T> {
     /// Waits for something to come, or, while it does, for more of it.
     fn wait(&mut self, wait: Duration) -> Result<(), Error> {
         if let (true, Some(nap)) = (self.is_flowing, T::NAP) {
-            self.taken.waits += 1;
+            self.stats.waits += 1;
             thread::sleep(nap.min(wait));
             return Ok(());
         }
         self.waiting.clear();
         self.taps.iter().for_each(|open| open.tap.wait_for(&mut self.waiting));
-        self.waiting.wait(wait, &mut self.taken).map_err(|errno| {
+        self.waiting.wait(wait, &mut self.stats).map_err(|errno| {
             let object = "a path's devices".into();
             Error::Host { call: "ppoll", object, errno }
         })
@@ -240,20 +240,20 @@ impl<T: Tap> Taps<T> {
         let Some(place) = self.asked.checked_rem(self.taps.len()) else { return Ok(()) };
         let mut send_stats = SendStats::default();
         let answer = self.taps[place].device.ask_after(&self.kernel, &mut send_stats);
-        self.taken.calls += send_stats.calls;
+        self.stats.calls += send_stats.calls;
         answer
     }
 
     /// Has each tap hand over what is there; returns how many datagrams that were.
     fn take(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> usize {
-        let Self { taps, checksum, burst, taken, .. } = self;
-        let before = taken.packets;
-        let mut to = Hand { device: 0, checksum: *checksum, burst, taken, each };
+        let Self { taps, checksum, burst, stats, .. } = self;
+        let before = stats.packets;
+        let mut to = Hand { device: 0, checksum: *checksum, burst, stats, each };
         for Open { device, wanted, tap } in taps {
             to.device = device.index;
             tap.take(wanted, &mut to);
         }
-        (self.taken.packets - before) as usize
+        (self.stats.packets - before) as usize
     }
 }
 
@@ -312,8 +312,8 @@ impl<T: Tap> ReceivePath for Taps<T> {
         self.taps.iter().map(|open| open.tap.pause_max()).min().unwrap_or(Duration::MAX)
     }
 
-    fn taken(&self) -> Taken {
-        self.taken
+    fn stats(&self) -> ReceiveStats {
+        self.stats
     }
 
     fn dropped(&self, key: u32) -> u64 {
@@ -399,14 +399,14 @@ pub(super) struct Hand<'a> {
     device: u32,
     checksum: Checksum,
     burst: &'a mut Vec<Arrival<'static>>,
-    taken: &'a mut Taken,
+    stats: &'a mut ReceiveStats,
     each: &'a mut dyn FnMut(&[Arrival<'_>]),
 }
 
 impl Hand<'_> {
     /// A call was made to give room back.
     pub(super) fn called(&mut self) {
-        self.taken.calls += 1;
+        self.stats.calls += 1;
     }
 
     /// Hands over the datagrams in frames that came, those that are for a port and sound. The
@@ -425,20 +425,20 @@ impl Hand<'_> {
                 continue;
             }
             if came.is_cut {
-                self.taken.truncated += 1;
+                self.stats.truncated += 1;
                 continue;
             }
             let Some(bytes) = packet.payload(came.trust, self.checksum) else {
-                self.taken.malformed += 1;
+                self.stats.malformed += 1;
                 continue;
             };
-            self.taken.copied_bytes += copies * bytes.len() as u64;
+            self.stats.copied_bytes += copies * bytes.len() as u64;
             let (source, segment_bytes, time) =
                 (packet.sender(self.device), came.segment_bytes, came.time);
             for key in keys {
                 let arrival = Arrival { key, source, bytes, segment_bytes, time };
-                self.taken.packets += arrival.count() as u64;
-                self.taken.bytes += bytes.len() as u64;
+                self.stats.packets += arrival.count() as u64;
+                self.stats.bytes += bytes.len() as u64;
                 list.push(arrival);
             }
             if list.len() >= BURST {

@@ -25,7 +25,7 @@ use crate::error::{Errno, Error};
 use crate::receive::sockets::{
     Bound, DATAGRAM_BYTES_MAX, Piece, Ports, Wishes, emptied, is_passing,
 };
-use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, Taken};
+use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, ReceiveStats};
 use crate::spec::{Crossings, Via};
 use crate::sys::{Completion, Multishot};
 
@@ -60,7 +60,7 @@ struct UringMultishot {
     thread: Option<ThreadId>,
     completions: Vec<Completion>,
     burst: Vec<Arrival<'static>>,
-    taken: Taken,
+    stats: ReceiveStats,
 }
 
 impl UringMultishot {
@@ -74,7 +74,7 @@ impl UringMultishot {
             thread: None,
             completions: Vec::with_capacity(BURST),
             burst: Vec::with_capacity(BURST),
-            taken: Taken::default(),
+            stats: ReceiveStats::default(),
         })
     }
 
@@ -98,7 +98,7 @@ impl UringMultishot {
                 self.unarmed.pop();
                 continue;
             }
-            let submitted = self.ring.submit(&mut self.taken);
+            let submitted = self.ring.submit(&mut self.stats);
             submitted.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             if self.ring.is_pending() {
                 // No memory for them now; the next time, perhaps.
@@ -125,7 +125,7 @@ impl UringMultishot {
                 Ok(buffer) => {
                     let (bytes, source, said) = self.ring.datagram(buffer);
                     let piece = Piece { bytes, source, said };
-                    if let Some(arrival) = piece.arrival(bound.key, &mut self.taken) {
+                    if let Some(arrival) = piece.arrival(bound.key, &mut self.stats) {
                         packets += arrival.count();
                         list.push(arrival);
                     }
@@ -188,7 +188,7 @@ impl ReceivePath for UringMultishot {
         self.unarmed.retain(|unarmed| *unarmed != place);
         if self.ring.is_pending() {
             // So that nothing refers to a descriptor that may soon be another's.
-            let _ = self.ring.submit(&mut self.taken);
+            let _ = self.ring.submit(&mut self.stats);
         }
         self.ring.disarm(mark(&self.rounds, place));
         let round = &mut self.rounds[place as usize];
@@ -213,7 +213,7 @@ impl ReceivePath for UringMultishot {
                 0 => wait.saturating_sub(start.elapsed()),
                 _ => Duration::ZERO,
             };
-            let waited = self.ring.wait(left, &mut self.taken);
+            let waited = self.ring.wait(left, &mut self.stats);
             waited.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             let (more, may_be_more) = self.take_in(each)?;
             packets += more;
@@ -235,8 +235,8 @@ impl ReceivePath for UringMultishot {
         self.ports.pause_max()
     }
 
-    fn taken(&self) -> Taken {
-        self.taken
+    fn stats(&self) -> ReceiveStats {
+        self.stats
     }
 
     fn dropped(&self, key: u32) -> u64 {

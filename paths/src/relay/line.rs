@@ -19,7 +19,7 @@ use std::time::UNIX_EPOCH;
 use crate::destination::{Destination, SEGMENTS_MAX, Verdict};
 use crate::error::{Errno, Error, SendError, Unavailable};
 use crate::file_datagrams::PIPE_PAGES;
-use crate::receive::{DATAGRAM_BYTES_MAX, Piece, Taken};
+use crate::receive::{DATAGRAM_BYTES_MAX, Piece, ReceiveStats};
 use crate::relay::{HEAD_BYTES_MAX, Relayed, Route, Way};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Pipe, Said, Scratch, Slots};
@@ -52,7 +52,7 @@ pub(super) struct Line {
     run: Run,
     pages: u64,
     pending: Vec<Pending>,
-    /// What is next at the port has been admitted, and not been taken.
+    /// What is next at the port has been admitted, and not been receive_stats.
     is_admitted: bool,
     send_stats: SendStats,
 }
@@ -109,14 +109,14 @@ impl Line {
         &mut self,
         from: (BorrowedFd<'_>, u32),
         route: &mut Route,
-        taken: &mut Taken,
+        receive_stats: &mut ReceiveStats,
         calls: &mut Calls<'_>,
     ) -> Result<bool, Errno> {
         for _ in 0..TURN {
             if let Way::Copy(_) = self.way {
-                return self.copy(from, route, taken, calls).map(|count| count == SLOTS);
+                return self.copy(from, route, receive_stats, calls).map(|count| count == SLOTS);
             }
-            let pulled = self.pull(from, route, taken, calls);
+            let pulled = self.pull(from, route, receive_stats, calls);
             if let Err(errno) = pulled {
                 self.flush(from.1, route, calls.note);
                 return Err(errno);
@@ -132,20 +132,20 @@ impl Line {
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
-        taken: &mut Taken,
+        receive_stats: &mut ReceiveStats,
         calls: &mut Calls<'_>,
     ) -> Result<(), Errno> {
         let mut head = [0; HEAD_BYTES_MAX];
-        let (bytes, source, said) = sys::peek(from, &mut head, taken)?;
+        let (bytes, source, said) = sys::peek(from, &mut head, receive_stats)?;
         let fits = bytes > 0 && bytes as u64 <= self.room_bytes;
         let Some(source) = source.filter(|_| fits) else {
             self.flush(key, route, calls.note);
-            return self.copy((from, key), route, taken, calls).map(|_| ());
+            return self.copy((from, key), route, receive_stats, calls).map(|_| ());
         };
         let run = Run { bytes, segment_bytes: said.segment_bytes };
         let shown = &head[..run.each().min(HEAD_BYTES_MAX)];
         if !(calls.admit)(&relayed((key, source), (run, 0), shown, said)) {
-            sys::receive_one(from, &mut [], taken)?;
+            sys::receive_one(from, &mut [], receive_stats)?;
             return Ok(());
         }
         let pages = (bytes as u64).div_ceil(sys::page_bytes());
@@ -158,7 +158,7 @@ impl Line {
             }
         };
         match self.pipe.take(from, bytes as u64, &mut self.send_stats) {
-            // Nobody else takes from this socket, so what was looked at is what was taken.
+            // Nobody else takes from this socket, so what was looked at is what was receive_stats.
             Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
             Err(errno) if errno.code() == libc::EINVAL => {
                 self.flush(key, route, calls.note);
@@ -173,8 +173,8 @@ impl Line {
         }
         (self.run, self.pages) = (joined, self.pages + pages);
         self.pending.push(Pending { source, head, run, said });
-        taken.packets += u64::from(run.packets());
-        taken.bytes += bytes as u64;
+        receive_stats.packets += u64::from(run.packets());
+        receive_stats.bytes += bytes as u64;
         Ok(())
     }
 
@@ -239,10 +239,10 @@ impl Line {
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
-        taken: &mut Taken,
+        receive_stats: &mut ReceiveStats,
         calls: &mut Calls<'_>,
     ) -> Result<usize, Errno> {
-        let count = sys::receive_many(from, &mut self.slots, taken)?;
+        let count = sys::receive_many(from, &mut self.slots, receive_stats)?;
         let mut admitted = 0_u64;
         for slot in 0..count {
             admitted |= u64::from(self.admits(slot, key, calls)) << slot;
@@ -266,7 +266,7 @@ impl Line {
             for slot in first..end {
                 let (bytes, said) = (slots.datagram(slot), slots.said(slot));
                 let piece = Piece { bytes, source: slots.source(slot), said };
-                let Some(arrival) = piece.arrival(key, taken) else { continue };
+                let Some(arrival) = piece.arrival(key, receive_stats) else { continue };
                 let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
                 let sent = run.packets().min(left);
                 left -= sent;
@@ -402,7 +402,7 @@ fn ready(run: Run, to: &mut Destination, send_stats: &mut SendStats) -> Result<u
     }
 }
 
-/// Sends what is in some slots, which is `run` taken together, by one call if possible; returns how
+/// Sends what is in some slots, which is `run` receive_stats together, by one call if possible; returns how
 /// many datagrams of it went.
 fn send_slots(
     (slots, range): (&Slots, Range<usize>),

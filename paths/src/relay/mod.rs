@@ -22,7 +22,7 @@
 //! What splicing is worth: a copy to user memory costs little where the cache holds a run, and
 //! pages have to be had for the pipe. At 1,328 bytes over loopback, delivery included, seconds of
 //! processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that came one by one
-//! spliced 2.4, as each is looked at and taken by itself, copied 1.1. So [`Relay::copying`] is not
+//! spliced 2.4, as each is looked at and receive_stats by itself, copied 1.1. So [`Relay::copying`] is not
 //! only for old kernels.
 //!
 //! What the target's socket or route does not take is lost, as on a wire, and counted: waiting for
@@ -44,7 +44,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::destination::Destination;
 use crate::error::{Errno, Error, Unavailable};
-use crate::receive::{Port, Sockets, Taken, Turn, Wishes};
+use crate::receive::{Port, ReceiveStats, Sockets, Turn, Wishes};
 use crate::send_stats::SendStats;
 use crate::sys;
 use line::{Calls, Line};
@@ -96,7 +96,7 @@ pub struct Relayed<'a> {
     pub segment_bytes: u16,
     /// Datagrams in it.
     pub packets: u32,
-    /// How many of them the target's socket has taken, the first ones.
+    /// How many of them the target's socket has receive_stats, the first ones.
     pub sent: u32,
     /// When the kernel took it from the device.
     pub time: Option<SystemTime>,
@@ -268,7 +268,7 @@ impl Relay {
         each: &mut dyn FnMut(&Relayed<'_>),
     ) -> Result<usize, Error> {
         let Self { sockets, routes, line } = self;
-        sockets.receive(wait, |bound, taken| {
+        sockets.receive(wait, |bound, receive_stats| {
             let nothing = Turn { packets: 0, is_full: false };
             let Some(route) = routes.get_mut(&bound.key) else { return Ok(nothing) };
             let mut packets = 0;
@@ -277,7 +277,7 @@ impl Relay {
                 admit(relayed)
             };
             let mut calls = Calls { admit: &mut asked, note: each };
-            let turned = line.turn((bound.as_fd(), bound.key), route, taken, &mut calls);
+            let turned = line.turn((bound.as_fd(), bound.key), route, receive_stats, &mut calls);
             // What came before has been told.
             match turned {
                 Err(errno) if packets == 0 => Err(errno),
@@ -291,9 +291,9 @@ impl Relay {
         self.line.way()
     }
 
-    /// What was taken in, and the calls and copies of that.
-    pub fn taken(&self) -> Taken {
-        self.sockets.taken
+    /// What was receive_stats in, and the calls and copies of that.
+    pub fn receive_stats(&self) -> ReceiveStats {
+        self.sockets.stats
     }
 
     /// What was sent, and the calls and copies of that; those of the pipe are among them.

@@ -37,7 +37,7 @@ use io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode};
 
 use crate::error::Errno;
-use crate::receive::Taken;
+use crate::receive::ReceiveStats;
 use crate::sys::address::{NAME_BYTES, Name, address};
 use crate::sys::area::{Area, Range};
 use crate::sys::receive::{Control, Said, said_with};
@@ -157,8 +157,8 @@ impl Multishot {
     }
 
     /// Arms what is to be armed, and waits for nothing.
-    pub(crate) fn submit(&mut self, taken: &mut Taken) -> Result<(), Errno> {
-        taken.calls += 1;
+    pub(crate) fn submit(&mut self, stats: &mut ReceiveStats) -> Result<(), Errno> {
+        stats.calls += 1;
         passing(self.uring.submit())
     }
 
@@ -168,9 +168,9 @@ impl Multishot {
     }
 
     /// Arms what is to be armed and waits at most so long for a completion.
-    pub(crate) fn wait(&mut self, wait: Duration, taken: &mut Taken) -> Result<(), Errno> {
+    pub(crate) fn wait(&mut self, wait: Duration, stats: &mut ReceiveStats) -> Result<(), Errno> {
         let time = Timespec::from(wait);
-        taken.waits += 1;
+        stats.waits += 1;
         let args = SubmitArgs::new().timespec(&time);
         passing(self.uring.submitter().submit_with_args(1, &args))
     }
@@ -307,14 +307,14 @@ mod tests {
         sender.connect(receiver.local_addr().unwrap()).unwrap();
         let mut ring = Multishot::new(count, 100).unwrap();
         assert!(ring.arm(receiver.as_fd(), 7) && ring.is_pending());
-        ring.wait(Duration::ZERO, &mut Taken::default()).unwrap();
+        ring.wait(Duration::ZERO, &mut ReceiveStats::default()).unwrap();
         assert!(!ring.is_pending());
         Some((ring, receiver, sender))
     }
 
     fn taken(ring: &mut Multishot) -> Vec<Completion> {
         let mut list = Vec::new();
-        ring.wait(WAIT, &mut Taken::default()).unwrap();
+        ring.wait(WAIT, &mut ReceiveStats::default()).unwrap();
         ring.take(100, &mut list);
         assert!(list.iter().all(|completion| completion.mark == 7));
         list

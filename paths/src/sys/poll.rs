@@ -13,7 +13,7 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::error::Errno;
-use crate::receive::Taken;
+use crate::receive::ReceiveStats;
 use crate::sys::last_errno;
 
 /// Sockets that a wait names at most.
@@ -57,10 +57,14 @@ impl Poll {
 
     /// Waits at most so long for a socket to be ready; returns how many are, at most
     /// [`READY_MAX`]. None after a signal.
-    pub(crate) fn wait(&mut self, wait: Duration, taken: &mut Taken) -> Result<usize, Errno> {
+    pub(crate) fn wait(
+        &mut self,
+        wait: Duration,
+        stats: &mut ReceiveStats,
+    ) -> Result<usize, Errno> {
         loop {
             let ready = if self.is_fine { self.wait_fine(wait) } else { self.wait_coarse(wait) };
-            taken.waits += 1;
+            stats.waits += 1;
             let Err(_) = usize::try_from(ready) else { return Ok(ready as usize) };
             match last_errno() {
                 errno if errno.code() == libc::EINTR => return Ok(0),
@@ -130,12 +134,12 @@ mod tests {
             })
             .collect();
         let mut seen = BTreeSet::new();
-        let mut taken = Taken::default();
+        let mut stats = ReceiveStats::default();
         for fine in [true, false] {
             poll.is_fine = fine;
             // Nothing is read: all stay ready.
             for _ in 0..2 {
-                let ready = poll.wait(Duration::from_secs(5), &mut taken).unwrap();
+                let ready = poll.wait(Duration::from_secs(5), &mut stats).unwrap();
                 assert_eq!(ready, READY_MAX);
                 seen.extend((0..ready).map(|number| poll.ready(number)));
             }
@@ -143,7 +147,7 @@ mod tests {
             seen.clear();
         }
         drop(sockets);
-        assert_eq!(poll.wait(Duration::ZERO, &mut taken).unwrap(), 0, "closed ones are gone");
-        assert_eq!(taken.waits, 5);
+        assert_eq!(poll.wait(Duration::ZERO, &mut stats).unwrap(), 0, "closed ones are gone");
+        assert_eq!(stats.waits, 5);
     }
 }

@@ -187,10 +187,10 @@ impl Drop for Slots {
 pub(crate) fn receive_many(
     socket: BorrowedFd<'_>,
     slots: &mut Slots,
-    taken: &mut receive::Taken,
+    stats: &mut receive::ReceiveStats,
 ) -> Result<usize, Errno> {
     slots.empty();
-    taken.calls += 1;
+    stats.calls += 1;
     // SAFETY: each head names one range, one name and one control buffer, all of `slots`, of the
     // lengths given, and disjoint; there are as many heads as said.
     let count = unsafe {
@@ -210,12 +210,12 @@ pub(crate) fn receive_many(
 pub(crate) fn receive_one(
     socket: BorrowedFd<'_>,
     room: &mut [u8],
-    taken: &mut receive::Taken,
+    stats: &mut receive::ReceiveStats,
 ) -> Result<(usize, Option<SocketAddr>), Errno> {
     // SAFETY: plain numbers, for which all zeroes is a value.
     let mut name: Name = unsafe { mem::zeroed() };
     let mut name_bytes = NAME_BYTES as libc::socklen_t;
-    taken.calls += 1;
+    stats.calls += 1;
     // SAFETY: `room` and `name` are alive and of the lengths given.
     let bytes = unsafe {
         libc::recvfrom(
@@ -237,7 +237,7 @@ pub(crate) fn receive_one(
 pub(crate) fn peek(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
-    taken: &mut receive::Taken,
+    stats: &mut receive::ReceiveStats,
 ) -> Result<(usize, Option<SocketAddr>, Said), Errno> {
     // SAFETY: plain numbers, for which all zeroes is a value.
     let mut name: Name = unsafe { mem::zeroed() };
@@ -252,12 +252,12 @@ pub(crate) fn peek(
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>() as _;
     let flags = libc::MSG_PEEK | libc::MSG_TRUNC | libc::MSG_DONTWAIT;
-    taken.calls += 1;
+    stats.calls += 1;
     // SAFETY: what `message` names is alive and of the lengths given; the kernel does not write to
     // `range`.
     let bytes = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let bytes = usize::try_from(bytes).map_err(|_| last_errno())?;
-    taken.copied_bytes += bytes.min(head.len()) as u64;
+    stats.copied_bytes += bytes.min(head.len()) as u64;
     // SAFETY: the kernel has set what there is in `control`.
     let said = unsafe { said_with(&message) };
     Ok((bytes, address(&name, message.msg_namelen as usize), said))

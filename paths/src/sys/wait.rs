@@ -16,7 +16,7 @@ use std::ptr;
 use std::time::Duration;
 
 use crate::error::Errno;
-use crate::receive::Taken;
+use crate::receive::ReceiveStats;
 use crate::sys::last_errno;
 
 /// Room for the list, kept from wait to wait.
@@ -37,12 +37,12 @@ impl Waiting {
     }
 
     /// Waits at most so long for one to be ready, or a signal.
-    pub(crate) fn wait(&mut self, wait: Duration, taken: &mut Taken) -> Result<(), Errno> {
+    pub(crate) fn wait(&mut self, wait: Duration, stats: &mut ReceiveStats) -> Result<(), Errno> {
         let time = libc::timespec {
             tv_sec: libc::time_t::try_from(wait.as_secs()).unwrap_or(libc::time_t::MAX),
             tv_nsec: wait.subsec_nanos().into(),
         };
-        taken.waits += 1;
+        stats.waits += 1;
         let (list, count) = (self.0.as_mut_ptr(), self.0.len() as libc::nfds_t);
         // SAFETY: there are `count` live records, of which the kernel writes `revents`; `time` is
         // alive; no mask is given.
@@ -74,17 +74,17 @@ mod tests {
     #[test]
     fn a_wait_ends_when_one_of_them_is_ready() {
         let sockets = [(); 3].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let (mut waiting, mut taken) = (Waiting::default(), Taken::default());
+        let (mut waiting, mut stats) = (Waiting::default(), ReceiveStats::default());
         let mut wait = |most| {
             waiting.clear();
             sockets.iter().for_each(|socket| waiting.add(socket.as_fd()));
             let start = Instant::now();
-            waiting.wait(most, &mut taken).unwrap();
+            waiting.wait(most, &mut stats).unwrap();
             start.elapsed()
         };
         assert!(wait(Duration::from_millis(3)) >= Duration::from_millis(3));
         sockets[0].send_to(b"x", sockets[1].local_addr().unwrap()).unwrap();
         assert!(wait(Duration::from_secs(3600)) < Duration::from_secs(60));
-        assert_eq!(taken.waits, 2);
+        assert_eq!(stats.waits, 2);
     }
 }

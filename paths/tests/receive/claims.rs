@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use paths::{Crossings, Port, Relay, Taken, Target, Via, Way};
+use paths::{Crossings, Port, ReceiveStats, Relay, Target, Via, Way};
 
 use crate::harness::tracer;
 use crate::sender::Sender;
@@ -16,8 +16,8 @@ const BYTES: usize = 1328;
 /// Datagrams of a run of this length, in 64 KiB.
 const RUN: usize = 49;
 
-fn since(now: Taken, before: Taken) -> Taken {
-    Taken {
+fn since(now: ReceiveStats, before: ReceiveStats) -> ReceiveStats {
+    ReceiveStats {
         packets: now.packets - before.packets,
         bytes: now.bytes - before.bytes,
         calls: now.calls - before.calls,
@@ -39,12 +39,12 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
         // What is claimed is what it costs when all is in place, and there is plenty.
         for round in 0..3 {
             sender.runs(&sent);
-            let before = receiver.taken();
+            let before = receiver.stats();
             (receiver.bursts, receiver.arrivals) = (0, 0);
             receiver.wait_for(PACKETS);
             assert_eq!(receiver.got.len(), PACKETS, "{place}");
             receiver.got.clear();
-            let taken = since(receiver.taken(), before);
+            let taken = since(receiver.stats(), before);
             let what = format!("{place} round {round}: {taken:?}, {} bursts", receiver.bursts);
             let bytes = (PACKETS * BYTES) as u64;
             assert_eq!((taken.packets, taken.bytes), (PACKETS as u64, bytes), "{what}");
@@ -100,7 +100,7 @@ fn inside_a_tracer() {
             sender.runs(&sent);
             sent[..20].iter().for_each(|datagram| sender.one(datagram));
             lengths.clear();
-            let before = receiver.taken();
+            let before = receiver.stats();
             tracer::begin();
             while lengths.len() < PACKETS + 20 {
                 let mut each = |burst: &[paths::Arrival<'_>]| {
@@ -113,7 +113,7 @@ fn inside_a_tracer() {
             // And once in vain.
             receiver.path.receive(Duration::from_millis(1), &mut |_| {}).unwrap();
             tracer::end();
-            let taken = since(receiver.taken(), before);
+            let taken = since(receiver.stats(), before);
             tracer::counted(place.spec, taken.calls + taken.waits);
         }
     }
@@ -135,7 +135,7 @@ fn relaying_inside_a_tracer() {
             sent[..20].iter().for_each(|datagram| sender.one(datagram));
             sender.one(b"");
             let calls = |relay: &Relay| {
-                relay.taken().calls + relay.taken().waits + relay.send_stats().calls
+                relay.receive_stats().calls + relay.receive_stats().waits + relay.send_stats().calls
             };
             let before = calls(&relay);
             tracer::begin();

@@ -60,11 +60,11 @@ fn a_device_that_is_down_is_said_to_be_and_serves_again_when_it_is_up() {
             let said = refusal(&mut receiver).to_string();
             assert_eq!(said, "frames of right: the device is down; ip link set it up", "{place}");
             // It says so again, and does not go round.
-            let before = receiver.taken().waits;
+            let before = receiver.stats().waits;
             let said = refusal(&mut receiver);
             let expected = Error::Untapped { device: "right".into(), reason: Untapped::Down };
             assert_eq!(said, expected, "{place}");
-            assert!(receiver.taken().waits - before < 10, "{place}");
+            assert!(receiver.stats().waits - before < 10, "{place}");
             sh(pair::UP_AGAIN);
         }
         sent.iter().for_each(|datagram| sender.one(datagram));

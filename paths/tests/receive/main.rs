@@ -30,7 +30,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use paths::{Arrival, Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, Taken, Via};
+use paths::{
+    Arrival, Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats, Via,
+};
 
 use harness::{noise, skip};
 use sender::Sender;
@@ -222,8 +224,8 @@ impl Receiver {
         assert_eq!(got.len(), sent.len(), "{what}: number of datagrams");
     }
 
-    fn taken(&self) -> Taken {
-        self.path.taken()
+    fn stats(&self) -> ReceiveStats {
+        self.path.stats()
     }
 }
 

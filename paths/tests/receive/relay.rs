@@ -153,7 +153,7 @@ fn what_waits_together_is_relayed_in_order() {
             assert_bytes(&mut receiver, address, &sent, &what);
             let bytes: u32 = told.iter().map(|one| one.bytes).sum();
             assert_eq!(bytes as usize, sent.concat().len(), "{what}");
-            let (taken, send_stats) = (relay.taken(), relay.send_stats());
+            let (taken, send_stats) = (relay.receive_stats(), relay.send_stats());
             assert_eq!((taken.packets, taken.bytes), (sent.len() as u64, bytes.into()), "{what}");
             assert_eq!(
                 (send_stats.packets, send_stats.bytes),
@@ -201,11 +201,11 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
             let mut sender = Sender::new(place.near, relay.address(5).unwrap());
             let sent = datagrams(49 * 6, 1328, 1328);
             for round in 0..2 {
-                let before = (relay.taken(), relay.send_stats());
+                let before = (relay.receive_stats(), relay.send_stats());
                 sender.runs(&sent);
                 let runs = forward(&mut relay, sent.len()).len() as u64;
                 assert_bytes(&mut receiver, address, &sent, "counted");
-                let (taken, send_stats) = (relay.taken(), relay.send_stats());
+                let (taken, send_stats) = (relay.receive_stats(), relay.send_stats());
                 let copied = taken.copied_bytes - before.0.copied_bytes + send_stats.copied_bytes
                     - before.1.copied_bytes;
                 let calls = taken.calls - before.0.calls + send_stats.calls - before.1.calls;
@@ -235,7 +235,7 @@ fn single_datagrams_of_one_size_leave_together() {
             let sender = Sender::new(place.near, relay.address(5).unwrap());
             for bytes in [1328, 1327, 1452, 1453, 33, 1] {
                 let sent = datagrams(160, bytes, bytes);
-                let calls = |relay: &Relay| relay.taken().calls + relay.send_stats().calls;
+                let calls = |relay: &Relay| relay.receive_stats().calls + relay.send_stats().calls;
                 let before = calls(&relay);
                 sent.iter().for_each(|datagram| sender.one(datagram));
                 let told = forward(&mut relay, 160);

@@ -30,7 +30,7 @@ fn datagrams_of_every_length_come_whole_and_in_order() {
             sender.one(datagram);
         }
         receiver.assert_all((3, address), sender.address(), &sent, "lengths");
-        let taken = receiver.taken();
+        let taken = receiver.stats();
         let end = crate::END.len() as u64;
         let bytes = sent.iter().map(|datagram| datagram.len() as u64).sum::<u64>() + end;
         assert_eq!((taken.packets, taken.bytes), (sent.len() as u64 + 1, bytes), "{place}");
@@ -109,7 +109,7 @@ fn nothing_is_lost_while_the_reader_keeps_up() {
             let bytes: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
             assert!(bytes == sent, "{place}: round {round}, {} came", bytes.len());
         }
-        let taken = receiver.taken();
+        let taken = receiver.stats();
         assert_eq!((taken.packets, receiver.path.dropped(1)), (12_000, 0), "{place}");
     }
 }

@@ -14,7 +14,7 @@ fn a_wait_for_nothing_lasts_as_long_as_asked() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         for ports in 0..2 {
             for wait in [Duration::from_millis(60), Duration::from_micros(300)] {
-                let before = receiver.taken();
+                let before = receiver.stats();
                 let start = Instant::now();
                 let mut rounds = 0;
                 // A signal ends a wait early; whatever sends them does not do so all the time.
@@ -24,7 +24,7 @@ fn a_wait_for_nothing_lasts_as_long_as_asked() {
                     rounds += 1;
                 }
                 assert!(rounds < 60, "{place}: {rounds} waits in {wait:?}");
-                let waits = receiver.taken().waits - before.waits;
+                let waits = receiver.stats().waits - before.waits;
                 assert_eq!(waits, rounds, "{place}: a wait is counted");
             }
             assert_eq!(receiver.receive(Duration::ZERO).unwrap(), 0, "{place}");

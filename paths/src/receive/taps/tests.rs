@@ -176,7 +176,7 @@ fn inside_a_pair_with_frames() {
         path.add(&port(FOUR), 4).unwrap();
         path.add(&port(SIX), 6).unwrap();
         let mut wire = Wire::new();
-        let mut taken_before = path.taken();
+        let mut stats_before = path.stats();
         // Each between two sound ones.
         let (bad, passed) = (malformed(), for_nobody());
         let all = sound().into_iter().map(|frame| (frame, 1, 0));
@@ -195,10 +195,10 @@ fn inside_a_pair_with_frames() {
                 path.receive(Duration::from_millis(100), &mut each).unwrap();
             }
             assert_eq!(seen.len(), packets + 1, "{spec}: {what}: {seen:?}");
-            let taken = path.taken();
-            let counted = taken.malformed - taken_before.malformed;
-            assert_eq!((counted, taken.truncated), (faults, 0), "{spec}: {what}");
-            taken_before = taken;
+            let stats = path.stats();
+            let counted = stats.malformed - stats_before.malformed;
+            assert_eq!((counted, stats.truncated), (faults, 0), "{spec}: {what}");
+            stats_before = stats;
             let key = if what.starts_with("IPv6") { 6 } else { 4 };
             assert!(packets == 0 || (seen[0].0 == key && frame_has(&frame, &seen[0].1)), "{what}");
         }
