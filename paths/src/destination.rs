@@ -5,7 +5,7 @@
 //! so beforehand: a device without checksum offload answers `EIO` (before Linux 6.11) and an IPsec
 //! route still does, a segment larger than the MTU gives `EINVAL` or `EMSGSIZE`. So the number of
 //! segments is found out by sending. It begins high, falls when a send is refused for one of these
-//! reasons, and the send is made again at once; the caller takes the [`Fall`] and logs one line. At
+//! reasons, and the send is made again at once; the caller takes the [`SegmentLimitLowered`] and logs one line. At
 //! one segment `UDP_SEGMENT` is switched off and every packet has its own call.
 //!
 //! A peer without a socket is told by ICMP, which anybody can forge. The kernel reports it on the
@@ -52,7 +52,7 @@ const DATAGRAMS_DROPPED_MAX: usize = 64;
 
 /// A destination's number of segments has fallen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fall {
+pub struct SegmentLimitLowered {
     /// Segments a call could carry before.
     pub from: u32,
     /// Segments a call carries from now on.
@@ -78,7 +78,7 @@ pub struct Destination {
     segments: u32,
     /// What `UDP_SEGMENT` is set to on the socket; 0 is off.
     segment_bytes: u32,
-    fall: Option<Fall>,
+    lowered: Option<SegmentLimitLowered>,
     peer: IpAddr,
     /// Sends refused since one succeeded.
     refused_in_row: u32,
@@ -117,7 +117,7 @@ impl Destination {
             name,
             segments: SEGMENTS_MAX,
             segment_bytes: 0,
-            fall: None,
+            lowered: None,
             peer,
             refused_in_row: 0,
             hears_reports: false,
@@ -134,15 +134,15 @@ impl Destination {
         self.segments
     }
 
-    /// Lowers that number to `segments` (at least 1) by decision, which is no [`Fall`]. It cannot
+    /// Lowers that number to `segments` (at least 1) by decision, which is no [`SegmentLimitLowered`]. It cannot
     /// be raised: what was refused once would be refused again.
     pub fn limit_segments(&mut self, segments: u32) {
         self.segments = segments.clamp(1, self.segments);
     }
 
-    /// The fall since this was last asked, once: several in a row are one.
-    pub fn take_fall(&mut self) -> Option<Fall> {
-        self.fall.take()
+    /// The lowered since this was last asked, once: several in a row are one.
+    pub fn take_segment_limit_lowered(&mut self) -> Option<SegmentLimitLowered> {
+        self.lowered.take()
     }
 
     /// Reports of the path to the peer since this was last asked, forged ones among them. Costs
@@ -378,9 +378,9 @@ impl Destination {
 
     fn lower(&mut self, to: u32, errno: Option<Errno>) {
         let to = to.clamp(1, self.segments);
-        let from = self.fall.map_or(self.segments, |earlier| earlier.from);
+        let from = self.lowered.map_or(self.segments, |earlier| earlier.from);
         self.segments = to;
-        self.fall = Some(Fall { from, to, errno });
+        self.lowered = Some(SegmentLimitLowered { from, to, errno });
     }
 
     pub(crate) fn host(&self, call: &'static str, errno: Errno) -> SendError {
@@ -427,13 +427,16 @@ mod tests {
         let mut stats = SendStats::default();
         assert_eq!(judge(&mut to, libc::EIO, 48), None);
         assert_eq!(to.segments(), 1);
-        let fall = Fall { from: 64, to: 1, errno: Some(Errno::new(libc::EIO)) };
-        assert_eq!((to.take_fall(), to.take_fall()), (Some(fall), None));
+        let lowered = SegmentLimitLowered { from: 64, to: 1, errno: Some(Errno::new(libc::EIO)) };
+        assert_eq!(
+            (to.take_segment_limit_lowered(), to.take_segment_limit_lowered()),
+            (Some(lowered), None)
+        );
         assert_eq!(to.ready(1000, true, &mut stats), Ok(1));
         assert_eq!((to.segment_bytes, stats.calls), (0, 1));
         let error = judge(&mut to, libc::EIO, 1);
         assert_eq!(error, Some(to.host("writev", Errno::new(libc::EIO))));
-        assert_eq!(to.take_fall(), None);
+        assert_eq!(to.take_segment_limit_lowered(), None);
     }
 
     #[test]
@@ -449,8 +452,9 @@ mod tests {
             seen.push(to.segments());
         }
         assert_eq!(seen, [24, 12, 6, 3, 1]);
-        let fall = Fall { from: 64, to: 1, errno: Some(Errno::new(libc::EINVAL)) };
-        assert_eq!(to.take_fall(), Some(fall));
+        let lowered =
+            SegmentLimitLowered { from: 64, to: 1, errno: Some(Errno::new(libc::EINVAL)) };
+        assert_eq!(to.take_segment_limit_lowered(), Some(lowered));
     }
 
     #[test]
@@ -458,10 +462,13 @@ mod tests {
         let mut to = destination();
         let mut stats = SendStats::default();
         assert!(matches!(to.judge_in_pieces(9, &mut stats), Verdict::Repeat));
-        assert_eq!(to.take_fall(), Some(Fall { from: 64, to: 4, errno: None }));
+        assert_eq!(
+            to.take_segment_limit_lowered(),
+            Some(SegmentLimitLowered { from: 64, to: 4, errno: None })
+        );
         let verdict = to.judge_in_pieces(1, &mut stats);
         assert!(matches!(verdict, Verdict::Stop(SendError::Blocked)));
-        assert_eq!((to.segments(), to.take_fall(), stats.refused), (4, None, 1));
+        assert_eq!((to.segments(), to.take_segment_limit_lowered(), stats.refused), (4, None, 1));
     }
 
     #[test]
@@ -482,7 +489,7 @@ mod tests {
                 to.accepted();
             }
         }
-        assert_eq!((to.segments(), to.take_fall()), (SEGMENTS_MAX, None));
+        assert_eq!((to.segments(), to.take_segment_limit_lowered()), (SEGMENTS_MAX, None));
         assert_eq!(to.take_reports().len(), REPORTS_MAX);
     }
 

@@ -47,7 +47,7 @@ mod udp;
 mod zerocopy;
 
 pub use batch::{Batch, Form, Piece};
-pub use destination::{Destination, Fall, SEGMENTS_MAX};
+pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use intake::{Datagram, Intake, dropped_packets};

@@ -190,7 +190,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Crossings, Fall, Feed, Host, Open, PATHS, Piece, SEGMENTS_MAX, Via};
+    use crate::{
+        Crossings, Feed, Host, Open, PATHS, Piece, SEGMENTS_MAX, SegmentLimitLowered, Via,
+    };
 
     const SEGMENT_BYTES: usize = 1328;
     const PACKETS: usize = 20;
@@ -230,16 +232,16 @@ mod tests {
                 assert_eq!(&buffer[..bytes], expected, "{}", spec.name);
             }
             let refusal = Some(Errno::new(libc::EINVAL));
-            let fall = Fall { from: SEGMENTS_MAX, to: 1, errno: refusal };
-            let fell = to.take_fall();
-            assert!(fell.is_none() || fell == Some(fall), "{spec}: {fell:?}");
+            let lowered = SegmentLimitLowered { from: SEGMENTS_MAX, to: 1, errno: refusal };
+            let found = to.take_segment_limit_lowered();
+            assert!(found.is_none() || found == Some(lowered), "{spec}: {found:?}");
             match spec.crossings {
-                Crossings::PerPacket(_) => assert_eq!(fell, None, "{spec}"),
-                Crossings::PerRun(_) => assert_eq!(fell, Some(fall), "{spec}"),
+                Crossings::PerPacket(_) => assert_eq!(found, None, "{spec}"),
+                Crossings::PerRun(_) => assert_eq!(found, Some(lowered), "{spec}"),
                 // Of messages that the kernel cuts or of packets that it does not.
                 Crossings::PerBatch(_) | Crossings::PerStep(_) => {}
             }
-            assert_eq!(to.take_fall(), None);
+            assert_eq!(to.take_segment_limit_lowered(), None);
         }
     }
 }

@@ -246,15 +246,15 @@ fn segments_fall_once(asset: &Asset) {
         send_from(0, asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(60), &asset.datagrams, &spec.to_string());
         let together = to.segments() == 1;
-        let fall = to.take_fall().map(|fall| (fall.from, fall.to));
-        assert_eq!(fall, together.then_some((SEGMENTS_MAX, 1)), "{spec}");
+        let lowered = to.take_segment_limit_lowered().map(|lowered| (lowered.from, lowered.to));
+        assert_eq!(lowered, together.then_some((SEGMENTS_MAX, 1)), "{spec}");
         match spec.crossings {
             Crossings::PerPacket(_) => assert!(!together, "{spec}"),
             Crossings::PerRun(_) => assert!(together, "{spec}"),
             // Of messages that the kernel cuts or of packets that it does not.
             Crossings::PerBatch(_) | Crossings::PerStep(_) => {}
         }
-        assert_eq!(to.take_fall(), None, "{spec}");
+        assert_eq!(to.take_segment_limit_lowered(), None, "{spec}");
     }
 }
 
@@ -304,7 +304,7 @@ fn inside_a_silent_network() {
                 Err(error) => panic!("{spec}: {error}"),
             }
         }
-        assert_eq!((stats.packets, to.take_fall()), (300, None), "{spec}");
+        assert_eq!((stats.packets, to.take_segment_limit_lowered()), (300, None), "{spec}");
         let start = Instant::now();
         while arrived.len() < stream.len() && start.elapsed() < PATIENCE {
             wire.take_in(&mut arrived);
@@ -406,8 +406,8 @@ fn inside_a_short_pipe() {
         send_from(0, &asset, (feed, &mut *path), &mut to, &mut peer, &mut stats).unwrap();
         assert_received(&peer.all(300), &asset.datagrams, &spec.to_string());
         assert_eq!((stats.packets, stats.refused), (300, 0), "{spec}");
-        let fall = to.take_fall().map(|fall| fall.to);
-        assert_eq!(fall.unwrap_or(SEGMENTS_MAX), to.segments(), "{spec}");
+        let lowered = to.take_segment_limit_lowered().map(|lowered| lowered.to);
+        assert_eq!(lowered.unwrap_or(SEGMENTS_MAX), to.segments(), "{spec}");
     }
     drop(held);
 }

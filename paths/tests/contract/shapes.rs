@@ -60,7 +60,7 @@ fn arrives(shape: Shape, segments_max: u32, address: &str) {
         assert_received(&peer.all(shape.packets), &asset.datagrams, &what);
         let bytes: usize = asset.datagrams.iter().map(Vec::len).sum();
         assert_eq!((stats.packets, stats.bytes), (shape.packets as u64, bytes as u64), "{what}");
-        assert_eq!(to.take_fall(), None, "{what}");
+        assert_eq!(to.take_segment_limit_lowered(), None, "{what}");
     }
 }
 

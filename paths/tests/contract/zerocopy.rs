@@ -86,7 +86,7 @@ fn inside_a_small_mtu() {
     let mut to = peer.destination();
     let said = |stats: &SendStats| stats.zerocopy_copied_bytes == stats.bytes;
     let stats = send_until(&mut *path, &asset, &mut to, said);
-    assert!(to.take_fall().is_some());
+    assert!(to.take_segment_limit_lowered().is_some());
     assert_eq!(stats.zerocopy_copied_bytes, stats.bytes);
 }
 
@@ -113,7 +113,7 @@ fn inside_a_sink() {
     // As many runs as loopback needs to have all reports in.
     let stats = send_until(&mut *path, &asset, &mut to, |stats| stats.packets >= 600);
     assert_eq!((stats.zerocopy_copied_bytes, stats.copied_bytes, stats.refused), (0, 0, 0));
-    assert!(to.take_fall().is_none());
+    assert!(to.take_segment_limit_lowered().is_none());
 }
 
 /// With no memory that may be locked the kernel refuses zero copies, and bytes are copied instead,
@@ -138,7 +138,7 @@ fn inside_locked_memory_limit() {
         assert_eq!(path.send(&all, &mut to, &mut stats), Ok(100));
         assert_received(&peer.all(100), &asset.datagrams, "without memory to lock");
         assert_eq!((stats.copied_bytes, stats.zerocopy_copied_bytes), (stats.bytes, 0));
-        assert_eq!((stats.refused, to.take_fall()), (0, None));
+        assert_eq!((stats.refused, to.take_segment_limit_lowered()), (0, None));
     }
     if let Some(mut path) = download_path() {
         let (server, _client) = connection();

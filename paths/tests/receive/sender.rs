@@ -50,7 +50,7 @@ impl Sender {
         let batch = Batch::image(&media, all, segment_bytes, 0, bytes.len() as u64);
         let sent = segmenter().send(&batch, &mut self.to, &mut SendStats::default());
         assert_eq!(sent, Ok(all));
-        assert_eq!(self.to.take_fall(), None, "runs went as runs");
+        assert_eq!(self.to.take_segment_limit_lowered(), None, "runs went as runs");
     }
 }
 

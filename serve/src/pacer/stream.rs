@@ -348,7 +348,7 @@ impl Stream {
             };
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
             tools.meter().record(&tally, late, count);
-            if let Some(fall) = self.to.take_fall() {
+            if let Some(fall) = self.to.take_segment_limit_lowered() {
                 let (name, from, to) = (self.to.name(), fall.from, fall.to);
                 let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
                 tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
