@@ -5,10 +5,10 @@
 //! and of headers. What is counted is per packet and per byte, so the claims are put into these
 //! terms here, once for the experiment that warns and for the table in the documents.
 //!
-//! Sources: [`paths::Crossings`], [`paths::Spec`].
+//! Sources: [`paths::SystemCalls`], [`paths::Spec`].
 //! Does not do: count; the paths do, in [`paths::SendStats`].
 
-use paths::{Crossings, Feed, Open, Spec};
+use paths::{Feed, Open, Spec, SystemCalls};
 
 use crate::fixture::HEADER_BYTES;
 use crate::sender::DATAGRAM_BYTES_MAX;
@@ -27,9 +27,9 @@ impl Claims {
     /// path can and 64 KiB allow.
     pub fn of(spec: &Spec, bytes: u32, segments: u32) -> Claims {
         let batch = f64::from(segments.min(DATAGRAM_BYTES_MAX / bytes.max(1)).max(1));
-        let calls = match spec.crossings {
-            Crossings::PerPacket(calls) | Crossings::PerStep(calls) => f64::from(calls),
-            Crossings::PerRun(calls) | Crossings::PerBatch(calls) => f64::from(calls) / batch,
+        let calls = match spec.system_calls {
+            SystemCalls::PerPacket(calls) | SystemCalls::PerStep(calls) => f64::from(calls),
+            SystemCalls::PerRun(calls) | SystemCalls::PerBatch(calls) => f64::from(calls) / batch,
         };
         let gathered = matches!(spec.open, Open::Stream { feed: Feed::Gathered, .. });
         let headers = if gathered { f64::from(HEADER_BYTES) / f64::from(bytes) } else { 0.0 };

@@ -60,7 +60,7 @@ pub use relay::{HEAD_BYTES_MAX, Relay, Relayed, Target, Way};
 pub use report::{PathFault, PathReport, QUOTE_BYTES};
 pub use rtp::dropped_kernels;
 pub use send_stats::SendStats;
-pub use spec::{Crossings, Feed, Open, PATHS, Spec, Transport, Via, find};
+pub use spec::{Feed, Open, PATHS, Spec, SystemCalls, Transport, Via, find};
 pub use stream::{Due, StreamPath};
 pub use sys::{Usage, host_addresses, is_locked_to_write, lock_to_write, unacknowledged};
 pub use tcp::DownloadPath;

@@ -120,7 +120,7 @@ pub struct Spec {
     /// headers lie in the file, or there are none.
     pub header_copies: u32,
     /// System calls, when nothing is refused.
-    pub crossings: Crossings,
+    pub system_calls: SystemCalls,
     /// Where to read up on it.
     pub sources: &'static [&'static str],
     /// Whether this host can use it.
@@ -141,7 +141,7 @@ impl fmt::Display for Spec {
 /// copies. What a socket takes in part is refused in part: emptying a pipe of the rest is a call
 /// more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crossings {
+pub enum SystemCalls {
     /// That many for each packet.
     PerPacket(u32),
     /// That many for each run of as many packets as the destination's segments and 64 KiB allow.
@@ -152,7 +152,7 @@ pub enum Crossings {
     PerStep(u32),
 }
 
-impl fmt::Display for Crossings {
+impl fmt::Display for SystemCalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PerPacket(calls) => write!(f, "{calls} per packet"),

@@ -191,7 +191,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        Crossings, Feed, Host, Open, PATHS, Piece, SEGMENTS_MAX, SegmentLimitLowered, Via,
+        Feed, Host, Open, PATHS, Piece, SEGMENTS_MAX, SegmentLimitLowered, SystemCalls, Via,
     };
 
     const SEGMENT_BYTES: usize = 1328;
@@ -235,11 +235,11 @@ mod tests {
             let lowered = SegmentLimitLowered { from: SEGMENTS_MAX, to: 1, errno: refusal };
             let found = to.take_segment_limit_lowered();
             assert!(found.is_none() || found == Some(lowered), "{spec}: {found:?}");
-            match spec.crossings {
-                Crossings::PerPacket(_) => assert_eq!(found, None, "{spec}"),
-                Crossings::PerRun(_) => assert_eq!(found, Some(lowered), "{spec}"),
+            match spec.system_calls {
+                SystemCalls::PerPacket(_) => assert_eq!(found, None, "{spec}"),
+                SystemCalls::PerRun(_) => assert_eq!(found, Some(lowered), "{spec}"),
                 // Of messages that the kernel cuts or of packets that it does not.
-                Crossings::PerBatch(_) | Crossings::PerStep(_) => {}
+                SystemCalls::PerBatch(_) | SystemCalls::PerStep(_) => {}
             }
             assert_eq!(to.take_segment_limit_lowered(), None);
         }

@@ -32,8 +32,9 @@ fn sending() -> String {
     let mut table = String::new();
     table.push_str("| path | for | copies a byte | system calls | how |\n|---|---|---|---|---|\n");
     for spec in PATHS {
-        let Spec { name, transport, summary, copies_per_byte: copies, crossings, .. } = spec;
-        let _ = writeln!(table, "| `{name}` | {transport} | {copies} | {crossings} | {summary} |");
+        let Spec { name, transport, summary, copies_per_byte: copies, system_calls, .. } = spec;
+        let _ =
+            writeln!(table, "| `{name}` | {transport} | {copies} | {system_calls} | {summary} |");
     }
     table
 }
@@ -42,8 +43,8 @@ fn receiving() -> String {
     let mut table = String::new();
     table.push_str("| path | copies a byte | system calls | how |\n|---|---|---|---|\n");
     for spec in RECEIVE_PATHS {
-        let ReceiveSpec { name, summary, copies_per_byte: copies, crossings, .. } = spec;
-        let _ = writeln!(table, "| `{name}` | {copies} | {crossings} | {summary} |");
+        let ReceiveSpec { name, summary, copies_per_byte: copies, system_calls, .. } = spec;
+        let _ = writeln!(table, "| `{name}` | {copies} | {system_calls} | {summary} |");
     }
     table
 }

@@ -96,7 +96,7 @@ mod tests {
     use std::os::fd::BorrowedFd;
     use std::sync::atomic::AtomicUsize;
 
-    use paths::{Crossings, Errno, Error, MappedFile, SendError, SendStats};
+    use paths::{Errno, Error, MappedFile, SendError, SendStats, SystemCalls};
 
     use super::*;
 
@@ -123,7 +123,7 @@ mod tests {
             summary: "",
             copies_per_byte: 0,
             header_copies: 0,
-            crossings: Crossings::PerStep(0),
+            system_calls: SystemCalls::PerStep(0),
             sources: &[],
             probe: |_| Ok(()),
             open: Open::Download(open),

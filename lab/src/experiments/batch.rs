@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
+use paths::{Host, Open, PATHS, Spec, SystemCalls, Transport, Via};
 
 use measure::Error;
 use measure::Options;
@@ -66,7 +66,7 @@ fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
     let host = Host::here();
     let mut members = Vec::new();
     for spec in PATHS.iter().filter(|spec| spec.transport == Transport::Rtp) {
-        let many = matches!(spec.crossings, Crossings::PerRun(_) | Crossings::PerBatch(_));
+        let many = matches!(spec.system_calls, SystemCalls::PerRun(_) | SystemCalls::PerBatch(_));
         let socket = matches!(spec.open, Open::Stream { via: Via::Socket, .. });
         let named = options.members.is_empty() || options.members.iter().any(|n| n == spec.name);
         if !(many && socket && named) {

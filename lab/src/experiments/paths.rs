@@ -10,7 +10,7 @@
 //! its own calls where the module `pagewire_rtp` is; section 5 for its implied throughput.
 //! Does not do: pacing, many sessions (`sessions`), the gap between packets (`batch`).
 
-use paths::{Crossings, Host, Open, PATHS, Spec, Transport, Via};
+use paths::{Host, Open, PATHS, Spec, SystemCalls, Transport, Via};
 
 use crate::published;
 use measure::Error;
@@ -119,8 +119,8 @@ fn steps(options: &Options) -> Vec<u32> {
 }
 
 fn segments(spec: &'static Spec, bytes: u32, sink: &Sink) -> Vec<Case> {
-    let counts: &[u32] = match spec.crossings {
-        Crossings::PerPacket(_) | Crossings::PerStep(_) => &[1],
+    let counts: &[u32] = match spec.system_calls {
+        SystemCalls::PerPacket(_) | SystemCalls::PerStep(_) => &[1],
         _ if bytes == USUAL_BYTES => &[SHORT_RUN, LONG_RUN],
         _ => &[LONG_RUN],
     };

@@ -34,7 +34,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Unavailable};
 use crate::host::Host;
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 
 /// Every way from socket to memory; the reference first.
 pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
@@ -67,7 +67,7 @@ pub struct ReceiveSpec {
     pub copies_per_byte: u32,
     /// System calls, those that wait not counted: a run is a super-packet that the kernel has
     /// joined, a batch is what one call brings when there is plenty.
-    pub crossings: Crossings,
+    pub system_calls: SystemCalls,
     /// How far down it goes.
     pub via: Via,
     /// Where to read up on it.

@@ -34,7 +34,7 @@ use crate::receive::sockets::Wishes;
 use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
 use crate::receive::wanted::Wanted;
 use crate::receive::{ReceiveSpec, pause};
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 use crate::sys::{BlockRing, Frame, Waiting};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
@@ -42,7 +42,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     summary: "whole frames, or runs as the kernel has joined them, in a packet socket's ring",
     // The ring is the kernel's memory.
     copies_per_byte: 0,
-    crossings: Crossings::PerBatch(0),
+    system_calls: SystemCalls::PerBatch(0),
     via: Via::Device,
     sources: &["packet(7) PACKET_RX_RING", "linux packet_mmap.rst"],
     // Super-packets of UDP with their size.

@@ -15,14 +15,14 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes};
 use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 use crate::sys;
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "recvfrom",
     summary: "one call a datagram; the reference",
     copies_per_byte: 1,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     via: Via::Socket,
     sources: &["recvfrom(2)"],
     probe: |_| Ok(()),

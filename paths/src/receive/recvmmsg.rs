@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `recvmmsg`: up to 64 datagrams a call, each with the kernel's time of it.
 //!
-//! Saves crossings; what the kernel does for each datagram, it still does for each. Costs a copy a
+//! Saves system_calls; what the kernel does for each datagram, it still does for each. Costs a copy a
 //! byte and a call for up to 64 datagrams of a port: one that brings fewer has emptied it.
 //!
 //! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
@@ -14,14 +14,14 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes, hand_over};
 use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 use crate::sys::{self, Slots};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "recvmmsg",
     summary: "up to 64 datagrams a call",
     copies_per_byte: 1,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     via: Via::Socket,
     sources: &["recvmmsg(2)"],
     probe: |host| host.needs_kernel(2, 6),

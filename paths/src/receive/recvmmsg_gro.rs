@@ -19,13 +19,13 @@
 use crate::receive::ReceiveSpec;
 use crate::receive::recvmmsg::Recvmmsg;
 use crate::receive::sockets::Wishes;
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "recvmmsg_gro",
     summary: "up to 64 runs a call, each as the kernel has joined it",
     copies_per_byte: 1,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     via: Via::Socket,
     sources: &["udp(7) UDP_GRO", "linux net/ipv4/udp_offload.c"],
     probe: |host| host.needs_kernel(5, 0),

@@ -26,14 +26,14 @@ use crate::receive::sockets::{
     Bound, DATAGRAM_BYTES_MAX, Piece, Ports, Wishes, emptied, is_passing,
 };
 use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, ReceiveStats};
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 use crate::sys::{Completion, Multishot};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "uring_multishot",
     summary: "receives that go on by themselves, joined runs as one, all ports in one io_uring",
     copies_per_byte: 1,
-    crossings: Crossings::PerBatch(0),
+    system_calls: SystemCalls::PerBatch(0),
     via: Via::Socket,
     sources: &["io_uring(7)", "io_uring_prep_recvmsg_multishot(3)"],
     probe: |host| host.needs_io_uring_receives(),

@@ -52,14 +52,14 @@ use crate::receive::sockets::Wishes;
 use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
 use crate::receive::wanted::Wanted;
 use crate::receive::{ReceiveSpec, pause};
-use crate::spec::{Crossings, Via};
+use crate::spec::{SystemCalls, Via};
 use crate::sys::{self, KernelMap, MapKind, Waiting, XdpMode, XdpProgram, XdpQueue};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "xdp",
     summary: "whole frames from XDP sockets, past the kernel's network, no call a datagram",
     copies_per_byte: 1,
-    crossings: Crossings::PerBatch(0),
+    system_calls: SystemCalls::PerBatch(0),
     via: Via::Device,
     sources: &["linux af_xdp.rst", "bpf(2)"],
     probe,

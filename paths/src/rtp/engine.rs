@@ -31,7 +31,7 @@ use crate::rtp::gathered::Packets;
 use crate::rtp::heads;
 use crate::rtp::reader::Reader;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{
     self, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX, PAYLOAD_BYTES_MAX,
@@ -47,7 +47,7 @@ pub(crate) static MMAP_RTPMSEND: Spec = Spec {
     summary: "engine: header and mapped payload per packet; payload not copied",
     copies_per_byte: 0,
     header_copies: 1,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["the study, table 1-C", "kernel/rtp", "mmap(2)"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {
@@ -68,7 +68,7 @@ pub(crate) static RTPSENDFILE: Spec = Spec {
     summary: "engine: header and payload from the file per packet; payload not copied",
     copies_per_byte: 0,
     header_copies: 1,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["the study, table 1-C", "kernel/rtp"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {
@@ -89,7 +89,7 @@ pub(crate) static KRTPSENDFILE: Spec = Spec {
     summary: "engine: a batch from the file, headers made in the kernel; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["the study, table 1-C", "kernel/rtp"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {
@@ -112,7 +112,7 @@ pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
     summary: "engine: a batch from the file in runs, headers made in the kernel; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["udp(7) UDP_SEGMENT", "kernel/rtp"],
     probe: |host| host.needs_engine().and_then(|()| host.needs_kernel(6, 5)),
     open: Open::Stream {
@@ -131,7 +131,7 @@ pub(crate) static KRTPMSEND: Spec = Spec {
     summary: "engine: a batch from the mapped file, headers made in the kernel; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["the study, table 1-C", "kernel/rtp", "mmap(2)"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {

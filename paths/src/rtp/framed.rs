@@ -26,7 +26,7 @@ use crate::frame::ring::{Closed, Ring};
 use crate::host::Host;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Setback, StreamPath, fill};
 use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
 use simd::Kernels;
@@ -49,7 +49,7 @@ pub(crate) static PACKET_RING: Spec = Spec {
     summary: "payloads read into a packet socket's ring, frames stamped there, one call a batch",
     copies_per_byte: 1,
     header_copies: 1,
-    crossings: Crossings::PerBatch(2),
+    system_calls: SystemCalls::PerBatch(2),
     sources: &["packet(7) PACKET_TX_RING", "preadv(2)", "linux packet_mmap.rst"],
     // rtnetlink's answer about one neighbour.
     probe: |host| host.needs_kernel(5, 0).and_then(|()| host.needs_raw_frames()),
@@ -76,7 +76,7 @@ pub(crate) static XDP: Spec = Spec {
     summary: "payloads read into an XDP socket's memory, frames stamped there, one call a batch",
     copies_per_byte: 2,
     header_copies: 1,
-    crossings: Crossings::PerBatch(2),
+    system_calls: SystemCalls::PerBatch(2),
     sources: &["linux af_xdp.rst", "preadv(2)"],
     probe: probe_xdp,
     open: Open::Stream {

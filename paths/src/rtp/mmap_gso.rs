@@ -19,7 +19,7 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::rtp::gathered::{CALL, Packets, gather};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Scratch};
 
@@ -29,7 +29,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, headers and payloads of a run gathered into one segmented send",
     copies_per_byte: 1,
     header_copies: 1,
-    crossings: Crossings::PerRun(1),
+    system_calls: SystemCalls::PerRun(1),
     sources: &["udp(7) UDP_SEGMENT", "writev(2)", "mmap(2)"],
     probe: |host| host.needs_kernel(4, 18),
     open: Open::Stream {
@@ -49,7 +49,7 @@ pub(crate) static MMAP_WRITEV: Spec = Spec {
     summary: "mapped file, one writev of header and payload per packet",
     copies_per_byte: 1,
     header_copies: 1,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["mmap(2)", "writev(2)"],
     probe: |_| Ok(()),
     open: Open::Stream {

@@ -25,7 +25,7 @@ use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Map, Order, PAYLOAD_BYTES_MAX, Payload};
 
@@ -35,7 +35,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "engine: cork, send header, mapped payload, uncork per packet; payload not copied",
     copies_per_byte: 0,
     header_copies: 1,
-    crossings: Crossings::PerPacket(4),
+    system_calls: SystemCalls::PerPacket(4),
     sources: &["the study, table 1-C", "kernel/rtp", "udp(7) UDP_CORK", "mmap(2)"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {

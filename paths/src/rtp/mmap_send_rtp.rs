@@ -19,7 +19,7 @@ use crate::error::{Errno, SendError};
 use crate::rtp::corked::{corked, send_head};
 use crate::rtp::gathered::Packets;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Scratch};
 
@@ -29,7 +29,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file; cork, send header, send payload, uncork per packet",
     copies_per_byte: 1,
     header_copies: 1,
-    crossings: Crossings::PerPacket(4),
+    system_calls: SystemCalls::PerPacket(4),
     sources: &["udp(7) UDP_CORK", "mmap(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Stream {

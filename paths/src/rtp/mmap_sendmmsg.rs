@@ -2,7 +2,7 @@
 //! `mmap_sendmmsg`: the mapped file, all packets of a batch as messages of one call, each of a
 //! header and a payload.
 //!
-//! It exists to tell crossings from the work per packet: against `mmap_writev` it saves the calls
+//! It exists to tell system_calls from the work per packet: against `mmap_writev` it saves the calls
 //! and nothing else, for each message still makes its way through the kernel alone. Costs one copy
 //! per byte and one call per batch of up to 1,024 packets (and 8,192 pieces, headers included).
 //!
@@ -18,7 +18,7 @@ use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::rtp::gathered::Packets;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{Map, Outbox};
 
@@ -28,7 +28,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, all packets of a batch as messages of one sendmmsg",
     copies_per_byte: 1,
     header_copies: 1,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["sendmmsg(2)", "mmap(2)"],
     probe: |host| host.needs_kernel(3, 0),
     open: Open::Stream {

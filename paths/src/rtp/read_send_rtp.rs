@@ -16,7 +16,7 @@ use crate::error::SendError;
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -25,7 +25,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "read behind the header in one buffer, send the buffer, per packet",
     copies_per_byte: 2,
     header_copies: 1,
-    crossings: Crossings::PerPacket(2),
+    system_calls: SystemCalls::PerPacket(2),
     sources: &["pread(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Stream {

@@ -23,7 +23,7 @@ use crate::rtp::corked::{corked, is_for_a_copy, send_head};
 use crate::rtp::gathered::Packets;
 use crate::rtp::reader::Reader;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Setback, StreamPath, send_runs};
 use crate::sys;
 
@@ -38,7 +38,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "cork, send header, sendfile of the payload, uncork per packet; payload not copied",
     copies_per_byte: 0,
     header_copies: 1,
-    crossings: Crossings::PerPacket(4),
+    system_calls: SystemCalls::PerPacket(4),
     sources: &["udp(7) UDP_CORK", "sendfile(2)"],
     probe: |host| host.needs_kernel(2, 6),
     open: Open::Stream {
@@ -62,7 +62,7 @@ pub(crate) static MORE_SENDFILE: Spec = Spec {
     summary: "send header with MSG_MORE, sendfile of the payload per packet; payload not copied",
     copies_per_byte: 0,
     header_copies: 1,
-    crossings: Crossings::PerPacket(2),
+    system_calls: SystemCalls::PerPacket(2),
     sources: &["send(2) MSG_MORE", "sendfile(2)", "linux 6.18 net/ipv4/udp.c"],
     probe: |host| host.needs_kernel(6, 5),
     open: Open::Stream {

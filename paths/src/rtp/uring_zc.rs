@@ -28,7 +28,7 @@ use crate::error::{Errno, Error};
 use crate::rtp::gathered::Packets;
 use crate::rtp::uring::Gathered;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
@@ -39,7 +39,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "as uring, the mapped file's pages referred to and not copied; runs of 17 fragments",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["io_uring_enter(2) IORING_OP_SENDMSG_ZC", "udp(7) UDP_SEGMENT"],
     probe: |host| host.needs_io_uring_zero_copy(),
     open: Open::Stream {

@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys;
 use crate::tcp::{DownloadPath, send_mapped};
 
@@ -28,7 +28,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, one send a step",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerStep(1),
+    system_calls: SystemCalls::PerStep(1),
     sources: &["mmap(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Download(|| Ok(Box::new(MmapSend))),

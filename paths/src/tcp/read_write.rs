@@ -14,7 +14,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys;
 use crate::tcp::{DownloadPath, ended, refusal};
 
@@ -24,7 +24,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "read into a buffer, send the buffer: the reference for downloads",
     copies_per_byte: 2,
     header_copies: 0,
-    crossings: Crossings::PerStep(2),
+    system_calls: SystemCalls::PerStep(2),
     sources: &["pread(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Download(|| Ok(Box::new(ReadWrite { buffer: vec![0; BUFFER_BYTES].into() }))),

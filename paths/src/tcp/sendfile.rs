@@ -19,7 +19,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::SendError;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys;
 use crate::tcp::{DownloadPath, STEP_BYTES_MAX, ended, refusal};
 
@@ -29,7 +29,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "page cache to socket inside the kernel; no user buffer",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerStep(1),
+    system_calls: SystemCalls::PerStep(1),
     sources: &["sendfile(2)"],
     probe: |host| host.needs_kernel(2, 6),
     open: Open::Download(|| Ok(Box::new(Sendfile))),

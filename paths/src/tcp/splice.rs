@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys::{Pipe, page_bytes};
 use crate::tcp::{DownloadPath, ended, refusal};
 
@@ -31,7 +31,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "page cache to pipe to socket; no user buffer",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerStep(2),
+    system_calls: SystemCalls::PerStep(2),
     sources: &["splice(2)", "linux 6.18 fs/splice.c"],
     probe: |host| host.needs_kernel(2, 6),
     open: Open::Download(|| {

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Error, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys::Ring;
 use crate::tcp::{DownloadPath, send_mapped};
 
@@ -25,7 +25,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, sent by a ring",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerStep(1),
+    system_calls: SystemCalls::PerStep(1),
     sources: &["io_uring_enter(2) IORING_OP_SEND", "mmap(2)"],
     probe: |host| host.needs_io_uring(),
     open: Open::Download(|| Ok(Box::new(UringSend { ring: Ring::new().map_err(Error::ring)? }))),

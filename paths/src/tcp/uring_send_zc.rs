@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Error, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys::Ring;
 use crate::tcp::{DownloadPath, ended, refusal};
 
@@ -30,7 +30,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "read into a registered buffer, which the socket refers to until acknowledged",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerStep(1),
+    system_calls: SystemCalls::PerStep(1),
     sources: &["io_uring_enter(2) IORING_OP_SEND_ZC", "io_uring_register(2)"],
     probe: |host| host.needs_io_uring_zero_copy(),
     open: Open::Download(|| {

@@ -32,7 +32,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Open, Spec, Transport};
+use crate::spec::{Open, Spec, SystemCalls, Transport};
 use crate::sys::{self, Map};
 use crate::tcp::{DownloadPath, refusal, send_mapped};
 use crate::zerocopy::Unreported;
@@ -43,7 +43,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, MSG_ZEROCOPY a step, and the kernel's report of it",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerStep(3),
+    system_calls: SystemCalls::PerStep(3),
     sources: &["msg_zerocopy.rst", "mmap(2)", "socket(7) SO_COOKIE", "linux 6.18 net/ipv4/tcp.c"],
     probe: |host| host.needs_kernel(4, 14),
     open: Open::Download(|| Ok(Box::new(Zerocopy { sockets: Vec::new() }))),

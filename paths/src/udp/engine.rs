@@ -23,7 +23,7 @@ use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Copier, Image, Range};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, ENGINE_CALL, Engine, Heads, Order, PAYLOAD_BYTES_MAX, Payload, Sent};
 
@@ -35,7 +35,7 @@ pub(crate) static MSEND: Spec = Spec {
     summary: "engine: mapped file, one call per packet; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["the study, table 1-A", "kernel/rtp", "mmap(2)"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {
@@ -54,7 +54,7 @@ pub(crate) static KMSEND: Spec = Spec {
     summary: "engine: mapped file, a batch in one call; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["the study, table 1-A", "kernel/rtp", "mmap(2)"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {
@@ -74,7 +74,7 @@ pub(crate) static KSENDFILE: Spec = Spec {
     summary: "engine: page cache to socket, a batch in one call; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["the study, table 1-A", "kernel/rtp"],
     probe: |host| host.needs_engine(),
     open: Open::Stream {

@@ -16,7 +16,7 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::Image;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
 use crate::sys;
 
@@ -26,7 +26,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, one send per packet",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["mmap(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Stream { feed: Feed::Image, via: Via::Socket, open: || Ok(Box::new(MmapSend)) },

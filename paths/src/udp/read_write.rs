@@ -13,7 +13,7 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::{Copier, Image};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, StreamPath, send_runs};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -22,7 +22,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "read a packet into a buffer, send the buffer: the reference for datagrams",
     copies_per_byte: 2,
     header_copies: 0,
-    crossings: Crossings::PerPacket(2),
+    system_calls: SystemCalls::PerPacket(2),
     sources: &["pread(2)", "send(2)"],
     probe: |_| Ok(()),
     open: Open::Stream {

@@ -9,7 +9,7 @@
 //! Does not run on kernels before 6.5.
 
 use crate::rtp::wire_sendfile::Sendfile;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::Load;
 
 /// `sendfile` (UDP) of the study's table 1-A (no copy, n calls). Costs no copy and one call per
@@ -20,7 +20,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "page cache to socket inside the kernel, one sendfile per packet; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerPacket(1),
+    system_calls: SystemCalls::PerPacket(1),
     sources: &["sendfile(2)", "linux 6.18 fs/splice.c"],
     probe: |host| host.needs_kernel(6, 5),
     open: Open::Stream {
@@ -39,7 +39,7 @@ pub(crate) static SENDFILE_GSO: Spec = Spec {
     summary: "page cache to socket, sendfile of a run that the kernel cuts into datagrams; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerRun(1),
+    system_calls: SystemCalls::PerRun(1),
     sources: &["sendfile(2)", "udp(7) UDP_SEGMENT", "linux 6.18 fs/splice.c"],
     probe: |host| host.needs_kernel(6, 5),
     open: Open::Stream {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendmmsg`: the mapped file, all packets of a batch as messages of one call.
 //!
-//! It exists to tell crossings from the work per packet: against `mmap_send` it saves the calls
+//! It exists to tell system_calls from the work per packet: against `mmap_send` it saves the calls
 //! and nothing else, for each message still makes its way through the kernel alone. Costs one copy
 //! per byte and one call per batch of up to 1,024 packets.
 //!
@@ -17,7 +17,7 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::Image;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, StreamPath, send_runs};
 use crate::sys::Outbox;
 
@@ -27,7 +27,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, all packets of a batch as messages of one sendmmsg",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["sendmmsg(2)", "mmap(2)"],
     probe: |host| host.needs_kernel(3, 0),
     open: Open::Stream {

@@ -24,7 +24,7 @@ use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
 use crate::sys::{self, Pipe};
 
@@ -34,7 +34,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "page cache to pipe to socket, a run that the kernel cuts into datagrams; no copy",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerRun(2),
+    system_calls: SystemCalls::PerRun(2),
     sources: &["splice(2)", "udp(7) UDP_SEGMENT", "linux 6.18 fs/splice.c"],
     probe: |host| host.needs_kernel(6, 5),
     open: Open::Stream {

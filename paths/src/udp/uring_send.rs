@@ -16,7 +16,7 @@ use crate::batch::{Batch, Mark};
 use crate::error::{Errno, Error};
 use crate::file_datagrams::Image;
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{Queue, Ring};
@@ -27,7 +27,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, the segmented sends of all destinations in one submission",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["io_uring_enter(2) IORING_OP_SEND", "udp(7) UDP_SEGMENT", "mmap(2)"],
     probe: |host| host.needs_io_uring(),
     open: Open::Stream {

@@ -26,7 +26,7 @@ use crate::batch::{Batch, Mark};
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::{Image, Range};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Run, Setback};
 use crate::submission::{Halt, Laid, Layout, Part, Submission};
 use crate::sys::{self, Queue, Ring};
@@ -37,7 +37,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "read into registered buffers, which segmented sends refer to; one submission for all",
     copies_per_byte: 1,
     header_copies: 0,
-    crossings: Crossings::PerBatch(1),
+    system_calls: SystemCalls::PerBatch(1),
     sources: &["io_uring_enter(2) IORING_OP_SEND_ZC", "io_uring_register(2)"],
     probe: |host| host.needs_io_uring_zero_copy(),
     open: Open::Stream {

@@ -30,7 +30,7 @@ use crate::destination::Destination;
 use crate::error::SendError;
 use crate::file_datagrams::{Image, Range};
 use crate::send_stats::SendStats;
-use crate::spec::{Crossings, Feed, Open, Spec, Transport, Via};
+use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream::{Load, Setback, StreamPath, send_runs};
 use crate::sys;
 use crate::zerocopy::Unreported;
@@ -41,7 +41,7 @@ pub(crate) static SPEC: Spec = Spec {
     summary: "mapped file, MSG_ZEROCOPY of a run that the kernel cuts into datagrams, and a report",
     copies_per_byte: 0,
     header_copies: 0,
-    crossings: Crossings::PerRun(2),
+    system_calls: SystemCalls::PerRun(2),
     sources: &["msg_zerocopy.rst", "udp(7) UDP_SEGMENT", "mmap(2)", "linux 6.18 net/core/skbuff.c"],
     probe: |host| host.needs_kernel(5, 0),
     open: Open::Stream { feed: Feed::Image, via: Via::Socket, open: || Ok(Box::new(Zerocopy)) },

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a path claims to cost is what was counted.
 
-use paths::{Crossings, Feed, SEGMENTS_MAX, SendStats};
+use paths::{Feed, SEGMENTS_MAX, SendStats, SystemCalls};
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::peer::Peer;
@@ -41,17 +41,17 @@ fn streams_cost_the_calls_and_copies_they_claim() {
             assert_eq!((stats.packets, stats.bytes, stats.refused), (PACKETS, bytes, 0), "{what}");
             assert!(first.calls - stats.calls <= 2, "{what}: {} calls first", first.calls);
 
-            let (fewest, most) = match spec.crossings {
-                Crossings::PerPacket(calls) => {
+            let (fewest, most) = match spec.system_calls {
+                SystemCalls::PerPacket(calls) => {
                     (u64::from(calls) * PACKETS, u64::from(calls) * PACKETS)
                 }
-                Crossings::PerRun(calls) => {
+                SystemCalls::PerRun(calls) => {
                     let (at_least, at_most) = run_packets(segments_max);
                     let runs = |packets| u64::from(calls) * PACKETS.div_ceil(packets);
                     (runs(at_most), runs(at_least))
                 }
-                Crossings::PerBatch(calls) => (u64::from(calls), u64::from(calls)),
-                Crossings::PerStep(_) => panic!("{what}: a stream has no steps"),
+                SystemCalls::PerBatch(calls) => (u64::from(calls), u64::from(calls)),
+                SystemCalls::PerStep(_) => panic!("{what}: a stream has no steps"),
             };
             let calls = stats.calls;
             assert!((fewest..=most).contains(&calls), "{what}: {calls}, claimed {fewest}..={most}");

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use paths::{Crossings, DownloadPath, Host, MappedFile, Open, PATHS, SendError, SendStats, Spec};
+use paths::{DownloadPath, Host, MappedFile, Open, PATHS, SendError, SendStats, Spec, SystemCalls};
 
 use crate::harness::skip;
 use crate::opened;
@@ -122,8 +122,8 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
 }
 
 fn claimed_calls(spec: &Spec) -> u64 {
-    match spec.crossings {
-        Crossings::PerStep(calls) => calls.into(),
+    match spec.system_calls {
+        SystemCalls::PerStep(calls) => calls.into(),
         other => panic!("{spec}: a download has steps, not {other}"),
     }
 }

@@ -11,8 +11,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, eth, recv, 
 use rustix::process::{Resource, Rlimit};
 
 use paths::{
-    Batch, Crossings, Destination, Feed, MappedFile, Open, PathFault, PathReport, Piece,
-    QUOTE_BYTES, SEGMENTS_MAX, SendError, SendStats,
+    Batch, Destination, Feed, MappedFile, Open, PathFault, PathReport, Piece, QUOTE_BYTES,
+    SEGMENTS_MAX, SendError, SendStats, SystemCalls,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -248,11 +248,11 @@ fn segments_fall_once(asset: &Asset) {
         let together = to.segments() == 1;
         let lowered = to.take_segment_limit_lowered().map(|lowered| (lowered.from, lowered.to));
         assert_eq!(lowered, together.then_some((SEGMENTS_MAX, 1)), "{spec}");
-        match spec.crossings {
-            Crossings::PerPacket(_) => assert!(!together, "{spec}"),
-            Crossings::PerRun(_) => assert!(together, "{spec}"),
+        match spec.system_calls {
+            SystemCalls::PerPacket(_) => assert!(!together, "{spec}"),
+            SystemCalls::PerRun(_) => assert!(together, "{spec}"),
             // Of messages that the kernel cuts or of packets that it does not.
-            Crossings::PerBatch(_) | Crossings::PerStep(_) => {}
+            SystemCalls::PerBatch(_) | SystemCalls::PerStep(_) => {}
         }
         assert_eq!(to.take_segment_limit_lowered(), None, "{spec}");
     }

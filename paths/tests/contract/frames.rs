@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use paths::{
-    Crossings, Destination, Feed, Host, SendError, SendStats, Spec, StreamPath, Unframed, Via,
+    Destination, Feed, Host, SendError, SendStats, Spec, StreamPath, SystemCalls, Unframed, Via,
 };
 
 use crate::asset::{Asset, HEAD_BYTES, SEGMENT_BYTES, Shape};
@@ -195,7 +195,9 @@ fn inside_a_pair_counted() {
             let claimed = u64::from(spec.copies_per_byte) * (bytes - headers)
                 + u64::from(spec.header_copies) * headers;
             assert_eq!(stats.copied_bytes, claimed, "{spec}: copied bytes, round {round}");
-            let Crossings::PerBatch(calls) = spec.crossings else { panic!("{spec} is per batch") };
+            let SystemCalls::PerBatch(calls) = spec.system_calls else {
+                panic!("{spec} is per batch")
+            };
             let mut calls = u64::from(calls);
             if spec.name == "xdp" && Host::here().kernel() < (6, 17) {
                 // 32 frames a call.

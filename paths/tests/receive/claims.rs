@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use paths::{Crossings, Port, ReceiveStats, Relay, Target, Via, Way};
+use paths::{Port, ReceiveStats, Relay, SystemCalls, Target, Via, Way};
 
 use crate::harness::tracer;
 use crate::sender::Sender;
@@ -51,16 +51,16 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
             assert_eq!((taken.truncated, taken.malformed), (0, 0), "{what}");
             let copies = u64::from(place.spec.copies_per_byte);
             assert_eq!(taken.copied_bytes, copies * bytes, "{what}");
-            let (each, most) = match place.spec.crossings {
+            let (each, most) = match place.spec.system_calls {
                 // One more, in vain, finds the port empty.
-                Crossings::PerPacket(each) => (each, PACKETS as u64 + 1),
-                Crossings::PerRun(each) => (each, (PACKETS as u64).div_ceil(RUN as u64)),
+                SystemCalls::PerPacket(each) => (each, PACKETS as u64 + 1),
+                SystemCalls::PerRun(each) => (each, (PACKETS as u64).div_ceil(RUN as u64)),
                 // With plenty there, a batch is of many.
-                Crossings::PerBatch(each) => {
+                SystemCalls::PerBatch(each) => {
                     assert!(receiver.bursts <= PACKETS as u64 / 16, "{what}");
                     (each, receiver.bursts)
                 }
-                Crossings::PerStep(_) => panic!("{what}: nothing is taken in by steps"),
+                SystemCalls::PerStep(_) => panic!("{what}: nothing is taken in by steps"),
             };
             assert_eq!(taken.calls, u64::from(each) * most, "{what}");
             // What is in a ring already is seen without a call.
