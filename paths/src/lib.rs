@@ -21,12 +21,12 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod datagram_reader;
 mod destination;
 mod error;
 mod file_datagrams;
 mod frame;
 mod host;
-mod intake;
 mod mapped_file;
 #[cfg(test)]
 #[path = "../tests/harness/network.rs"]
@@ -47,10 +47,10 @@ mod udp;
 mod zerocopy;
 
 pub use batch::{Batch, Form, Piece};
+pub use datagram_reader::{Datagram, DatagramReader, dropped_packets};
 pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
-pub use intake::{Datagram, Intake, dropped_packets};
 pub use mapped_file::{MappedFile, read_ahead};
 pub use receive::{
     Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats,

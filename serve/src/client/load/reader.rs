@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::Histogram;
-use paths::{Datagram, Intake, dropped_packets};
+use paths::{Datagram, DatagramReader, dropped_packets};
 
 use super::sampled::{Books, Window};
 use crate::error::Error;
@@ -72,7 +72,7 @@ pub(super) fn delays() -> Histogram<u64> {
 
 fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
     let mut delays = delays();
-    let mut intake = Intake::new(DATAGRAM_BYTES_MAX);
+    let mut intake = DatagramReader::new(DATAGRAM_BYTES_MAX);
     let mut sessions = Vec::new();
     let began = Instant::now();
     let mut due = began;
@@ -99,7 +99,7 @@ fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histo
     }
 }
 
-fn drain(session: &Sampled, intake: &mut Intake, began: Instant, window: &Window) {
+fn drain(session: &Sampled, intake: &mut DatagramReader, began: Instant, window: &Window) {
     let mut books = open(&session.books);
     for _ in 0..CALLS_MAX {
         // What a socket has to say besides packets (an ICMP message, say) is nothing to count.

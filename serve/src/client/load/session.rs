@@ -15,7 +15,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use paths::{Intake, dropped_packets};
+use paths::{DatagramReader, dropped_packets};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use wire::rtsp::client::Client;
@@ -184,7 +184,7 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
 fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
     let object = || "RTP socket".to_owned();
     if is_verified {
-        Intake::prepare(rtp).map_err(|errno| Error::Host {
+        DatagramReader::prepare(rtp).map_err(|errno| Error::Host {
             call: "setsockopt SO_TIMESTAMPNS",
             object: object(),
             source: std::io::Error::from_raw_os_error(errno.code()),

@@ -4,7 +4,7 @@
 //!
 //! For those who measure: the time is taken when the packet comes from the device, so how late the
 //! reader is does not show in it, and a reader may come every few milliseconds for all that is
-//! there. An [`Intake`] belongs to a reading thread and serves any number of sockets. Costs one
+//! there. An [`DatagramReader`] belongs to a reading thread and serves any number of sockets. Costs one
 //! copy a byte and one system call for up to 32 datagrams.
 //!
 //! A socket filter that lets nothing through makes a socket that only counts: what a filter refuses
@@ -27,7 +27,7 @@ const DATAGRAMS_MAX: usize = 32;
 
 /// A thread's room for datagrams.
 #[derive(Debug)]
-pub struct Intake {
+pub struct DatagramReader {
     slots: Slots,
     count: usize,
 }
@@ -40,14 +40,14 @@ pub struct Datagram<'a> {
     /// Whether there was more than there was room for.
     pub is_cut: bool,
     /// When the kernel took it from the device, on the clock that the user sees; the socket must
-    /// have been [`prepare`](Intake::prepare)d.
+    /// have been [`prepare`](DatagramReader::prepare)d.
     pub time: Option<SystemTime>,
     /// Datagrams the socket had dropped before this one, since it was made, modulo 2³². As
-    /// [`prepare`](Intake::prepare) for [`time`](Self::time).
+    /// [`prepare`](DatagramReader::prepare) for [`time`](Self::time).
     pub dropped: u32,
 }
 
-impl Intake {
+impl DatagramReader {
     /// Room for datagrams of at most so many bytes.
     pub fn new(datagram_bytes_max: usize) -> Self {
         Self { slots: Slots::new(DATAGRAMS_MAX, datagram_bytes_max), count: 0 }
@@ -115,10 +115,10 @@ mod tests {
     #[test]
     fn datagrams_come_in_order_whole_and_with_their_time() {
         let (receiver, sender) = pair();
-        Intake::prepare(&receiver).unwrap();
-        let mut intake = Intake::new(2048);
-        assert!(!intake.receive(&receiver).unwrap(), "nothing was sent");
-        assert_eq!(intake.datagrams().count(), 0);
+        DatagramReader::prepare(&receiver).unwrap();
+        let mut reader = DatagramReader::new(2048);
+        assert!(!reader.receive(&receiver).unwrap(), "nothing was sent");
+        assert_eq!(reader.datagrams().count(), 0);
         let before = SystemTime::now();
         for n in 0..40_u8 {
             sender.send(&vec![n; 1 + usize::from(n)]).unwrap();
@@ -126,8 +126,8 @@ mod tests {
         let after = SystemTime::now();
         let mut seen = Vec::new();
         loop {
-            let more = intake.receive(&receiver).unwrap();
-            for datagram in intake.datagrams() {
+            let more = reader.receive(&receiver).unwrap();
+            for datagram in reader.datagrams() {
                 let n = seen.len();
                 assert_eq!(datagram.bytes, vec![n as u8; 1 + n]);
                 assert!(!datagram.is_cut && datagram.dropped == 0);
@@ -146,34 +146,34 @@ mod tests {
     #[test]
     fn what_is_too_long_is_cut_and_said_to_be() {
         let (receiver, sender) = pair();
-        let mut intake = Intake::new(100);
+        let mut reader = DatagramReader::new(100);
         sender.send(&[7; 101]).unwrap();
         sender.send(&[8; 100]).unwrap();
-        intake.receive(&receiver).unwrap();
-        let seen: Vec<_> = intake.datagrams().map(|d| (d.bytes.to_vec(), d.is_cut)).collect();
+        reader.receive(&receiver).unwrap();
+        let seen: Vec<_> = reader.datagrams().map(|d| (d.bytes.to_vec(), d.is_cut)).collect();
         assert_eq!(seen, [(vec![7; 100], true), (vec![8; 100], false)]);
-        assert!(intake.datagrams().all(|datagram| datagram.time.is_none()), "nobody asked for it");
+        assert!(reader.datagrams().all(|datagram| datagram.time.is_none()), "nobody asked for it");
     }
 
     #[test]
     fn a_full_buffers_drops_are_told_with_the_next_datagram_and_by_the_counter() {
         let (receiver, sender) = pair();
-        Intake::prepare(&receiver).unwrap();
+        DatagramReader::prepare(&receiver).unwrap();
         rustix::net::sockopt::set_socket_recv_buffer_size(&receiver, 4096).unwrap();
         assert_eq!(dropped_packets(&receiver).unwrap(), 0);
         for _ in 0..100 {
             sender.send(&[0; 1328]).unwrap();
         }
-        let mut intake = Intake::new(2048);
+        let mut reader = DatagramReader::new(2048);
         let mut received = 0;
-        while intake.receive(&receiver).unwrap() || intake.datagrams().next().is_some() {
-            received += intake.datagrams().count() as u32;
+        while reader.receive(&receiver).unwrap() || reader.datagrams().next().is_some() {
+            received += reader.datagrams().count() as u32;
         }
         assert!((1..100).contains(&received), "{received}");
         assert_eq!(dropped_packets(&receiver).unwrap(), 100 - received);
         sender.send(&[0; 1328]).unwrap();
-        intake.receive(&receiver).unwrap();
-        let told: Vec<_> = intake.datagrams().map(|datagram| datagram.dropped).collect();
+        reader.receive(&receiver).unwrap();
+        let told: Vec<_> = reader.datagrams().map(|datagram| datagram.dropped).collect();
         assert_eq!(told, [100 - received]);
     }
 
@@ -181,6 +181,6 @@ mod tests {
     fn a_socket_that_is_none_is_an_error() {
         let file = std::fs::File::open("/dev/null").unwrap();
         assert_eq!(dropped_packets(&file).unwrap_err().to_string(), "ENOTSOCK");
-        assert_eq!(Intake::new(10).receive(&file).unwrap_err().to_string(), "ENOTSOCK");
+        assert_eq!(DatagramReader::new(10).receive(&file).unwrap_err().to_string(), "ENOTSOCK");
     }
 }
