@@ -168,7 +168,7 @@ fn media(name: &str, parts: &[&[u8]]) -> Result<MappedFile, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use paths::Form;
+    use paths::BatchForm;
     use std::os::unix::fs::FileExt;
 
     const SHAPE: Shape = Shape {
@@ -185,7 +185,7 @@ mod tests {
         let mut room = Room::default();
         for range in [0..9, 0..1, 8..9, 3..8] {
             let batch = material.batch(Feed::Gathered, range.clone(), &mut room);
-            let Form::Gathered { source: media, heads, pieces: [piece] } = batch.form else {
+            let BatchForm::Gathered { source: media, heads, pieces: [piece] } = batch.form else {
                 panic!()
             };
             let mut payload = vec![0; piece.bytes as usize];
@@ -199,7 +199,7 @@ mod tests {
                 range.clone().flat_map(|packet| material.datagram(packet).to_vec()).collect();
             assert_eq!(sent, wanted, "{range:?}");
             let batch = material.batch(Feed::Image, range.clone(), &mut room);
-            let Form::Image { source: media, offset } = batch.form else { panic!() };
+            let BatchForm::Image { source: media, offset } = batch.form else { panic!() };
             let mut sent = vec![0; batch.bytes as usize];
             media.file().read_exact_at(&mut sent, offset).expect("packets");
             assert_eq!(sent, wanted, "{range:?}");

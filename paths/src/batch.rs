@@ -35,12 +35,12 @@ pub struct Batch<'a> {
     /// Bytes of all datagrams.
     pub bytes: u64,
     /// Where the bytes are.
-    pub form: Form<'a>,
+    pub form: BatchForm<'a>,
 }
 
 /// Where a batch's bytes are.
 #[derive(Clone, Copy, Debug)]
-pub enum Form<'a> {
+pub enum BatchForm<'a> {
     /// Headers in memory, payloads in the file.
     Gathered {
         /// The file with the payloads.
@@ -74,7 +74,7 @@ impl<'a> Batch<'a> {
     ) -> Self {
         let payload_bytes = pieces.iter().fold(0_u64, |sum, piece| sum.saturating_add(piece.bytes));
         let bytes = payload_bytes.saturating_add(heads.len() as u64);
-        let form = Form::Gathered { source, heads, pieces };
+        let form = BatchForm::Gathered { source, heads, pieces };
         let batch = Self { packets, segment_bytes, bytes, form };
         batch.assert_sound();
         batch
@@ -91,7 +91,8 @@ impl<'a> Batch<'a> {
         offset: u64,
         bytes: u64,
     ) -> Self {
-        let batch = Self { packets, segment_bytes, bytes, form: Form::Image { source, offset } };
+        let batch =
+            Self { packets, segment_bytes, bytes, form: BatchForm::Image { source, offset } };
         batch.assert_sound();
         batch
     }
@@ -117,7 +118,7 @@ impl<'a> Batch<'a> {
         let full = u64::from(self.packets - 1) * segment_bytes;
         assert!(full < self.bytes, "the last datagram is not empty");
         assert!(self.bytes <= full + segment_bytes, "the last datagram is no longer than the rest");
-        if let Form::Gathered { heads, .. } = self.form {
+        if let BatchForm::Gathered { heads, .. } = self.form {
             let packets = self.packets as usize;
             assert!(heads.len().is_multiple_of(packets), "headers are of one size");
             let head_bytes = (heads.len() / packets) as u64;
@@ -128,7 +129,7 @@ impl<'a> Batch<'a> {
 
 /// Where a cursor is, for one that outlives the borrow of its pieces.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mark {
+pub(crate) struct CursorPosition {
     piece: usize,
     used: u64,
 }
@@ -148,13 +149,13 @@ impl<'a> Cursor<'a> {
     }
 
     /// Goes on in `pieces` where [`Cursor::mark`] was.
-    pub(crate) fn at(pieces: &'a [Piece], mark: Mark) -> Self {
+    pub(crate) fn at(pieces: &'a [Piece], mark: CursorPosition) -> Self {
         Self { pieces: &pieces[mark.piece..], used: mark.used }
     }
 
     /// Where it is in `pieces`, which it was made of.
-    pub(crate) fn mark(&self, pieces: &[Piece]) -> Mark {
-        Mark { piece: pieces.len() - self.pieces.len(), used: self.used }
+    pub(crate) fn mark(&self, pieces: &[Piece]) -> CursorPosition {
+        CursorPosition { piece: pieces.len() - self.pieces.len(), used: self.used }
     }
 
     /// The next piece of at most `bytes` bytes; never empty.

@@ -33,7 +33,7 @@ use crate::error::{Errno, Error, SendError, Unframed};
 use crate::frame::Framing;
 use crate::report::{PathFault, PathReport};
 use crate::send_stats::SendStats;
-use crate::sys::{self, Queued};
+use crate::sys::{self, ErrorQueueEntry};
 use crate::zerocopy::Unreported;
 
 /// The most segments a call may carry, as `udp(7)` has it. Later kernels take more, but 64 KiB are
@@ -63,9 +63,9 @@ pub struct SegmentLimitLowered {
 
 /// What to do after a refused call.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum RefusalAction {
     /// Make the call again; it may have to carry less.
-    Repeat,
+    Retry,
     /// Stop and say this.
     Stop(SendError),
 }
@@ -249,12 +249,12 @@ impl Destination {
         errno: Errno,
         packets: u32,
         stats: &mut SendStats,
-    ) -> Verdict {
+    ) -> RefusalAction {
         match errno.code() {
-            libc::EINTR => Verdict::Repeat,
+            libc::EINTR => RefusalAction::Retry,
             libc::EAGAIN | libc::ENOBUFS => {
                 stats.refused += 1;
-                Verdict::Stop(SendError::Blocked)
+                RefusalAction::Stop(SendError::Blocked)
             }
             // A device that refuses by EIO refuses any number; EINVAL may be a matter of length.
             libc::EIO if self.segment_bytes > 0 => self.shorter(1, errno),
@@ -278,29 +278,34 @@ impl Destination {
             | libc::ECONNABORTED
             | libc::ENOTCONN
             | libc::ESHUTDOWN
-            | libc::ETIMEDOUT => Verdict::Stop(SendError::Gone { errno }),
-            _ => Verdict::Stop(self.host(call, errno)),
+            | libc::ETIMEDOUT => RefusalAction::Stop(SendError::Gone { errno }),
+            _ => RefusalAction::Stop(self.host(call, errno)),
         }
     }
 
     /// The send is made again with runs of `to` packets.
-    fn shorter(&mut self, to: u32, errno: Errno) -> Verdict {
+    fn shorter(&mut self, to: u32, errno: Errno) -> RefusalAction {
         self.lower(to, Some(errno));
-        Verdict::Repeat
+        RefusalAction::Retry
     }
 
     /// A refusal that ICMP may have caused: the send is made again, unless [`REPEATS_MAX`] in a row
     /// were refused, which is `lasting`.
-    fn judge_report(&mut self, errno: Errno, lasting: SendError, stats: &mut SendStats) -> Verdict {
+    fn judge_report(
+        &mut self,
+        errno: Errno,
+        lasting: SendError,
+        stats: &mut SendStats,
+    ) -> RefusalAction {
         self.hear(errno, stats);
         if self.refused_in_row < REPEATS_MAX {
-            return Verdict::Repeat;
+            return RefusalAction::Retry;
         }
         if lasting == SendError::Blocked {
             self.refused_in_row = 0;
             stats.refused += 1;
         }
-        Verdict::Stop(lasting)
+        RefusalAction::Stop(lasting)
     }
 
     /// `EMSGSIZE`: ICMP says so once, the kernel of a packet that exceeds the device's MTU always.
@@ -310,9 +315,9 @@ impl Destination {
         errno: Errno,
         packets: u32,
         stats: &mut SendStats,
-    ) -> Verdict {
+    ) -> RefusalAction {
         if self.hear(errno, stats) || self.refused_in_row == 1 {
-            return Verdict::Repeat;
+            return RefusalAction::Retry;
         }
         if self.segment_bytes > 0 {
             return self.shorter(packets / 2, errno);
@@ -320,21 +325,21 @@ impl Destination {
         if !self.cuts_at_device {
             self.cuts_at_device = true;
             if sys::cut_at_device(self.as_fd(), stats).is_ok() {
-                return Verdict::Repeat;
+                return RefusalAction::Retry;
             }
         }
-        Verdict::Stop(self.host(call, errno))
+        RefusalAction::Stop(self.host(call, errno))
     }
 
     /// The kernel took a run of `packets` in pieces and what it took is thrown away: shorter runs
     /// go in one piece. At one packet nothing is left but to wait.
-    pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> Verdict {
+    pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> RefusalAction {
         if packets > 1 {
             self.lower(packets / 2, None);
-            return Verdict::Repeat;
+            return RefusalAction::Retry;
         }
         stats.refused += 1;
-        Verdict::Stop(SendError::Blocked)
+        RefusalAction::Stop(SendError::Blocked)
     }
 
     /// A send was refused, perhaps by ICMP. Takes all reports that wait; true if there was one.
@@ -352,7 +357,7 @@ impl Destination {
             self.end_zerocopy(unreported);
         } else if self.hears_reports && !self.is_zerocopy {
             while let Ok(queued) = sys::next_error(self.as_fd(), stats) {
-                if let Queued::Path(report) = queued {
+                if let ErrorQueueEntry::Path(report) = queued {
                     self.keep(report);
                 }
             }
@@ -409,8 +414,8 @@ mod tests {
 
     fn judge(to: &mut Destination, errno: i32, packets: u32) -> Option<SendError> {
         match to.judge("writev", Errno::new(errno), packets, &mut SendStats::default()) {
-            Verdict::Repeat => None,
-            Verdict::Stop(error) => Some(error),
+            RefusalAction::Retry => None,
+            RefusalAction::Stop(error) => Some(error),
         }
     }
 
@@ -461,13 +466,13 @@ mod tests {
     fn a_run_taken_in_pieces_is_made_shorter_and_a_packet_waits() {
         let mut to = destination();
         let mut stats = SendStats::default();
-        assert!(matches!(to.judge_in_pieces(9, &mut stats), Verdict::Repeat));
+        assert!(matches!(to.judge_in_pieces(9, &mut stats), RefusalAction::Retry));
         assert_eq!(
             to.take_segment_limit_lowered(),
             Some(SegmentLimitLowered { from: 64, to: 4, errno: None })
         );
         let verdict = to.judge_in_pieces(1, &mut stats);
-        assert!(matches!(verdict, Verdict::Stop(SendError::Blocked)));
+        assert!(matches!(verdict, RefusalAction::Stop(SendError::Blocked)));
         assert_eq!((to.segments(), to.take_segment_limit_lowered(), stats.refused), (4, None, 1));
     }
 

@@ -4,7 +4,7 @@
 //! Shared by `rtp/wire_sendfile` and the paths of `udp/`. A path asks for the range of a run, makes
 //! one call for it, and learns here what a refusal means.
 //!
-//! Some datagrams are read into a buffer and sent instead ([`Copier`]), at two calls and two
+//! Some datagrams are read into a buffer and sent instead ([`CopySender`]), at two calls and two
 //! copies: a datagram that is sent alone and crosses a page border at an odd byte. Where the device
 //! computes no checksums, or the datagram takes two steps, the kernel (from 6.5 on; 6.18.44 still,
 //! 6.12.117 no longer) adds the pages' sums as if each page began at an even byte, and the peer
@@ -17,53 +17,53 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, DATAGRAM_BYTES_MAX, Form};
+use crate::batch::{Batch, BatchForm, DATAGRAM_BYTES_MAX};
 use crate::destination::Destination;
 use crate::error::Errno;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::stream::{Run, Setback, fill};
-use crate::sys::{self, Map};
+use crate::stream_path::{SegmentRun, SendFailure, fill};
+use crate::sys::{self, FileMap};
 
 /// Pages that pass through a pipe in one step: `PIPE_DEF_BUFFERS` of Linux.
 pub(crate) const PIPE_PAGES: u64 = 16;
 
 /// A batch of datagrams in a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Image<'a> {
+pub(crate) struct FileDatagrams<'a> {
     pub(crate) source: &'a MappedFile,
     start: u64,
     segment_bytes: u64,
 }
 
-impl<'a> Image<'a> {
+impl<'a> FileDatagrams<'a> {
     /// # Panics
     /// When the batch is of the other form: the caller was told which.
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
-        let Form::Image { source, offset: start } = batch.form else {
+        let BatchForm::Image { source, offset: start } = batch.form else {
             panic!("this path is fed images");
         };
         Self { source, start, segment_bytes: batch.segment_bytes.into() }
     }
 
     /// Where the packets of a run lie.
-    pub(crate) fn range(&self, batch: &Batch<'_>, run: Run) -> Range<'a> {
+    pub(crate) fn range(&self, batch: &Batch<'_>, run: SegmentRun) -> RunRange<'a> {
         let offset = self.start.saturating_add(batch.run_bytes(0, run.first));
         let bytes = batch.run_bytes(run.first, run.packets);
-        Range { source: self.source, offset, bytes, segment_bytes: self.segment_bytes }
+        RunRange { source: self.source, offset, bytes, segment_bytes: self.segment_bytes }
     }
 }
 
 /// A run's range of the file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Range<'a> {
+pub(crate) struct RunRange<'a> {
     pub(crate) source: &'a MappedFile,
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     pub(crate) segment_bytes: u64,
 }
 
-impl<'a> Range<'a> {
+impl<'a> RunRange<'a> {
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(self.bytes)
     }
@@ -85,8 +85,8 @@ impl<'a> Range<'a> {
     }
 
     /// The map, when it reaches so far.
-    pub(crate) fn map(&self) -> Result<&'a Map, Setback> {
-        let refused = |errno| Setback::Refused { call: "mmap", errno };
+    pub(crate) fn map(&self) -> Result<&'a FileMap, SendFailure> {
+        let refused = |errno| SendFailure::Refused { call: "mmap", errno };
         let map = self.source.mapped().map_err(refused)?;
         match map.address(self.offset, self.bytes) {
             Some(_) => Ok(map),
@@ -96,9 +96,9 @@ impl<'a> Range<'a> {
     }
 
     /// The file ends at `at`, which is within the range or before.
-    pub(crate) fn cut(&self, at: u64) -> Setback {
+    pub(crate) fn cut(&self, at: u64) -> SendFailure {
         let whole = at.saturating_sub(self.offset) / self.segment_bytes;
-        Setback::Cut { at, whole: u32::try_from(whole).unwrap_or(u32::MAX) }
+        SendFailure::Cut { at, whole: u32::try_from(whole).unwrap_or(u32::MAX) }
     }
 
     /// Why `call` was refused: a page of the map cannot be read because the file was cut, or for
@@ -108,14 +108,14 @@ impl<'a> Range<'a> {
         call: &'static str,
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Setback {
+    ) -> SendFailure {
         if errno.code() != libc::EFAULT {
-            return Setback::Refused { call, errno };
+            return SendFailure::Refused { call, errno };
         }
         match self.source.size_now(stats) {
             Ok(at) if at < self.end() => self.cut(at),
-            Ok(_) => Setback::Refused { call, errno },
-            Err(errno) => Setback::Refused { call: "statx", errno },
+            Ok(_) => SendFailure::Refused { call, errno },
+            Err(errno) => SendFailure::Refused { call: "statx", errno },
         }
     }
 }
@@ -128,9 +128,9 @@ pub(crate) fn crosses_oddly(offset: u64, bytes: u64, page_bytes: u64) -> bool {
 
 /// Room for a datagram that is read and sent.
 #[derive(Debug)]
-pub(crate) struct Copier(Box<[u8]>);
+pub(crate) struct CopySender(Box<[u8]>);
 
-impl Copier {
+impl CopySender {
     pub(crate) fn new() -> Self {
         Self(vec![0; DATAGRAM_BYTES_MAX as usize].into())
     }
@@ -138,14 +138,14 @@ impl Copier {
     /// Sends a single datagram by way of the buffer.
     pub(crate) fn send(
         &mut self,
-        range: Range<'_>,
+        range: RunRange<'_>,
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), SendFailure> {
         let datagram = &mut self.0[..range.bytes as usize];
         fill(range.source, datagram, range.offset, stats)?;
         let sent = sys::send(to.as_fd(), datagram, stats);
-        sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
+        sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
     }
 }
 
@@ -155,8 +155,8 @@ mod tests {
 
     const PAGE_BYTES: u64 = 4096;
 
-    fn range(source: &MappedFile, offset: u64, segment_bytes: u64) -> Range<'_> {
-        Range { source, offset, bytes: 10 * segment_bytes, segment_bytes }
+    fn range(source: &MappedFile, offset: u64, segment_bytes: u64) -> RunRange<'_> {
+        RunRange { source, offset, bytes: 10 * segment_bytes, segment_bytes }
     }
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
     fn packets_before_a_cut_are_whole() {
         let source = MappedFile::open(tempfile::tempfile().unwrap(), "a.wire").unwrap();
         let whole = |at| match range(&source, 1000, 100).cut(at) {
-            Setback::Cut { whole, .. } => whole,
+            SendFailure::Cut { whole, .. } => whole,
             other => panic!("{other:?}"),
         };
         assert_eq!([0, 1000, 1099, 1100, 1950].map(whole), [0, 0, 0, 1, 9]);

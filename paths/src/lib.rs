@@ -38,7 +38,7 @@ mod report;
 mod rtp;
 mod send_stats;
 mod spec;
-mod stream;
+mod stream_path;
 mod submission;
 #[allow(unsafe_code)]
 mod sys;
@@ -46,7 +46,7 @@ mod tcp;
 mod udp;
 mod zerocopy;
 
-pub use batch::{Batch, Form, Piece};
+pub use batch::{Batch, BatchForm, Piece};
 pub use datagram_reader::{Datagram, DatagramReader, dropped_packets};
 pub use destination::{Destination, SEGMENTS_MAX, SegmentLimitLowered};
 pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
@@ -56,11 +56,11 @@ pub use receive::{
     Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats,
     find_receive,
 };
-pub use relay::{HEAD_BYTES_MAX, Relay, Relayed, Target, Way};
+pub use relay::{HEAD_BYTES_MAX, Relay, RelayMethod, RelayTarget, RelayedRun};
 pub use report::{PathFault, PathReport, QUOTE_BYTES};
 pub use rtp::dropped_kernels;
 pub use send_stats::SendStats;
 pub use spec::{Feed, Open, PATHS, Spec, SystemCalls, Transport, Via, find};
-pub use stream::{Due, StreamPath};
+pub use stream_path::{Due, StreamPath};
 pub use sys::{Usage, host_addresses, is_locked_to_write, lock_to_write, unacknowledged};
 pub use tcp::DownloadPath;

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Errno, Error, SendError};
 use crate::send_stats::SendStats;
-use crate::sys::{self, Map};
+use crate::sys::{self, FileMap};
 
 /// Distance of the bytes that [`MappedFile::is_resident`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
@@ -39,7 +39,7 @@ pub struct MappedFile {
     file: File,
     name: Arc<str>,
     bytes: u64,
-    map: OnceLock<Result<Map, Errno>>,
+    map: OnceLock<Result<FileMap, Errno>>,
     /// Whether the kernel has refused to count the file's cached pages.
     uncountable: AtomicBool,
 }
@@ -104,8 +104,8 @@ impl MappedFile {
     }
 
     /// The map, made when first asked for; a refusal is kept as well.
-    pub(crate) fn mapped(&self) -> Result<&Map, Errno> {
-        let made = self.map.get_or_init(|| Map::new(&self.file, self.bytes));
+    pub(crate) fn mapped(&self) -> Result<&FileMap, Errno> {
+        let made = self.map.get_or_init(|| FileMap::new(&self.file, self.bytes));
         made.as_ref().map_err(|errno| *errno)
     }
 

@@ -15,7 +15,7 @@ use std::fmt;
 use crate::error::{Error, Unavailable};
 use crate::host::Host;
 use crate::rtp;
-use crate::stream::StreamPath;
+use crate::stream_path::StreamPath;
 use crate::tcp::{self, DownloadPath};
 use crate::udp;
 
@@ -42,8 +42,8 @@ pub static PATHS: &[&Spec] = &[
     &rtp::engine::KRTPSENDFILE_GSO,
     &rtp::engine::KRTPMSEND,
     // By device.
-    &rtp::framed::PACKET_RING,
-    &rtp::framed::XDP,
+    &rtp::frame_paths::PACKET_RING,
+    &rtp::frame_paths::XDP,
     // The file itself over UDP.
     &udp::read_write::SPEC,
     &udp::mmap_send::SPEC,
@@ -192,9 +192,9 @@ pub enum Via {
 /// The form of batch a stream path wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feed {
-    /// [`crate::Form::Gathered`]: the asset itself.
+    /// [`crate::BatchForm::Gathered`]: the asset itself.
     Gathered,
-    /// [`crate::Form::Image`]: the asset's wire image.
+    /// [`crate::BatchForm::Image`]: the asset's wire image.
     Image,
 }
 

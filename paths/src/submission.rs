@@ -2,11 +2,11 @@
 //! The runs of many destinations in one submission to `io_uring`: what the rings' paths share.
 //!
 //! All runs of all that is due are laid out, handed to the kernel in one call and settled one by
-//! one, with the verdicts that [`crate::stream`] gives a run sent alone. What a refusal makes
+//! one, with the verdicts that [`crate::stream_path`] gives a run sent alone. What a refusal makes
 //! necessary (a run again, or shorter) goes into the next submission, as does what exceeds
 //! a ring's number of operations.
 //!
-//! Order. The kernel issues operations as they are queued, each to its end: sends ask with
+//! EngineRequest. The kernel issues operations as they are queued, each to its end: sends ask with
 //! `MSG_DONTWAIT`. But a run might be refused and the next one taken, if the socket had room again
 //! in between; so runs of one destination are linked, and one refused cancels the rest. A
 //! destination with one run, the usual case at a burst of 20 ms, needs no link. A link costs
@@ -15,19 +15,19 @@
 //! Sources: `io_uring_enter(2)` (`IOSQE_IO_LINK`); Linux 6.18 `io_uring/io_uring.c`
 //! (`io_req_defer_failed`, `io_fail_links`).
 //!
-//! What it does not do: know how a run is laid out ([`Layout`]).
+//! What it does not do: know how a run is laid out ([`RunQueuer`]).
 
-use crate::batch::{Batch, Mark};
-use crate::destination::{Destination, Verdict};
+use crate::batch::{Batch, CursorPosition};
+use crate::destination::{Destination, RefusalAction};
 use crate::error::{Errno, SendError};
 use crate::send_stats::SendStats;
-use crate::stream::{Due, Run, Setback, StreamPath};
+use crate::stream_path::{Due, SegmentRun, SendFailure, StreamPath};
 use crate::sys::{Queue, Ring};
 
 const CALL: &str = "io_uring_enter";
 
 /// How a path puts a run onto a queue.
-pub(crate) trait Layout: Send {
+pub(crate) trait RunQueuer: Send {
     /// A destination's runs begin; the first of them is not linked to what was queued before.
     fn begin(&mut self, _: &Queue<'_, '_>) {}
 
@@ -36,38 +36,38 @@ pub(crate) trait Layout: Send {
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
-    ) -> Result<Option<Laid>, Halt>;
+        part: &RunToQueue<'data>,
+    ) -> Result<Option<QueuedSend>, QueueFailure>;
 
     /// What it means that the send of a run, whose payload begins at the mark, was refused.
     fn refused(
         &self,
         batch: &Batch<'_>,
-        run: (Run, Mark),
+        run: (SegmentRun, CursorPosition),
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Setback;
+    ) -> SendFailure;
 
     /// What it means that not all bytes could be read of `rest`, a run and those behind it. Where
     /// the file's end is known already, `rest` ends there: a second cut is an earlier one.
     fn unread(
         &self,
         batch: &Batch<'_>,
-        _rest: Run,
+        _rest: SegmentRun,
         errno: Errno,
         _: &mut SendStats,
-    ) -> Result<Setback, SendError> {
+    ) -> Result<SendFailure, SendError> {
         unreachable!("{errno} from a read that this path does not make: {batch:?}")
     }
 }
 
 /// A run to be queued.
-pub(crate) struct Part<'data> {
+pub(crate) struct RunToQueue<'data> {
     pub(crate) batch: &'data Batch<'data>,
     pub(crate) to: &'data Destination,
-    pub(crate) run: Run,
+    pub(crate) run: SegmentRun,
     /// Where its payload begins.
-    pub(crate) start: Mark,
+    pub(crate) start: CursorPosition,
     /// The packet that the batch, or what is left of its file, ends before.
     pub(crate) end: u32,
     /// Zero-copy sends were refused: copy.
@@ -76,10 +76,10 @@ pub(crate) struct Part<'data> {
 
 /// What has been queued for a run.
 #[derive(Debug)]
-pub(crate) struct Laid {
+pub(crate) struct QueuedSend {
     pub(crate) packets: u32,
     /// Where the payload after them begins.
-    pub(crate) after: Mark,
+    pub(crate) after: CursorPosition,
     /// An operation that reads what is sent, and the bytes it is to read; linked to the send.
     pub(crate) read: Option<(u32, u32)>,
     pub(crate) send: u32,
@@ -87,20 +87,20 @@ pub(crate) struct Laid {
 
 /// Why a run was not queued.
 #[derive(Debug)]
-pub(crate) enum Halt {
+pub(crate) enum QueueFailure {
     /// The file ends at byte `at`; `whole` packets of the run lie before that.
     Cut { at: u64, whole: u32 },
     /// The stream is over.
     Over(SendError),
 }
 
-impl Halt {
-    /// From what would have been a setback, had it been sent to `to`.
-    pub(crate) fn of(setback: Setback, to: &Destination) -> Self {
-        match setback {
-            Setback::Cut { at, whole } => Self::Cut { at, whole },
-            Setback::Refused { call, errno } => Self::Over(to.host(call, errno)),
-            Setback::InPieces => unreachable!("nothing has been sent yet"),
+impl QueueFailure {
+    /// From what would have been a failure, had it been sent to `to`.
+    pub(crate) fn of(failure: SendFailure, to: &Destination) -> Self {
+        match failure {
+            SendFailure::Cut { at, whole } => Self::Cut { at, whole },
+            SendFailure::Refused { call, errno } => Self::Over(to.host(call, errno)),
+            SendFailure::InPieces => unreachable!("nothing has been sent yet"),
         }
     }
 }
@@ -110,7 +110,7 @@ impl Halt {
 struct State {
     taken: u32,
     /// Where the payload of packet `taken` begins.
-    mark: Mark,
+    mark: CursorPosition,
     /// Where the file ends, and the packet not to be sent any more.
     cut: Option<(u64, u32)>,
     over: bool,
@@ -133,26 +133,26 @@ impl State {
         }
     }
 
-    /// Settles a setback of `run`; the outcome, when it ends the batch.
-    fn set_back(
+    /// Settles a failure of `run`; the outcome, when it ends the batch.
+    fn settle_failure(
         &mut self,
-        setback: Setback,
-        run: Run,
+        failure: SendFailure,
+        run: SegmentRun,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Option<Result<u32, SendError>> {
-        let verdict = match setback {
-            Setback::Cut { at, whole } => {
+        let verdict = match failure {
+            SendFailure::Cut { at, whole } => {
                 self.cut = Some((at, run.first + whole));
                 return None;
             }
-            Setback::InPieces => to.judge_in_pieces(run.packets, stats),
-            Setback::Refused { call, errno } => to.judge(call, errno, run.packets, stats),
+            SendFailure::InPieces => to.judge_in_pieces(run.packets, stats),
+            SendFailure::Refused { call, errno } => to.judge(call, errno, run.packets, stats),
         };
         match verdict {
-            Verdict::Repeat => None,
-            Verdict::Stop(SendError::Blocked) if self.taken > 0 => Some(Ok(self.taken)),
-            Verdict::Stop(error) => Some(Err(error)),
+            RefusalAction::Retry => None,
+            RefusalAction::Stop(SendError::Blocked) if self.taken > 0 => Some(Ok(self.taken)),
+            RefusalAction::Stop(error) => Some(Err(error)),
         }
     }
 
@@ -164,11 +164,11 @@ impl State {
 
 /// A run that is in the submission.
 #[derive(Debug)]
-struct Queued {
+struct QueuedRun {
     due: usize,
-    run: Run,
-    start: Mark,
-    laid: Laid,
+    run: SegmentRun,
+    start: CursorPosition,
+    laid: QueuedSend,
 }
 
 /// A ring and what is known of the batches that are sent with it; kept from call to call so that
@@ -177,12 +177,12 @@ pub(crate) struct Submission<L> {
     ring: Ring,
     layout: L,
     states: Vec<State>,
-    queued: Vec<Queued>,
+    queued: Vec<QueuedRun>,
     /// Outcomes found while everything was borrowed by the queue.
     ended: Vec<(usize, Result<u32, SendError>)>,
 }
 
-impl<L: Layout> Submission<L> {
+impl<L: RunQueuer> Submission<L> {
     pub(crate) fn new(ring: Ring, layout: L) -> Self {
         Self { ring, layout, states: Vec::new(), queued: Vec::new(), ended: Vec::new() }
     }
@@ -191,7 +191,7 @@ impl<L: Layout> Submission<L> {
     fn submit(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) -> Result<(), Errno> {
         let Self { ring, layout, states, queued, ended } = self;
         queued.clear();
-        let mut plan = Plan { layout, queue: ring.queue(), queued };
+        let mut plan = SubmissionBuilder { layout, queue: ring.queue(), queued };
         for (number, (due, state)) in dues.iter_mut().zip(states).enumerate() {
             if state.over {
                 continue;
@@ -203,14 +203,14 @@ impl<L: Layout> Submission<L> {
                 ended.push((number, outcome));
             }
         }
-        let Plan { queue, queued, .. } = plan;
+        let SubmissionBuilder { queue, queued, .. } = plan;
         if queued.is_empty() { Ok(()) } else { queue.submit(stats) }
     }
 
     /// Looks at what became of each run.
     fn settle(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         let Self { ring, layout, states, queued, .. } = self;
-        for Queued { due: number, run, start, laid } in queued.drain(..) {
+        for QueuedRun { due: number, run, start, laid } in queued.drain(..) {
             let (due, state) = (&mut dues[number], &mut states[number]);
             if state.stopped || state.over || !ring.is_issued(laid.send) {
                 continue;
@@ -237,9 +237,9 @@ impl<L: Layout> Submission<L> {
                 Err(errno) => errno,
             };
             state.stopped = true;
-            let setback = match errno.code() {
+            let failure = match errno.code() {
                 _ if read.is_err() => {
-                    let rest = Run { packets: state.end(&due.batch) - run.first, ..run };
+                    let rest = SegmentRun { packets: state.end(&due.batch) - run.first, ..run };
                     layout.unread(&due.batch, rest, errno, stats)
                 }
                 // No more memory may be held for the kernel. It says so before the chain begins,
@@ -250,8 +250,8 @@ impl<L: Layout> Submission<L> {
                 }
                 _ => Ok(layout.refused(&due.batch, (run, start), errno, stats)),
             };
-            let outcome = match setback {
-                Ok(setback) => state.set_back(setback, run, due.to, stats),
+            let outcome = match failure {
+                Ok(failure) => state.settle_failure(failure, run, due.to, stats),
                 Err(error) => Some(Err(error)),
             };
             if let Some(outcome) = outcome.or_else(|| state.outcome(&due.batch)) {
@@ -261,7 +261,7 @@ impl<L: Layout> Submission<L> {
     }
 }
 
-impl<L: Layout> StreamPath for Submission<L> {
+impl<L: RunQueuer> StreamPath for Submission<L> {
     fn send(
         &mut self,
         batch: &Batch<'_>,
@@ -307,13 +307,13 @@ impl<L: Layout> StreamPath for Submission<L> {
 }
 
 /// A submission in the making.
-struct Plan<'a, 'data, L> {
+struct SubmissionBuilder<'a, 'data, L> {
     layout: &'a mut L,
     queue: Queue<'a, 'data>,
-    queued: &'a mut Vec<Queued>,
+    queued: &'a mut Vec<QueuedRun>,
 }
 
-impl<'data, L: Layout> Plan<'_, 'data, L> {
+impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
     /// Queues the runs of a due batch, linked to each other; its outcome, when it is over without.
     fn add(
         &mut self,
@@ -334,26 +334,26 @@ impl<'data, L: Layout> Plan<'_, 'data, L> {
         let mut before: Option<u32> = None;
         while at < state.end(batch) && self.queue.has_room(OPERATIONS_PER_RUN_MAX) {
             let end = state.end(batch);
-            let run = Run { first: at, packets: fit.min(end - at) };
-            let part = Part { batch, to, run, start, end, copy: state.copy };
+            let run = SegmentRun { first: at, packets: fit.min(end - at) };
+            let part = RunToQueue { batch, to, run, start, end, copy: state.copy };
             let laid = match self.layout.lay(&mut self.queue, &part) {
                 Ok(Some(laid)) => laid,
                 Ok(None) => break,
-                Err(Halt::Cut { at, whole }) => {
+                Err(QueueFailure::Cut { at, whole }) => {
                     state.cut = Some((at, run.first + whole));
                     continue;
                 }
-                Err(Halt::Over(error)) if before.is_none() => return Some(Err(error)),
+                Err(QueueFailure::Over(error)) if before.is_none() => return Some(Err(error)),
                 // What comes before it is sent first.
-                Err(Halt::Over(_)) => break,
+                Err(QueueFailure::Over(_)) => break,
             };
             if let Some(before) = before {
                 self.queue.link(before);
             }
             before = Some(laid.send);
-            let run = Run { first: at, packets: laid.packets };
+            let run = SegmentRun { first: at, packets: laid.packets };
             (at, start) = (at + laid.packets, laid.after);
-            self.queued.push(Queued { due: number, run, start: part.start, laid });
+            self.queued.push(QueuedRun { due: number, run, start: part.start, laid });
         }
         if before.is_none() { state.outcome(batch) } else { None }
     }

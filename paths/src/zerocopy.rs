@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::Errno;
 use crate::report::PathReport;
 use crate::send_stats::SendStats;
-use crate::sys::{self, Queued, Report};
+use crate::sys::{self, ErrorQueueEntry, ZerocopyReport};
 
 /// Sends without a report after which the next ones are plain. The kernel's own limit is not much
 /// above (`optmem_max`: 128 KiB, and about 0.8 KiB a send).
@@ -60,11 +60,11 @@ impl Unreported {
         stats: &mut SendStats,
     ) -> Result<(), Errno> {
         match sys::next_error(socket, stats)? {
-            Queued::Zerocopy(report) => stats.zerocopy_copied_bytes += self.settle(report),
-            Queued::Path(report) if self.path_reports.len() < UNREPORTED_MAX => {
+            ErrorQueueEntry::Zerocopy(report) => stats.zerocopy_copied_bytes += self.settle(report),
+            ErrorQueueEntry::Path(report) if self.path_reports.len() < UNREPORTED_MAX => {
                 self.path_reports.push(report);
             }
-            Queued::Path(_) | Queued::Local => {}
+            ErrorQueueEntry::Path(_) | ErrorQueueEntry::Local => {}
         }
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Unreported {
     }
 
     /// Notes a report; returns how many bytes of ours it says were copied.
-    fn settle(&mut self, report: Report) -> u64 {
+    fn settle(&mut self, report: ZerocopyReport) -> u64 {
         let mut copied_bytes = 0;
         let reported = report.last.wrapping_sub(report.first);
         for (index, bytes) in self.bytes.iter_mut().enumerate() {
@@ -110,8 +110,8 @@ impl Unreported {
 mod tests {
     use super::*;
 
-    fn report(first: u32, last: u32, copied: bool) -> Report {
-        Report { first, last, copied }
+    fn report(first: u32, last: u32, copied: bool) -> ZerocopyReport {
+        ZerocopyReport { first, last, copied }
     }
 
     #[test]

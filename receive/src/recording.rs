@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use paths::{Relay, Target};
+use paths::{Relay, RelayTarget};
 use serve::Plans;
 use tokio::sync::watch;
 
@@ -255,7 +255,7 @@ impl Recording {
         Ok(())
     }
 
-    fn start_receivers(&mut self, taking: Taking, targets: &[Target]) -> Result<(), Error> {
+    fn start_receivers(&mut self, taking: Taking, targets: &[RelayTarget]) -> Result<(), Error> {
         let choices = match taking {
             Taking::Relay(relay) => return self.start_relay(relay),
             Taking::Paths(choices) => choices,

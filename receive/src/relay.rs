@@ -16,13 +16,13 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use paths::{Port, Relay, Relayed, Target};
+use paths::{Port, Relay, RelayTarget, RelayedRun};
 
 use crate::error::Error;
 use crate::receiver::{Clock, Order, Pace, Streams, Told, lock, raise_priority, tick};
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
-fn target(text: &str) -> Result<Target, Error> {
+fn target(text: &str) -> Result<RelayTarget, Error> {
     let wrong = |cure: &str| Error::Option {
         option: "--relay",
         found: text.to_owned(),
@@ -31,7 +31,7 @@ fn target(text: &str) -> Result<Target, Error> {
     let (address, query) = text.split_once('?').unwrap_or((text, ""));
     let address = address.strip_prefix("udp://").unwrap_or(address).parse();
     let address = address.map_err(|_| wrong("write ADDRESS:PORT, such as 239.2.2.2:5004"))?;
-    let mut target = Target { address, interface: None, hops: None };
+    let mut target = RelayTarget { address, interface: None, hops: None };
     for option in query.split('&').filter(|option| !option.is_empty()) {
         match option.split_once('=') {
             Some(("interface", name)) if !name.is_empty() => target.interface = Some(name.into()),
@@ -46,7 +46,7 @@ fn target(text: &str) -> Result<Target, Error> {
 }
 
 /// One for each stream, or none at all.
-pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<Target>, Error> {
+pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarget>, Error> {
     if !texts.is_empty() && texts.len() != streams {
         return Err(Error::Option {
             option: "--relay",
@@ -68,7 +68,7 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
-    pub(crate) fn new(target: &Target) -> Result<Copier, Error> {
+    pub(crate) fn new(target: &RelayTarget) -> Result<Copier, Error> {
         let host = |call, source| Error::Host { call, object: target.address.to_string(), source };
         let any: IpAddr = match target.address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -114,7 +114,7 @@ pub(crate) struct Forwarder {
 }
 
 /// A relay with all routes.
-pub(crate) fn open(routes: &[(u32, &Port, &Target)]) -> Result<Relay, Error> {
+pub(crate) fn open(routes: &[(u32, &Port, &RelayTarget)]) -> Result<Relay, Error> {
     let refused = |error: paths::Error| Error::Path(error.to_string());
     let mut relay = Relay::new().map_err(refused)?;
     for (key, port, target) in routes {
@@ -142,7 +142,7 @@ impl Forwarder {
 
     fn forward(&mut self, wait: Duration) -> Result<usize, paths::Error> {
         let (streams, clock) = (&self.streams, &self.clock);
-        let mut admit = |run: &Relayed<'_>| {
+        let mut admit = |run: &RelayedRun<'_>| {
             let Some(stream) = streams.get(run.key as usize) else { return false };
             let came = clock.stamp(run.time, clock.now());
             lock(stream).glance(run.head, (run.packets, run.bytes), run.source, came)
@@ -189,7 +189,7 @@ mod tests {
     fn a_copier_counts_what_it_sends() {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = receiver.local_addr().unwrap();
-        let to = Target { address, interface: None, hops: Some(1) };
+        let to = RelayTarget { address, interface: None, hops: Some(1) };
         let mut copier = Copier::new(&to).unwrap();
         copier.send(b"abc");
         copier.send(&vec![0; 70_000]);

@@ -3,7 +3,7 @@
 //!
 //! Does not do: choose among paths ([`crate::choice`] does).
 
-use paths::{Port, ReceiveSpec, Relay, Target};
+use paths::{Port, ReceiveSpec, Relay, RelayTarget};
 
 use crate::choice::{Choice, choose};
 use crate::error::Error;
@@ -22,7 +22,7 @@ impl Taking {
     pub(crate) fn open(
         wanted: &[&'static ReceiveSpec],
         sources: &[&Source],
-        targets: &[Target],
+        targets: &[RelayTarget],
         (is_written, threads): (bool, usize),
     ) -> Result<Taking, Error> {
         let port = |(key, source): (usize, &&Source)| match source {
@@ -47,7 +47,7 @@ impl Taking {
     pub(crate) fn name(&self) -> String {
         match self {
             Taking::Paths(choices) => choices[0].spec.name.to_owned(),
-            Taking::Relay(relay) => format!("relay ({})", relay.way()),
+            Taking::Relay(relay) => format!("relay ({})", relay.method()),
         }
     }
 

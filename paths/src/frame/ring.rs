@@ -18,7 +18,7 @@ pub(crate) trait Ring: Send + Sized {
     const FRAME_BYTES_MAX: u32;
 
     /// Opens one for a device.
-    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed>;
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError>;
 
     /// The device's index.
     fn device(&self) -> u32;
@@ -66,7 +66,7 @@ pub(crate) struct Sent {
 
 /// Why a ring could not be opened.
 #[derive(Debug)]
-pub(crate) enum Closed {
+pub(crate) enum RingError {
     /// A call failed.
     Refused(&'static str, Errno),
     /// The device does not do it.

@@ -13,10 +13,10 @@
 //! ([`crate::file_datagrams`] says why that matters). What the pipe has no room for,
 //! the size that the target's route does not segment, and empty datagrams, which no pipe can hold,
 //! are received and sent; so is all where the kernel does not splice from UDP sockets
-//! ([`Way::Copy`]).
+//! ([`RelayMethod::Copy`]).
 //!
 //! Costs three calls a run (two, and a third for up to 16, where they leave together), a copy of 64
-//! bytes at most, and a call for each change of size. By [`Way::Copy`] up to 64 are received by a
+//! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are received by a
 //! call, those that leave together are sent by one, with two copies.
 //!
 //! What splicing is worth: a copy to user memory costs little where the cache holds a run, and
@@ -33,7 +33,7 @@
 //!
 //! What it does not do: change what is relayed, put it in order or send it evenly.
 
-mod line;
+mod forwarder;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -47,14 +47,14 @@ use crate::error::{Errno, Error, Unavailable};
 use crate::receive::{Port, ReceiveStats, Sockets, Turn, Wishes};
 use crate::send_stats::SendStats;
 use crate::sys;
-use line::{Calls, Line};
+use forwarder::{Forwarder, RelayCallbacks};
 
 /// Bytes of a datagram or run that are shown.
 pub const HEAD_BYTES_MAX: usize = 64;
 
 /// Where what comes to a port is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct RelayTarget {
     /// A host's or a group's address, and the port there.
     pub address: SocketAddr,
     /// The device that a group's datagrams leave by; the route's when none.
@@ -65,14 +65,14 @@ pub struct Target {
 
 /// How datagrams get from port to target.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum RelayMethod {
     /// Spliced: not a byte but the first 64 comes to user memory.
     Splice,
     /// Received and sent, runs as runs: two copies a byte.
     Copy(Unavailable),
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for RelayMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Splice => write!(f, "splice"),
@@ -83,7 +83,7 @@ impl fmt::Display for Way {
 
 /// A datagram or joined run that came, and what became of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Relayed<'a> {
+pub struct RelayedRun<'a> {
     /// Of which port.
     pub key: u32,
     /// Who sent it.
@@ -107,29 +107,29 @@ pub struct Relayed<'a> {
 pub struct Relay {
     sockets: Sockets,
     routes: HashMap<u32, Route>,
-    line: Line,
+    forwarder: Forwarder,
 }
 
 /// From where to where.
 #[derive(Debug)]
 struct Route {
     to: Destination,
-    port: End,
-    target: End,
+    port: RouteEnd,
+    target: RouteEnd,
     /// Datagrams that the target's socket did not take.
     lost: u64,
 }
 
 /// An end of a route, as far as loops go.
 #[derive(Clone, Copy, Debug)]
-struct End {
+struct RouteEnd {
     address: SocketAddr,
     /// An address of this host; of a port.
     is_ours: bool,
     device: Option<u32>,
 }
 
-impl End {
+impl RouteEnd {
     /// Whether what is sent to `target` comes in here.
     fn takes(&self, target: &Self) -> bool {
         let (own, theirs) = (self.address.ip(), target.address.ip());
@@ -150,7 +150,7 @@ impl Relay {
     /// # Errors
     /// What the kernel answers to `epoll_create1` or `pipe2`.
     pub fn new() -> Result<Self, Error> {
-        Self::by(Way::Splice)
+        Self::by(RelayMethod::Splice)
     }
 
     /// Relays by receiving and sending.
@@ -159,13 +159,13 @@ impl Relay {
     /// As [`Relay::new`].
     pub fn copying() -> Result<Self, Error> {
         let asked = Unavailable { need: "to be wanted".into(), found: "copies asked for".into() };
-        Self::by(Way::Copy(asked))
+        Self::by(RelayMethod::Copy(asked))
     }
 
-    fn by(way: Way) -> Result<Self, Error> {
-        let line = Line::new(way)?;
+    fn by(method: RelayMethod) -> Result<Self, Error> {
+        let forwarder = Forwarder::new(method)?;
         let sockets = Sockets::new(Wishes { time: true, joined: true, nothing: false })?;
-        Ok(Self { sockets, routes: HashMap::new(), line })
+        Ok(Self { sockets, routes: HashMap::new(), forwarder })
     }
 
     /// Relays what comes to `port` to `target` as well; it carries `key`, which no other has.
@@ -173,7 +173,7 @@ impl Relay {
     /// # Errors
     /// A call that the kernel refused, with its object. [`Error::Loop`] where what is sent would
     /// come in again, by other routes of this relay or at once.
-    pub fn add(&mut self, port: &Port, key: u32, target: &Target) -> Result<(), Error> {
+    pub fn add(&mut self, port: &Port, key: u32, target: &RelayTarget) -> Result<(), Error> {
         self.sockets.add(port, key)?;
         let route = self.route(port, key, target);
         match route {
@@ -188,7 +188,7 @@ impl Relay {
         }
     }
 
-    fn route(&self, port: &Port, key: u32, target: &Target) -> Result<Route, Error> {
+    fn route(&self, port: &Port, key: u32, target: &RelayTarget) -> Result<Route, Error> {
         let send_stats = &mut SendStats::default();
         let mut index = |device: &Option<String>| match device {
             Some(device) => sys::device_index(device, send_stats).map(Some),
@@ -203,8 +203,8 @@ impl Relay {
         let socket = connected(target, by).map_err(|(call, errno)| refused(call, errno))?;
         // A host's own address is what a socket can be bound to.
         let is_ours = UdpSocket::bind(SocketAddr::new(target.address.ip(), 0)).is_ok();
-        let port = End { address, is_ours: true, device: from };
-        let target = End { address: target.address, is_ours, device: by };
+        let port = RouteEnd { address, is_ours: true, device: from };
+        let target = RouteEnd { address: target.address, is_ours, device: by };
         if self.comes_back(&port, &target) {
             return Err(Error::Loop { port: address.to_string().into(), target: name });
         }
@@ -212,7 +212,7 @@ impl Relay {
     }
 
     /// Whether what is sent to `target` comes to `port`, by the routes there are.
-    fn comes_back(&self, port: &End, target: &End) -> bool {
+    fn comes_back(&self, port: &RouteEnd, target: &RouteEnd) -> bool {
         let mut ahead = vec![*target];
         let mut passed = vec![];
         while let Some(target) = ahead.pop() {
@@ -250,7 +250,7 @@ impl Relay {
     pub fn forward(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&Relayed<'_>),
+        each: &mut dyn FnMut(&RelayedRun<'_>),
     ) -> Result<usize, Error> {
         self.forward_if(wait, &mut |_| true, each)
     }
@@ -264,20 +264,21 @@ impl Relay {
     pub fn forward_if(
         &mut self,
         wait: Duration,
-        admit: &mut dyn FnMut(&Relayed<'_>) -> bool,
-        each: &mut dyn FnMut(&Relayed<'_>),
+        admit: &mut dyn FnMut(&RelayedRun<'_>) -> bool,
+        each: &mut dyn FnMut(&RelayedRun<'_>),
     ) -> Result<usize, Error> {
-        let Self { sockets, routes, line } = self;
+        let Self { sockets, routes, forwarder } = self;
         sockets.receive(wait, |bound, receive_stats| {
             let nothing = Turn { packets: 0, is_full: false };
             let Some(route) = routes.get_mut(&bound.key) else { return Ok(nothing) };
             let mut packets = 0;
-            let mut asked = |relayed: &Relayed<'_>| {
+            let mut asked = |relayed: &RelayedRun<'_>| {
                 packets += relayed.packets as usize;
                 admit(relayed)
             };
-            let mut calls = Calls { admit: &mut asked, note: each };
-            let turned = line.turn((bound.as_fd(), bound.key), route, receive_stats, &mut calls);
+            let mut calls = RelayCallbacks { admit: &mut asked, note: each };
+            let turned =
+                forwarder.turn((bound.as_fd(), bound.key), route, receive_stats, &mut calls);
             // What came before has been told.
             match turned {
                 Err(errno) if packets == 0 => Err(errno),
@@ -287,8 +288,8 @@ impl Relay {
     }
 
     /// How datagrams are moved, and why not otherwise.
-    pub fn way(&self) -> &Way {
-        self.line.way()
+    pub fn method(&self) -> &RelayMethod {
+        self.forwarder.method()
     }
 
     /// What was receive_stats in, and the calls and copies of that.
@@ -298,7 +299,7 @@ impl Relay {
 
     /// What was sent, and the calls and copies of that; those of the pipe are among them.
     pub fn send_stats(&self) -> SendStats {
-        self.line.send_stats()
+        self.forwarder.send_stats()
     }
 
     /// Datagrams of this port that the target's socket or route did not take.
@@ -318,7 +319,10 @@ impl Relay {
 }
 
 /// A socket for a target, and what was refused of making it.
-fn connected(target: &Target, device: Option<u32>) -> Result<UdpSocket, (&'static str, Errno)> {
+fn connected(
+    target: &RelayTarget,
+    device: Option<u32>,
+) -> Result<UdpSocket, (&'static str, Errno)> {
     let send_stats = &mut SendStats::default();
     let ip: IpAddr = target.address.ip();
     let socket = sys::udp_socket(target.address, send_stats).map_err(|errno| ("socket", errno))?;
@@ -351,10 +355,11 @@ mod tests {
     #[test]
     fn a_kernel_that_does_not_splice_is_found_out_and_nothing_is_lost() {
         let mut relay = Relay::new().unwrap();
-        relay.line.spoil();
+        relay.forwarder.spoil();
         let peer = UdpSocket::bind(localhost(0)).unwrap();
         peer.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let target = Target { address: peer.local_addr().unwrap(), interface: None, hops: None };
+        let target =
+            RelayTarget { address: peer.local_addr().unwrap(), interface: None, hops: None };
         relay.add(&port(), 1, &target).unwrap();
         let sender = UdpSocket::bind(localhost(0)).unwrap();
         for text in ["one", "two", "three"] {
@@ -364,10 +369,10 @@ mod tests {
         while came < 3 {
             came += relay.forward(Duration::from_secs(5), &mut |_| {}).unwrap();
         }
-        let way = relay.way().to_string();
+        let method = relay.method().to_string();
         let begins = "recvmmsg and send, two copies: splice needs UDP sockets that can be spliced \
                       from (kernel 6.5), found EINVAL, kernel ";
-        assert!(way.starts_with(begins), "{way}");
+        assert!(method.starts_with(begins), "{method}");
         let mut buffer = [0; 16];
         for text in ["one", "two", "three"] {
             let bytes = peer.recv(&mut buffer).unwrap();
@@ -380,8 +385,9 @@ mod tests {
     fn hops_are_those_asked_for() {
         let group = SocketAddr::from(([239, 1, 1, 1], 5004));
         for (address, hops) in [(group, 9), (localhost(9), 7)] {
-            let asked = connected(&Target { address, interface: None, hops: Some(hops) }, None);
-            let left = connected(&Target { address, interface: None, hops: None }, None);
+            let asked =
+                connected(&RelayTarget { address, interface: None, hops: Some(hops) }, None);
+            let left = connected(&RelayTarget { address, interface: None, hops: None }, None);
             // A host without a route to groups cannot be asked.
             let (Ok(asked), Ok(left)) = (asked, left) else {
                 eprintln!("skip: {address}: no route");
@@ -401,8 +407,11 @@ mod tests {
 
     #[test]
     fn ends_take_what_is_sent_to_them() {
-        let end =
-            |text: &str, is_ours, device| End { address: text.parse().unwrap(), is_ours, device };
+        let end = |text: &str, is_ours, device| RouteEnd {
+            address: text.parse().unwrap(),
+            is_ours,
+            device,
+        };
         let takes = |own: &str, own_device, theirs: &str, is_ours, device| {
             end(own, true, own_device).takes(&end(theirs, is_ours, device))
         };

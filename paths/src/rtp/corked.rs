@@ -16,16 +16,16 @@ use std::os::fd::AsFd;
 
 use crate::destination::Destination;
 use crate::send_stats::SendStats;
-use crate::stream::Setback;
+use crate::stream_path::SendFailure;
 use crate::sys;
 
 /// Sends what `parts` sends as one datagram, or nothing of it.
 pub(super) fn corked(
     to: &Destination,
     stats: &mut SendStats,
-    parts: impl FnOnce(&mut SendStats) -> Result<(), Setback>,
-) -> Result<(), Setback> {
-    let refused = |call| move |errno| Setback::Refused { call, errno };
+    parts: impl FnOnce(&mut SendStats) -> Result<(), SendFailure>,
+) -> Result<(), SendFailure> {
+    let refused = |call| move |errno| SendFailure::Refused { call, errno };
     sys::set_cork(to.as_fd(), true, stats).map_err(refused("setsockopt UDP_CORK=1"))?;
     let sent = parts(stats);
     if sent.is_err() {
@@ -40,20 +40,20 @@ pub(super) fn send_head(
     head: &[u8],
     to: &Destination,
     stats: &mut SendStats,
-) -> Result<(), Setback> {
+) -> Result<(), SendFailure> {
     if head.is_empty() {
         return Ok(());
     }
     let sent = sys::send(to.as_fd(), head, stats);
-    sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
+    sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
 }
 
 /// Whether the packet can be sent by a copy, or at least be refused for a better reason.
-pub(super) fn is_for_a_copy(setback: &Setback) -> bool {
-    match setback {
-        Setback::InPieces => true,
+pub(super) fn is_for_a_copy(failure: &SendFailure) -> bool {
+    match failure {
+        SendFailure::InPieces => true,
         // More fragments than a datagram may have.
-        Setback::Refused { errno, .. } => errno.code() == libc::EMSGSIZE,
-        Setback::Cut { .. } => false,
+        SendFailure::Refused { errno, .. } => errno.code() == libc::EMSGSIZE,
+        SendFailure::Cut { .. } => false,
     }
 }

@@ -11,7 +11,7 @@
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
 //! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
 //! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments than
-//! the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
+//! the kernel takes. PayloadSource of MPEG transport stream in one piece is never such a packet.
 //!
 //! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
 //! cut is sent to its end, as [`crate::MappedFile`] says.
@@ -27,15 +27,15 @@ use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::crosses_oddly;
-use crate::rtp::gathered::Packets;
+use crate::rtp::gathered::GatheredPackets;
 use crate::rtp::heads;
-use crate::rtp::reader::Reader;
+use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
 use crate::sys::{
-    self, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX, PAYLOAD_BYTES_MAX,
-    Payload, Planned, Sent,
+    self, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, GIVEN_BYTES_MAX, PACKETS_MAX,
+    PAYLOAD_BYTES_MAX, PayloadSource, PlanEntry, Sent,
 };
 
 /// `mmap_rtpmsend` of the study's table 1-C (n copies, of the header; 1 mmap and n rtpmsend calls):
@@ -54,7 +54,11 @@ pub(crate) static MMAP_RTPMSEND: Spec = Spec {
         feed: Feed::Gathered,
         via: Via::Socket,
         open: || {
-            Ok(Box::new(ByEngine::new(Way { mapped: true, made: false, load: Load::Packet })?))
+            Ok(Box::new(EngineSender::new(Way {
+                mapped: true,
+                made: false,
+                per_call: PacketsPerCall::One,
+            })?))
         },
     },
 };
@@ -75,7 +79,11 @@ pub(crate) static RTPSENDFILE: Spec = Spec {
         feed: Feed::Gathered,
         via: Via::Socket,
         open: || {
-            Ok(Box::new(ByEngine::new(Way { mapped: false, made: false, load: Load::Packet })?))
+            Ok(Box::new(EngineSender::new(Way {
+                mapped: false,
+                made: false,
+                per_call: PacketsPerCall::One,
+            })?))
         },
     },
 };
@@ -95,7 +103,13 @@ pub(crate) static KRTPSENDFILE: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(Way { mapped: false, made: true, load: Load::Batch })?)),
+        open: || {
+            Ok(Box::new(EngineSender::new(Way {
+                mapped: false,
+                made: true,
+                per_call: PacketsPerCall::Batch,
+            })?))
+        },
     },
 };
 
@@ -118,7 +132,13 @@ pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(Way { mapped: false, made: true, load: Load::Runs })?)),
+        open: || {
+            Ok(Box::new(EngineSender::new(Way {
+                mapped: false,
+                made: true,
+                per_call: PacketsPerCall::BatchInRuns,
+            })?))
+        },
     },
 };
 
@@ -137,31 +157,37 @@ pub(crate) static KRTPMSEND: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(Way { mapped: true, made: true, load: Load::Batch })?)),
+        open: || {
+            Ok(Box::new(EngineSender::new(Way {
+                mapped: true,
+                made: true,
+                per_call: PacketsPerCall::Batch,
+            })?))
+        },
     },
 };
 
 /// What a member is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// Payload by the addresses of a map instead of from the file.
+    /// PayloadSource by the addresses of a map instead of from the file.
     pub(super) mapped: bool,
     /// Headers made by the engine, where it would make the same.
     pub(super) made: bool,
-    pub(super) load: Load,
+    pub(super) per_call: PacketsPerCall,
 }
 
 /// Sends by the engine.
-pub(super) struct ByEngine {
+pub(super) struct EngineSender {
     way: Way,
     engine: Engine,
     page_bytes: u64,
-    plan: Vec<Planned>,
+    plan: Vec<PlanEntry>,
     /// For the packet that cannot be sent so.
-    reader: Reader,
+    reader: PayloadBuffer,
 }
 
-/// Packets whose payloads lie one behind the other.
+/// GatheredPackets whose payloads lie one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     packets: u32,
@@ -172,7 +198,12 @@ struct Stretch {
 impl Stretch {
     /// The one from packet `run.first` on, whose payload begins at `start`; no longer than `run`.
     /// It has no packets when the first is none for the engine.
-    fn of(packets: &Packets<'_>, run: Run, start: Cursor<'_>, page_bytes: u64) -> Self {
+    fn of(
+        packets: &GatheredPackets<'_>,
+        run: SegmentRun,
+        start: Cursor<'_>,
+        page_bytes: u64,
+    ) -> Self {
         let mut stretch = Self { packets: 0, offset: 0, bytes: 0 };
         let head_bytes = packets.head_bytes();
         if head_bytes > GIVEN_BYTES_MAX || !head_bytes.is_multiple_of(2) {
@@ -206,30 +237,30 @@ impl Stretch {
     }
 }
 
-impl ByEngine {
+impl EngineSender {
     pub(super) fn new(way: Way) -> Result<Self, Error> {
         let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
-        Ok(Self { way, engine, page_bytes, plan: Vec::new(), reader: Reader::new() })
+        Ok(Self { way, engine, page_bytes, plan: Vec::new(), reader: PayloadBuffer::new() })
     }
 
     /// Sends `run`, or as many of its packets as a call carries; says how many, and where the
     /// payload after them begins.
     fn send_run<'a>(
         &mut self,
-        packets: &Packets<'a>,
-        payload: Payload<'a>,
-        (run, start): (Run, Cursor<'a>),
+        packets: &GatheredPackets<'a>,
+        payload: PayloadSource<'a>,
+        (run, start): (SegmentRun, Cursor<'a>),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(u32, Cursor<'a>), Setback> {
+    ) -> Result<(u32, Cursor<'a>), SendFailure> {
         let stretch = Stretch::of(packets, run, start, self.page_bytes);
         within_map(packets, run, stretch, payload)?;
         if stretch.packets == 0 {
             return self.copy(packets, (run, start), to, stats);
         }
-        let run = Run { packets: stretch.packets, ..run };
+        let run = SegmentRun { packets: stretch.packets, ..run };
         let segments = self.segments(packets, to);
-        let order = Order {
+        let order = EngineRequest {
             payload,
             offset: stretch.offset,
             bytes: stretch.bytes,
@@ -254,19 +285,23 @@ impl ByEngine {
         Ok((sent.packets, cursor))
     }
 
-    /// Packets that pass the network stack as one.
-    fn segments(&self, packets: &Packets<'_>, to: &Destination) -> u32 {
-        if self.way.load == Load::Runs { to.fit(packets.segment_bytes()) } else { 1 }
+    /// GatheredPackets that pass the network stack as one.
+    fn segments(&self, packets: &GatheredPackets<'_>, to: &Destination) -> u32 {
+        if self.way.per_call == PacketsPerCall::BatchInRuns {
+            to.fit(packets.segment_bytes())
+        } else {
+            1
+        }
     }
 
     /// Reads the payload of the first packet of `run` and sends the packet.
     fn copy<'a>(
         &mut self,
-        packets: &Packets<'a>,
-        (run, start): (Run, Cursor<'a>),
+        packets: &GatheredPackets<'a>,
+        (run, start): (SegmentRun, Cursor<'a>),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(u32, Cursor<'a>), Setback> {
+    ) -> Result<(u32, Cursor<'a>), SendFailure> {
         let payload_bytes = packets.payload_bytes(run.first);
         let after = self.reader.read(0, packets.source, start, payload_bytes, stats)?;
         self.reader.write(packets.head(run.first), to, stats)?;
@@ -277,12 +312,12 @@ impl ByEngine {
 /// Says what of `stretch` lies before the end of the map, when not all of it does: the file was
 /// shorter when it was opened.
 fn within_map(
-    packets: &Packets<'_>,
-    run: Run,
+    packets: &GatheredPackets<'_>,
+    run: SegmentRun,
     stretch: Stretch,
-    payload: Payload<'_>,
-) -> Result<(), Setback> {
-    let Payload::Mapped(map) = payload else { return Ok(()) };
+    payload: PayloadSource<'_>,
+) -> Result<(), SendFailure> {
+    let PayloadSource::Mapped(map) = payload else { return Ok(()) };
     if stretch.packets == 0 || map.address(stretch.offset, stretch.bytes).is_some() {
         return Ok(());
     }
@@ -292,66 +327,71 @@ fn within_map(
         map.address(stretch.offset, bytes).is_some()
     };
     let whole = (0..stretch.packets).take_while(reached).count() as u32;
-    Err(Setback::Cut { at: packets.source.bytes(), whole })
+    Err(SendFailure::Cut { at: packets.source.bytes(), whole })
 }
 
 /// What the engine is told of the headers of `run`.
 fn heads_of<'a>(
-    packets: &Packets<'a>,
-    run: Run,
+    packets: &GatheredPackets<'a>,
+    run: SegmentRun,
     made: bool,
-    plan: &'a mut Vec<Planned>,
-) -> Heads<'a> {
+    plan: &'a mut Vec<PlanEntry>,
+) -> EngineHeaders<'a> {
     let heads = packets.heads(run);
     if heads.is_empty() {
-        return Heads::None;
+        return EngineHeaders::None;
     }
     let of_rtp = made && packets.head_bytes() == heads::HEAD_BYTES;
     match of_rtp.then(|| heads::recognise(heads)).flatten() {
         // Both within GIVEN_BYTES_MAX.
-        None => Heads::Given { heads, each: packets.head_bytes() as u16 },
-        Some(series) if !series.planned => Heads::Made(series.rtp, None),
+        None => EngineHeaders::Given { heads, each: packets.head_bytes() as u16 },
+        Some(series) if !series.planned => EngineHeaders::Made(series.rtp, None),
         Some(series) => {
             let bytes = |number| packets.payload_bytes(run.first + number) as u16;
             heads::write_plan(plan, heads, bytes);
-            Heads::Made(series.rtp, Some(plan))
+            EngineHeaders::Made(series.rtp, Some(plan))
         }
     }
 }
 
 /// The engine found no more whole packets in the file than it says it sent.
-fn ended(packets: &Packets<'_>, stretch: Stretch, sent: Sent, stats: &mut SendStats) -> Setback {
+fn ended(
+    packets: &GatheredPackets<'_>,
+    stretch: Stretch,
+    sent: Sent,
+    stats: &mut SendStats,
+) -> SendFailure {
     let at = match packets.source.size_now(stats) {
         Ok(at) => at,
-        Err(errno) => return Setback::Refused { call: "statx", errno },
+        Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
     // One that the file ended in.
     stats.packets += u64::from(sent.packets);
     stats.bytes += sent.bytes + u64::from(sent.packets) * packets.head_bytes() as u64;
     if at < stretch.offset.saturating_add(stretch.bytes) {
-        return Setback::Cut { at, whole: 0 };
+        return SendFailure::Cut { at, whole: 0 };
     }
     // Neither bytes nor the end: the file cannot be read this way.
-    Setback::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
+    SendFailure::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
 }
 
-impl StreamPath for ByEngine {
+impl StreamPath for EngineSender {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         if batch.packets == 0 {
             return Ok(0);
         }
         let payload = match self.way.mapped {
-            true => Payload::Mapped(packets.map()?),
-            false => Payload::File(packets.source.file()),
+            true => PayloadSource::Mapped(packets.map()?),
+            false => PayloadSource::File(packets.source.file()),
         };
         let mut cursor = packets.start();
-        send_runs(batch, self.way.load, to, stats, |run, to, stats| {
+        send_runs(batch, self.way.per_call, to, stats, |run, to, stats| {
             let (sent, after) = self.send_run(&packets, payload, (run, cursor), to, stats)?;
             cursor = after;
             Ok(sent)
@@ -381,11 +421,11 @@ mod tests {
             pieces.iter().map(|&(offset, bytes)| Piece { offset, bytes }).collect();
         let heads = vec![0; packets as usize * head_bytes];
         let batch = Batch::gathered(&source, packets, 1000, &heads, &pieces);
-        let packets = Packets::of(&batch);
+        let packets = GatheredPackets::of(&batch);
         let (mut cursor, mut first) = (packets.start(), 0);
         let mut found = Vec::new();
         while first < batch.packets {
-            let run = Run { first, packets: batch.packets - first };
+            let run = SegmentRun { first, packets: batch.packets - first };
             let stretch = Stretch::of(&packets, run, cursor, PAGE_BYTES);
             let carried = stretch.packets.max(1);
             (first..first + carried)
@@ -433,20 +473,20 @@ mod tests {
         let pieces = [Piece { offset: 1000, bytes: 4940 }];
         let heads = [0; 5 * 12];
         let batch = Batch::gathered(&source, 5, 1000, &heads, &pieces);
-        let packets = Packets::of(&batch);
-        let mapped = Payload::Mapped(packets.map().unwrap());
+        let packets = GatheredPackets::of(&batch);
+        let mapped = PayloadSource::Mapped(packets.map().unwrap());
         let cut = |packets_of, bytes, payload| {
-            let run = Run { first: 0, packets: packets_of };
+            let run = SegmentRun { first: 0, packets: packets_of };
             let stretch = Stretch { packets: packets_of, offset: 1000, bytes };
             match within_map(&packets, run, stretch, payload) {
                 Ok(()) => None,
-                Err(Setback::Cut { at, whole }) => Some((at, whole)),
+                Err(SendFailure::Cut { at, whole }) => Some((at, whole)),
                 Err(other) => panic!("{other:?}"),
             }
         };
         assert_eq!(cut(5, 4940, mapped), Some((5000, 4)));
         assert_eq!(cut(4, 4 * 988, mapped), None);
-        assert_eq!(cut(5, 4940, Payload::File(source.file())), None);
+        assert_eq!(cut(5, 4940, PayloadSource::File(source.file())), None);
     }
 
     #[test]
@@ -459,17 +499,17 @@ mod tests {
         let told = |heads: &[u8], made, run| {
             let batch = Batch::gathered(&source, 3, 1000, heads, &pieces);
             let mut plan = Vec::new();
-            match heads_of(&Packets::of(&batch), run, made, &mut plan) {
-                Heads::None => "none".to_owned(),
-                Heads::Given { heads, each } => format!("{} given of {each}", heads.len()),
-                Heads::Made(rtp, None) => format!("from {}", rtp.sequence),
-                Heads::Made(_, Some(plan)) => format!("plan of {}", plan.len()),
+            match heads_of(&GatheredPackets::of(&batch), run, made, &mut plan) {
+                EngineHeaders::None => "none".to_owned(),
+                EngineHeaders::Given { heads, each } => format!("{} given of {each}", heads.len()),
+                EngineHeaders::Made(rtp, None) => format!("from {}", rtp.sequence),
+                EngineHeaders::Made(_, Some(plan)) => format!("plan of {}", plan.len()),
             }
         };
-        let all = Run { first: 0, packets: 3 };
+        let all = SegmentRun { first: 0, packets: 3 };
         // The third has the number of the second.
         assert_eq!(told(&heads, true, all), "36 given of 12");
-        assert_eq!(told(&heads, true, Run { first: 0, packets: 2 }), "from 65534");
+        assert_eq!(told(&heads, true, SegmentRun { first: 0, packets: 2 }), "from 65534");
         (heads[2 * 12 + 2], heads[2 * 12 + 3]) = (0, 0);
         assert_eq!(told(&heads, true, all), "from 65534");
         assert_eq!(told(&heads, false, all), "36 given of 12");

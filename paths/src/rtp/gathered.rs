@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets of a header in memory and a payload in the file; and header, payload, header, payload
+//! GatheredPackets of a header in memory and a payload in the file; and header, payload, header, payload
 //! from a mapped file in one list: what `mmap_writev`, `mmap_gso` and the rings share.
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
@@ -11,29 +11,29 @@
 //!
 //! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves unseen.
 
-use crate::batch::{Batch, Cursor, Form, Mark, Piece};
+use crate::batch::{Batch, BatchForm, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::stream::{Run, Setback};
-use crate::sys::{Gather, Map};
+use crate::stream_path::{SegmentRun, SendFailure};
+use crate::sys::{FileMap, Gather};
 
 pub(super) const CALL: &str = "writev";
 
 /// A gathered batch.
 #[derive(Clone, Copy)]
-pub(super) struct Packets<'a> {
+pub(super) struct GatheredPackets<'a> {
     batch: &'a Batch<'a>,
     pub(super) source: &'a MappedFile,
     heads: &'a [u8],
     pieces: &'a [Piece],
 }
 
-impl<'a> Packets<'a> {
+impl<'a> GatheredPackets<'a> {
     /// # Panics
     /// When the batch is of the other form: the caller was told which.
     pub(super) fn of(batch: &'a Batch<'a>) -> Self {
-        let Form::Gathered { source, heads, pieces } = batch.form else {
+        let BatchForm::Gathered { source, heads, pieces } = batch.form else {
             panic!("this path is fed gathered batches");
         };
         Self { batch, source, heads, pieces }
@@ -45,12 +45,12 @@ impl<'a> Packets<'a> {
     }
 
     /// Where the payload after `mark` begins.
-    pub(super) fn at(&self, mark: Mark) -> Cursor<'a> {
+    pub(super) fn at(&self, mark: CursorPosition) -> Cursor<'a> {
         Cursor::at(self.pieces, mark)
     }
 
     /// Where `cursor` is.
-    pub(super) fn mark(&self, cursor: Cursor<'_>) -> Mark {
+    pub(super) fn mark(&self, cursor: Cursor<'_>) -> CursorPosition {
         cursor.mark(self.pieces)
     }
 
@@ -66,7 +66,7 @@ impl<'a> Packets<'a> {
     }
 
     /// The headers of the packets of `run`.
-    pub(super) fn heads(&self, run: Run) -> &'a [u8] {
+    pub(super) fn heads(&self, run: SegmentRun) -> &'a [u8] {
         let at = run.first as usize * self.head_bytes();
         &self.heads[at..at + run.packets as usize * self.head_bytes()]
     }
@@ -76,32 +76,32 @@ impl<'a> Packets<'a> {
         self.batch.segment_bytes
     }
 
-    /// Payload bytes of a packet.
+    /// PayloadSource bytes of a packet.
     pub(super) fn payload_bytes(&self, packet: u32) -> u64 {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64
     }
 
     /// The map of the file.
-    pub(super) fn map(&self) -> Result<&'a Map, SendError> {
+    pub(super) fn map(&self) -> Result<&'a FileMap, SendError> {
         self.source.mapped().map_err(|errno| self.source.host("mmap", errno))
     }
 
     /// Calls `each` with the ranges of the next payload as long as it answers yes; says whether it
-    /// always did. A range beyond what the file had when it was mapped is [`Setback::Cut`] with
+    /// always did. A range beyond what the file had when it was mapped is [`SendFailure::Cut`] with
     /// `whole` packets before it.
     pub(super) fn take_mapped(
         &self,
-        map: &Map,
+        map: &FileMap,
         cursor: &mut Cursor<'a>,
         (packet, whole): (u32, u32),
         mut each: impl FnMut(Piece) -> bool,
-    ) -> Result<bool, Setback> {
+    ) -> Result<bool, SendFailure> {
         let (mut fits, mut in_map) = (true, true);
         cursor.take(self.payload_bytes(packet), |piece| {
             in_map = in_map && map.address(piece.offset, piece.bytes).is_some();
             fits = fits && in_map && each(piece);
         });
-        if in_map { Ok(fits) } else { Err(Setback::Cut { at: self.source.bytes(), whole }) }
+        if in_map { Ok(fits) } else { Err(SendFailure::Cut { at: self.source.bytes(), whole }) }
     }
 
     /// Why `call` was refused: a page of the map could not be read because the file was cut, or for
@@ -109,16 +109,16 @@ impl<'a> Packets<'a> {
     pub(super) fn refused(
         &self,
         (call, errno): (&'static str, Errno),
-        run: Run,
+        run: SegmentRun,
         start: Cursor<'_>,
         stats: &mut SendStats,
-    ) -> Setback {
+    ) -> SendFailure {
         if errno.code() != libc::EFAULT {
-            return Setback::Refused { call, errno };
+            return SendFailure::Refused { call, errno };
         }
         let at = match self.source.size_now(stats) {
             Ok(at) => at,
-            Err(errno) => return Setback::Refused { call: "statx", errno },
+            Err(errno) => return SendFailure::Refused { call: "statx", errno },
         };
         let mut cursor = start;
         for whole in 0..run.packets {
@@ -127,22 +127,22 @@ impl<'a> Packets<'a> {
                 end = end.max(piece.offset.saturating_add(piece.bytes));
             });
             if end > at {
-                return Setback::Cut { at, whole };
+                return SendFailure::Cut { at, whole };
             }
         }
-        Setback::Refused { call, errno }
+        SendFailure::Refused { call, errno }
     }
 }
 
 /// Puts `run`, or as many of its packets as it takes, on `list`; says how many, and where the
 /// payload after them begins.
 pub(super) fn gather<'a>(
-    packets: &Packets<'a>,
-    map: &'a Map,
+    packets: &GatheredPackets<'a>,
+    map: &'a FileMap,
     list: &mut Gather<'_, 'a>,
-    run: Run,
+    run: SegmentRun,
     start: Cursor<'a>,
-) -> Result<(u32, Cursor<'a>), Setback> {
+) -> Result<(u32, Cursor<'a>), SendFailure> {
     let mut cursor = start;
     let mut listed = 0;
     while listed < run.packets {
@@ -161,7 +161,7 @@ pub(super) fn gather<'a>(
         listed += 1;
     }
     if listed == 0 {
-        return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
+        return Err(SendFailure::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
     }
     Ok((listed, cursor))
 }

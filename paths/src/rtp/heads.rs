@@ -13,7 +13,7 @@
 //! sequence. Those are copied from the caller as they are, so nothing depends on the recognition
 //! but cost.
 
-use crate::sys::{Planned, Rtp};
+use crate::sys::{PlanEntry, Rtp};
 
 /// Bytes of RTP's fixed header.
 pub(super) const HEAD_BYTES: usize = 12;
@@ -81,7 +81,7 @@ pub(super) fn recognise(heads: &[u8]) -> Option<Series> {
 
 /// Writes the plan of recognised `heads` to `plan`; `payload_bytes` says what follows each.
 pub(super) fn write_plan(
-    plan: &mut Vec<Planned>,
+    plan: &mut Vec<PlanEntry>,
     heads: &[u8],
     payload_bytes: impl Fn(u32) -> u16,
 ) {
@@ -90,7 +90,7 @@ pub(super) fn write_plan(
     plan.extend(
         heads
             .zip(0..)
-            .map(|(head, at)| Planned::new(payload_bytes(at), head.marker, head.timestamp)),
+            .map(|(head, at)| PlanEntry::new(payload_bytes(at), head.marker, head.timestamp)),
     );
 }
 
@@ -162,11 +162,11 @@ mod tests {
         assert_eq!(recognised(&heads), Some(Series { rtp: RTP, planned: true }));
         heads[3].marker = true;
         let heads: Vec<u8> = heads.iter().flat_map(|head| bytes(*head)).collect();
-        let mut plan = vec![Planned::new(1, true, 1)];
+        let mut plan = vec![PlanEntry::new(1, true, 1)];
         write_plan(&mut plan, &heads, |at| if at == 3 { 5 } else { 1316 });
         let planned = |number: u32| {
             let timestamp = FIRST.timestamp.wrapping_add(200 * number + u32::from(number == 3));
-            Planned::new(if number == 3 { 5 } else { 1316 }, number == 3, timestamp)
+            PlanEntry::new(if number == 3 { 5 } else { 1316 }, number == 3, timestamp)
         };
         assert_eq!(plan, (0..4).map(planned).collect::<Vec<_>>());
     }

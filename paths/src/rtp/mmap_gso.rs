@@ -17,11 +17,11 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::rtp::gathered::{CALL, Packets, gather};
+use crate::rtp::gathered::{CALL, GatheredPackets, gather};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
-use crate::sys::{Map, Scratch};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
+use crate::sys::{FileMap, Scratch};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_gso",
@@ -35,7 +35,7 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(MappedGather::new(Load::Run))),
+        open: || Ok(Box::new(MappedGather::new(PacketsPerCall::Run))),
     },
 };
 
@@ -55,19 +55,19 @@ pub(crate) static MMAP_WRITEV: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(MappedGather::new(Load::Packet))),
+        open: || Ok(Box::new(MappedGather::new(PacketsPerCall::One))),
     },
 };
 
 /// Sends a gathered batch over the mapped file.
 struct MappedGather {
-    load: Load,
+    per_call: PacketsPerCall,
     scratch: Scratch,
 }
 
 impl MappedGather {
-    fn new(load: Load) -> Self {
-        Self { load, scratch: Scratch::new() }
+    fn new(per_call: PacketsPerCall) -> Self {
+        Self { per_call, scratch: Scratch::new() }
     }
 }
 
@@ -78,13 +78,13 @@ impl StreamPath for MappedGather {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         if batch.packets == 0 {
             return Ok(0);
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, self.load, to, stats, |run, to, stats| {
+        send_runs(batch, self.per_call, to, stats, |run, to, stats| {
             let (sent, after) =
                 send_run(&packets, map, &mut self.scratch, (run, cursor), to, stats)?;
             cursor = after;
@@ -96,13 +96,13 @@ impl StreamPath for MappedGather {
 /// Sends `run`, or as many of its packets as the list takes; says how many, and where the payload
 /// after them begins.
 fn send_run<'a>(
-    packets: &Packets<'a>,
-    map: &'a Map,
+    packets: &GatheredPackets<'a>,
+    map: &'a FileMap,
     scratch: &mut Scratch,
-    (run, start): (Run, Cursor<'a>),
+    (run, start): (SegmentRun, Cursor<'a>),
     to: &Destination,
     stats: &mut SendStats,
-) -> Result<(u32, Cursor<'a>), Setback> {
+) -> Result<(u32, Cursor<'a>), SendFailure> {
     let mut list = scratch.gather();
     let (listed, cursor) = gather(packets, map, &mut list, run, start)?;
     match list.send(to.as_fd(), stats) {

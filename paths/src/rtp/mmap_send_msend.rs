@@ -22,12 +22,15 @@ use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::crosses_oddly;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
-use crate::rtp::gathered::Packets;
-use crate::rtp::reader::Reader;
+use crate::rtp::gathered::GatheredPackets;
+use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
-use crate::sys::{self, ENGINE_CALL, Engine, Heads, Map, Order, PAYLOAD_BYTES_MAX, Payload};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
+use crate::sys::{
+    self, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, FileMap, PAYLOAD_BYTES_MAX,
+    PayloadSource,
+};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_send_msend",
@@ -49,25 +52,25 @@ struct MmapSendMsend {
     engine: Engine,
     page_bytes: u64,
     /// For the packet that cannot be sent so.
-    reader: Reader,
+    reader: PayloadBuffer,
 }
 
 impl MmapSendMsend {
     fn new() -> Result<Self, Error> {
         let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
-        Ok(Self { engine, page_bytes, reader: Reader::new() })
+        Ok(Self { engine, page_bytes, reader: PayloadBuffer::new() })
     }
 
     /// Sends the packet of `run` without copying its payload; says where the payload after it
-    /// begins. [`Setback::InPieces`] means that it has to be sent by a copy.
+    /// begins. [`SendFailure::InPieces`] means that it has to be sent by a copy.
     fn send_packet<'a>(
         &self,
-        packets: &Packets<'a>,
-        map: &Map,
-        (run, start): (Run, Cursor<'a>),
+        packets: &GatheredPackets<'a>,
+        map: &FileMap,
+        (run, start): (SegmentRun, Cursor<'a>),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<Cursor<'a>, Setback> {
+    ) -> Result<Cursor<'a>, SendFailure> {
         let (mut cursor, mut fit) = (start, true);
         packets.take_mapped(map, &mut cursor, (run.first, 0), |Piece { offset, bytes }| {
             fit = fit && !crosses_oddly(offset, bytes, self.page_bytes);
@@ -75,7 +78,7 @@ impl MmapSendMsend {
             fit
         })?;
         if !fit {
-            return Err(Setback::InPieces);
+            return Err(SendFailure::InPieces);
         }
         corked(to, stats, |stats| {
             send_head(packets.head(run.first), to, stats)?;
@@ -93,18 +96,18 @@ impl MmapSendMsend {
     /// Sends a piece into the cork.
     fn send_piece(
         &self,
-        map: &Map,
+        map: &FileMap,
         Piece { offset, bytes }: Piece,
         to: &Destination,
         stats: &mut SendStats,
     ) -> Result<(), Errno> {
-        let order = Order {
-            payload: Payload::Mapped(map),
+        let order = EngineRequest {
+            payload: PayloadSource::Mapped(map),
             offset,
             bytes,
             // Within PAYLOAD_BYTES_MAX.
             payload_bytes: bytes as u16,
-            heads: Heads::None,
+            heads: EngineHeaders::None,
             segments: 1,
         };
         let sent = self.engine.send(to.as_fd(), &order, stats)?;
@@ -120,15 +123,15 @@ impl StreamPath for MmapSendMsend {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         if batch.packets == 0 {
             return Ok(0);
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
             cursor = match self.send_packet(&packets, map, (run, cursor), to, stats) {
-                Err(setback) if is_for_a_copy(&setback) => {
+                Err(failure) if is_for_a_copy(&failure) => {
                     let payload_bytes = packets.payload_bytes(run.first);
                     let after =
                         self.reader.read(0, packets.source, cursor, payload_bytes, stats)?;

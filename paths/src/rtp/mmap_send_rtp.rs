@@ -17,11 +17,11 @@ use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
 use crate::rtp::corked::{corked, send_head};
-use crate::rtp::gathered::Packets;
+use crate::rtp::gathered::GatheredPackets;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
-use crate::sys::{Map, Scratch};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
+use crate::sys::{FileMap, Scratch};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_send_rtp",
@@ -49,19 +49,19 @@ impl MmapSendRtp {
     /// Sends the packet of `run`; says where the payload after it begins.
     fn send_packet<'a>(
         &mut self,
-        packets: &Packets<'a>,
-        map: &Map,
-        (run, start): (Run, Cursor<'a>),
+        packets: &GatheredPackets<'a>,
+        map: &FileMap,
+        (run, start): (SegmentRun, Cursor<'a>),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<Cursor<'a>, Setback> {
+    ) -> Result<Cursor<'a>, SendFailure> {
         let mut list = self.scratch.gather();
         let mut cursor = start;
         let fits = packets.take_mapped(map, &mut cursor, (run.first, 0), |piece| {
             list.mapped(map, piece.offset, piece.bytes)
         })?;
         if !fits {
-            return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
+            return Err(SendFailure::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
         }
         corked(to, stats, |stats| {
             send_head(packets.head(run.first), to, stats)?;
@@ -82,13 +82,13 @@ impl StreamPath for MmapSendRtp {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         if batch.packets == 0 {
             return Ok(0);
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
             cursor = self.send_packet(&packets, map, (run, cursor), to, stats)?;
             Ok(1)
         })

@@ -16,11 +16,11 @@ use std::os::fd::AsFd;
 use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
-use crate::rtp::gathered::Packets;
+use crate::rtp::gathered::GatheredPackets;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
-use crate::sys::{Map, Outbox};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
+use crate::sys::{FileMap, Outbox};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "mmap_sendmmsg",
@@ -48,12 +48,12 @@ impl MmapSendmmsg {
     /// Sends `run`, or as many of its packets as call and socket take; says how many.
     fn send_run<'a>(
         &mut self,
-        packets: &Packets<'a>,
-        map: &Map,
-        (run, start): (Run, Cursor<'a>),
+        packets: &GatheredPackets<'a>,
+        map: &FileMap,
+        (run, start): (SegmentRun, Cursor<'a>),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<u32, Setback> {
+    ) -> Result<u32, SendFailure> {
         let mut messages = self.outbox.open();
         let mut cursor = start;
         let mut listed = 0;
@@ -71,7 +71,7 @@ impl MmapSendmmsg {
             listed += 1;
         }
         if listed == 0 {
-            return Err(Setback::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
+            return Err(SendFailure::Refused { call: CALL, errno: Errno::new(libc::E2BIG) });
         }
         match messages.send(to.as_fd(), stats) {
             // No more messages than packets, of which there are a u32.
@@ -88,13 +88,13 @@ impl StreamPath for MmapSendmmsg {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         if batch.packets == 0 {
             return Ok(0);
         }
         let map = packets.map()?;
         let mut cursor = packets.start();
-        send_runs(batch, Load::Batch, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::Batch, to, stats, |run, to, stats| {
             let sent = self.send_run(&packets, map, (run, cursor), to, stats)?;
             if sent < batch.packets {
                 let taken = run.first..run.first + sent;

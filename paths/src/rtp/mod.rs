@@ -2,7 +2,7 @@
 //! Paths for RTP: header and payload of each packet of a batch, one file per path.
 //!
 //! Headers come from memory, made for the session, or lie in the file (wire image). What a path
-//! costs is in its own file; what they share is in [`crate::stream`].
+//! costs is in its own file; what they share is in [`crate::stream_path`].
 //!
 //! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
 //! is known here, but where the kernel is to make them (`heads`).
@@ -10,7 +10,7 @@
 //! What it does not do: make headers, or choose.
 
 pub(crate) mod engine;
-pub(crate) mod framed;
+pub(crate) mod frame_paths;
 pub(crate) mod mmap_gso;
 pub(crate) mod mmap_send_msend;
 pub(crate) mod mmap_send_rtp;
@@ -25,6 +25,6 @@ pub(crate) mod wire_sendfile;
 mod corked;
 mod gathered;
 mod heads;
-mod reader;
+mod payload_buffer;
 
-pub use framed::dropped_kernels;
+pub use frame_paths::dropped_kernels;

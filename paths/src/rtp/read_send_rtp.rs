@@ -13,11 +13,11 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::rtp::gathered::Packets;
-use crate::rtp::reader::Reader;
+use crate::rtp::gathered::GatheredPackets;
+use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, StreamPath, send_runs};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_send_rtp",
@@ -31,12 +31,12 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(ReadSendRtp { reader: Reader::new() })),
+        open: || Ok(Box::new(ReadSendRtp { reader: PayloadBuffer::new() })),
     },
 };
 
 struct ReadSendRtp {
-    reader: Reader,
+    reader: PayloadBuffer,
 }
 
 impl StreamPath for ReadSendRtp {
@@ -46,9 +46,9 @@ impl StreamPath for ReadSendRtp {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
             let (head, bytes) = (packets.head(run.first), packets.payload_bytes(run.first));
             let after = self.reader.read(head.len(), packets.source, cursor, bytes, stats)?;
             self.reader.send(head, to, stats)?;

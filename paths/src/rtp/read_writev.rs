@@ -11,11 +11,11 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::rtp::gathered::Packets;
-use crate::rtp::reader::Reader;
+use crate::rtp::gathered::GatheredPackets;
+use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, StreamPath, send_runs};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_writev",
@@ -29,12 +29,12 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(ReadWritev { reader: Reader::new() })),
+        open: || Ok(Box::new(ReadWritev { reader: PayloadBuffer::new() })),
     },
 };
 
 struct ReadWritev {
-    reader: Reader,
+    reader: PayloadBuffer,
 }
 
 impl StreamPath for ReadWritev {
@@ -44,9 +44,9 @@ impl StreamPath for ReadWritev {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
             let payload_bytes = packets.payload_bytes(run.first);
             let after = self.reader.read(0, packets.source, cursor, payload_bytes, stats)?;
             self.reader.write(packets.head(run.first), to, stats)?;

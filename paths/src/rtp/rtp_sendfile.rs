@@ -4,7 +4,7 @@
 //! Some packets are read and written instead, at two calls and two copies. The kernel sums a corked
 //! datagram wrongly where a page border falls on an odd byte of a payload's piece
 //! ([`crate::file_datagrams`] says why), a datagram has at most 17 page fragments
-//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. Payload of MPEG transport stream has none
+//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. PayloadSource of MPEG transport stream has none
 //! of these, unless it is spread over many places.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`), `sendfile(2)`; Linux 6.18
@@ -20,11 +20,11 @@ use crate::error::{Errno, SendError};
 use crate::file_datagrams::crosses_oddly;
 use crate::mapped_file::MappedFile;
 use crate::rtp::corked::{corked, is_for_a_copy, send_head};
-use crate::rtp::gathered::Packets;
-use crate::rtp::reader::Reader;
+use crate::rtp::gathered::GatheredPackets;
+use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Setback, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SendFailure, StreamPath, send_runs};
 use crate::sys;
 
 /// `rtp_sendfile` of the study's table 1-B (n copies, of the header; n cork, n send, n sendfile and
@@ -44,7 +44,7 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(HeadAndFile::new(false))),
+        open: || Ok(Box::new(HeaderAndFile::new(false))),
     },
 };
 
@@ -68,25 +68,25 @@ pub(crate) static MORE_SENDFILE: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Socket,
-        open: || Ok(Box::new(HeadAndFile::new(true))),
+        open: || Ok(Box::new(HeaderAndFile::new(true))),
     },
 };
 
 /// Header by `send`, payload by `sendfile`, in one datagram.
-pub(super) struct HeadAndFile {
+pub(super) struct HeaderAndFile {
     page_bytes: u64,
     /// Whether the header's call says that more follows, where that is enough, instead of a cork.
     by_flag: bool,
     /// For the packet that cannot be sent so.
-    reader: Reader,
+    reader: PayloadBuffer,
 }
 
-impl HeadAndFile {
+impl HeaderAndFile {
     pub(super) fn new(by_flag: bool) -> Self {
-        Self { page_bytes: sys::page_bytes(), by_flag, reader: Reader::new() }
+        Self { page_bytes: sys::page_bytes(), by_flag, reader: PayloadBuffer::new() }
     }
 
-    /// Sends a packet without copying its payload. [`Setback::InPieces`] means that it has to be
+    /// Sends a packet without copying its payload. [`SendFailure::InPieces`] means that it has to be
     /// sent by a copy.
     fn send_packet(
         &self,
@@ -95,7 +95,7 @@ impl HeadAndFile {
         (start, payload_bytes): (Cursor<'_>, u64),
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), SendFailure> {
         let (mut pieces, mut evenly) = (0, true);
         let mut cursor = start;
         cursor.take(payload_bytes, |piece| {
@@ -103,7 +103,7 @@ impl HeadAndFile {
             evenly = evenly && !crosses_oddly(piece.offset, piece.bytes, self.page_bytes);
         });
         if !evenly {
-            return Err(Setback::InPieces);
+            return Err(SendFailure::InPieces);
         }
         let mut cursor = start;
         if self.by_flag && pieces == 1 {
@@ -114,7 +114,7 @@ impl HeadAndFile {
             let mut sent = Ok(());
             cursor.take(payload_bytes, |piece| {
                 if sent.is_ok() {
-                    sent = sendfile(source, piece, to, stats).map_err(|(setback, _)| setback);
+                    sent = sendfile(source, piece, to, stats).map_err(|(failure, _)| failure);
                 }
             });
             sent
@@ -122,26 +122,26 @@ impl HeadAndFile {
     }
 }
 
-impl StreamPath for HeadAndFile {
+impl StreamPath for HeaderAndFile {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let packets = Packets::of(batch);
+        let packets = GatheredPackets::of(batch);
         let mut cursor = packets.start();
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
             let (head, source) = (packets.head(run.first), packets.source);
             let payload_bytes = packets.payload_bytes(run.first);
             match self.send_packet(head, source, (cursor, payload_bytes), to, stats) {
                 Ok(()) => cursor.take(payload_bytes, |_| ()),
-                Err(setback) if is_for_a_copy(&setback) => {
+                Err(failure) if is_for_a_copy(&failure) => {
                     let after = self.reader.read(0, source, cursor, payload_bytes, stats)?;
                     self.reader.write(head, to, stats)?;
                     cursor = after;
                 }
-                Err(setback) => return Err(setback),
+                Err(failure) => return Err(failure),
             }
             Ok(1)
         })
@@ -155,21 +155,21 @@ fn more_follows(
     piece: Piece,
     to: &Destination,
     stats: &mut SendStats,
-) -> Result<(), Setback> {
+) -> Result<(), SendFailure> {
     if !head.is_empty()
         && let Err(errno) = sys::send_more(to.as_fd(), head, stats)
     {
         sys::discard_corked(to.as_fd(), stats);
-        return Err(Setback::Refused { call: "send", errno });
+        return Err(SendFailure::Refused { call: "send", errno });
     }
-    sendfile(source, piece, to, stats).map_err(|(setback, sent)| {
+    sendfile(source, piece, to, stats).map_err(|(failure, sent)| {
         sys::discard_corked(to.as_fd(), stats);
-        if matches!(setback, Setback::Cut { .. }) && sent > 0 {
+        if matches!(failure, SendFailure::Cut { .. }) && sent > 0 {
             // The kernel has sent the header and what there was (`splice_eof`).
             stats.packets += 1;
             stats.bytes += head.len() as u64 + sent;
         }
-        setback
+        failure
     })
 }
 
@@ -179,20 +179,20 @@ fn sendfile(
     piece: Piece,
     to: &Destination,
     stats: &mut SendStats,
-) -> Result<(), (Setback, u64)> {
+) -> Result<(), (SendFailure, u64)> {
     let Piece { offset, bytes } = piece;
     let call = "sendfile";
     let sent = match sys::sendfile(to.as_fd(), source.file(), offset, bytes, stats) {
         Ok(sent) if sent as u64 == bytes => return Ok(()),
         Ok(sent) => sent as u64,
-        Err(errno) => return Err((Setback::Refused { call, errno }, 0)),
+        Err(errno) => return Err((SendFailure::Refused { call, errno }, 0)),
     };
-    let setback = match source.size_now(stats) {
-        Ok(at) if at < offset.saturating_add(bytes) => Setback::Cut { at, whole: 0 },
+    let failure = match source.size_now(stats) {
+        Ok(at) if at < offset.saturating_add(bytes) => SendFailure::Cut { at, whole: 0 },
         // Neither bytes nor the end: the file cannot be read this way.
-        Ok(_) if sent == 0 => Setback::Refused { call, errno: Errno::new(libc::EIO) },
-        Ok(_) => Setback::InPieces,
-        Err(errno) => Setback::Refused { call: "statx", errno },
+        Ok(_) if sent == 0 => SendFailure::Refused { call, errno: Errno::new(libc::EIO) },
+        Ok(_) => SendFailure::InPieces,
+        Err(errno) => SendFailure::Refused { call: "statx", errno },
     };
-    Err((setback, sent))
+    Err((failure, sent))
 }

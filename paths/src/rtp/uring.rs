@@ -15,13 +15,13 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Mark};
+use crate::batch::{Batch, CursorPosition};
 use crate::error::{Errno, Error};
-use crate::rtp::gathered::{Packets, gather};
+use crate::rtp::gathered::{GatheredPackets, gather};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Run, Setback};
-use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::stream_path::{SegmentRun, SendFailure};
+use crate::submission::{QueueFailure, QueuedSend, RunQueuer, RunToQueue, Submission};
 use crate::sys::{Queue, Ring};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -48,33 +48,33 @@ pub(super) struct Gathered;
 
 const CALL: &str = "io_uring sendmsg";
 
-impl Layout for Gathered {
+impl RunQueuer for Gathered {
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
-    ) -> Result<Option<Laid>, Halt> {
-        let packets = Packets::of(part.batch);
-        let map = packets.map().map_err(Halt::Over)?;
+        part: &RunToQueue<'data>,
+    ) -> Result<Option<QueuedSend>, QueueFailure> {
+        let packets = GatheredPackets::of(part.batch);
+        let map = packets.map().map_err(QueueFailure::Over)?;
         queue.abandon();
         let start = packets.at(part.start);
         match gather(&packets, map, &mut queue.gather(), part.run, start) {
             Ok((listed, after)) => {
                 let (send, after) = (queue.send(part.to.as_fd()), packets.mark(after));
-                Ok(Some(Laid { packets: listed, after, read: None, send }))
+                Ok(Some(QueuedSend { packets: listed, after, read: None, send }))
             }
-            Err(setback) => Err(Halt::of(setback, part.to)),
+            Err(failure) => Err(QueueFailure::of(failure, part.to)),
         }
     }
 
     fn refused(
         &self,
         batch: &Batch<'_>,
-        (run, start): (Run, Mark),
+        (run, start): (SegmentRun, CursorPosition),
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Setback {
-        let packets = Packets::of(batch);
+    ) -> SendFailure {
+        let packets = GatheredPackets::of(batch);
         packets.refused((CALL, errno), run, packets.at(start), stats)
     }
 }

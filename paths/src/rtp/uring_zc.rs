@@ -23,14 +23,14 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Cursor, Mark, Piece};
+use crate::batch::{Batch, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, Error};
-use crate::rtp::gathered::Packets;
+use crate::rtp::gathered::GatheredPackets;
 use crate::rtp::uring::Gathered;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Run, Setback};
-use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::stream_path::{SegmentRun, SendFailure};
+use crate::submission::{QueueFailure, QueuedSend, RunQueuer, RunToQueue, Submission};
 use crate::sys::{self, Queue, Ring};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -75,7 +75,7 @@ impl Referred {
     }
 
     /// How many fragments a packet takes whose payload begins at `cursor`.
-    fn fragments(&self, packets: &Packets<'_>, packet: u32, mut cursor: Cursor<'_>) -> u64 {
+    fn fragments(&self, packets: &GatheredPackets<'_>, packet: u32, mut cursor: Cursor<'_>) -> u64 {
         let mut fragments = u64::from(packets.head_bytes() > 0);
         cursor.take(packets.payload_bytes(packet), |piece| fragments += self.pages(piece));
         fragments
@@ -87,10 +87,10 @@ impl Referred {
         &self,
         queue: &mut Queue<'_, 'data>,
         buffer: u16,
-        packets: &Packets<'data>,
-        part: &Part<'data>,
-    ) -> Result<(u32, Cursor<'data>), Halt> {
-        let map = packets.map().map_err(Halt::Over)?;
+        packets: &GatheredPackets<'data>,
+        part: &RunToQueue<'data>,
+    ) -> Result<(u32, Cursor<'data>), QueueFailure> {
+        let map = packets.map().map_err(QueueFailure::Over)?;
         let head_bytes = packets.head_bytes();
         let (mut cursor, mut listed, mut fragments) = (packets.at(part.start), 0, 0);
         while listed < part.run.packets {
@@ -107,39 +107,39 @@ impl Referred {
             let taken = packets.take_mapped(map, &mut cursor, (packet, listed), |piece| {
                 message.mapped(map, piece.offset, piece.bytes)
             });
-            taken.map_err(|setback| Halt::of(setback, part.to))?;
+            taken.map_err(|failure| QueueFailure::of(failure, part.to))?;
             listed += 1;
         }
         Ok((listed, cursor))
     }
 }
 
-impl Layout for Referred {
+impl RunQueuer for Referred {
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
-    ) -> Result<Option<Laid>, Halt> {
+        part: &RunToQueue<'data>,
+    ) -> Result<Option<QueuedSend>, QueueFailure> {
         let held = if part.copy || !queue.can_fly() { None } else { queue.take(0) };
         let Some(buffer) = held else { return Gathered.lay(queue, part) };
-        let packets = Packets::of(part.batch);
+        let packets = GatheredPackets::of(part.batch);
         queue.abandon();
         let (listed, after) = self.gather(queue, buffer, &packets, part)?;
         if listed == 0 {
-            let run = Run { packets: 1, ..part.run };
-            return Gathered.lay(queue, &Part { run, ..*part });
+            let run = SegmentRun { packets: 1, ..part.run };
+            return Gathered.lay(queue, &RunToQueue { run, ..*part });
         }
         let send = queue.send_zero_copy(part.to.as_fd(), buffer);
-        Ok(Some(Laid { packets: listed, after: packets.mark(after), read: None, send }))
+        Ok(Some(QueuedSend { packets: listed, after: packets.mark(after), read: None, send }))
     }
 
     fn refused(
         &self,
         batch: &Batch<'_>,
-        run: (Run, Mark),
+        run: (SegmentRun, CursorPosition),
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Setback {
+    ) -> SendFailure {
         Gathered.refused(batch, run, errno, stats)
     }
 }

@@ -37,10 +37,10 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, SendError};
-use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
+use crate::file_datagrams::{CopySender, FileDatagrams, PIPE_PAGES, RunRange};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
 use crate::sys;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -55,21 +55,21 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(Sendfile::new(Load::Run))),
+        open: || Ok(Box::new(Sendfile::new(PacketsPerCall::Run))),
     },
 };
 
 /// `sendfile` of a run, or of each packet.
 pub(crate) struct Sendfile {
     page_bytes: u64,
-    load: Load,
+    per_call: PacketsPerCall,
     /// For the datagram whose checksum would be wrong.
-    copier: Copier,
+    copy_sender: CopySender,
 }
 
 impl Sendfile {
-    pub(crate) fn new(load: Load) -> Self {
-        Self { page_bytes: sys::page_bytes(), load, copier: Copier::new() }
+    pub(crate) fn new(per_call: PacketsPerCall) -> Self {
+        Self { page_bytes: sys::page_bytes(), per_call, copy_sender: CopySender::new() }
     }
 }
 
@@ -80,24 +80,26 @@ impl StreamPath for Sendfile {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let Self { page_bytes, load, ref mut copier } = *self;
-        let image = Image::of(batch);
-        send_runs(batch, load, to, stats, |run, to, stats| {
-            let fit = image.range(batch, run).packets_per_step(PIPE_PAGES, page_bytes);
+        let Self { page_bytes, per_call, ref mut copy_sender } = *self;
+        let datagrams = FileDatagrams::of(batch);
+        send_runs(batch, per_call, to, stats, |run, to, stats| {
+            let fit = datagrams.range(batch, run).packets_per_step(PIPE_PAGES, page_bytes);
             let packets = run.packets.min(fit);
-            let range = image.range(batch, Run { packets, ..run });
+            let range = datagrams.range(batch, SegmentRun { packets, ..run });
             if packets == 1 && range.crosses_oddly(page_bytes) {
-                return copier.send(range, to, stats).map(|()| packets);
+                return copy_sender.send(range, to, stats).map(|()| packets);
             }
             let file = range.source.file();
-            let setback = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, stats) {
+            let failure = match sys::sendfile(to.as_fd(), file, range.offset, range.bytes, stats) {
                 Ok(sent) if sent as u64 == range.bytes => return Ok(packets),
                 Ok(sent) => short(range, sent as u64, to, stats),
-                Err(errno) => Setback::Refused { call: "sendfile", errno },
+                Err(errno) => SendFailure::Refused { call: "sendfile", errno },
             };
-            match setback {
-                Setback::InPieces if packets == 1 => copier.send(range, to, stats).map(|()| 1),
-                setback => Err(setback),
+            match failure {
+                SendFailure::InPieces if packets == 1 => {
+                    copy_sender.send(range, to, stats).map(|()| 1)
+                }
+                failure => Err(failure),
             }
         })
     }
@@ -105,23 +107,23 @@ impl StreamPath for Sendfile {
 
 /// Finds out what became of `sent` bytes of the range that `sendfile` says it sent, and leaves
 /// nothing corked.
-fn short(range: Range<'_>, sent: u64, to: &Destination, stats: &mut SendStats) -> Setback {
+fn short(range: RunRange<'_>, sent: u64, to: &Destination, stats: &mut SendStats) -> SendFailure {
     if sent > 0 {
         sys::discard_corked(to.as_fd(), stats);
     }
     let at = match range.source.size_now(stats) {
         Ok(at) => at,
-        Err(errno) => return Setback::Refused { call: "statx", errno },
+        Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
     if at < range.end() {
         // The end of the file: the kernel has sent what there was.
         stats.packets += sent.div_ceil(range.segment_bytes);
         stats.bytes += sent;
-        return Setback::Cut { at, whole: 0 };
+        return SendFailure::Cut { at, whole: 0 };
     }
     if sent == 0 {
         // Neither bytes nor the end: the file cannot be read this way.
-        return Setback::Refused { call: "sendfile", errno: Errno::new(libc::EIO) };
+        return SendFailure::Refused { call: "sendfile", errno: Errno::new(libc::EIO) };
     }
-    Setback::InPieces
+    SendFailure::InPieces
 }

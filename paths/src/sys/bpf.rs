@@ -158,7 +158,7 @@ impl KernelMap {
 /// For `BPF_PROG_LOAD`.
 #[repr(C)]
 #[derive(Default)]
-struct Load {
+struct PacketsPerCall {
     kind: u32,
     instruction_count: u32,
     instructions: u64,
@@ -217,7 +217,7 @@ struct Link {
 fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> {
     let mut name = [0; 16];
     name[..8].copy_from_slice(b"pagewire");
-    let mut attribute = Load {
+    let mut attribute = PacketsPerCall {
         kind: PROGRAM_XDP,
         instruction_count: instructions.len() as u32,
         instructions: instructions.as_ptr() as u64,
@@ -227,7 +227,7 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
         log: if log.is_empty() { 0 } else { log.as_mut_ptr() as u64 },
         name,
         attach: ATTACH_XDP,
-        ..Load::default()
+        ..PacketsPerCall::default()
     };
     // SAFETY: the instructions, the license that a zero ends, and the room for the log are alive
     // during the call and as long as said; the kernel writes the log alone.
@@ -274,7 +274,7 @@ impl AsFd for KernelMap {
 const _: () = {
     assert!(size_of::<Instruction>() == 8);
     assert!(size_of::<Create>() == 20 && size_of::<Element>() == 32);
-    assert!(size_of::<Load>() == 72 && size_of::<Link>() == 16);
+    assert!(size_of::<PacketsPerCall>() == 72 && size_of::<Link>() == 16);
 };
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use std::ptr;
 
 use crate::error::{Errno, Error};
 use crate::send_stats::SendStats;
-use crate::sys::{Map, last_errno};
+use crate::sys::{FileMap, last_errno};
 
 /// The module's device.
 pub(crate) const DEVICE: &str = "/dev/pagewire_rtp";
@@ -46,13 +46,13 @@ const MARKER: u16 = 1;
 /// `struct pagewire_rtp_packet`: one packet of a plan.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Planned {
+pub(crate) struct PlanEntry {
     payload_bytes: u16,
     flags: u16,
     timestamp: u32,
 }
 
-impl Planned {
+impl PlanEntry {
     pub(crate) fn new(payload_bytes: u16, marker: bool, timestamp: u32) -> Self {
         Self { payload_bytes, flags: if marker { MARKER } else { 0 }, timestamp }
     }
@@ -119,7 +119,7 @@ impl Request {
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the
     /// caller compares first.
-    fn of(order: &Order<'_>, socket: BorrowedFd<'_>) -> Self {
+    fn of(order: &EngineRequest<'_>, socket: BorrowedFd<'_>) -> Self {
         let mut request = Self {
             socket_fd: socket.as_raw_fd(),
             length: order.bytes,
@@ -128,11 +128,11 @@ impl Request {
             ..Self::nothing()
         };
         match order.payload {
-            Payload::File(file) => {
+            PayloadSource::File(file) => {
                 (request.file_fd, request.source) = (file.as_raw_fd(), FROM_FILE);
                 request.offset = order.offset;
             }
-            Payload::Mapped(map) => {
+            PayloadSource::Mapped(map) => {
                 let start = map.address(order.offset, order.bytes);
                 request.offset =
                     start.expect("the range lies in the map").expose_provenance() as u64;
@@ -140,14 +140,14 @@ impl Request {
         }
         let packets = order.bytes.div_ceil(u64::from(order.payload_bytes));
         match order.heads {
-            Heads::None => {}
-            Heads::Given { heads, each } => {
+            EngineHeaders::None => {}
+            EngineHeaders::Given { heads, each } => {
                 assert_eq!(heads.len() as u64, packets * u64::from(each), "a header a packet");
                 request.header = HEADER_CALLER;
                 request.headers = heads.as_ptr().expose_provenance() as u64;
                 (request.packets, request.header_bytes) = (packets as u32, each);
             }
-            Heads::Made(rtp, plan) => {
+            EngineHeaders::Made(rtp, plan) => {
                 request.header = HEADER_ENGINE;
                 (request.ssrc, request.payload_type) = (rtp.ssrc, rtp.payload_type);
                 (request.sequence, request.timestamp) = (rtp.sequence, rtp.timestamp);
@@ -166,14 +166,14 @@ impl Request {
 
 /// Where payload comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Payload<'data> {
+pub(crate) enum PayloadSource<'data> {
     File(&'data File),
-    Mapped(&'data Map),
+    Mapped(&'data FileMap),
 }
 
 /// What stands before each payload.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Heads<'data> {
+pub(crate) enum EngineHeaders<'data> {
     None,
     /// Headers of `each` bytes, one after the other.
     Given {
@@ -181,7 +181,7 @@ pub(crate) enum Heads<'data> {
         each: u16,
     },
     /// RTP headers made by the engine, with markers and timestamps of the plan where there is one.
-    Made(Rtp, Option<&'data [Planned]>),
+    Made(Rtp, Option<&'data [PlanEntry]>),
 }
 
 /// The first of consecutive RTP headers, and what is added to its timestamp from each to the next.
@@ -196,16 +196,16 @@ pub(crate) struct Rtp {
 
 /// What to send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order<'data> {
-    pub(crate) payload: Payload<'data>,
+pub(crate) struct EngineRequest<'data> {
+    pub(crate) payload: PayloadSource<'data>,
     /// Where payload begins in the file.
     pub(crate) offset: u64,
     /// Bytes of payload in all.
     pub(crate) bytes: u64,
     /// Of each packet; the last has what is left.
     pub(crate) payload_bytes: u16,
-    pub(crate) heads: Heads<'data>,
-    /// Packets that pass the network stack as one.
+    pub(crate) heads: EngineHeaders<'data>,
+    /// GatheredPackets that pass the network stack as one.
     pub(crate) segments: u32,
 }
 
@@ -236,14 +236,14 @@ impl Engine {
     pub(crate) fn send(
         &self,
         socket: BorrowedFd<'_>,
-        order: &Order<'_>,
+        order: &EngineRequest<'_>,
         stats: &mut SendStats,
     ) -> Result<Sent, Errno> {
         let mut request = Request::of(order, socket);
         stats.calls += 1;
         self.call(&mut request)?;
         let packets = u32::try_from(request.sent_packets).unwrap_or(u32::MAX);
-        if let Heads::Given { each, .. } = order.heads {
+        if let EngineHeaders::Given { each, .. } = order.heads {
             stats.copied_bytes += u64::from(packets) * u64::from(each);
         }
         Ok(Sent { packets, bytes: request.sent_bytes })
@@ -305,7 +305,7 @@ mod tests {
                 );)*
             };
         }
-        fields!(Planned, "pagewire_rtp_packet": payload_bytes, flags, timestamp);
+        fields!(PlanEntry, "pagewire_rtp_packet": payload_bytes, flags, timestamp);
         fields!(Request, "pagewire_rtp_send": file_fd, socket_fd, offset, length, plan, headers,
             packets, payload_bytes, header_bytes, source, header, segments, payload_type, ssrc,
             timestamp, timestamp_step, sequence, reserved, sent_packets, sent_bytes);
@@ -343,16 +343,16 @@ mod tests {
     fn a_request_says_what_was_ordered() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10_000).unwrap();
-        let map = Map::new(&file, 10_000).unwrap();
+        let map = FileMap::new(&file, 10_000).unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let (file_fd, socket_fd) = (file.as_raw_fd(), socket.as_raw_fd());
-        let payload = Payload::File(&file);
-        let order = Order {
+        let payload = PayloadSource::File(&file);
+        let order = EngineRequest {
             payload,
             offset: 5,
             bytes: 2001,
             payload_bytes: 1000,
-            heads: Heads::None,
+            heads: EngineHeaders::None,
             segments: 1,
         };
         let plain = Request {
@@ -370,13 +370,16 @@ mod tests {
 
         let start = map.address(5, 1).unwrap().expose_provenance() as u64;
         let mapped = Request { file_fd: -1, offset: start, source: FROM_MEMORY, ..plain };
-        assert_eq!(of(Order { payload: Payload::Mapped(&map), ..order }), mapped);
+        assert_eq!(of(EngineRequest { payload: PayloadSource::Mapped(&map), ..order }), mapped);
 
         let heads = [9; 3 * 20];
         let headers = heads.as_ptr().expose_provenance() as u64;
         let given =
             Request { header: HEADER_CALLER, headers, packets: 3, header_bytes: 20, ..plain };
-        assert_eq!(of(Order { heads: Heads::Given { heads: &heads, each: 20 }, ..order }), given);
+        assert_eq!(
+            of(EngineRequest { heads: EngineHeaders::Given { heads: &heads, each: 20 }, ..order }),
+            given
+        );
 
         let made = Request {
             header: HEADER_ENGINE,
@@ -388,15 +391,18 @@ mod tests {
             segments: 7,
             ..plain
         };
-        assert_eq!(of(Order { heads: Heads::Made(RTP, None), segments: 7, ..order }), made);
+        assert_eq!(
+            of(EngineRequest { heads: EngineHeaders::Made(RTP, None), segments: 7, ..order }),
+            made
+        );
 
-        let plan = [1000, 1000, 1].map(|bytes| Planned::new(bytes, bytes == 1, 70));
+        let plan = [1000, 1000, 1].map(|bytes| PlanEntry::new(bytes, bytes == 1, 70));
         let address = plan.as_ptr().expose_provenance() as u64;
         let (payload_bytes, timestamp, timestamp_step) = (0, 0, 0);
         let made = Request { payload_bytes, timestamp, timestamp_step, ..made };
         let planned = Request { plan: address, packets: 3, ..made };
-        let heads = Heads::Made(RTP, Some(&plan));
-        assert_eq!(of(Order { heads, segments: 7, ..order }), planned);
+        let heads = EngineHeaders::Made(RTP, Some(&plan));
+        assert_eq!(of(EngineRequest { heads, segments: 7, ..order }), planned);
     }
 
     #[test]
@@ -404,9 +410,10 @@ mod tests {
     fn a_header_too_few_is_our_own_mistake() {
         let file = tempfile::tempfile().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let heads = Heads::Given { heads: &[0; 24], each: 12 };
-        let (payload, payload_bytes) = (Payload::File(&file), 1000);
-        let order = Order { payload, offset: 0, bytes: 2001, payload_bytes, heads, segments: 1 };
+        let heads = EngineHeaders::Given { heads: &[0; 24], each: 12 };
+        let (payload, payload_bytes) = (PayloadSource::File(&file), 1000);
+        let order =
+            EngineRequest { payload, offset: 0, bytes: 2001, payload_bytes, heads, segments: 1 };
         Request::of(&order, socket.as_fd());
     }
 

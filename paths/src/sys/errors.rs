@@ -53,9 +53,9 @@ const QUEUE_BYTES: libc::c_int = 8 << 10;
 
 /// What the error queue holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Queued {
+pub(crate) enum ErrorQueueEntry {
     /// The kernel is done with zero-copy sends.
-    Zerocopy(Report),
+    Zerocopy(ZerocopyReport),
     /// ICMP.
     Path(PathReport),
     /// An error of this host, which the send returned as well.
@@ -64,7 +64,7 @@ pub(crate) enum Queued {
 
 /// The kernel is done with the sends of these numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct ZerocopyReport {
     pub(crate) first: u32,
     /// Included.
     pub(crate) last: u32,
@@ -128,7 +128,10 @@ pub(crate) fn is_ipv4(peer: IpAddr) -> bool {
 }
 
 /// Takes what is next in the error queue; `EAGAIN` when it is empty.
-pub(crate) fn next_error(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Queued, Errno> {
+pub(crate) fn next_error(
+    socket: BorrowedFd<'_>,
+    stats: &mut SendStats,
+) -> Result<ErrorQueueEntry, Errno> {
     let mut control = [MaybeUninit::<u64>::uninit(); CONTROL_WORDS];
     let mut quote = [0_u8; QUOTE_BYTES];
     let mut range =
@@ -165,14 +168,18 @@ pub(crate) fn next_error(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Resul
         // SAFETY: `header` is one of `message`, as above.
         header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
     }
-    Ok(Queued::Local)
+    Ok(ErrorQueueEntry::Local)
 }
 
-fn queued(error: &libc::sock_extended_err, quote: &[u8]) -> Queued {
+fn queued(error: &libc::sock_extended_err, quote: &[u8]) -> ErrorQueueEntry {
     let fault = match (error.ee_origin, error.ee_type, error.ee_code) {
         (ORIGIN_ZEROCOPY, ..) => {
             let copied = error.ee_code & CODE_COPIED != 0;
-            return Queued::Zerocopy(Report { first: error.ee_info, last: error.ee_data, copied });
+            return ErrorQueueEntry::Zerocopy(ZerocopyReport {
+                first: error.ee_info,
+                last: error.ee_data,
+                copied,
+            });
         }
         (libc::SO_EE_ORIGIN_ICMP, ICMP_UNREACHABLE, ICMP_PORT)
         | (libc::SO_EE_ORIGIN_ICMP6, ICMP6_UNREACHABLE, ICMP6_PORT) => PathFault::PortUnreachable,
@@ -181,9 +188,9 @@ fn queued(error: &libc::sock_extended_err, quote: &[u8]) -> Queued {
             PathFault::TooLarge { mtu: error.ee_info }
         }
         (libc::SO_EE_ORIGIN_ICMP | libc::SO_EE_ORIGIN_ICMP6, ..) => PathFault::Transient,
-        _ => return Queued::Local,
+        _ => return ErrorQueueEntry::Local,
     };
-    Queued::Path(PathReport::new(fault, quote))
+    ErrorQueueEntry::Path(PathReport::new(fault, quote))
 }
 
 #[cfg(test)]
@@ -208,7 +215,11 @@ mod tests {
             assert_eq!(next_error(socket, &mut stats).unwrap_err().code(), libc::EAGAIN);
             sender.send(b"a payload of ours").unwrap();
             let report = PathReport::new(PathFault::PortUnreachable, b"a payload of ours");
-            assert_eq!(next_error(socket, &mut stats), Ok(Queued::Path(report)), "{address}");
+            assert_eq!(
+                next_error(socket, &mut stats),
+                Ok(ErrorQueueEntry::Path(report)),
+                "{address}"
+            );
             assert_eq!(report.quote(), b"a payload of");
             // The report took the pending error with it.
             sender.send(b"again").unwrap();
@@ -228,7 +239,7 @@ mod tests {
                 ee_data: 0,
             };
             match queued(&error, b"short") {
-                Queued::Path(report) => Some(report.fault),
+                ErrorQueueEntry::Path(report) => Some(report.fault),
                 _ => None,
             }
         };

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
 use crate::send_stats::SendStats;
-use crate::sys::{Map, counted};
+use crate::sys::{FileMap, counted};
 
 /// The most messages a call takes: `UIO_MAXIOV` of Linux.
 pub(crate) const MESSAGES_MAX: usize = libc::UIO_MAXIOV as usize;
@@ -82,7 +82,7 @@ impl<'data> Messages<'_, 'data> {
     ///
     /// # Panics
     /// When the map does not reach so far: the caller compares first.
-    pub(crate) fn mapped(&mut self, map: &'data Map, offset: u64, bytes: u64) -> bool {
+    pub(crate) fn mapped(&mut self, map: &'data FileMap, offset: u64, bytes: u64) -> bool {
         let start = map.address(offset, bytes).expect("the range lies in the map");
         self.add(start, bytes as usize)
     }

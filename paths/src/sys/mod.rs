@@ -19,9 +19,9 @@ mod engine;
 mod errors;
 mod ethtool;
 mod file;
+mod file_map;
 mod flights;
 mod lock;
-mod map;
 mod messages;
 mod multishot;
 mod netlink;
@@ -57,17 +57,17 @@ pub(crate) use bound::{
 pub(crate) use bpf::{Instruction, KernelMap, MapKind, XdpMode, XdpProgram, may_load_xdp};
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use engine::{
-    DEVICE as ENGINE_DEVICE, ENGINE_CALL, Engine, GIVEN_BYTES_MAX, Heads, Order, PACKETS_MAX,
-    PAYLOAD_BYTES_MAX, Payload, Planned, Rtp, Sent, may_use_engine,
+    DEVICE as ENGINE_DEVICE, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, GIVEN_BYTES_MAX,
+    PACKETS_MAX, PAYLOAD_BYTES_MAX, PayloadSource, PlanEntry, Rtp, Sent, may_use_engine,
 };
 pub(crate) use errors::{
-    Queued, Report, cut_at_device, drop_datagrams, ignore_path_mtu, is_ipv4, next_error,
-    queue_reports,
+    ErrorQueueEntry, ZerocopyReport, cut_at_device, drop_datagrams, ignore_path_mtu, is_ipv4,
+    next_error, queue_reports,
 };
 pub(crate) use ethtool::has_feature;
 pub(crate) use file::{cached_pages, is_cached, read_at, size_now, will_need};
+pub(crate) use file_map::FileMap;
 pub use lock::{is_locked_to_write, lock_to_write};
-pub(crate) use map::Map;
 pub(crate) use messages::Outbox;
 pub(crate) use multishot::{Completion, Multishot};
 pub(crate) use netlink::Netlink;

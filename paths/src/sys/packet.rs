@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::Errno;
 use crate::frame::Device;
-use crate::frame::ring::{Closed, Ring, Sent};
+use crate::frame::ring::{Ring, RingError, Sent};
 use crate::send_stats::SendStats;
 use crate::sys::area::{Area, ring_ranges};
 use crate::sys::{counted, last_errno, set_record, set_send_buffer};
@@ -75,7 +75,7 @@ impl Ring for PacketRing {
     /// Of an IP packet as large as there are.
     const FRAME_BYTES_MAX: u32 = 65_535 + 14;
 
-    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed> {
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError> {
         let frame_bytes = device.frame_bytes.min(Self::FRAME_BYTES_MAX);
         let wanted = header::BYTES + frame_bytes as usize;
         let slot_bytes = wanted.next_power_of_two().max(SLOT_BYTES_MIN);
@@ -87,13 +87,13 @@ impl Ring for PacketRing {
         // SAFETY: socket takes no pointer. Protocol 0 receives nothing.
         let descriptor = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         if descriptor < 0 {
-            return Err(Closed::Refused("socket AF_PACKET", last_errno()));
+            return Err(RingError::Refused("socket AF_PACKET", last_errno()));
         }
         // SAFETY: the descriptor is new and nobody else's.
         let socket = unsafe { OwnedFd::from_raw_fd(descriptor) };
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, &version, stats)
-            .map_err(|errno| Closed::Refused("setsockopt PACKET_VERSION", errno))?;
+            .map_err(|errno| RingError::Refused("setsockopt PACKET_VERSION", errno))?;
         let request = libc::tpacket_req {
             tp_block_size: block_bytes as libc::c_uint,
             tp_block_nr: (bytes / block_bytes) as libc::c_uint,
@@ -101,12 +101,12 @@ impl Ring for PacketRing {
             tp_frame_nr: slots as libc::c_uint,
         };
         set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &request, stats)
-            .map_err(|errno| Closed::Refused("setsockopt PACKET_TX_RING", errno))?;
+            .map_err(|errno| RingError::Refused("setsockopt PACKET_TX_RING", errno))?;
         // Frames under way count against the socket's buffer; what it may not have is no matter,
         // for a batch can be taken in part.
         set_send_buffer(socket.as_fd(), bytes, stats);
         let area = Area::of_socket(socket.as_fd(), 0, bytes)
-            .map_err(|errno| Closed::Refused("mmap of PACKET_TX_RING", errno))?;
+            .map_err(|errno| RingError::Refused("mmap of PACKET_TX_RING", errno))?;
         let (device, slots) = (device.index, slots as u32);
         Ok(Self { socket, area, device, slot_bytes, slots, next: 0 })
     }

@@ -38,7 +38,7 @@ pub(crate) struct Slots {
     heads: Box<[libc::mmsghdr]>,
     /// What `heads` lead to; never looked at again.
     _ranges: Box<[libc::iovec]>,
-    /// Heads that the last call has written to.
+    /// EngineHeaders that the last call has written to.
     used: usize,
 }
 

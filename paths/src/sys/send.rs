@@ -15,7 +15,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Errno;
 use crate::send_stats::SendStats;
-use crate::sys::{Map, counted};
+use crate::sys::{FileMap, counted};
 
 /// The most ranges one call takes: `IOV_MAX` of Linux.
 pub(crate) const RANGES_MAX: usize = libc::UIO_MAXIOV as usize;
@@ -74,7 +74,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
     ///
     /// # Panics
     /// When the map does not reach so far: the caller compares first.
-    pub(crate) fn mapped(&mut self, map: &'data Map, offset: u64, bytes: u64) -> bool {
+    pub(crate) fn mapped(&mut self, map: &'data FileMap, offset: u64, bytes: u64) -> bool {
         let start = map.address(offset, bytes).expect("the range lies in the map");
         self.add(start, bytes as usize)
     }
@@ -157,7 +157,7 @@ pub(crate) fn send_more(
 /// When the map does not reach so far: the caller compares first.
 pub(crate) fn send_mapped(
     socket: BorrowedFd<'_>,
-    map: &Map,
+    map: &FileMap,
     offset: u64,
     bytes: u64,
     stats: &mut SendStats,
@@ -177,7 +177,7 @@ pub(crate) fn send_mapped(
 /// As [`send_mapped`].
 pub(crate) fn send_mapped_zerocopy(
     socket: BorrowedFd<'_>,
-    map: &Map,
+    map: &FileMap,
     offset: u64,
     bytes: u64,
     stats: &mut SendStats,

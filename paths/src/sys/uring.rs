@@ -4,7 +4,7 @@
 //! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows all that the operations
 //! name, and submits it; that returns when every operation has its result, so nothing borrowed is
 //! in the kernel's hands afterwards. What is: the pages of zero-copy sends, until a notification
-//! says otherwise. They are a [`Map`]'s or the ring's own pool's, never a caller's memory.
+//! says otherwise. They are a [`FileMap`]'s or the ring's own pool's, never a caller's memory.
 //!
 //! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
 //! worker when the socket is full, but answers `EAGAIN`, so that all is done on this thread within
@@ -49,7 +49,7 @@ use crate::sys::pool::Pool;
 use crate::sys::send::{Gather, RANGES_MAX};
 
 #[cfg(doc)]
-use crate::sys::Map;
+use crate::sys::FileMap;
 
 /// The most operations of a submission: more than the packets of any burst.
 pub(crate) const RING_OPERATIONS_MAX: usize = 512;

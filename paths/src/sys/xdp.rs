@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
-use crate::frame::ring::{Closed, Ring, Sent};
+use crate::frame::ring::{Ring, RingError, Sent};
 use crate::send_stats::SendStats;
 use crate::sys::area::{Area, ring_ranges};
 use crate::sys::umem::{self, Queue, set};
@@ -74,7 +74,7 @@ pub(crate) struct XdpRing {
 
 impl XdpRing {
     /// Binds to the first queue of the device that has no XDP socket yet.
-    fn bind(socket: &OwnedFd, device: &Device, stats: &mut SendStats) -> Result<(), Closed> {
+    fn bind(socket: &OwnedFd, device: &Device, stats: &mut SendStats) -> Result<(), RingError> {
         for queue in 0..QUEUES_MAX {
             let Err(errno) = umem::bind(socket, device.index, queue, libc::XDP_COPY, stats) else {
                 return Ok(());
@@ -83,10 +83,10 @@ impl XdpRing {
                 libc::EBUSY => {}
                 // There are no more queues.
                 libc::EINVAL if queue > 0 => break,
-                _ => return Err(Closed::Refused("bind AF_XDP", errno)),
+                _ => return Err(RingError::Refused("bind AF_XDP", errno)),
             }
         }
-        Err(Closed::Unframed(Unframed::NoQueue { device: device.name.clone() }))
+        Err(RingError::Unframed(Unframed::NoQueue { device: device.name.clone() }))
     }
 
     /// Takes back the slots of frames that have left.
@@ -165,12 +165,12 @@ impl XdpRing {
 impl Ring for XdpRing {
     const FRAME_BYTES_MAX: u32 = SLOT_BYTES_MAX as u32;
 
-    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, Closed> {
+    fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError> {
         let wanted = device.frame_bytes.min(Self::FRAME_BYTES_MAX) as usize;
         let slot_bytes = wanted.next_power_of_two().max(SLOT_BYTES_MIN);
         let slots = UMEM_BYTES / slot_bytes;
         let descriptors = slots as u32;
-        let refused = |call| move |errno| Closed::Refused(call, errno);
+        let refused = |call| move |errno| RingError::Refused(call, errno);
         stats.calls += 5;
         let socket = umem::socket().map_err(refused("socket AF_XDP"))?;
         let umem = Area::anonymous(UMEM_BYTES).map_err(refused("mmap of a UMEM"))?;
@@ -303,7 +303,7 @@ mod tests {
         ip link set left up
         ip link set right up";
 
-    /// Packets that a device has sent (`proc_pid_net(5)`, `dev`).
+    /// GatheredPackets that a device has sent (`proc_pid_net(5)`, `dev`).
     fn sent_by(device: &str) -> u64 {
         let all = std::fs::read_to_string("/proc/self/net/dev").unwrap();
         let line = all.lines().find_map(|line| line.trim().strip_prefix(device)).unwrap();

@@ -40,7 +40,7 @@ pub(crate) fn cookie(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::{Map, Queued, Report, next_error, send_mapped_zerocopy};
+    use crate::sys::{ErrorQueueEntry, FileMap, ZerocopyReport, next_error, send_mapped_zerocopy};
     use std::net::UdpSocket;
     use std::os::fd::AsFd;
 
@@ -48,7 +48,7 @@ mod tests {
     fn a_zero_copy_send_is_reported_once_and_cookies_differ() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1000).unwrap();
-        let map = Map::new(&file, 1000).unwrap();
+        let map = FileMap::new(&file, 1000).unwrap();
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(receiver) = UdpSocket::bind(address) else {
                 eprintln!("skip: no loopback for {address}");
@@ -66,8 +66,8 @@ mod tests {
                 let sent = send_mapped_zerocopy(socket, &map, 0, 1000, &mut stats);
                 assert_eq!(sent, Ok(1000));
                 receiver.recv(&mut [0; 1000]).unwrap();
-                let done = Report { first: number, last: number, copied: true };
-                assert_eq!(next_error(socket, &mut stats), Ok(Queued::Zerocopy(done)));
+                let done = ZerocopyReport { first: number, last: number, copied: true };
+                assert_eq!(next_error(socket, &mut stats), Ok(ErrorQueueEntry::Zerocopy(done)));
             }
             assert_eq!((stats.calls, stats.copied_bytes), (8, 0));
             let other = cookie(receiver.as_fd(), &mut stats).unwrap();

@@ -23,7 +23,7 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::sys::Map;
+use crate::sys::FileMap;
 
 /// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
 pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
@@ -79,7 +79,7 @@ fn send_mapped(
     offset: u64,
     bytes: u64,
     stats: &mut SendStats,
-    mut send: impl FnMut(&Map, u64, &mut SendStats) -> Result<usize, Errno>,
+    mut send: impl FnMut(&FileMap, u64, &mut SendStats) -> Result<usize, Errno>,
 ) -> Result<u64, SendError> {
     let map = source.mapped().map_err(|errno| source.host("mmap", errno))?;
     let mut bytes = bytes.min(STEP_BYTES_MAX).min(source.bytes().saturating_sub(offset));

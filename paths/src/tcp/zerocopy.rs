@@ -33,7 +33,7 @@ use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
 use crate::spec::{Open, Spec, SystemCalls, Transport};
-use crate::sys::{self, Map};
+use crate::sys::{self, FileMap};
 use crate::tcp::{DownloadPath, refusal, send_mapped};
 use crate::zerocopy::Unreported;
 
@@ -117,7 +117,7 @@ impl DownloadPath for Zerocopy {
 /// Sends what the socket takes and takes a report.
 fn send(
     unreported: &mut Unreported,
-    map: &Map,
+    map: &FileMap,
     offset: u64,
     bytes: u64,
     socket: BorrowedFd<'_>,

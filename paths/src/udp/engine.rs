@@ -21,11 +21,13 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::file_datagrams::{Copier, Image, Range};
+use crate::file_datagrams::{CopySender, FileDatagrams, RunRange};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
-use crate::sys::{self, ENGINE_CALL, Engine, Heads, Order, PAYLOAD_BYTES_MAX, Payload, Sent};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
+use crate::sys::{
+    self, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, PAYLOAD_BYTES_MAX, PayloadSource, Sent,
+};
 
 /// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose pages
 /// the socket refers to. Costs no copy and one call per packet.
@@ -41,7 +43,7 @@ pub(crate) static MSEND: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(true, Load::Packet)?)),
+        open: || Ok(Box::new(EngineSender::new(true, PacketsPerCall::One)?)),
     },
 };
 
@@ -60,7 +62,7 @@ pub(crate) static KMSEND: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(true, Load::Batch)?)),
+        open: || Ok(Box::new(EngineSender::new(true, PacketsPerCall::Batch)?)),
     },
 };
 
@@ -80,60 +82,60 @@ pub(crate) static KSENDFILE: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(ByEngine::new(false, Load::Batch)?)),
+        open: || Ok(Box::new(EngineSender::new(false, PacketsPerCall::Batch)?)),
     },
 };
 
 /// Sends by the engine.
-pub(super) struct ByEngine {
+pub(super) struct EngineSender {
     /// By the addresses of a map instead of from the file.
     mapped: bool,
-    load: Load,
+    per_call: PacketsPerCall,
     engine: Engine,
     page_bytes: u64,
     /// For the datagram that cannot be sent so.
-    copier: Copier,
+    copy_sender: CopySender,
 }
 
-impl ByEngine {
-    pub(super) fn new(mapped: bool, load: Load) -> Result<Self, Error> {
+impl EngineSender {
+    pub(super) fn new(mapped: bool, per_call: PacketsPerCall) -> Result<Self, Error> {
         let (engine, page_bytes) = (Engine::new()?, sys::page_bytes());
-        Ok(Self { mapped, load, engine, page_bytes, copier: Copier::new() })
+        Ok(Self { mapped, per_call, engine, page_bytes, copy_sender: CopySender::new() })
     }
 
     /// Sends `run`, or as many of its packets as a call carries; says how many.
     fn send_run(
         &mut self,
         batch: &Batch<'_>,
-        run: Run,
+        run: SegmentRun,
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<u32, Setback> {
-        let image = Image::of(batch);
-        let first = image.range(batch, Run { packets: 1, ..run });
-        let packets = taken_together(&image, batch, run, self.page_bytes);
+    ) -> Result<u32, SendFailure> {
+        let datagrams = FileDatagrams::of(batch);
+        let first = datagrams.range(batch, SegmentRun { packets: 1, ..run });
+        let packets = taken_together(&datagrams, batch, run, self.page_bytes);
         if packets == 0 {
-            return self.copier.send(first, to, stats).map(|()| 1);
+            return self.copy_sender.send(first, to, stats).map(|()| 1);
         }
-        let range = image.range(batch, Run { packets, ..run });
+        let range = datagrams.range(batch, SegmentRun { packets, ..run });
         let payload = match self.mapped {
-            true => Payload::Mapped(range.map()?),
-            false => Payload::File(range.source.file()),
+            true => PayloadSource::Mapped(range.map()?),
+            false => PayloadSource::File(range.source.file()),
         };
-        let order = Order {
+        let order = EngineRequest {
             payload,
             offset: range.offset,
             bytes: range.bytes,
             // Within PAYLOAD_BYTES_MAX.
             payload_bytes: first.bytes as u16,
-            heads: Heads::None,
+            heads: EngineHeaders::None,
             segments: 1,
         };
         match self.engine.send(to.as_fd(), &order, stats) {
             Ok(sent) if is_whole(batch, run, sent) => Ok(sent.packets),
             Ok(sent) => Err(ended(range, sent, stats)),
             Err(errno) if errno.code() == libc::EMSGSIZE => {
-                self.copier.send(first, to, stats).map(|()| 1)
+                self.copy_sender.send(first, to, stats).map(|()| 1)
             }
             Err(errno) => Err(range.refused(ENGINE_CALL, errno, stats)),
         }
@@ -141,9 +143,14 @@ impl ByEngine {
 }
 
 /// How many packets of `run`, from its first on, the engine is given.
-fn taken_together(image: &Image<'_>, batch: &Batch<'_>, run: Run, page_bytes: u64) -> u32 {
+fn taken_together(
+    datagrams: &FileDatagrams<'_>,
+    batch: &Batch<'_>,
+    run: SegmentRun,
+    page_bytes: u64,
+) -> u32 {
     let is_for_a_copy = |packet: &u32| {
-        let datagram = image.range(batch, Run { first: *packet, packets: 1 });
+        let datagram = datagrams.range(batch, SegmentRun { first: *packet, packets: 1 });
         datagram.bytes > PAYLOAD_BYTES_MAX.into() || datagram.crosses_oddly(page_bytes)
     };
     let end = run.first + run.packets;
@@ -151,34 +158,34 @@ fn taken_together(image: &Image<'_>, batch: &Batch<'_>, run: Run, page_bytes: u6
 }
 
 /// Whether `sent` are packets of `run` and not a byte less.
-fn is_whole(batch: &Batch<'_>, run: Run, sent: Sent) -> bool {
+fn is_whole(batch: &Batch<'_>, run: SegmentRun, sent: Sent) -> bool {
     sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
 }
 
 /// The engine found no more whole packets in the file than it says it sent.
-fn ended(range: Range<'_>, sent: Sent, stats: &mut SendStats) -> Setback {
+fn ended(range: RunRange<'_>, sent: Sent, stats: &mut SendStats) -> SendFailure {
     let at = match range.source.size_now(stats) {
         Ok(at) => at,
-        Err(errno) => return Setback::Refused { call: "statx", errno },
+        Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
     // One that the file ended in.
     stats.packets += u64::from(sent.packets);
     stats.bytes += sent.bytes;
     if at < range.offset.saturating_add(range.bytes) {
-        return Setback::Cut { at, whole: 0 };
+        return SendFailure::Cut { at, whole: 0 };
     }
     // Neither bytes nor the end: the file cannot be read this way.
-    Setback::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
+    SendFailure::Refused { call: ENGINE_CALL, errno: Errno::new(libc::EIO) }
 }
 
-impl StreamPath for ByEngine {
+impl StreamPath for EngineSender {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        send_runs(batch, self.load, to, stats, |run, to, stats| {
+        send_runs(batch, self.per_call, to, stats, |run, to, stats| {
             self.send_run(batch, run, to, stats)
         })
     }

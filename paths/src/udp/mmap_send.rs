@@ -14,10 +14,10 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::file_datagrams::Image;
+use crate::file_datagrams::FileDatagrams;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, StreamPath, send_runs};
 use crate::sys;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -41,9 +41,9 @@ impl StreamPath for MmapSend {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let image = Image::of(batch);
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
-            let range = image.range(batch, run);
+        let datagrams = FileDatagrams::of(batch);
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
+            let range = datagrams.range(batch, run);
             let sent = sys::send_mapped(to.as_fd(), range.map()?, range.offset, range.bytes, stats);
             sent.map(|_| run.packets).map_err(|errno| range.refused("send", errno, stats))
         })

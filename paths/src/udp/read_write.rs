@@ -11,10 +11,10 @@
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::file_datagrams::{Copier, Image};
+use crate::file_datagrams::{CopySender, FileDatagrams};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, StreamPath, send_runs};
 
 pub(crate) static SPEC: Spec = Spec {
     name: "read_write",
@@ -28,12 +28,12 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(ReadWrite { copier: Copier::new() })),
+        open: || Ok(Box::new(ReadWrite { copy_sender: CopySender::new() })),
     },
 };
 
 struct ReadWrite {
-    copier: Copier,
+    copy_sender: CopySender,
 }
 
 impl StreamPath for ReadWrite {
@@ -43,9 +43,9 @@ impl StreamPath for ReadWrite {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let image = Image::of(batch);
-        send_runs(batch, Load::Packet, to, stats, |run, to, stats| {
-            self.copier.send(image.range(batch, run), to, stats).map(|()| run.packets)
+        let datagrams = FileDatagrams::of(batch);
+        send_runs(batch, PacketsPerCall::One, to, stats, |run, to, stats| {
+            self.copy_sender.send(datagrams.range(batch, run), to, stats).map(|()| run.packets)
         })
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::rtp::wire_sendfile::Sendfile;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::Load;
+use crate::stream_path::PacketsPerCall;
 
 /// `sendfile` (UDP) of the study's table 1-A (no copy, n calls). Costs no copy and one call per
 /// packet. Each call passes the kernel's pipe and corks the socket for it.
@@ -26,7 +26,7 @@ pub(crate) static SPEC: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(Sendfile::new(Load::Packet))),
+        open: || Ok(Box::new(Sendfile::new(PacketsPerCall::One))),
     },
 };
 
@@ -45,6 +45,6 @@ pub(crate) static SENDFILE_GSO: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Image,
         via: Via::Socket,
-        open: || Ok(Box::new(Sendfile::new(Load::Run))),
+        open: || Ok(Box::new(Sendfile::new(PacketsPerCall::Run))),
     },
 };

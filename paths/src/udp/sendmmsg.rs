@@ -15,10 +15,10 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::file_datagrams::Image;
+use crate::file_datagrams::FileDatagrams;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SegmentRun, StreamPath, send_runs};
 use crate::sys::Outbox;
 
 pub(crate) static SPEC: Spec = Spec {
@@ -48,13 +48,13 @@ impl StreamPath for Sendmmsg {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let image = Image::of(batch);
-        send_runs(batch, Load::Batch, to, stats, |run, to, stats| {
-            let range = image.range(batch, run);
+        let datagrams = FileDatagrams::of(batch);
+        send_runs(batch, PacketsPerCall::Batch, to, stats, |run, to, stats| {
+            let range = datagrams.range(batch, run);
             let map = range.map()?;
             let mut messages = self.outbox.open();
             for first in run.first..run.first + run.packets {
-                let packet = image.range(batch, Run { first, packets: 1 });
+                let packet = datagrams.range(batch, SegmentRun { first, packets: 1 });
                 if !messages.begin() || !messages.mapped(map, packet.offset, packet.bytes) {
                     break;
                 }

@@ -22,10 +22,10 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
-use crate::file_datagrams::{Copier, Image, PIPE_PAGES, Range};
+use crate::file_datagrams::{CopySender, FileDatagrams, PIPE_PAGES, RunRange};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Run, Setback, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SegmentRun, SendFailure, StreamPath, send_runs};
 use crate::sys::{self, Pipe};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -47,39 +47,39 @@ pub(crate) static SPEC: Spec = Spec {
 struct Splice {
     page_bytes: u64,
     pipe: Pipe,
-    copier: Copier,
+    copy_sender: CopySender,
 }
 
 impl Splice {
     fn new() -> Result<Self, Error> {
         let (pipe, page_bytes) = (Pipe::new(PIPE_PAGES)?, sys::page_bytes());
-        Ok(Self { page_bytes, pipe, copier: Copier::new() })
+        Ok(Self { page_bytes, pipe, copy_sender: CopySender::new() })
     }
 
     /// Sends the range by way of the pipe, or nothing of it and leaves the pipe empty.
     fn send(
         &mut self,
-        range: Range<'_>,
+        range: RunRange<'_>,
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), SendFailure> {
         let piped = self.pipe_through(range, to, stats);
         if piped.is_err() {
             let cleared = self.pipe.clear(stats);
-            cleared.map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
+            cleared.map_err(|errno| SendFailure::Refused { call: "pipe2", errno })?;
         }
         piped
     }
 
     fn pipe_through(
         &mut self,
-        range: Range<'_>,
+        range: RunRange<'_>,
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
-        let refused = |errno| Setback::Refused { call: "splice", errno };
+    ) -> Result<(), SendFailure> {
+        let refused = |errno| SendFailure::Refused { call: "splice", errno };
         // Left by one that could neither be emptied nor replaced, for lack of descriptors.
-        self.pipe.clear(stats).map_err(|errno| Setback::Refused { call: "pipe2", errno })?;
+        self.pipe.clear(stats).map_err(|errno| SendFailure::Refused { call: "pipe2", errno })?;
         let mut filled = 0;
         while filled < range.bytes {
             let (offset, left) = (range.offset.saturating_add(filled), range.bytes - filled);
@@ -88,7 +88,7 @@ impl Splice {
                 Ok(bytes) => filled += bytes,
                 Err(errno) if errno.code() == libc::EINTR => {}
                 // A file system that fills less than a page at a time.
-                Err(errno) if errno.code() == libc::EAGAIN => return Err(Setback::InPieces),
+                Err(errno) if errno.code() == libc::EAGAIN => return Err(SendFailure::InPieces),
                 Err(errno) => return Err(refused(errno)),
             }
         }
@@ -96,18 +96,18 @@ impl Splice {
             Ok(sent) if sent == range.bytes => Ok(()),
             Ok(_) => {
                 sys::discard_corked(to.as_fd(), stats);
-                Err(Setback::InPieces)
+                Err(SendFailure::InPieces)
             }
             Err(errno) => Err(refused(errno)),
         }
     }
 
     /// The file gave no more.
-    fn ended(&self, range: Range<'_>, stats: &mut SendStats) -> Setback {
+    fn ended(&self, range: RunRange<'_>, stats: &mut SendStats) -> SendFailure {
         match range.source.size_now(stats) {
             Ok(at) if at < range.offset.saturating_add(range.bytes) => range.cut(at),
-            Ok(_) => Setback::Refused { call: "splice", errno: Errno::new(libc::EIO) },
-            Err(errno) => Setback::Refused { call: "statx", errno },
+            Ok(_) => SendFailure::Refused { call: "splice", errno: Errno::new(libc::EIO) },
+            Err(errno) => SendFailure::Refused { call: "statx", errno },
         }
     }
 }
@@ -119,19 +119,21 @@ impl StreamPath for Splice {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let image = Image::of(batch);
-        send_runs(batch, Load::Run, to, stats, |run, to, stats| {
+        let datagrams = FileDatagrams::of(batch);
+        send_runs(batch, PacketsPerCall::Run, to, stats, |run, to, stats| {
             let pages = self.pipe.pages().min(PIPE_PAGES);
-            let fit = image.range(batch, run).packets_per_step(pages, self.page_bytes);
+            let fit = datagrams.range(batch, run).packets_per_step(pages, self.page_bytes);
             let packets = run.packets.min(fit);
-            let range = image.range(batch, Run { packets, ..run });
+            let range = datagrams.range(batch, SegmentRun { packets, ..run });
             let alone = packets == 1;
             let too_long = range.pages(self.page_bytes) > pages;
             if alone && (too_long || range.crosses_oddly(self.page_bytes)) {
-                return self.copier.send(range, to, stats).map(|()| 1);
+                return self.copy_sender.send(range, to, stats).map(|()| 1);
             }
             match self.send(range, to, stats) {
-                Err(Setback::InPieces) if alone => self.copier.send(range, to, stats).map(|()| 1),
+                Err(SendFailure::InPieces) if alone => {
+                    self.copy_sender.send(range, to, stats).map(|()| 1)
+                }
                 sent => sent.map(|()| packets),
             }
         })

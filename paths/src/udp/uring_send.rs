@@ -12,13 +12,13 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Mark};
+use crate::batch::{Batch, CursorPosition};
 use crate::error::{Errno, Error};
-use crate::file_datagrams::Image;
+use crate::file_datagrams::FileDatagrams;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Run, Setback};
-use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::stream_path::{SegmentRun, SendFailure};
+use crate::submission::{QueueFailure, QueuedSend, RunQueuer, RunToQueue, Submission};
 use crate::sys::{Queue, Ring};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -45,27 +45,27 @@ struct Mapped;
 
 const CALL: &str = "io_uring send";
 
-impl Layout for Mapped {
+impl RunQueuer for Mapped {
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
-    ) -> Result<Option<Laid>, Halt> {
-        let range = Image::of(part.batch).range(part.batch, part.run);
-        let map = range.map().map_err(|setback| Halt::of(setback, part.to))?;
+        part: &RunToQueue<'data>,
+    ) -> Result<Option<QueuedSend>, QueueFailure> {
+        let range = FileDatagrams::of(part.batch).range(part.batch, part.run);
+        let map = range.map().map_err(|failure| QueueFailure::of(failure, part.to))?;
         queue.abandon();
         queue.gather().mapped(map, range.offset, range.bytes);
         let send = queue.send(part.to.as_fd());
-        Ok(Some(Laid { packets: part.run.packets, after: part.start, read: None, send }))
+        Ok(Some(QueuedSend { packets: part.run.packets, after: part.start, read: None, send }))
     }
 
     fn refused(
         &self,
         batch: &Batch<'_>,
-        (run, _): (Run, Mark),
+        (run, _): (SegmentRun, CursorPosition),
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Setback {
-        Image::of(batch).range(batch, run).refused(CALL, errno, stats)
+    ) -> SendFailure {
+        FileDatagrams::of(batch).range(batch, run).refused(CALL, errno, stats)
     }
 }

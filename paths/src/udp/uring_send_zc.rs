@@ -22,13 +22,13 @@
 
 use std::os::fd::AsFd;
 
-use crate::batch::{Batch, Mark};
+use crate::batch::{Batch, CursorPosition};
 use crate::error::{Errno, Error, SendError};
-use crate::file_datagrams::{Image, Range};
+use crate::file_datagrams::{FileDatagrams, RunRange};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Run, Setback};
-use crate::submission::{Halt, Laid, Layout, Part, Submission};
+use crate::stream_path::{SegmentRun, SendFailure};
+use crate::submission::{QueueFailure, QueuedSend, RunQueuer, RunToQueue, Submission};
 use crate::sys::{self, Queue, Ring};
 
 pub(crate) static SPEC: Spec = Spec {
@@ -68,7 +68,7 @@ struct Registered {
     open: Option<Room>,
 }
 
-/// Packets that are read in one piece.
+/// GatheredPackets that are read in one piece.
 #[derive(Clone, Copy)]
 struct Chunk {
     room: Room,
@@ -106,15 +106,16 @@ impl Registered {
     fn read<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
+        part: &RunToQueue<'data>,
     ) -> Option<(Chunk, (u32, u32))> {
-        let Part { batch, run: Run { first, .. }, .. } = *part;
+        let RunToQueue { batch, run: SegmentRun { first, .. }, .. } = *part;
         let fit = BUFFER_BYTES as u32 / batch.segment_bytes;
         let end = part.end.min(first.saturating_add(fit));
         // No more than the buffer's.
         let bytes = batch.run_bytes(first, end - first) as u32;
         let room = self.room(bytes as usize, queue, part.copy)?;
-        let Range { source, offset, .. } = Image::of(batch).range(batch, Run { first, packets: 1 });
+        let RunRange { source, offset, .. } =
+            FileDatagrams::of(batch).range(batch, SegmentRun { first, packets: 1 });
         let read = queue.read(source.file(), offset, room.buffer, (room.at, bytes));
         queue.link(read);
         let at = (room.at + bytes as usize).next_multiple_of(self.page_bytes);
@@ -123,7 +124,7 @@ impl Registered {
     }
 }
 
-impl Layout for Registered {
+impl RunQueuer for Registered {
     fn begin(&mut self, queue: &Queue<'_, '_>) {
         self.chunk = None;
         if queue.is_empty() {
@@ -134,9 +135,9 @@ impl Layout for Registered {
     fn lay<'data>(
         &mut self,
         queue: &mut Queue<'_, 'data>,
-        part: &Part<'data>,
-    ) -> Result<Option<Laid>, Halt> {
-        let Part { batch, run, start, .. } = *part;
+        part: &RunToQueue<'data>,
+    ) -> Result<Option<QueuedSend>, QueueFailure> {
+        let RunToQueue { batch, run, start, .. } = *part;
         let (chunk, read) = match self.chunk {
             Some(chunk) if run.first < chunk.end => (chunk, None),
             _ => match self.read(queue, part) {
@@ -151,21 +152,27 @@ impl Layout for Registered {
         let bytes = batch.run_bytes(run.first, packets) as u32;
         let zero_copy = zero_copy && queue.can_fly();
         let send = queue.send_pooled(part.to.as_fd(), buffer, (at, bytes), zero_copy);
-        Ok(Some(Laid { packets, after: start, read, send }))
+        Ok(Some(QueuedSend { packets, after: start, read, send }))
     }
 
-    fn refused(&self, _: &Batch<'_>, _: (Run, Mark), errno: Errno, _: &mut SendStats) -> Setback {
-        Setback::Refused { call: "io_uring send_zc", errno }
+    fn refused(
+        &self,
+        _: &Batch<'_>,
+        _: (SegmentRun, CursorPosition),
+        errno: Errno,
+        _: &mut SendStats,
+    ) -> SendFailure {
+        SendFailure::Refused { call: "io_uring send_zc", errno }
     }
 
     fn unread(
         &self,
         batch: &Batch<'_>,
-        rest: Run,
+        rest: SegmentRun,
         errno: Errno,
         stats: &mut SendStats,
-    ) -> Result<Setback, SendError> {
-        let range = Image::of(batch).range(batch, rest);
+    ) -> Result<SendFailure, SendError> {
+        let range = FileDatagrams::of(batch).range(batch, rest);
         let source = range.source;
         let at = source.size_now(stats).map_err(|errno| source.host("statx", errno))?;
         if at < range.offset.saturating_add(range.bytes) {

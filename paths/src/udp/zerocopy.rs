@@ -28,10 +28,10 @@ use std::os::fd::AsFd;
 use crate::batch::Batch;
 use crate::destination::Destination;
 use crate::error::SendError;
-use crate::file_datagrams::{Image, Range};
+use crate::file_datagrams::{FileDatagrams, RunRange};
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Load, Setback, StreamPath, send_runs};
+use crate::stream_path::{PacketsPerCall, SendFailure, StreamPath, send_runs};
 use crate::sys;
 use crate::zerocopy::Unreported;
 
@@ -56,14 +56,14 @@ impl StreamPath for Zerocopy {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let image = Image::of(batch);
+        let datagrams = FileDatagrams::of(batch);
         batch.assert_sound();
         if batch.packets == 0 {
             return Ok(0);
         }
         let mut unreported = to.begin_zerocopy(stats)?;
-        let sent = send_runs(batch, Load::Run, to, stats, |run, to, stats| {
-            send(image.range(batch, run), &mut unreported, to, stats).map(|()| run.packets)
+        let sent = send_runs(batch, PacketsPerCall::Run, to, stats, |run, to, stats| {
+            send(datagrams.range(batch, run), &mut unreported, to, stats).map(|()| run.packets)
         });
         to.end_zerocopy(unreported);
         sent
@@ -72,12 +72,12 @@ impl StreamPath for Zerocopy {
 
 /// Sends a run and takes a report.
 fn send(
-    range: Range<'_>,
+    range: RunRange<'_>,
     unreported: &mut Unreported,
     to: &Destination,
     stats: &mut SendStats,
-) -> Result<(), Setback> {
-    let (map, Range { offset, bytes, .. }) = (range.map()?, range);
+) -> Result<(), SendFailure> {
+    let (map, RunRange { offset, bytes, .. }) = (range.map()?, range);
     if unreported.has_room() {
         match sys::send_mapped_zerocopy(to.as_fd(), map, offset, bytes, stats) {
             Ok(_) => {

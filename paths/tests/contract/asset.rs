@@ -15,7 +15,7 @@ pub(crate) const SEGMENT_BYTES: usize = 1328;
 /// What headers are like. To most paths they are bytes; some have the kernel make those that it
 /// would make alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heads {
+pub(crate) enum EngineHeaders {
     /// RTP's, numbered without a gap over the end of the sequence, timestamps evenly apart.
     Even,
     /// The same with uneven timestamps, and a marker now and then.
@@ -26,7 +26,7 @@ pub(crate) enum Heads {
     Noise,
 }
 
-impl Heads {
+impl EngineHeaders {
     fn of(self, packets: usize) -> Vec<u8> {
         const SSRC: u32 = 0x89ab_cdef;
         if self == Self::Noise {
@@ -56,14 +56,14 @@ pub(crate) struct Shape {
     pub(crate) offset: usize,
     /// Bytes of the file between one 188 bytes of payload and the next.
     pub(crate) gap_bytes: usize,
-    pub(crate) heads: Heads,
+    pub(crate) heads: EngineHeaders,
 }
 
 impl Shape {
     /// `packets` full packets of the usual size.
     pub(crate) const fn full(packets: usize) -> Self {
         let (segment_bytes, last_bytes) = (SEGMENT_BYTES, SEGMENT_BYTES);
-        let heads = Heads::Even;
+        let heads = EngineHeaders::Even;
         Self { packets, segment_bytes, last_bytes, offset: 0, gap_bytes: 0, heads }
     }
 }

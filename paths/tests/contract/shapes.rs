@@ -3,7 +3,7 @@
 
 use paths::{Feed, SEGMENTS_MAX, SendStats};
 
-use crate::asset::{Asset, HEAD_BYTES, Heads, SEGMENT_BYTES, Shape};
+use crate::asset::{Asset, EngineHeaders, HEAD_BYTES, SEGMENT_BYTES, Shape};
 use crate::peer::{Peer, assert_received};
 use crate::{send_from, stream_paths};
 
@@ -85,7 +85,9 @@ fn every_shape_arrives_from_offsets_off_the_page() {
 /// Also those that the kernel would not make alike.
 #[test]
 fn headers_of_every_kind_arrive_as_they_are() {
-    for heads in [Heads::Even, Heads::Uneven, Heads::Jumping, Heads::Noise] {
+    for heads in
+        [EngineHeaders::Even, EngineHeaders::Uneven, EngineHeaders::Jumping, EngineHeaders::Noise]
+    {
         for packets in [1, 2, 8, 300] {
             let shape = Shape { heads, last_bytes: 500, offset: 78, ..Shape::full(packets) };
             for segments_max in [SEGMENTS_MAX, 7, 1] {

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use paths::{Port, ReceiveStats, Relay, SystemCalls, Target, Via, Way};
+use paths::{Port, ReceiveStats, Relay, RelayMethod, RelayTarget, SystemCalls, Via};
 
 use crate::harness::tracer;
 use crate::sender::Sender;
@@ -125,7 +125,8 @@ fn relaying_inside_a_tracer() {
     for mut relay in [Relay::new().unwrap(), Relay::copying().unwrap()] {
         let here = SocketAddr::from(([127, 0, 0, 1], 0));
         let peer = UdpSocket::bind(here).unwrap();
-        let target = Target { address: peer.local_addr().unwrap(), interface: None, hops: None };
+        let target =
+            RelayTarget { address: peer.local_addr().unwrap(), interface: None, hops: None };
         let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 1 << 20 };
         relay.add(&port, 1, &target).unwrap();
         let mut sender = Sender::new(here.ip(), relay.address(1).unwrap());
@@ -145,7 +146,7 @@ fn relaying_inside_a_tracer() {
             }
             relay.forward(Duration::from_millis(1), &mut |_| {}).unwrap();
             tracer::end();
-            let way = if *relay.way() == Way::Splice { "splice" } else { "copy" };
+            let way = if *relay.method() == RelayMethod::Splice { "splice" } else { "copy" };
             tracer::counted(format_args!("receive/relay_{way}"), calls(&relay) - before);
         }
     }

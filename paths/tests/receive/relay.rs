@@ -4,7 +4,7 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use paths::{Error, HEAD_BYTES_MAX, Port, Relay, Relayed, Target, Via, Way};
+use paths::{Error, HEAD_BYTES_MAX, Port, Relay, RelayMethod, RelayTarget, RelayedRun, Via};
 
 use crate::harness::network::sh;
 use crate::harness::noise;
@@ -28,8 +28,8 @@ fn port(place: &Place) -> Port {
     Port { address, sources: Vec::new(), interface, buffer_bytes: ROOM_BYTES }
 }
 
-fn to(address: SocketAddr) -> Target {
-    Target { address, interface: None, hops: None }
+fn to(address: SocketAddr) -> RelayTarget {
+    RelayTarget { address, interface: None, hops: None }
 }
 
 /// Where a receiver awaits what is relayed: on the near side.
@@ -54,8 +54,8 @@ struct Told {
 /// Relays until so many datagrams have come.
 fn forward(relay: &mut Relay, count: usize) -> Vec<Told> {
     let (mut told, mut packets, start) = (Vec::new(), 0, Instant::now());
-    let mut each = |one: &Relayed<'_>| {
-        let Relayed { key, source, head, bytes, packets, sent, .. } = *one;
+    let mut each = |one: &RelayedRun<'_>| {
+        let RelayedRun { key, source, head, bytes, packets, sent, .. } = *one;
         told.push(Told { key, source, head: head.to_vec(), bytes, packets, sent });
     };
     while packets < count && start.elapsed() < PATIENCE {
@@ -101,7 +101,7 @@ fn runs_and_datagrams_of_every_shape_are_relayed() {
                 if place.interface.is_some() && bytes > 1400 {
                     continue; // More than the device carries in a packet.
                 }
-                let what = format!("{place} {}: {count} by {bytes}, {last_bytes}", relay.way());
+                let what = format!("{place} {}: {count} by {bytes}, {last_bytes}", relay.method());
                 let sent = datagrams(count, bytes, last_bytes);
                 sender.runs(&sent);
                 let told = forward(&mut relay, count);
@@ -122,7 +122,7 @@ fn one_call_relays_all_that_waits() {
             let sender = Sender::new(place.near, relay.address(5).unwrap());
             let sent: Vec<_> = (0..400).map(|number| noise(20, number)).collect();
             sent.iter().for_each(|datagram| sender.one(datagram));
-            let what = format!("{place} {}", relay.way());
+            let what = format!("{place} {}", relay.method());
             assert_eq!(relay.forward(PATIENCE, &mut |_| {}), Ok(sent.len()), "{what}");
             assert_bytes(&mut receiver, address, &sent, &what);
         }
@@ -149,7 +149,7 @@ fn what_waits_together_is_relayed_in_order() {
                 }
             }
             let told = forward(&mut relay, sent.len());
-            let what = format!("{place} {}", relay.way());
+            let what = format!("{place} {}", relay.method());
             assert_bytes(&mut receiver, address, &sent, &what);
             let bytes: u32 = told.iter().map(|one| one.bytes).sum();
             assert_eq!(bytes as usize, sent.concat().len(), "{what}");
@@ -177,7 +177,7 @@ fn each_run_is_told_with_its_head_and_source() {
             sender.one(b"short");
             sender.runs(&small);
             let told = forward(&mut relay, 41);
-            let what = format!("{place} {}: {told:?}", relay.way());
+            let what = format!("{place} {}: {told:?}", relay.method());
             assert_eq!(told.iter().map(|one| one.packets).sum::<u32>(), 41, "{what}");
             assert!(told.iter().all(|one| one.source == sender.address() && one.key == 8));
             assert_eq!(told[0].head, run[0][..HEAD_BYTES_MAX], "{what}");
@@ -209,11 +209,11 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
                 let copied = taken.copied_bytes - before.0.copied_bytes + send_stats.copied_bytes
                     - before.1.copied_bytes;
                 let calls = taken.calls - before.0.calls + send_stats.calls - before.1.calls;
-                let what = format!("{place} {} round {round}: {calls} calls", relay.way());
+                let what = format!("{place} {} round {round}: {calls} calls", relay.method());
                 assert!((6..=7).contains(&runs), "{what}: {runs} runs");
                 // The size of a run is set once; that a port is empty is learnt by a call in vain.
                 let more = calls - if round == 0 { 1 } else { 0 };
-                if *relay.way() == Way::Splice {
+                if *relay.method() == RelayMethod::Splice {
                     assert_eq!(copied, runs * HEAD_BYTES_MAX as u64, "{what}");
                     assert_eq!(more, 3 * runs + 1, "{what}");
                 } else {
@@ -239,7 +239,7 @@ fn single_datagrams_of_one_size_leave_together() {
                 let before = calls(&relay);
                 sent.iter().for_each(|datagram| sender.one(datagram));
                 let told = forward(&mut relay, 160);
-                let what = format!("{place} {} {bytes}", relay.way());
+                let what = format!("{place} {} {bytes}", relay.method());
                 assert_bytes(&mut receiver, address, &sent, &what);
                 assert!(told.iter().all(|one| one.packets == 1 && one.sent == 1), "{what}");
                 assert!(
@@ -251,7 +251,8 @@ fn single_datagrams_of_one_size_leave_together() {
                 let calls = calls(&relay) - before;
                 if bytes < 1453 {
                     // A device between may deliver in several goes, each with an end.
-                    let most = if *relay.way() == Way::Splice { 160 * 2 + 40 } else { 40 };
+                    let most =
+                        if *relay.method() == RelayMethod::Splice { 160 * 2 + 40 } else { 40 };
                     assert!(calls <= most, "{what}: {calls} calls");
                 }
             }
@@ -273,7 +274,7 @@ fn each_port_has_its_own_target() {
             routes.iter_mut().for_each(|(.., sender, sent)| sender.runs(sent));
             forward(&mut relay, 90);
             for (receiver, address, _, sent) in &mut routes {
-                assert_bytes(receiver, *address, sent, &format!("{place} {}", relay.way()));
+                assert_bytes(receiver, *address, sent, &format!("{place} {}", relay.method()));
             }
             relay.remove(3);
             assert_eq!(relay.address(3), None);
@@ -301,7 +302,7 @@ fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
                 let told = forward(&mut relay, 30);
                 refused += told.iter().map(|one| u64::from(one.packets - one.sent)).sum::<u64>();
             }
-            let what = format!("{place} {}", relay.way());
+            let what = format!("{place} {}", relay.method());
             assert_eq!((refused, relay.lost(5)), (0, 0), "{what}: a report costs no datagram");
             let place = Place { far: place.near, interface: None, ..place };
             let mut receiver = Receiver::new(place).unwrap();
@@ -371,7 +372,7 @@ fn groups_are_relayed_out_of_the_device_named() {
             let mut receiver = Receiver::new(place).unwrap();
             let joined = Port { address: SocketAddr::new(group, 0), ..receiver.port(ROOM_BYTES) };
             let address = receiver.add_port(1, joined.clone());
-            let target = Target { address, interface: Some("left".into()), hops: Some(3) };
+            let target = RelayTarget { address, interface: Some("left".into()), hops: Some(3) };
             relay.add(&port(&place), 5, &target).unwrap();
             let mut sender = Sender::new(place.near, relay.address(5).unwrap());
             let sent = datagrams(30, 1200, 3);
@@ -379,12 +380,12 @@ fn groups_are_relayed_out_of_the_device_named() {
             forward(&mut relay, 30);
             receiver.wait_for(30);
             let got: Vec<_> = receiver.got.drain(..).map(|got| got.bytes).collect();
-            assert!(got == sent, "{place} {}: {} came", relay.way(), got.len());
+            assert!(got == sent, "{place} {}: {} came", relay.method(), got.len());
             // The same group is another way's on another device, and a loop on its own.
             let itself = Port { address, ..joined };
-            let away = Target { address, interface: Some("left".into()), hops: None };
+            let away = RelayTarget { address, interface: Some("left".into()), hops: None };
             relay.add(&itself, 6, &away).unwrap();
-            let back = Target { interface: Some("right".into()), ..away };
+            let back = RelayTarget { interface: Some("right".into()), ..away };
             let refusal = relay.add(&itself, 7, &back).unwrap_err();
             assert!(matches!(refusal, Error::Loop { .. }), "{refusal}");
         }
@@ -414,7 +415,7 @@ fn runs_larger_than_the_route_go_one_by_one() {
             let told = forward(&mut relay, 45);
             mtu(1500);
             assert!(told.iter().all(|one| one.sent == one.packets), "{told:?}");
-            assert_bytes(&mut receiver, address, &sent, &format!("{place} {}", relay.way()));
+            assert_bytes(&mut receiver, address, &sent, &format!("{place} {}", relay.method()));
         }
     }
 }
@@ -425,7 +426,7 @@ fn what_cannot_be_relayed_is_named() {
     let mut relay = Relay::new().unwrap();
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
     let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 0 };
-    let target = Target {
+    let target = RelayTarget {
         address: SocketAddr::from(([127, 0, 0, 1], 9)),
         interface: Some("no-such-device".into()),
         hops: None,
@@ -433,6 +434,6 @@ fn what_cannot_be_relayed_is_named() {
     let refusal = relay.add(&port, 1, &target).unwrap_err().to_string();
     assert_eq!(refusal, "if_nametoindex on 127.0.0.1:9: ENODEV");
     assert_eq!(relay.address(1), None, "nothing of it is left");
-    relay.add(&port, 1, &Target { interface: None, ..target }).unwrap();
+    relay.add(&port, 1, &RelayTarget { interface: None, ..target }).unwrap();
     assert!(UdpSocket::bind(relay.address(1).unwrap()).is_err(), "it is taken");
 }

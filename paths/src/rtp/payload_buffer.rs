@@ -17,7 +17,7 @@ use crate::destination::Destination;
 use crate::error::Errno;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
-use crate::stream::{Setback, fill};
+use crate::stream_path::{SendFailure, fill};
 use crate::sys::{self, Scratch};
 
 /// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.
@@ -25,14 +25,14 @@ const BUFFER_BYTES: usize = 2 * DATAGRAM_BYTES_MAX as usize;
 
 /// A buffer and what was read into it.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct PayloadBuffer {
     buffer: Box<[u8]>,
     scratch: Scratch,
     /// The payload's ranges in the buffer.
     ranges: Vec<Range<usize>>,
 }
 
-impl Reader {
+impl PayloadBuffer {
     pub(super) fn new() -> Self {
         Self {
             buffer: vec![0; BUFFER_BYTES].into(),
@@ -50,7 +50,7 @@ impl Reader {
         start: Cursor<'c>,
         payload_bytes: u64,
         stats: &mut SendStats,
-    ) -> Result<Cursor<'c>, Setback> {
+    ) -> Result<Cursor<'c>, SendFailure> {
         let target = &mut self.buffer[room..];
         let mut cursor = start;
         let mut span: Option<Range<u64>> = None;
@@ -93,14 +93,14 @@ impl Reader {
         head: &[u8],
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), SendFailure> {
         let mut list = self.scratch.gather();
         let mut fits = head.is_empty() || list.bytes(head);
         for range in &self.ranges {
             fits = fits && list.bytes(&self.buffer[range.clone()]);
         }
         let sent = if fits { list.send(to.as_fd(), stats) } else { Err(Errno::new(libc::E2BIG)) };
-        sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "writev", errno })
+        sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "writev", errno })
     }
 
     /// Puts `head` in front of what was read, as much room as was left for it, closes the gaps and
@@ -110,7 +110,7 @@ impl Reader {
         head: &[u8],
         to: &Destination,
         stats: &mut SendStats,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), SendFailure> {
         self.buffer[..head.len()].copy_from_slice(head);
         let mut end = head.len();
         for range in &self.ranges {
@@ -120,6 +120,6 @@ impl Reader {
             end += range.len();
         }
         let sent = sys::send(to.as_fd(), &self.buffer[..end], stats);
-        sent.map(|_| ()).map_err(|errno| Setback::Refused { call: "send", errno })
+        sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
     }
 }

@@ -13,7 +13,7 @@
 //! What it does not do: wait, or decide how much is due.
 
 use crate::batch::Batch;
-use crate::destination::{Destination, Verdict};
+use crate::destination::{Destination, RefusalAction};
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
@@ -65,16 +65,16 @@ impl<'a> Due<'a> {
     }
 }
 
-/// Packets of a batch that one call carries.
+/// GatheredPackets of a batch that one call carries.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
+pub(crate) struct SegmentRun {
     pub(crate) first: u32,
     pub(crate) packets: u32,
 }
 
 /// Why a call did not send its run.
 #[derive(Debug)]
-pub(crate) enum Setback {
+pub(crate) enum SendFailure {
     /// The kernel refused it.
     Refused { call: &'static str, errno: Errno },
     /// The kernel took it in pieces and dropped them.
@@ -94,25 +94,25 @@ struct Cut {
 
 /// What a call may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Load {
+pub(crate) enum PacketsPerCall {
     /// One packet.
-    Packet,
+    One,
     /// As many as the destination's segments and 64 KiB allow, cut apart by the kernel.
     Run,
     /// All of the batch, each packet a message of its own.
     Batch,
     /// All of the batch, in runs.
-    Runs,
+    BatchInRuns,
 }
 
-/// Sends `batch` run by run, where a run is as long as `load` says; `attempt` makes the call for a
+/// Sends `batch` run by run, where a run is as long as `per_call` says; `attempt` makes the call for a
 /// run and returns how many of its packets it carried, at least one.
 pub(crate) fn send_runs(
     batch: &Batch<'_>,
-    load: Load,
+    per_call: PacketsPerCall,
     to: &mut Destination,
     stats: &mut SendStats,
-    mut attempt: impl FnMut(Run, &Destination, &mut SendStats) -> Result<u32, Setback>,
+    mut attempt: impl FnMut(SegmentRun, &Destination, &mut SendStats) -> Result<u32, SendFailure>,
 ) -> Result<u32, SendError> {
     batch.assert_sound();
     if batch.packets == 0 {
@@ -126,11 +126,11 @@ pub(crate) fn send_runs(
             Some(cut) => cut.packet,
             None => batch.packets,
         };
-        let together = matches!(load, Load::Run | Load::Runs);
+        let together = matches!(per_call, PacketsPerCall::Run | PacketsPerCall::BatchInRuns);
         let fit = to.ready(batch.segment_bytes, together, stats)?;
-        let whole = matches!(load, Load::Batch | Load::Runs);
+        let whole = matches!(per_call, PacketsPerCall::Batch | PacketsPerCall::BatchInRuns);
         let packets = if whole { end - taken } else { fit.min(end - taken) };
-        let run = Run { first: taken, packets };
+        let run = SegmentRun { first: taken, packets };
         let verdict = match attempt(run, to, stats) {
             Ok(packets) => {
                 debug_assert!((1..=run.packets).contains(&packets), "{packets} of {run:?}");
@@ -140,17 +140,19 @@ pub(crate) fn send_runs(
                 taken += packets;
                 continue;
             }
-            Err(Setback::Cut { at, whole }) => {
+            Err(SendFailure::Cut { at, whole }) => {
                 cut = Some(Cut { at, packet: taken + whole });
                 continue;
             }
-            Err(Setback::InPieces) => to.judge_in_pieces(packets, stats),
-            Err(Setback::Refused { call, errno }) => to.judge(call, errno, packets.min(fit), stats),
+            Err(SendFailure::InPieces) => to.judge_in_pieces(packets, stats),
+            Err(SendFailure::Refused { call, errno }) => {
+                to.judge(call, errno, packets.min(fit), stats)
+            }
         };
         match verdict {
-            Verdict::Repeat => {}
-            Verdict::Stop(SendError::Blocked) if taken > 0 => return Ok(taken),
-            Verdict::Stop(error) => return Err(error),
+            RefusalAction::Retry => {}
+            RefusalAction::Stop(SendError::Blocked) if taken > 0 => return Ok(taken),
+            RefusalAction::Stop(error) => return Err(error),
         }
     }
     Ok(taken)
@@ -162,7 +164,7 @@ pub(crate) fn fill(
     buffer: &mut [u8],
     offset: u64,
     stats: &mut SendStats,
-) -> Result<(), Setback> {
+) -> Result<(), SendFailure> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = offset.saturating_add(filled as u64);
@@ -170,16 +172,16 @@ pub(crate) fn fill(
             Ok(0) => return Err(cut(source, at, stats)),
             Ok(bytes) => filled += bytes,
             Err(errno) if errno.code() == libc::EINTR => {}
-            Err(errno) => return Err(Setback::Refused { call: "pread", errno }),
+            Err(errno) => return Err(SendFailure::Refused { call: "pread", errno }),
         }
     }
     Ok(())
 }
 
 /// Nothing could be read at `at`: the file ends there or before.
-pub(crate) fn cut(source: &MappedFile, at: u64, stats: &mut SendStats) -> Setback {
+pub(crate) fn cut(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendFailure {
     let size = source.size_now(stats).unwrap_or(at);
-    Setback::Cut { at: size.min(at), whole: 0 }
+    SendFailure::Cut { at: size.min(at), whole: 0 }
 }
 
 #[cfg(test)]

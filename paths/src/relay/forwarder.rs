@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How a relay moves bytes: by a pipe, or by memory.
 //!
-//! A thread's relay has one [`Line`], which serves its ports in turn and is empty between two.
+//! A thread's relay has one [`Forwarder`], which serves its ports in turn and is empty between two.
 //!
 //! Datagrams of one size that wait behind each other, alone or in runs, leave as one run: what they
 //! cost to send is most of it. That is done for those that fit any Ethernet frame, and with as much
@@ -16,11 +16,11 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::UNIX_EPOCH;
 
-use crate::destination::{Destination, SEGMENTS_MAX, Verdict};
+use crate::destination::{Destination, RefusalAction, SEGMENTS_MAX};
 use crate::error::{Errno, Error, SendError, Unavailable};
 use crate::file_datagrams::PIPE_PAGES;
 use crate::receive::{DATAGRAM_BYTES_MAX, Piece, ReceiveStats};
-use crate::relay::{HEAD_BYTES_MAX, Relayed, Route, Way};
+use crate::relay::{HEAD_BYTES_MAX, RelayMethod, RelayedRun, Route};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Pipe, Said, Scratch, Slots};
 
@@ -40,8 +40,8 @@ const RUN_BYTES_MAX: usize = 65_507;
 
 /// What all routes of a relay share.
 #[derive(Debug)]
-pub(super) struct Line {
-    way: Way,
+pub(super) struct Forwarder {
+    method: RelayMethod,
     pipe: Pipe,
     room_bytes: u64,
     /// For what is received and sent: all of it, or what comes out of the pipe again.
@@ -49,40 +49,40 @@ pub(super) struct Line {
     room: Box<[u8]>,
     scratch: Scratch,
     /// What is in the pipe, to be sent as one, and of whom it is.
-    run: Run,
+    run: JoinedRun,
     pages: u64,
-    pending: Vec<Pending>,
+    pending: Vec<PendingRun>,
     /// What is next at the port has been admitted, and not been receive_stats.
     is_admitted: bool,
     send_stats: SendStats,
 }
 
 /// Who is asked before a datagram or run is sent, and told when it has been.
-pub(super) struct Calls<'a> {
-    pub(super) admit: &'a mut dyn FnMut(&Relayed<'_>) -> bool,
-    pub(super) note: &'a mut dyn FnMut(&Relayed<'_>),
+pub(super) struct RelayCallbacks<'a> {
+    pub(super) admit: &'a mut dyn FnMut(&RelayedRun<'_>) -> bool,
+    pub(super) note: &'a mut dyn FnMut(&RelayedRun<'_>),
 }
 
 /// What is told of a datagram or run when it has been sent.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct PendingRun {
     source: SocketAddr,
     head: [u8; HEAD_BYTES_MAX],
-    run: Run,
+    run: JoinedRun,
     said: Said,
 }
 
-impl Line {
-    pub(super) fn new(way: Way) -> Result<Self, Error> {
+impl Forwarder {
+    pub(super) fn new(method: RelayMethod) -> Result<Self, Error> {
         let pipe = Pipe::new(PIPE_PAGES)?;
         Ok(Self {
-            way,
+            method,
             room_bytes: pipe.pages().min(PIPE_PAGES) * sys::page_bytes(),
             pipe,
             slots: Slots::new(SLOTS, DATAGRAM_BYTES_MAX),
             room: vec![0; DATAGRAM_BYTES_MAX].into(),
             scratch: Scratch::new(),
-            run: Run::default(),
+            run: JoinedRun::default(),
             pages: 0,
             pending: Vec::with_capacity(PIPE_PAGES as usize),
             is_admitted: false,
@@ -90,8 +90,8 @@ impl Line {
         })
     }
 
-    pub(super) fn way(&self) -> &Way {
-        &self.way
+    pub(super) fn method(&self) -> &RelayMethod {
+        &self.method
     }
 
     pub(super) fn send_stats(&self) -> SendStats {
@@ -110,10 +110,10 @@ impl Line {
         from: (BorrowedFd<'_>, u32),
         route: &mut Route,
         receive_stats: &mut ReceiveStats,
-        calls: &mut Calls<'_>,
+        calls: &mut RelayCallbacks<'_>,
     ) -> Result<bool, Errno> {
         for _ in 0..TURN {
-            if let Way::Copy(_) = self.way {
+            if let RelayMethod::Copy(_) = self.method {
                 return self.copy(from, route, receive_stats, calls).map(|count| count == SLOTS);
             }
             let pulled = self.pull(from, route, receive_stats, calls);
@@ -133,7 +133,7 @@ impl Line {
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
         receive_stats: &mut ReceiveStats,
-        calls: &mut Calls<'_>,
+        calls: &mut RelayCallbacks<'_>,
     ) -> Result<(), Errno> {
         let mut head = [0; HEAD_BYTES_MAX];
         let (bytes, source, said) = sys::peek(from, &mut head, receive_stats)?;
@@ -142,7 +142,7 @@ impl Line {
             self.flush(key, route, calls.note);
             return self.copy((from, key), route, receive_stats, calls).map(|_| ());
         };
-        let run = Run { bytes, segment_bytes: said.segment_bytes };
+        let run = JoinedRun { bytes, segment_bytes: said.segment_bytes };
         let shown = &head[..run.each().min(HEAD_BYTES_MAX)];
         if !(calls.admit)(&relayed((key, source), (run, 0), shown, said)) {
             sys::receive_one(from, &mut [], receive_stats)?;
@@ -163,7 +163,7 @@ impl Line {
             Err(errno) if errno.code() == libc::EINVAL => {
                 self.flush(key, route, calls.note);
                 self.is_admitted = true;
-                self.way = Way::Copy(Unavailable {
+                self.method = RelayMethod::Copy(Unavailable {
                     need: "UDP sockets that can be spliced from (kernel 6.5)".into(),
                     found: format!("{errno}, kernel {}", sys::kernel_release()),
                 });
@@ -172,14 +172,14 @@ impl Line {
             Err(errno) => return Err(errno),
         }
         (self.run, self.pages) = (joined, self.pages + pages);
-        self.pending.push(Pending { source, head, run, said });
+        self.pending.push(PendingRun { source, head, run, said });
         receive_stats.packets += u64::from(run.packets());
         receive_stats.bytes += bytes as u64;
         Ok(())
     }
 
     /// Sends what is in the pipe, and leaves nothing there.
-    fn flush(&mut self, key: u32, route: &mut Route, note: &mut dyn FnMut(&Relayed<'_>)) {
+    fn flush(&mut self, key: u32, route: &mut Route, note: &mut dyn FnMut(&RelayedRun<'_>)) {
         if self.pending.is_empty() {
             return;
         }
@@ -190,9 +190,9 @@ impl Line {
         if let Err(errno) = self.pipe.clear(&mut self.send_stats) {
             // Neither emptied nor replaced, for want of descriptors.
             let found = format!("{errno} for pipe2");
-            self.way = Way::Copy(Unavailable { need: "a pipe".into(), found });
+            self.method = RelayMethod::Copy(Unavailable { need: "a pipe".into(), found });
         }
-        for Pending { source, head, run, said } in self.pending.drain(..) {
+        for PendingRun { source, head, run, said } in self.pending.drain(..) {
             let sent = run.packets().min(left);
             left -= sent;
             let head = &head[..run.each().min(HEAD_BYTES_MAX)];
@@ -201,7 +201,7 @@ impl Line {
     }
 
     /// Sends what is in the pipe; returns how many datagrams the socket took.
-    fn empty(&mut self, run: Run, to: &mut Destination) -> u32 {
+    fn empty(&mut self, run: JoinedRun, to: &mut Destination) -> u32 {
         let send_stats = &mut self.send_stats;
         loop {
             match ready(run, to, send_stats) {
@@ -217,8 +217,8 @@ impl Line {
                     return 0;
                 }
                 Err(errno) => match to.judge("splice", errno, run.packets(), send_stats) {
-                    Verdict::Repeat => {}
-                    Verdict::Stop(_) => return 0,
+                    RefusalAction::Retry => {}
+                    RefusalAction::Stop(_) => return 0,
                 },
             }
         }
@@ -240,7 +240,7 @@ impl Line {
         (from, key): (BorrowedFd<'_>, u32),
         route: &mut Route,
         receive_stats: &mut ReceiveStats,
-        calls: &mut Calls<'_>,
+        calls: &mut RelayCallbacks<'_>,
     ) -> Result<usize, Errno> {
         let count = sys::receive_many(from, &mut self.slots, receive_stats)?;
         let mut admitted = 0_u64;
@@ -267,7 +267,7 @@ impl Line {
                 let (bytes, said) = (slots.datagram(slot), slots.said(slot));
                 let piece = Piece { bytes, source: slots.source(slot), said };
                 let Some(arrival) = piece.arrival(key, receive_stats) else { continue };
-                let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+                let run = JoinedRun { bytes: bytes.len(), segment_bytes: said.segment_bytes };
                 let sent = run.packets().min(left);
                 left -= sent;
                 let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
@@ -280,7 +280,7 @@ impl Line {
 
     /// Asks whether what is in a slot is to be sent. What had no room, or no sender, is sent to
     /// nobody, and counted when it is come to.
-    fn admits(&mut self, slot: usize, key: u32, calls: &mut Calls<'_>) -> bool {
+    fn admits(&mut self, slot: usize, key: u32, calls: &mut RelayCallbacks<'_>) -> bool {
         if std::mem::take(&mut self.is_admitted) {
             return true;
         }
@@ -296,12 +296,12 @@ impl Line {
     }
 
     /// What is in a slot; nothing that could be sent where it had no room.
-    fn in_slot(&self, slot: usize) -> Run {
+    fn in_slot(&self, slot: usize) -> JoinedRun {
         let said = self.slots.said(slot);
         if said.is_cut {
-            return Run::default();
+            return JoinedRun::default();
         }
-        Run { bytes: self.slots.datagram(slot).len(), segment_bytes: said.segment_bytes }
+        JoinedRun { bytes: self.slots.datagram(slot).len(), segment_bytes: said.segment_bytes }
     }
 }
 
@@ -310,10 +310,10 @@ impl Route {
     fn tell(
         &mut self,
         (key, source): (u32, SocketAddr),
-        (run, sent): (Run, u32),
+        (run, sent): (JoinedRun, u32),
         head: &[u8],
         said: Said,
-        note: &mut dyn FnMut(&Relayed<'_>),
+        note: &mut dyn FnMut(&RelayedRun<'_>),
     ) {
         let packets = run.packets();
         self.lost += u64::from(packets - sent);
@@ -324,11 +324,11 @@ impl Route {
 /// What is told of a run that came, so many of whose datagrams went.
 fn relayed(
     (key, source): (u32, SocketAddr),
-    (run, sent): (Run, u32),
+    (run, sent): (JoinedRun, u32),
     head: &[u8],
     said: Said,
-) -> Relayed<'_> {
-    Relayed {
+) -> RelayedRun<'_> {
+    RelayedRun {
         key,
         source,
         head,
@@ -342,13 +342,13 @@ fn relayed(
 
 /// A datagram, or several that leave together: all of one size but the last, which may be shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Run {
+struct JoinedRun {
     bytes: usize,
     /// 0: it is one.
     segment_bytes: u16,
 }
 
-impl Run {
+impl JoinedRun {
     fn packets(self) -> u32 {
         match self.segment_bytes {
             0 => 1,
@@ -392,7 +392,11 @@ impl Run {
 }
 
 /// Readies a socket for a run; returns how many bytes of it a call may carry.
-fn ready(run: Run, to: &mut Destination, send_stats: &mut SendStats) -> Result<usize, SendError> {
+fn ready(
+    run: JoinedRun,
+    to: &mut Destination,
+    send_stats: &mut SendStats,
+) -> Result<usize, SendError> {
     match run.segment_bytes {
         0 => to.ready_one(run.bytes as u32, send_stats).map(|()| run.bytes),
         each => {
@@ -406,7 +410,7 @@ fn ready(run: Run, to: &mut Destination, send_stats: &mut SendStats) -> Result<u
 /// many datagrams of it went.
 fn send_slots(
     (slots, range): (&Slots, Range<usize>),
-    run: Run,
+    run: JoinedRun,
     scratch: &mut Scratch,
     to: &mut Destination,
     send_stats: &mut SendStats,
@@ -420,8 +424,8 @@ fn send_slots(
         match gather.send(to.as_fd(), send_stats) {
             Ok(_) => return run.went(to, send_stats),
             Err(errno) => match to.judge("writev", errno, run.packets(), send_stats) {
-                Verdict::Repeat => {}
-                Verdict::Stop(_) => return 0,
+                RefusalAction::Retry => {}
+                RefusalAction::Stop(_) => return 0,
             },
         }
     }
@@ -432,7 +436,7 @@ fn send_slots(
         if said.is_cut {
             continue;
         }
-        let run = Run { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+        let run = JoinedRun { bytes: bytes.len(), segment_bytes: said.segment_bytes };
         let went = send(bytes, run, to, send_stats);
         sent += went;
         if went < run.packets() {
@@ -443,18 +447,18 @@ fn send_slots(
 }
 
 /// Sends a run from memory, in as many calls as it takes; returns how many datagrams of it went.
-fn send(bytes: &[u8], run: Run, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
+fn send(bytes: &[u8], run: JoinedRun, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
     let (mut at, mut sent) = (0, 0);
     // An empty datagram is one.
     while sent < run.packets() {
         let Ok(most) = ready(run, to, send_stats) else { return sent };
         let part = &bytes[at..bytes.len().min(at + most)];
-        let of_part = Run { bytes: part.len(), ..run };
+        let of_part = JoinedRun { bytes: part.len(), ..run };
         match sys::send(to.as_fd(), part, send_stats) {
             Ok(_) => (at, sent) = (at + part.len(), sent + of_part.went(to, send_stats)),
             Err(errno) => match to.judge("send", errno, of_part.packets(), send_stats) {
-                Verdict::Repeat => {}
-                Verdict::Stop(_) => return sent,
+                RefusalAction::Retry => {}
+                RefusalAction::Stop(_) => return sent,
             },
         }
     }
@@ -467,8 +471,9 @@ mod tests {
 
     #[test]
     fn runs_are_joined_where_they_come_apart_the_same() {
-        let run = |bytes, segment_bytes| Run { bytes, segment_bytes };
-        let joined = |one: Run, next| one.with(next).map(|run| (run.bytes, run.segment_bytes));
+        let run = |bytes, segment_bytes| JoinedRun { bytes, segment_bytes };
+        let joined =
+            |one: JoinedRun, next| one.with(next).map(|run| (run.bytes, run.segment_bytes));
         assert_eq!(joined(run(100, 0), run(100, 0)), Some((200, 100)));
         assert_eq!(joined(run(100, 0), run(99, 0)), Some((199, 100)));
         assert_eq!(joined(run(100, 0), run(101, 0)), None);

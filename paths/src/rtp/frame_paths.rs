@@ -18,16 +18,16 @@
 
 use std::sync::LazyLock;
 
-use crate::batch::{Batch, Cursor, Form};
-use crate::destination::{Destination, Verdict};
+use crate::batch::{Batch, BatchForm, Cursor};
+use crate::destination::{Destination, RefusalAction};
 use crate::error::{Errno, SendError, Unavailable};
 use crate::frame::Framing;
-use crate::frame::ring::{Closed, Ring};
+use crate::frame::ring::{Ring, RingError};
 use crate::host::Host;
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
-use crate::stream::{Setback, StreamPath, fill};
+use crate::stream_path::{SendFailure, StreamPath, fill};
 use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
 use simd::Kernels;
 use simd::checksum::Ranges;
@@ -56,7 +56,7 @@ pub(crate) static PACKET_RING: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Device,
-        open: || Ok(Box::new(Framer::<PacketRing>::new("sendto PACKET_TX_RING"))),
+        open: || Ok(Box::new(FrameSender::<PacketRing>::new("sendto PACKET_TX_RING"))),
     },
 };
 
@@ -82,7 +82,7 @@ pub(crate) static XDP: Spec = Spec {
     open: Open::Stream {
         feed: Feed::Gathered,
         via: Via::Device,
-        open: || Ok(Box::new(Framer::<XdpRing>::new("sendto AF_XDP"))),
+        open: || Ok(Box::new(FrameSender::<XdpRing>::new("sendto AF_XDP"))),
     },
 };
 
@@ -107,7 +107,7 @@ pub fn dropped_kernels() -> Vec<String> {
 }
 
 /// Fills rings of one kind; belongs to a sending thread.
-pub(super) struct Framer<R> {
+pub(super) struct FrameSender<R> {
     rings: Vec<R>,
     kernels: Kernels,
     scratch: ScatterScratch,
@@ -120,7 +120,7 @@ pub(super) struct Framer<R> {
 }
 
 /// What a batch is made of, and how far it is sent.
-struct Course<'a> {
+struct BatchProgress<'a> {
     batch: &'a Batch<'a>,
     source: &'a MappedFile,
     heads: &'a [u8],
@@ -130,7 +130,7 @@ struct Course<'a> {
     cursor: Cursor<'a>,
 }
 
-impl Course<'_> {
+impl BatchProgress<'_> {
     fn payload_bytes(&self, packet: u32) -> usize {
         self.batch.run_bytes(packet, 1) as usize - self.head_bytes
     }
@@ -152,7 +152,7 @@ impl Course<'_> {
     }
 }
 
-impl<R: Ring> Framer<R> {
+impl<R: Ring> FrameSender<R> {
     pub(super) fn new(call: &'static str) -> Self {
         Self {
             rings: Vec::with_capacity(RINGS_MAX),
@@ -172,30 +172,30 @@ impl<R: Ring> Framer<R> {
     /// Sends what is left of the batch.
     fn push(
         &mut self,
-        course: &mut Course<'_>,
+        progress: &mut BatchProgress<'_>,
         framing: &mut Framing,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<(), Stop> {
         // A ring has slots for the device's largest frame, or the largest there are.
-        let fits = framing.fits(course.batch.segment_bytes, R::FRAME_BYTES_MAX);
+        let fits = framing.fits(progress.batch.segment_bytes, R::FRAME_BYTES_MAX);
         fits.map_err(|reason| Stop::Error(to.unframed(reason)))?;
         let at = self.ring_for(framing, to, stats)?;
-        while course.taken < course.batch.packets {
-            let left = course.batch.packets - course.taken;
+        while progress.taken < progress.batch.packets {
+            let left = progress.batch.packets - progress.taken;
             let free = self.rings[at].free(left, stats);
             if free == 0 {
                 stats.refused += 1;
                 return Err(Stop::Error(SendError::Blocked));
             }
-            let filled = self.fill(at, course, free, stats);
-            let filled = filled.map_err(|setback| stop(setback, course.source))?;
-            self.stamp(at, course, filled, framing, stats);
+            let filled = self.fill(at, progress, free, stats);
+            let filled = filled.map_err(|failure| stop(failure, progress.source))?;
+            self.stamp(at, progress, filled, framing, stats);
             let front = FRONT_BYTES as u32;
-            let [first, last] = course.datagram_bytes(filled).map(|bytes| bytes + front);
+            let [first, last] = progress.datagram_bytes(filled).map(|bytes| bytes + front);
             let sent = self.rings[at].send(filled, first, last, stats);
             framing.sent(sent.taken);
-            course.advance(sent.taken, stats);
+            progress.advance(sent.taken, stats);
             let Some(errno) = sent.errno else {
                 to.accepted();
                 continue;
@@ -204,9 +204,9 @@ impl<R: Ring> Framer<R> {
                 // Gone, down, or of another MTU than before.
                 libc::ENXIO | libc::ENETDOWN | libc::ENODEV | libc::EMSGSIZE => Stop::Device(errno),
                 _ => match to.judge(self.call, errno, 1, stats) {
-                    Verdict::Repeat => continue,
-                    Verdict::Stop(SendError::Blocked) => Stop::Error(SendError::Blocked),
-                    Verdict::Stop(error) => {
+                    RefusalAction::Retry => continue,
+                    RefusalAction::Stop(SendError::Blocked) => Stop::Error(SendError::Blocked),
+                    RefusalAction::Stop(error) => {
                         self.close(framing);
                         Stop::Error(error)
                     }
@@ -235,9 +235,9 @@ impl<R: Ring> Framer<R> {
             self.rings.remove(0);
         }
         let ring = R::open(device, stats).map_err(|closed| match closed {
-            Closed::Unframed(reason) => Stop::Error(to.unframed(reason)),
-            Closed::Refused(_, errno) if errno.code() == libc::ENODEV => Stop::Device(errno),
-            Closed::Refused(call, errno) => {
+            RingError::Unframed(reason) => Stop::Error(to.unframed(reason)),
+            RingError::Refused(_, errno) if errno.code() == libc::ENODEV => Stop::Device(errno),
+            RingError::Refused(call, errno) => {
                 Stop::Error(SendError::Host { call, object: device.name.clone(), errno })
             }
         })?;
@@ -252,12 +252,12 @@ impl<R: Ring> Framer<R> {
     fn fill(
         &mut self,
         at: usize,
-        course: &Course<'_>,
+        progress: &BatchProgress<'_>,
         count: u32,
         stats: &mut SendStats,
-    ) -> Result<u32, Setback> {
-        match self.fill_together(at, course, count, stats)? {
-            0 => fill_first(&mut self.rings[at], course, stats).map(|()| 1),
+    ) -> Result<u32, SendFailure> {
+        match self.fill_together(at, progress, count, stats)? {
+            0 => fill_first(&mut self.rings[at], progress, stats).map(|()| 1),
             whole => Ok(whole),
         }
     }
@@ -267,25 +267,26 @@ impl<R: Ring> Framer<R> {
     fn fill_together(
         &mut self,
         at: usize,
-        course: &Course<'_>,
+        progress: &BatchProgress<'_>,
         count: u32,
         stats: &mut SendStats,
-    ) -> Result<u32, Setback> {
+    ) -> Result<u32, SendFailure> {
         let ring = &mut self.rings[at];
-        let (stride, payload_at) = (ring.stride(), payload_at(ring, course));
+        let (stride, payload_at) = (ring.stride(), payload_at(ring, progress));
         let mut list = self.scratch.scatter();
-        let mut cursor = course.cursor;
+        let mut cursor = progress.cursor;
         let mut whole = 0;
         self.ends.clear();
         let slots = ring.slots(count);
         for (slot, packet) in slots.into_iter().flat_map(|part| part.chunks_mut(stride)).zip(0..) {
-            let mut rest = &mut slot[payload_at..][..course.payload_bytes(course.taken + packet)];
+            let mut rest =
+                &mut slot[payload_at..][..progress.payload_bytes(progress.taken + packet)];
             while !rest.is_empty() {
                 let piece = cursor.next(rest.len() as u64);
                 let (place, after) = rest.split_at_mut(piece.bytes as usize);
                 rest = after;
                 if let Err(place) = list.add(piece.offset, place) {
-                    if !flush(&mut list, course.source, &mut self.ends, &mut whole, stats)? {
+                    if !flush(&mut list, progress.source, &mut self.ends, &mut whole, stats)? {
                         return Ok(whole);
                     }
                     let added = list.add(piece.offset, place);
@@ -294,7 +295,7 @@ impl<R: Ring> Framer<R> {
             }
             self.ends.push(list.bytes());
         }
-        flush(&mut list, course.source, &mut self.ends, &mut whole, stats)?;
+        flush(&mut list, progress.source, &mut self.ends, &mut whole, stats)?;
         Ok(whole)
     }
 
@@ -302,7 +303,7 @@ impl<R: Ring> Framer<R> {
     fn stamp(
         &mut self,
         at: usize,
-        course: &Course<'_>,
+        progress: &BatchProgress<'_>,
         count: u32,
         framing: &Framing,
         stats: &mut SendStats,
@@ -310,8 +311,8 @@ impl<R: Ring> Framer<R> {
         let ring = &mut self.rings[at];
         let (stride, frame_at) = (ring.stride(), ring.frame_at());
         // Headers of another size than a plain RTP header's are summed with the payload.
-        let stamped_bytes = if course.head_bytes == HEAD_BYTES { HEAD_BYTES } else { 0 };
-        let [first_bytes, last_bytes] = course.datagram_bytes(count);
+        let stamped_bytes = if progress.head_bytes == HEAD_BYTES { HEAD_BYTES } else { 0 };
+        let [first_bytes, last_bytes] = progress.datagram_bytes(count);
         let mut identification = framing.identification();
         let mut done = 0_usize;
         for slots in ring.slots(count) {
@@ -319,10 +320,11 @@ impl<R: Ring> Framer<R> {
             if part == 0 {
                 continue;
             }
-            let start = course.taken as usize + done;
-            let heads = &course.heads[start * course.head_bytes..][..part * course.head_bytes];
-            if stamped_bytes == 0 && course.head_bytes > 0 {
-                let places = slots.chunks_mut(stride).zip(heads.chunks(course.head_bytes));
+            let start = progress.taken as usize + done;
+            let heads =
+                &progress.heads[start * progress.head_bytes..][..part * progress.head_bytes];
+            if stamped_bytes == 0 && progress.head_bytes > 0 {
+                let places = slots.chunks_mut(stride).zip(heads.chunks(progress.head_bytes));
                 places.for_each(|(slot, head)| {
                     slot[frame_at + FRONT_BYTES..][..head.len()].copy_from_slice(head);
                 });
@@ -351,18 +353,18 @@ impl<R: Ring> Framer<R> {
             self.kernels.stamp.frames(&framing.template, frames, sums);
             identification = identification.wrapping_add(part as u16);
         }
-        R::filled(course.head_bytes as u64 * u64::from(count), stats);
+        R::filled(progress.head_bytes as u64 * u64::from(count), stats);
     }
 }
 
-impl<R: Ring + Send> StreamPath for Framer<R> {
+impl<R: Ring + Send> StreamPath for FrameSender<R> {
     fn send(
         &mut self,
         batch: &Batch<'_>,
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        let Form::Gathered { source, heads, pieces } = batch.form else {
+        let BatchForm::Gathered { source, heads, pieces } = batch.form else {
             panic!("a framing path is fed gathered batches");
         };
         batch.assert_sound();
@@ -371,13 +373,13 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
         }
         let head_bytes = heads.len() / batch.packets as usize;
         let cursor = Cursor::new(pieces);
-        let mut course = Course { batch, source, heads, head_bytes, taken: 0, cursor };
+        let mut progress = BatchProgress { batch, source, heads, head_bytes, taken: 0, cursor };
         let mut framing = Framing::of(to, stats)?;
-        let mut stop = self.push(&mut course, &mut framing, to, stats);
+        let mut stop = self.push(&mut progress, &mut framing, to, stats);
         if let Err(Stop::Device(_)) = stop {
             self.close(&framing);
             *framing = Framing::ask(to, stats)?;
-            stop = self.push(&mut course, &mut framing, to, stats);
+            stop = self.push(&mut progress, &mut framing, to, stats);
         }
         match stop {
             Err(Stop::Device(errno)) => {
@@ -389,9 +391,9 @@ impl<R: Ring + Send> StreamPath for Framer<R> {
             Ok(()) | Err(Stop::Error(_)) => to.keep_framing(framing),
         }
         match stop {
-            Err(Stop::Error(SendError::Blocked)) if course.taken > 0 => Ok(course.taken),
+            Err(Stop::Error(SendError::Blocked)) if progress.taken > 0 => Ok(progress.taken),
             Err(Stop::Error(error)) => Err(error),
-            _ => Ok(course.taken),
+            _ => Ok(progress.taken),
         }
     }
 }
@@ -403,36 +405,36 @@ enum Stop {
     Device(Errno),
 }
 
-fn stop(setback: Setback, source: &MappedFile) -> Stop {
-    Stop::Error(match setback {
-        Setback::Cut { at, .. } => SendError::Shrunk { at },
-        Setback::Refused { call, errno } => source.host(call, errno),
-        Setback::InPieces => unreachable!("frames are not cut"),
+fn stop(failure: SendFailure, source: &MappedFile) -> Stop {
+    Stop::Error(match failure {
+        SendFailure::Cut { at, .. } => SendError::Shrunk { at },
+        SendFailure::Refused { call, errno } => source.host(call, errno),
+        SendFailure::InPieces => unreachable!("frames are not cut"),
     })
 }
 
 /// Reads the next packet by itself, which says why it could not be read with the others.
 fn fill_first(
     ring: &mut impl Ring,
-    course: &Course<'_>,
+    progress: &BatchProgress<'_>,
     stats: &mut SendStats,
-) -> Result<(), Setback> {
-    let payload_at = payload_at(ring, course);
+) -> Result<(), SendFailure> {
+    let payload_at = payload_at(ring, progress);
     let [slot, _] = ring.slots(1);
-    let mut rest = &mut slot[payload_at..][..course.payload_bytes(course.taken)];
-    let mut cursor = course.cursor;
+    let mut rest = &mut slot[payload_at..][..progress.payload_bytes(progress.taken)];
+    let mut cursor = progress.cursor;
     while !rest.is_empty() {
         let piece = cursor.next(rest.len() as u64);
         let (place, after) = rest.split_at_mut(piece.bytes as usize);
-        fill(course.source, place, piece.offset, stats)?;
+        fill(progress.source, place, piece.offset, stats)?;
         rest = after;
     }
     Ok(())
 }
 
 /// Where in a slot the file's bytes begin.
-fn payload_at(ring: &impl Ring, course: &Course<'_>) -> usize {
-    ring.frame_at() + FRONT_BYTES + course.head_bytes
+fn payload_at(ring: &impl Ring, progress: &BatchProgress<'_>) -> usize {
+    ring.frame_at() + FRONT_BYTES + progress.head_bytes
 }
 
 /// Reads what is on the list. `whole` is raised by the packets that are complete then; false when
@@ -443,13 +445,13 @@ fn flush(
     ends: &mut Vec<u64>,
     whole: &mut u32,
     stats: &mut SendStats,
-) -> Result<bool, Setback> {
+) -> Result<bool, SendFailure> {
     let wanted = list.bytes();
     let read = loop {
         match list.read(source.file(), stats) {
             Ok(read) => break read,
             Err(errno) if errno.code() == libc::EINTR => {}
-            Err(errno) => return Err(Setback::Refused { call: "preadv", errno }),
+            Err(errno) => return Err(SendFailure::Refused { call: "preadv", errno }),
         }
     };
     *whole += ends.iter().take_while(|end| **end <= read).count() as u32;

@@ -2,7 +2,7 @@
 //! A file mapped read-only and shared, whose bytes this program never looks at.
 //!
 //! A mapping of a file that another program truncates kills the reader with SIGBUS. The kernel,
-//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`Map`] gives out
+//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] gives out
 //! addresses for the kernel and no slice: the fault becomes an error, and Rust's rule that memory
 //! behind a shared reference does not change is not broken by a file that does.
 //!
@@ -20,19 +20,19 @@ use crate::sys::{last_errno, page_bytes};
 
 /// A read-only, shared mapping of a file from its first byte on.
 #[derive(Debug)]
-pub(crate) struct Map {
+pub(crate) struct FileMap {
     /// Null when `bytes` is 0.
     start: *mut libc::c_void,
     bytes: usize,
 }
 
-// SAFETY: a Map owns its mapping and never reads or writes it; its address may be handed to the
+// SAFETY: a FileMap owns its mapping and never reads or writes it; its address may be handed to the
 // kernel, and the mapping removed, from any thread.
-unsafe impl Send for Map {}
-// SAFETY: as for Send; no method changes a Map behind a shared reference.
-unsafe impl Sync for Map {}
+unsafe impl Send for FileMap {}
+// SAFETY: as for Send; no method changes a FileMap behind a shared reference.
+unsafe impl Sync for FileMap {}
 
-impl Map {
+impl FileMap {
     /// Maps the first `bytes` bytes of `file`.
     pub(crate) fn new(file: &File, bytes: u64) -> Result<Self, Errno> {
         let bytes = usize::try_from(bytes).map_err(|_| Errno::new(libc::ENOMEM))?;
@@ -79,11 +79,11 @@ impl Map {
     }
 }
 
-impl Drop for Map {
+impl Drop for FileMap {
     fn drop(&mut self) {
         if self.bytes > 0 {
             // SAFETY: the mapping was made by `new` with this start and length and is removed once;
-            // whoever was given an address had to borrow the Map for as long as it was used.
+            // whoever was given an address had to borrow the FileMap for as long as it was used.
             let removed = unsafe { libc::munmap(self.start, self.bytes) };
             debug_assert_eq!(removed, 0, "munmap of a whole mapping");
         }
@@ -98,13 +98,13 @@ mod tests {
     fn addresses_stay_in_the_map() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(5000).unwrap();
-        let map = Map::new(&file, 5000).unwrap();
+        let map = FileMap::new(&file, 5000).unwrap();
         let start = map.address(0, 5000).unwrap();
         assert_eq!(map.address(4999, 1), Some(start.wrapping_byte_add(4999)));
         assert_eq!(map.address(4999, 2), None);
         assert_eq!(map.address(5000, 0), None);
         assert_eq!(map.address(u64::MAX, 2), None);
-        let nothing = Map::new(&file, 0).unwrap();
+        let nothing = FileMap::new(&file, 0).unwrap();
         assert_eq!(nothing.address(0, 1), None);
         assert_eq!(nothing.populate(0..4096), Ok(()));
     }
