@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::Errno;
 use crate::receive::ReceiveStats;
-use crate::sys::{Slots, drops, receive_many, say_time_and_drops};
+use crate::sys::{Slots, drops, receive_many, report_time_and_drops};
 
 /// Datagrams a call takes at most.
 const DATAGRAMS_MAX: usize = 32;
@@ -58,7 +58,7 @@ impl DatagramReader {
     /// # Errors
     /// What the kernel answers to setsockopt.
     pub fn prepare(socket: impl AsFd) -> Result<(), Errno> {
-        say_time_and_drops(socket.as_fd())
+        report_time_and_drops(socket.as_fd())
     }
 
     /// Takes what is in a socket, without waiting; true when there may be more.
@@ -80,9 +80,9 @@ impl DatagramReader {
     /// What the last call took, in the order it came.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         (0..self.count).map(|slot| {
-            let (bytes, said) = (self.slots.datagram(slot), self.slots.said(slot));
-            let time = said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
-            Datagram { bytes, is_cut: said.is_cut, time, dropped: said.dropped }
+            let (bytes, meta) = (self.slots.datagram(slot), self.slots.meta(slot));
+            let time = meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
+            Datagram { bytes, is_cut: meta.is_cut, time, dropped: meta.dropped }
         })
     }
 }

@@ -53,7 +53,7 @@ pub use error::{Errno, Error, SendError, Unavailable, Unframed, Untapped};
 pub use host::{Host, Uring, segments_udp};
 pub use mapped_file::{MappedFile, read_ahead};
 pub use receive::{
-    Arrival, FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats,
+    FULL_CALL_PACKETS, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun,
     find_receive,
 };
 pub use relay::{HEAD_BYTES_MAX, Relay, RelayMethod, RelayTarget, RelayedRun};

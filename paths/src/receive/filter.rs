@@ -5,7 +5,7 @@
 //! VLAN (a tagged frame is another network's, whose device sees it without its tag), of UDP by IPv4
 //! or IPv6, not a fragment without a UDP header; is the port one of those awaited; is the address?
 //! Ports and addresses are found by halving, so a hundred cost seven comparisons more than one.
-//! What it lets through is looked at again ([`super::wanted`]), so it may let through too much: all
+//! What it lets through is looked at again ([`super::awaited_ports`]), so it may let through too much: all
 //! awaited addresses on all awaited ports, of an IPv6 address the last four bytes, and of more than
 //! [`RANGES_MAX`] numbers those that lie between the closest.
 //!
@@ -16,7 +16,7 @@
 
 use std::net::IpAddr;
 
-use crate::receive::wanted::Wanted;
+use crate::receive::awaited_ports::AwaitedPorts;
 
 /// One instruction: code, jumps, constant.
 pub(super) type Filter = Vec<libc::sock_filter>;
@@ -60,13 +60,13 @@ const EVERYTHING: u32 = u32::MAX;
 
 /// A place in the program that is jumped to before it is known.
 #[derive(Clone, Copy, Debug)]
-struct Mark(usize);
+struct Label(usize);
 
 /// A program being written: instructions, and jumps by the mark they lead to.
 #[derive(Default)]
 struct Writer {
     program: Filter,
-    jumps: Vec<(usize, Mark)>,
+    jumps: Vec<(usize, Label)>,
     marks: Vec<usize>,
 }
 
@@ -75,40 +75,40 @@ impl Writer {
         self.program.push(libc::sock_filter { code, jt: 0, jf: 0, k });
     }
 
-    fn mark(&mut self) -> Mark {
+    fn mark(&mut self) -> Label {
         self.marks.push(usize::MAX);
-        Mark(self.marks.len() - 1)
+        Label(self.marks.len() - 1)
     }
 
     /// `mark` is here.
-    fn here(&mut self, mark: Mark) {
+    fn here(&mut self, mark: Label) {
         self.marks[mark.0] = self.program.len();
     }
 
-    fn jump(&mut self, to: Mark) {
+    fn jump(&mut self, to: Label) {
         self.jumps.push((self.program.len(), to));
         self.put(code::JUMP, 0);
     }
 
     /// Conditional jumps reach 255 instructions far, so they jump over one that reaches further.
-    fn jump_if(&mut self, code: u16, k: u32, to: Mark) {
+    fn jump_if(&mut self, code: u16, k: u32, to: Label) {
         self.program.push(libc::sock_filter { code, jt: 0, jf: 1, k });
         self.jump(to);
     }
 
-    fn jump_unless(&mut self, code: u16, k: u32, to: Mark) {
+    fn jump_unless(&mut self, code: u16, k: u32, to: Label) {
         self.program.push(libc::sock_filter { code, jt: 1, jf: 0, k });
         self.jump(to);
     }
 
     /// Goes on behind this when the accumulator is in one of the ranges, else to `miss`.
-    fn find(&mut self, ranges: &[(u32, u32)], miss: Mark) {
+    fn find(&mut self, ranges: &[(u32, u32)], miss: Label) {
         let hit = self.mark();
         self.halve(ranges, hit, miss);
         self.here(hit);
     }
 
-    fn halve(&mut self, ranges: &[(u32, u32)], hit: Mark, miss: Mark) {
+    fn halve(&mut self, ranges: &[(u32, u32)], hit: Label, miss: Label) {
         match ranges {
             [] => self.jump(miss),
             [(first, last)] => {
@@ -138,7 +138,7 @@ impl Writer {
 }
 
 /// The filter for what is awaited.
-pub(super) fn filter(wanted: &Wanted) -> Filter {
+pub(super) fn filter(wanted: &AwaitedPorts) -> Filter {
     let mut writer = Writer::default();
     let nothing = writer.mark();
     if !wanted.is_empty() {
@@ -166,7 +166,7 @@ pub(super) fn filter(wanted: &Wanted) -> Filter {
     writer.done()
 }
 
-fn by_ipv4(writer: &mut Writer, wanted: &Wanted, nothing: Mark) {
+fn by_ipv4(writer: &mut Writer, wanted: &AwaitedPorts, nothing: Label) {
     let numbers = wanted.iter().filter_map(|awaited| match awaited.target {
         IpAddr::V4(target) => Some((u32::from(awaited.port), u32::from(target))),
         IpAddr::V6(_) => None,
@@ -184,7 +184,7 @@ fn by_ipv4(writer: &mut Writer, wanted: &Wanted, nothing: Mark) {
     writer.put(code::RETURN, EVERYTHING);
 }
 
-fn by_ipv6(writer: &mut Writer, wanted: &Wanted, nothing: Mark) {
+fn by_ipv6(writer: &mut Writer, wanted: &AwaitedPorts, nothing: Label) {
     let numbers = wanted.iter().filter_map(|awaited| match awaited.target {
         IpAddr::V6(target) => Some((u32::from(awaited.port), target.to_bits() as u32)),
         IpAddr::V4(_) => None,
@@ -222,7 +222,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
-    use crate::receive::wanted::Awaited;
+    use crate::receive::awaited_ports::AwaitedPort;
 
     #[test]
     fn ranges_have_all_numbers_and_few_others() {
@@ -238,14 +238,14 @@ mod tests {
         assert_eq!(ranges(even), [(0, 1998)]);
     }
 
-    fn wanted(count: u32) -> Wanted {
-        let mut wanted = Wanted::default();
+    fn wanted(count: u32) -> AwaitedPorts {
+        let mut wanted = AwaitedPorts::default();
         for n in 0..count {
             let port = (1000 + 7 * n) as u16;
             let four = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + 5 * n));
             let six = IpAddr::V6(Ipv6Addr::from((0x2001_0db8 << 96) | (5 * u128::from(n))));
             for target in [four, six] {
-                wanted.add(Awaited { port, target, key: n, sources: vec![] });
+                wanted.add(AwaitedPort { port, target, key: n, sources: vec![] });
             }
         }
         wanted
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn programs_are_never_too_long() {
-        assert_eq!(filter(&Wanted::default()).len(), 1);
+        assert_eq!(filter(&AwaitedPorts::default()).len(), 1);
         for count in [1, 2, 100, 128, 129, 5000] {
             let length = filter(&wanted(count)).len();
             assert!(length <= INSTRUCTIONS_MAX, "{count}: {length}");

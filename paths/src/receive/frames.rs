@@ -3,8 +3,8 @@
 //!
 //! A path by device does what the kernel's IP and UDP do for a socket: versions, lengths, the IPv4
 //! header's checksum, fragments, UDP's length and checksum. In two steps, for most of a busy
-//! device's frames are for nobody here: [`Packet::of`] looks as far as it takes to say who it is
-//! for, [`Packet::payload`] at the rest. Costs some 10 ns, and where nobody has verified the
+//! device's frames are for nobody here: [`UdpPacket::of`] looks as far as it takes to say who it is
+//! for, [`UdpPacket::payload`] at the rest. Costs some 10 ns, and where nobody has verified the
 //! checksum, the sum of the payload (25 ns of 1,316 bytes).
 //!
 //! Sources: RFC 768; RFC 791 §3.1; RFC 1071; RFC 8200 §3, §8.1; Linux `net/ipv4/udp.c`
@@ -27,24 +27,24 @@ const VLAN_NUMBER: u16 = 0x0fff;
 
 /// What is known of a datagram's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum ChecksumStatus {
     /// It was verified, or the sender is on this host and has left it to a card.
-    Good,
+    Verified,
     /// Nothing: it is verified here.
-    None,
-    /// As `None`, but the sender may be on this host, and then the field holds the sum of the
+    Unverified,
+    /// As `Unverified`, but the sender may be on this host, and then the field holds the sum of the
     /// pseudo-header alone, for a card to go on from (`CHECKSUM_PARTIAL`).
-    MayBeUnfinished,
+    MayBePartial,
 }
 
 /// Which protocol the network header is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Network {
+pub(super) enum IpVersion {
     V4,
     V6,
 }
 
-impl Network {
+impl IpVersion {
     pub(super) fn of(ethertype: u16) -> Option<Self> {
         match i32::from(ethertype) {
             libc::ETH_P_IP => Some(Self::V4),
@@ -55,32 +55,32 @@ impl Network {
 }
 
 /// The packet of IP in an Ethernet frame; none where it is of a VLAN, for that is another network.
-pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(Network, &[u8])> {
+pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
     let (addresses_and_type, rest) = frame.split_first_chunk::<14>()?;
     match number(addresses_and_type, 12) {
         0x8100 if rest.len() >= 4 && number(rest, 0) & VLAN_NUMBER == 0 => {
-            Some((Network::of(number(rest, 2))?, &rest[4..]))
+            Some((IpVersion::of(number(rest, 2))?, &rest[4..]))
         }
-        ethertype => Some((Network::of(ethertype)?, rest)),
+        ethertype => Some((IpVersion::of(ethertype)?, rest)),
     }
 }
 
 /// A packet of IP with the beginning, at least, of a datagram of UDP.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Packet<'a> {
+pub(super) struct UdpPacket<'a> {
     bytes: &'a [u8],
-    network: Network,
+    network: IpVersion,
     /// Where the header of UDP begins; all of it is there.
     udp_at: usize,
     pub(super) source: IpAddr,
     pub(super) target: IpAddr,
 }
 
-impl<'a> Packet<'a> {
+impl<'a> UdpPacket<'a> {
     /// Says who a packet is for, as far as it says so itself.
-    pub(super) fn of(network: Network, bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn of(network: IpVersion, bytes: &'a [u8]) -> Option<Self> {
         let (udp_at, source, target) = match network {
-            Network::V4 => {
+            IpVersion::V4 => {
                 let head = bytes.first_chunk::<IPV4_BYTES_MIN>()?;
                 let head_bytes = usize::from(head[0] & 15) * 4;
                 let is_first = number(head, 6) & FRAGMENT_OFFSET == 0;
@@ -91,7 +91,7 @@ impl<'a> Packet<'a> {
                 let address = |at| IpAddr::V4(Ipv4Addr::from(array::<4>(head, at)));
                 (head_bytes, address(12), address(16))
             }
-            Network::V6 => {
+            IpVersion::V6 => {
                 let head = bytes.first_chunk::<IPV6_BYTES>()?;
                 if head[0] >> 4 != 6 || head[6] != UDP {
                     return None;
@@ -121,7 +121,7 @@ impl<'a> Packet<'a> {
     }
 
     /// What the datagram carries; none where it is not sound.
-    pub(super) fn payload(&self, trust: Trust, checksum: Checksum) -> Option<&'a [u8]> {
+    pub(super) fn payload(&self, status: ChecksumStatus, checksum: Checksum) -> Option<&'a [u8]> {
         let end = self.end()?;
         let length = usize::from(number(self.bytes, self.udp_at + 4));
         let room = end.checked_sub(self.udp_at)?;
@@ -129,36 +129,36 @@ impl<'a> Packet<'a> {
             return None;
         }
         let datagram = &self.bytes[self.udp_at..self.udp_at + length];
-        (trust == Trust::Good || self.is_intact(datagram, trust, checksum))
+        (status == ChecksumStatus::Verified || self.is_intact(datagram, status, checksum))
             .then_some(&datagram[UDP_BYTES..])
     }
 
     /// Where the packet ends, by its own account; none where it is cut, a fragment or damaged.
     fn end(&self) -> Option<usize> {
         let end = match self.network {
-            Network::V4 => {
+            IpVersion::V4 => {
                 let head = &self.bytes[..self.udp_at];
                 let is_whole = number(head, 6) & FRAGMENT == 0;
                 let is_intact = folded(words(head)) == 0xffff;
                 (is_whole && is_intact).then(|| usize::from(number(head, 2)))?
             }
-            Network::V6 => IPV6_BYTES + usize::from(number(self.bytes, 4)),
+            IpVersion::V6 => IPV6_BYTES + usize::from(number(self.bytes, 4)),
         };
         (end <= self.bytes.len()).then_some(end)
     }
 
-    fn is_intact(&self, datagram: &[u8], trust: Trust, checksum: Checksum) -> bool {
+    fn is_intact(&self, datagram: &[u8], status: ChecksumStatus, checksum: Checksum) -> bool {
         let field = number(datagram, 6);
         if field == 0 {
             // None was made, which IPv6 does not allow.
-            return self.network == Network::V4;
+            return self.network == IpVersion::V4;
         }
         let addresses = match self.network {
-            Network::V4 => &self.bytes[12..20],
-            Network::V6 => &self.bytes[8..40],
+            IpVersion::V4 => &self.bytes[12..20],
+            IpVersion::V6 => &self.bytes[8..40],
         };
         let pseudo = words(addresses) + u64::from(UDP) + datagram.len() as u64;
-        if trust == Trust::MayBeUnfinished && field == folded(pseudo) {
+        if status == ChecksumStatus::MayBePartial && field == folded(pseudo) {
             return true;
         }
         folded(pseudo + u64::from(checksum.sum(datagram))) == 0xffff
@@ -213,7 +213,7 @@ pub(super) mod tests {
                 // No operation.
                 head[20..].fill(1);
                 seal(&mut head);
-                (Network::V4, head)
+                (IpVersion::V4, head)
             }
             IpAddr::V6(target) => {
                 let mut head = vec![0; IPV6_BYTES];
@@ -222,7 +222,7 @@ pub(super) mod tests {
                 head[6..8].copy_from_slice(&[UDP, 64]);
                 head[8..24].copy_from_slice(&std::array::from_fn::<u8, 16, _>(|n| n as u8));
                 head[24..40].copy_from_slice(&target.octets());
-                (Network::V6, head)
+                (IpVersion::V6, head)
             }
         };
         let udp_at = packet.len();
@@ -243,20 +243,20 @@ pub(super) mod tests {
         head[10..12].copy_from_slice(&sum.to_be_bytes());
     }
 
-    fn packet(network: Network, options: usize, payload_bytes: usize) -> Vec<u8> {
+    fn packet(network: IpVersion, options: usize, payload_bytes: usize) -> Vec<u8> {
         let target = match network {
-            Network::V4 => "239.1.2.3:5006",
-            Network::V6 => "[ff05::1:3]:5006",
+            IpVersion::V4 => "239.1.2.3:5006",
+            IpVersion::V6 => "[ff05::1:3]:5006",
         };
         let payload: Vec<u8> = (0..payload_bytes).map(|n| (n * 7) as u8).collect();
         packet_to(target.parse().unwrap(), options, &payload)
     }
 
     /// By bytes, as RFC 768 has it.
-    fn sum_of(network: Network, packet: &[u8], udp_at: usize) -> u16 {
+    fn sum_of(network: IpVersion, packet: &[u8], udp_at: usize) -> u16 {
         let mut bytes = match network {
-            Network::V4 => packet[12..20].to_vec(),
-            Network::V6 => packet[8..40].to_vec(),
+            IpVersion::V4 => packet[12..20].to_vec(),
+            IpVersion::V6 => packet[8..40].to_vec(),
         };
         bytes.extend_from_slice(&[0, UDP]);
         bytes.extend_from_slice(&((packet.len() - udp_at) as u16).to_be_bytes());
@@ -271,13 +271,13 @@ pub(super) mod tests {
         Kernels::here().checksum
     }
 
-    fn payload(network: Network, bytes: &[u8], trust: Trust) -> Option<Vec<u8>> {
-        let packet = Packet::of(network, bytes)?;
-        packet.payload(trust, checksum()).map(<[u8]>::to_vec)
+    fn payload(network: IpVersion, bytes: &[u8], status: ChecksumStatus) -> Option<Vec<u8>> {
+        let packet = UdpPacket::of(network, bytes)?;
+        packet.payload(status, checksum()).map(<[u8]>::to_vec)
     }
 
-    const SHAPES: [(Network, usize); 4] =
-        [(Network::V4, 0), (Network::V4, 1), (Network::V4, 10), (Network::V6, 0)];
+    const SHAPES: [(IpVersion, usize); 4] =
+        [(IpVersion::V4, 0), (IpVersion::V4, 1), (IpVersion::V4, 10), (IpVersion::V6, 0)];
 
     #[test]
     fn a_sound_packet_is_taken_and_what_follows_it_in_the_frame_is_not() {
@@ -287,15 +287,19 @@ pub(super) mod tests {
                 let expected: Vec<u8> = (0..bytes).map(|n| (n * 7) as u8).collect();
                 // Ethernet's shortest frame ends in what is left.
                 whole.extend_from_slice(&[0xee; 9]);
-                let seen = Packet::of(network, &whole).unwrap();
+                let seen = UdpPacket::of(network, &whole).unwrap();
                 assert_eq!((seen.port(), seen.sender(3).port()), (5006, 5004));
-                for trust in [Trust::None, Trust::Good, Trust::MayBeUnfinished] {
-                    assert_eq!(payload(network, &whole, trust).as_ref(), Some(&expected));
+                for status in [
+                    ChecksumStatus::Unverified,
+                    ChecksumStatus::Verified,
+                    ChecksumStatus::MayBePartial,
+                ] {
+                    assert_eq!(payload(network, &whole, status).as_ref(), Some(&expected));
                 }
             }
         }
-        let four = packet(Network::V4, 0, 3);
-        let seen = Packet::of(Network::V4, &four).unwrap();
+        let four = packet(IpVersion::V4, 0, 3);
+        let seen = UdpPacket::of(IpVersion::V4, &four).unwrap();
         assert_eq!(
             (seen.sender(3), seen.target),
             ("10.0.0.1:5004".parse().unwrap(), "239.1.2.3".parse().unwrap())
@@ -304,9 +308,9 @@ pub(super) mod tests {
 
     #[test]
     fn an_address_of_one_link_says_of_which() {
-        let mut six = packet(Network::V6, 0, 4);
+        let mut six = packet(IpVersion::V6, 0, 4);
         six[8..24].copy_from_slice(&[0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]);
-        let sender = Packet::of(Network::V6, &six).unwrap().sender(3);
+        let sender = UdpPacket::of(IpVersion::V6, &six).unwrap().sender(3);
         assert_eq!(sender, "[fe80::9%3]:5004".parse().unwrap());
     }
 
@@ -328,9 +332,9 @@ pub(super) mod tests {
                     *byte = value;
                 }
             }
-            for network in [Network::V4, Network::V6] {
-                for trust in [Trust::Good, Trust::None] {
-                    let taken = payload(network, &noise, trust);
+            for network in [IpVersion::V4, IpVersion::V6] {
+                for status in [ChecksumStatus::Verified, ChecksumStatus::Unverified] {
+                    let taken = payload(network, &noise, status);
                     assert!(taken.is_none_or(|taken| taken.len() + 28 <= noise.len()));
                 }
             }
@@ -343,7 +347,11 @@ pub(super) mod tests {
         for (network, options) in SHAPES {
             let whole = packet(network, options, 40);
             for length in 0..whole.len() {
-                assert_eq!(payload(network, &whole[..length], Trust::Good), None, "{length}");
+                assert_eq!(
+                    payload(network, &whole[..length], ChecksumStatus::Verified),
+                    None,
+                    "{length}"
+                );
             }
         }
     }
@@ -357,8 +365,8 @@ pub(super) mod tests {
                 let mut changed = whole.clone();
                 changed[bit / 8] ^= 1 << (bit % 8);
                 let class_label_or_hops = bit < 4 || (8..32).contains(&bit) || bit / 8 == 7;
-                let uncovered = network == Network::V6 && class_label_or_hops;
-                let taken = payload(network, &changed, Trust::None).is_some();
+                let uncovered = network == IpVersion::V6 && class_label_or_hops;
+                let taken = payload(network, &changed, ChecksumStatus::Unverified).is_some();
                 assert_eq!(taken, uncovered, "{network:?} {options} bit {bit}");
             }
         }
@@ -366,43 +374,46 @@ pub(super) mod tests {
 
     #[test]
     fn fragments_are_not_taken_and_only_the_first_is_for_a_port() {
-        let whole = packet(Network::V4, 0, 40);
+        let whole = packet(IpVersion::V4, 0, 40);
         let with = |flags: u16| {
             let mut changed = whole.clone();
             changed[6..8].copy_from_slice(&flags.to_be_bytes());
             seal(&mut changed[..20]);
             changed
         };
-        assert!(payload(Network::V4, &with(0x4000), Trust::None).is_some(), "may not be cut");
+        assert!(
+            payload(IpVersion::V4, &with(0x4000), ChecksumStatus::Unverified).is_some(),
+            "may not be cut"
+        );
         let first = with(0x2000);
-        assert!(Packet::of(Network::V4, &first).is_some());
-        assert_eq!(payload(Network::V4, &first, Trust::Good), None);
-        assert!(Packet::of(Network::V4, &with(0x2010)).is_none());
-        assert!(Packet::of(Network::V4, &with(0x0010)).is_none());
+        assert!(UdpPacket::of(IpVersion::V4, &first).is_some());
+        assert_eq!(payload(IpVersion::V4, &first, ChecksumStatus::Verified), None);
+        assert!(UdpPacket::of(IpVersion::V4, &with(0x2010)).is_none());
+        assert!(UdpPacket::of(IpVersion::V4, &with(0x0010)).is_none());
     }
 
     #[test]
     fn no_checksum_is_allowed_by_ipv4_alone_and_an_unfinished_one_where_it_may_be() {
-        for network in [Network::V4, Network::V6] {
+        for network in [IpVersion::V4, IpVersion::V6] {
             let mut packet = packet(network, 0, 40);
             let udp_at = packet.len() - 48;
             packet[udp_at + 6..udp_at + 8].fill(0);
-            let taken = payload(network, &packet, Trust::None).is_some();
-            assert_eq!(taken, network == Network::V4);
+            let taken = payload(network, &packet, ChecksumStatus::Unverified).is_some();
+            assert_eq!(taken, network == IpVersion::V4);
             let payload_bytes = packet.len() - udp_at;
-            let addresses = if network == Network::V4 { 12..20 } else { 8..40 };
+            let addresses = if network == IpVersion::V4 { 12..20 } else { 8..40 };
             let pseudo = folded(words(&packet[addresses]) + 17 + payload_bytes as u64);
             packet[udp_at + 6..udp_at + 8].copy_from_slice(&pseudo.to_be_bytes());
-            assert_eq!(payload(network, &packet, Trust::None), None);
-            assert!(payload(network, &packet, Trust::MayBeUnfinished).is_some());
+            assert_eq!(payload(network, &packet, ChecksumStatus::Unverified), None);
+            assert!(payload(network, &packet, ChecksumStatus::MayBePartial).is_some());
             packet[udp_at + 7] ^= 1;
-            assert_eq!(payload(network, &packet, Trust::MayBeUnfinished), None);
+            assert_eq!(payload(network, &packet, ChecksumStatus::MayBePartial), None);
         }
     }
 
     #[test]
     fn a_vlans_frame_is_another_networks_and_a_priority_is_none() {
-        let packet = packet(Network::V4, 0, 4);
+        let packet = packet(IpVersion::V4, 0, 4);
         let frame = |between: &[u8]| [&[2; 12], between, &packet].concat();
         let inner = |frame: &[u8]| packet_of_ethernet(frame).map(|(_, packet)| packet.to_vec());
         assert_eq!(inner(&frame(&[8, 0])), Some(packet.clone()));

@@ -12,6 +12,7 @@
 //!
 //! What it does not do: look into datagrams (`wire`, `media`), or put them in order.
 
+mod awaited_ports;
 mod filter;
 mod frames;
 mod packet_ring;
@@ -23,10 +24,9 @@ mod recvmmsg_gro;
 mod sockets;
 mod taps;
 mod uring_multishot;
-mod wanted;
 mod xdp;
 
-pub(crate) use sockets::{DATAGRAM_BYTES_MAX, Piece, Sockets, Turn, Wishes};
+pub(crate) use sockets::{DATAGRAM_BYTES_MAX, ReceivedMessage, SocketOptions, Sockets, Turn};
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -123,7 +123,7 @@ pub trait ReceivePath: fmt::Debug + Send {
     fn receive(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&[Arrival<'_>]),
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error>;
 
     /// How long a reader may stay away from ports that it has emptied, and lose nothing of 500,000
@@ -143,7 +143,7 @@ pub trait ReceivePath: fmt::Debug + Send {
 
 /// What came in one piece: a datagram, or a run of them that the kernel has joined.
 #[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
+pub struct ReceivedRun<'a> {
     /// Of which port.
     pub key: u32,
     /// Who sent it.
@@ -156,7 +156,7 @@ pub struct Arrival<'a> {
     pub time: Option<SystemTime>,
 }
 
-impl<'a> Arrival<'a> {
+impl<'a> ReceivedRun<'a> {
     /// The datagrams in it, in the order they came. An empty datagram is one.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let each = match self.segment_bytes {
@@ -200,18 +200,18 @@ pub struct ReceiveStats {
 mod tests {
     use super::*;
 
-    fn arrival(bytes: &[u8], segment_bytes: u16) -> Arrival<'_> {
+    fn run(bytes: &[u8], segment_bytes: u16) -> ReceivedRun<'_> {
         let source = SocketAddr::from(([127, 0, 0, 1], 5004));
-        Arrival { key: 0, source, bytes, segment_bytes, time: None }
+        ReceivedRun { key: 0, source, bytes, segment_bytes, time: None }
     }
 
     #[test]
     fn a_joined_run_comes_apart_as_it_was_sent() {
         let bytes: Vec<u8> = (0..10).collect();
         let of = |bytes: &[u8], segment| -> Vec<usize> {
-            let arrival = arrival(bytes, segment);
-            let lengths: Vec<usize> = arrival.datagrams().map(<[u8]>::len).collect();
-            assert_eq!(lengths.len(), arrival.count());
+            let run = run(bytes, segment);
+            let lengths: Vec<usize> = run.datagrams().map(<[u8]>::len).collect();
+            assert_eq!(lengths.len(), run.count());
             lengths
         };
         assert_eq!(of(&bytes, 4), [4, 4, 2]);

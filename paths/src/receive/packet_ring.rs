@@ -28,11 +28,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::Error;
+use crate::receive::awaited_ports::AwaitedPorts;
 use crate::receive::filter::filter;
-use crate::receive::frames::{Network, Trust};
-use crate::receive::sockets::Wishes;
-use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
-use crate::receive::wanted::Wanted;
+use crate::receive::frames::{ChecksumStatus, IpVersion};
+use crate::receive::sockets::SocketOptions;
+use crate::receive::taps::{CapturedFrame, Delivery, Device, Tap, Taps};
 use crate::receive::{ReceiveSpec, pause};
 use crate::spec::{SystemCalls, Via};
 use crate::sys::{BlockRing, Frame, Waiting};
@@ -63,18 +63,23 @@ struct PacketTap {
 }
 
 impl Tap for PacketTap {
-    const WISHES: Wishes = Wishes { time: false, joined: true, nothing: true };
+    const OPTIONS: SocketOptions = SocketOptions { time: false, joined: true, discard: true };
     /// A block is what one is woken for.
     const NAP: Option<Duration> = None;
 
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error> {
         let bytes = (buffer_bytes as usize).clamp(RING_BYTES_MIN, RING_BYTES_MAX);
-        let ring = BlockRing::open(device.index, bytes, &filter(&Wanted::default()))
+        let ring = BlockRing::open(device.index, bytes, &filter(&AwaitedPorts::default()))
             .map_err(|(call, errno)| device.host(call, errno))?;
         Ok(Self { ring, drops: Cell::new(0) })
     }
 
-    fn steer(&mut self, device: &Device, _: &Wanted, now: &Wanted) -> Result<(), Error> {
+    fn steer(
+        &mut self,
+        device: &Device,
+        _: &AwaitedPorts,
+        now: &AwaitedPorts,
+    ) -> Result<(), Error> {
         let set = self.ring.set_filter(&filter(now));
         set.map_err(|errno| device.host("setsockopt SO_ATTACH_FILTER", errno))
     }
@@ -83,7 +88,7 @@ impl Tap for PacketTap {
         waiting.add(self.ring.as_fd());
     }
 
-    fn take(&mut self, wanted: &Wanted, to: &mut Hand<'_>) {
+    fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>) {
         for _ in 0..self.ring.block_count() {
             let Some(block) = self.ring.block() else { break };
             to.over(wanted, block.filter_map(came), 0);
@@ -107,10 +112,11 @@ impl Tap for PacketTap {
     }
 }
 
-fn came(frame: Frame<'_>) -> Option<Came<'_>> {
+fn came(frame: Frame<'_>) -> Option<CapturedFrame<'_>> {
     let Frame { packet, segment_bytes, is_cut, .. } = frame;
-    let network = Network::of(frame.protocol)?;
-    let trust = if frame.has_good_checksum { Trust::Good } else { Trust::None };
+    let network = IpVersion::of(frame.protocol)?;
+    let status =
+        if frame.has_good_checksum { ChecksumStatus::Verified } else { ChecksumStatus::Unverified };
     let time = UNIX_EPOCH.checked_add(frame.stamp);
-    Some(Came { network, packet, trust, segment_bytes, time, is_cut })
+    Some(CapturedFrame { network, packet, status, segment_bytes, time, is_cut })
 }

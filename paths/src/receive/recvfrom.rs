@@ -13,8 +13,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes};
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, SocketOptions, Sockets, Turn};
+use crate::receive::{Port, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun};
 use crate::spec::{SystemCalls, Via};
 use crate::sys;
 
@@ -41,7 +41,7 @@ struct Recvfrom {
 impl Recvfrom {
     fn new() -> Result<Self, Error> {
         let room = vec![0; DATAGRAM_BYTES_MAX].into_boxed_slice();
-        Ok(Self { sockets: Sockets::new(Wishes::default())?, room })
+        Ok(Self { sockets: Sockets::new(SocketOptions::default())?, room })
     }
 }
 
@@ -61,7 +61,7 @@ impl ReceivePath for Recvfrom {
     fn receive(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&[Arrival<'_>]),
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error> {
         let Self { sockets, room } = self;
         sockets.receive(wait, |bound, stats| {
@@ -79,7 +79,13 @@ impl ReceivePath for Recvfrom {
                 };
                 stats.packets += 1;
                 stats.bytes += bytes.len() as u64;
-                each(&[Arrival { key: bound.key, source, bytes, segment_bytes: 0, time: None }]);
+                each(&[ReceivedRun {
+                    key: bound.key,
+                    source,
+                    bytes,
+                    segment_bytes: 0,
+                    time: None,
+                }]);
             }
             Ok(Turn { packets: TURN, is_full: true })
         })

@@ -12,8 +12,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::receive::sockets::{DATAGRAM_BYTES_MAX, Sockets, Turn, Wishes, hand_over};
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveSpec, ReceiveStats};
+use crate::receive::sockets::{DATAGRAM_BYTES_MAX, SocketOptions, Sockets, Turn, hand_over};
+use crate::receive::{Port, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun};
 use crate::spec::{SystemCalls, Via};
 use crate::sys::{self, Slots};
 
@@ -25,7 +25,9 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     via: Via::Socket,
     sources: &["recvmmsg(2)"],
     probe: |host| host.needs_kernel(2, 6),
-    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: false, nothing: false })?)),
+    open: || {
+        Ok(Box::new(Recvmmsg::new(SocketOptions { time: true, joined: false, discard: false })?))
+    },
 };
 
 /// Datagrams, or runs, a call takes at most: 4 MiB of address space, touched as far as they come.
@@ -36,12 +38,12 @@ const SLOTS: usize = 64;
 pub(super) struct Recvmmsg {
     sockets: Sockets,
     slots: Slots,
-    burst: Vec<Arrival<'static>>,
+    burst: Vec<ReceivedRun<'static>>,
 }
 
 impl Recvmmsg {
-    pub(super) fn new(wishes: Wishes) -> Result<Self, Error> {
-        let sockets = Sockets::new(wishes)?;
+    pub(super) fn new(options: SocketOptions) -> Result<Self, Error> {
+        let sockets = Sockets::new(options)?;
         let burst = Vec::with_capacity(SLOTS);
         Ok(Self { sockets, slots: Slots::new(SLOTS, DATAGRAM_BYTES_MAX), burst })
     }
@@ -63,7 +65,7 @@ impl ReceivePath for Recvmmsg {
     fn receive(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&[Arrival<'_>]),
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error> {
         let Self { sockets, slots, burst } = self;
         sockets.receive(wait, |bound, stats| {

@@ -13,12 +13,12 @@
 //!
 //! Sources: `udp(7)` (`UDP_GRO`); Linux commit e20cf8d3f1f7 (5.0), `net/ipv4/udp_offload.c`.
 //!
-//! What it does not do: cut runs apart; [`Arrival::datagrams`](crate::Arrival::datagrams) does, at
+//! What it does not do: cut runs apart; [`ReceivedRun::datagrams`](crate::ReceivedRun::datagrams) does, at
 //! no cost.
 
 use crate::receive::ReceiveSpec;
 use crate::receive::recvmmsg::Recvmmsg;
-use crate::receive::sockets::Wishes;
+use crate::receive::sockets::SocketOptions;
 use crate::spec::{SystemCalls, Via};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
@@ -29,5 +29,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     via: Via::Socket,
     sources: &["udp(7) UDP_GRO", "linux net/ipv4/udp_offload.c"],
     probe: |host| host.needs_kernel(5, 0),
-    open: || Ok(Box::new(Recvmmsg::new(Wishes { time: true, joined: true, nothing: false })?)),
+    open: || {
+        Ok(Box::new(Recvmmsg::new(SocketOptions { time: true, joined: true, discard: false })?))
+    },
 };

@@ -30,28 +30,28 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error};
-use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceiveStats, pause};
+use crate::receive::{FULL_CALL_PACKETS, Port, ReceiveStats, ReceivedRun, pause};
 use crate::send_stats::SendStats;
-use crate::sys::{self, Poll, READY_MAX, Said, Slots};
+use crate::sys::{self, Poll, READY_MAX, RecvMeta, Slots};
 
 /// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_535;
 
 /// What a member has the kernel tell or do.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Wishes {
+pub(crate) struct SocketOptions {
     /// Say when each datagram came.
     pub(crate) time: bool,
-    /// Hand over runs that the kernel has joined as one.
+    /// Delivery over runs that the kernel has joined as one.
     pub(crate) joined: bool,
     /// Drop all: what comes is taken from the device, and the socket is there so that the port is
     /// taken and the group joined.
-    pub(crate) nothing: bool,
+    pub(crate) discard: bool,
 }
 
 /// A port's socket.
 #[derive(Debug)]
-pub(crate) struct Bound {
+pub(crate) struct BoundPort {
     pub(crate) key: u32,
     socket: UdpSocket,
     name: Arc<str>,
@@ -64,9 +64,9 @@ pub(crate) struct Bound {
     dropped: Cell<u64>,
 }
 
-impl Bound {
+impl BoundPort {
     /// Binds a socket for `port` and joins its group.
-    pub(crate) fn new(port: &Port, key: u32, wishes: Wishes) -> Result<Self, Error> {
+    pub(crate) fn new(port: &Port, key: u32, options: SocketOptions) -> Result<Self, Error> {
         let name: Arc<str> = match &port.interface {
             Some(interface) => format!("{} on {interface}", port.address).into(),
             None => port.address.to_string().into(),
@@ -86,13 +86,13 @@ impl Bound {
         let socket = sys::udp_socket(port.address, send_stats).map_err(host("socket"))?;
         let fd = socket.as_fd();
         // Before anything can come: what comes is told of as wished, from the first on.
-        if wishes.time {
-            sys::say_time(fd, send_stats).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
+        if options.time {
+            sys::report_time(fd, send_stats).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
         }
-        if wishes.joined {
+        if options.joined {
             sys::take_joined(fd, send_stats).map_err(host("setsockopt UDP_GRO"))?;
         }
-        if wishes.nothing {
+        if options.discard {
             sys::take_nothing(fd, send_stats).map_err(host("setsockopt SO_ATTACH_FILTER"))?;
         } else if port.buffer_bytes > 0 {
             let set = sys::set_receive_buffer(fd, port.buffer_bytes, send_stats);
@@ -189,7 +189,7 @@ pub(super) fn is_passing(errno: Errno) -> bool {
 /// Ports by key, each in a place that its number finds.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    bound: Vec<Option<Bound>>,
+    bound: Vec<Option<BoundPort>>,
     free: Vec<u32>,
     places: HashMap<u32, u32>,
     /// Whose device is asked after next.
@@ -211,7 +211,7 @@ impl Ports {
         self.free.last().copied().unwrap_or(self.bound.len() as u32)
     }
 
-    pub(super) fn insert(&mut self, bound: Bound) -> u32 {
+    pub(super) fn insert(&mut self, bound: BoundPort) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.bound.push(None);
             self.bound.len() as u32 - 1
@@ -221,17 +221,17 @@ impl Ports {
         place
     }
 
-    pub(super) fn remove(&mut self, key: u32) -> Option<(u32, Bound)> {
+    pub(super) fn remove(&mut self, key: u32) -> Option<(u32, BoundPort)> {
         let place = self.places.remove(&key)?;
         self.free.push(place);
         Some((place, self.bound[place as usize].take()?))
     }
 
-    pub(super) fn at(&self, place: u32) -> Option<&Bound> {
+    pub(super) fn at(&self, place: u32) -> Option<&BoundPort> {
         self.bound.get(place as usize)?.as_ref()
     }
 
-    pub(super) fn of(&self, key: u32) -> Option<&Bound> {
+    pub(super) fn of(&self, key: u32) -> Option<&BoundPort> {
         self.at(*self.places.get(&key)?)
     }
 
@@ -243,7 +243,7 @@ impl Ports {
     /// Asks one of those in a group whether its device is there: another each time.
     pub(super) fn ask_after_device(&mut self) -> Result<(), Error> {
         let count = self.bound.len();
-        let with_device = |bound: &Option<Bound>| bound.as_ref()?.device;
+        let with_device = |bound: &Option<BoundPort>| bound.as_ref()?.device;
         let next = (0..count)
             .map(|step| (self.asked + step) % count)
             .find(|place| with_device(&self.bound[*place]).is_some());
@@ -263,7 +263,7 @@ impl Ports {
 pub(crate) struct Sockets {
     ports: Ports,
     poll: Poll,
-    wishes: Wishes,
+    options: SocketOptions,
     /// Places that the current call has not emptied yet.
     unread: Vec<u32>,
     pause_max: Duration,
@@ -279,17 +279,17 @@ pub(crate) struct Turn {
 }
 
 impl Sockets {
-    pub(crate) fn new(wishes: Wishes) -> Result<Self, Error> {
+    pub(crate) fn new(options: SocketOptions) -> Result<Self, Error> {
         let refused =
             |errno| Error::Host { call: "epoll_create1", object: "a path's ports".into(), errno };
         let poll = Poll::new().map_err(refused)?;
         let (ports, unread, stats) = (Ports::default(), Vec::new(), ReceiveStats::default());
-        Ok(Self { ports, poll, wishes, unread, pause_max: Duration::MAX, stats })
+        Ok(Self { ports, poll, options, unread, pause_max: Duration::MAX, stats })
     }
 
     pub(crate) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
-        let bound = Bound::new(port, key, self.wishes)?;
+        let bound = BoundPort::new(port, key, self.options)?;
         let added = self.poll.add(bound.as_fd(), self.ports.next().into());
         added.map_err(|errno| bound.refused("epoll_ctl", errno))?;
         self.ports.insert(bound);
@@ -309,11 +309,11 @@ impl Sockets {
     }
 
     pub(crate) fn address(&self, key: u32) -> Option<SocketAddr> {
-        self.ports.of(key).map(Bound::address)
+        self.ports.of(key).map(BoundPort::address)
     }
 
     pub(crate) fn dropped(&self, key: u32) -> u64 {
-        self.ports.of(key).map_or(0, Bound::dropped)
+        self.ports.of(key).map_or(0, BoundPort::dropped)
     }
 
     /// Waits, and has `turn` take in from each port that is ready, and again from those that were
@@ -322,7 +322,7 @@ impl Sockets {
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
-        mut turn: impl FnMut(&Bound, &mut ReceiveStats) -> Result<Turn, Errno>,
+        mut turn: impl FnMut(&BoundPort, &mut ReceiveStats) -> Result<Turn, Errno>,
     ) -> Result<usize, Error> {
         let mut ready = self.find_ready(wait)?;
         if ready == 0 && !wait.is_zero() {
@@ -369,17 +369,17 @@ impl Sockets {
 pub(super) fn hand_over(
     (slots, count): (&Slots, usize),
     key: u32,
-    burst: &mut Vec<Arrival<'static>>,
+    burst: &mut Vec<ReceivedRun<'static>>,
     stats: &mut ReceiveStats,
-    each: &mut dyn FnMut(&[Arrival<'_>]),
+    each: &mut dyn FnMut(&[ReceivedRun<'_>]),
 ) -> usize {
     let mut list = emptied(std::mem::take(burst));
     let mut packets = 0;
     for slot in 0..count {
-        let (bytes, source, said) = (slots.datagram(slot), slots.source(slot), slots.said(slot));
-        if let Some(arrival) = (Piece { bytes, source, said }).arrival(key, stats) {
-            packets += arrival.count();
-            list.push(arrival);
+        let (bytes, source, meta) = (slots.datagram(slot), slots.source(slot), slots.meta(slot));
+        if let Some(run) = (ReceivedMessage { bytes, source, meta }).received(key, stats) {
+            packets += run.count();
+            list.push(run);
         }
     }
     if !list.is_empty() {
@@ -391,33 +391,33 @@ pub(super) fn hand_over(
 
 /// What a call has brought.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct ReceivedMessage<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) source: Option<SocketAddr>,
-    pub(crate) said: Said,
+    pub(crate) meta: RecvMeta,
 }
 
-impl<'a> Piece<'a> {
+impl<'a> ReceivedMessage<'a> {
     /// What is to be handed over of it; it is counted, and so is what had no room.
-    pub(crate) fn arrival(self, key: u32, stats: &mut ReceiveStats) -> Option<Arrival<'a>> {
-        let Self { bytes, source, said } = self;
+    pub(crate) fn received(self, key: u32, stats: &mut ReceiveStats) -> Option<ReceivedRun<'a>> {
+        let Self { bytes, source, meta } = self;
         stats.copied_bytes += bytes.len() as u64;
-        let (false, Some(source)) = (said.is_cut, source) else {
+        let (false, Some(source)) = (meta.is_cut, source) else {
             stats.truncated += 1;
             return None;
         };
         // On the clock that the user sees.
-        let time = said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
-        let segment_bytes = said.segment_bytes;
-        let arrival = Arrival { key, source, bytes, segment_bytes, time };
-        stats.packets += arrival.count() as u64;
+        let time = meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
+        let segment_bytes = meta.segment_bytes;
+        let run = ReceivedRun { key, source, bytes, segment_bytes, time };
+        stats.packets += run.count() as u64;
         stats.bytes += bytes.len() as u64;
-        Some(arrival)
+        Some(run)
     }
 }
 
 /// The memory of a list for another, whose arrivals lie elsewhere.
-pub(super) fn emptied<'to>(mut list: Vec<Arrival<'_>>) -> Vec<Arrival<'to>> {
+pub(super) fn emptied<'to>(mut list: Vec<ReceivedRun<'_>>) -> Vec<ReceivedRun<'to>> {
     list.clear();
     // In place: the standard library uses the allocation again, as the types are as large.
     list.into_iter().map_while(|_| None).collect()
@@ -429,19 +429,19 @@ mod tests {
 
     #[test]
     fn a_lists_memory_is_used_again() {
-        let list: Vec<Arrival<'static>> = Vec::with_capacity(64);
+        let list: Vec<ReceivedRun<'static>> = Vec::with_capacity(64);
         let (start, room) = (list.as_ptr() as usize, list.capacity());
         let mut list = emptied(list);
         let bytes = [1, 2, 3];
         let source = SocketAddr::from(([127, 0, 0, 1], 1));
-        list.push(Arrival { key: 1, source, bytes: &bytes, segment_bytes: 0, time: None });
-        let list: Vec<Arrival<'static>> = emptied(list);
+        list.push(ReceivedRun { key: 1, source, bytes: &bytes, segment_bytes: 0, time: None });
+        let list: Vec<ReceivedRun<'static>> = emptied(list);
         assert_eq!((list.as_ptr() as usize, list.capacity(), list.len()), (start, room, 0));
     }
 
     #[test]
     fn what_is_too_long_is_counted_and_not_handed_over() {
-        let mut sockets = Sockets::new(Wishes::default()).unwrap();
+        let mut sockets = Sockets::new(SocketOptions::default()).unwrap();
         let port = Port {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             sources: Vec::new(),
@@ -457,9 +457,9 @@ mod tests {
         let received = sockets.receive(Duration::from_secs(5), |bound, stats| {
             let count = sys::receive_many(bound.as_fd(), &mut slots, stats)?;
             assert_eq!(count, 4);
-            let mut each = |list: &[Arrival<'_>]| {
-                assert!(list.iter().all(|arrival| arrival.key == 9));
-                lengths.extend(list.iter().map(|arrival| arrival.bytes.len()));
+            let mut each = |list: &[ReceivedRun<'_>]| {
+                assert!(list.iter().all(|run| run.key == 9));
+                lengths.extend(list.iter().map(|run| run.bytes.len()));
             };
             let packets = hand_over((&slots, count), bound.key, &mut burst, stats, &mut each);
             Ok(Turn { packets, is_full: false })
@@ -480,7 +480,7 @@ mod tests {
             buffer_bytes: 0,
         };
         for key in [7, 8, 9] {
-            let bound = Bound::new(&port, key, Wishes::default()).unwrap();
+            let bound = BoundPort::new(&port, key, SocketOptions::default()).unwrap();
             let place = ports.next();
             assert_eq!(ports.insert(bound), place);
         }
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(refusal, "adding a port on 127.0.0.1:0 as 8: EEXIST");
         let (place, _) = ports.remove(8).unwrap();
         assert!(ports.of(8).is_none() && ports.at(place).is_none() && ports.remove(8).is_none());
-        ports.insert(Bound::new(&port, 10, Wishes::default()).unwrap());
+        ports.insert(BoundPort::new(&port, 10, SocketOptions::default()).unwrap());
         assert_eq!(ports.of(10).unwrap().address(), ports.at(place).unwrap().address());
     }
 }

@@ -31,10 +31,10 @@ use simd::{Checksum, Kernels};
 
 use crate::error::{Errno, Error, Untapped};
 use crate::frame;
-use crate::receive::frames::{Network, Packet, Trust};
-use crate::receive::sockets::{Bound, Wishes, emptied};
-use crate::receive::wanted::{Awaited, Wanted};
-use crate::receive::{Arrival, Port, ReceivePath, ReceiveStats};
+use crate::receive::awaited_ports::{AwaitedPort, AwaitedPorts};
+use crate::receive::frames::{ChecksumStatus, IpVersion, UdpPacket};
+use crate::receive::sockets::{BoundPort, SocketOptions, emptied};
+use crate::receive::{Port, ReceivePath, ReceiveStats, ReceivedRun};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
 
@@ -98,7 +98,7 @@ impl Device {
 /// What takes frames from a device.
 pub(super) trait Tap: Debug + Send + Sized {
     /// What the sockets that hold the ports shall do.
-    const WISHES: Wishes;
+    const OPTIONS: SocketOptions;
 
     /// How long to sleep before the next look, while something comes at each, instead of being
     /// woken for it; none where the kernel wakes nobody for a few frames.
@@ -108,13 +108,18 @@ pub(super) trait Tap: Debug + Send + Sized {
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error>;
 
     /// From now on takes what is awaited `now`, instead of `before`.
-    fn steer(&mut self, device: &Device, before: &Wanted, now: &Wanted) -> Result<(), Error>;
+    fn steer(
+        &mut self,
+        device: &Device,
+        before: &AwaitedPorts,
+        now: &AwaitedPorts,
+    ) -> Result<(), Error>;
 
     /// Waits for it as well.
     fn wait_for(&self, waiting: &mut Waiting);
 
     /// Hands over what is there, up to a bound.
-    fn take(&mut self, wanted: &Wanted, to: &mut Hand<'_>);
+    fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>);
 
     /// Reads the error that the kernel may have left, so that it is not ready for that any more.
     fn settle(&self);
@@ -130,14 +135,14 @@ pub(super) trait Tap: Debug + Send + Sized {
 #[derive(Debug)]
 struct Open<T> {
     device: Device,
-    wanted: Wanted,
+    wanted: AwaitedPorts,
     tap: T,
 }
 
 /// A port and the socket that holds it.
 #[derive(Debug)]
-struct Held {
-    bound: Bound,
+struct DevicePort {
+    bound: BoundPort,
     device: u32,
     /// What the tap had dropped when the port was added.
     drops_before: u64,
@@ -147,10 +152,10 @@ struct Held {
 #[derive(Debug)]
 pub(super) struct Taps<T> {
     taps: Vec<Open<T>>,
-    ports: HashMap<u32, Held>,
+    ports: HashMap<u32, DevicePort>,
     waiting: Waiting,
     checksum: Checksum,
-    burst: Vec<Arrival<'static>>,
+    burst: Vec<ReceivedRun<'static>>,
     stats: ReceiveStats,
     kernel: Netlink,
     /// Whose device was asked after last.
@@ -192,7 +197,7 @@ impl<T: Tap> Taps<T> {
             return Err(device.untapped(Untapped::TooMany { most: DEVICES_MAX }));
         }
         let tap = T::open(&device, buffer_bytes)?;
-        self.taps.push(Open { device, wanted: Wanted::default(), tap });
+        self.taps.push(Open { device, wanted: AwaitedPorts::default(), tap });
         Ok(self.taps.len() - 1)
     }
 
@@ -204,17 +209,17 @@ impl<T: Tap> Taps<T> {
     fn add_on(&mut self, place: usize, port: &Port, key: u32) -> Result<(), Error> {
         let Open { device, wanted, tap } = &mut self.taps[place];
         let interface = Some(device.name.to_string());
-        let bound = Bound::new(&Port { interface, ..port.clone() }, key, T::WISHES)?;
+        let bound = BoundPort::new(&Port { interface, ..port.clone() }, key, T::OPTIONS)?;
         let address = bound.address();
         let mut now = wanted.clone();
         for target in targets(address.ip(), &bound)? {
             let sources = port.sources.clone();
-            now.add(Awaited { port: address.port(), target, key, sources });
+            now.add(AwaitedPort { port: address.port(), target, key, sources });
         }
         let drops_before = tap.drops();
         tap.steer(device, wanted, &now)?;
         *wanted = now;
-        self.ports.insert(key, Held { bound, device: device.index, drops_before });
+        self.ports.insert(key, DevicePort { bound, device: device.index, drops_before });
         Ok(())
     }
 
@@ -245,10 +250,10 @@ impl<T: Tap> Taps<T> {
     }
 
     /// Has each tap hand over what is there; returns how many datagrams that were.
-    fn take(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> usize {
+    fn take(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> usize {
         let Self { taps, checksum, burst, stats, .. } = self;
         let before = stats.packets;
-        let mut to = Hand { device: 0, checksum: *checksum, burst, stats, each };
+        let mut to = Delivery { device: 0, checksum: *checksum, burst, stats, each };
         for Open { device, wanted, tap } in taps {
             to.device = device.index;
             tap.take(wanted, &mut to);
@@ -272,8 +277,8 @@ impl<T: Tap> ReceivePath for Taps<T> {
     }
 
     fn remove(&mut self, key: u32) {
-        let Some(held) = self.ports.remove(&key) else { return };
-        let tap = self.taps.iter_mut().find(|open| open.device.index == held.device);
+        let Some(device_port) = self.ports.remove(&key) else { return };
+        let tap = self.taps.iter_mut().find(|open| open.device.index == device_port.device);
         if let Some(Open { device, wanted, tap }) = tap {
             let mut now = wanted.clone();
             now.remove(key);
@@ -285,13 +290,13 @@ impl<T: Tap> ReceivePath for Taps<T> {
     }
 
     fn address(&self, key: u32) -> Option<SocketAddr> {
-        self.ports.get(&key).map(|held| held.bound.address())
+        self.ports.get(&key).map(|device_port| device_port.bound.address())
     }
 
     fn receive(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&[Arrival<'_>]),
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error> {
         let mut packets = self.take(each);
         if packets == 0 && !wait.is_zero() {
@@ -317,9 +322,9 @@ impl<T: Tap> ReceivePath for Taps<T> {
     }
 
     fn dropped(&self, key: u32) -> u64 {
-        let Some(held) = self.ports.get(&key) else { return 0 };
-        let tap = self.taps.iter().find(|open| open.device.index == held.device);
-        tap.map_or(0, |open| open.tap.drops().saturating_sub(held.drops_before))
+        let Some(device_port) = self.ports.get(&key) else { return 0 };
+        let tap = self.taps.iter().find(|open| open.device.index == device_port.device);
+        tap.map_or(0, |open| open.tap.drops().saturating_sub(device_port.drops_before))
     }
 }
 
@@ -368,7 +373,7 @@ fn near(target: IpAddr) -> Result<IpAddr, Errno> {
 }
 
 /// The addresses that datagrams for a port are sent to.
-fn targets(address: IpAddr, bound: &Bound) -> Result<Vec<IpAddr>, Error> {
+fn targets(address: IpAddr, bound: &BoundPort) -> Result<Vec<IpAddr>, Error> {
     if !address.is_unspecified() {
         return Ok(vec![address]);
     }
@@ -382,11 +387,11 @@ fn targets(address: IpAddr, bound: &Bound) -> Result<Vec<IpAddr>, Error> {
 
 /// A frame that a tap has taken, from its packet of IP on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Came<'a> {
-    pub(super) network: Network,
+pub(super) struct CapturedFrame<'a> {
+    pub(super) network: IpVersion,
     pub(super) packet: &'a [u8],
-    pub(super) trust: Trust,
-    /// As [`Arrival::segment_bytes`].
+    pub(super) status: ChecksumStatus,
+    /// As [`ReceivedRun::segment_bytes`].
     pub(super) segment_bytes: u16,
     pub(super) time: Option<SystemTime>,
     /// There is less of it than came.
@@ -394,16 +399,16 @@ pub(super) struct Came<'a> {
 }
 
 /// What taps hand datagrams over to.
-pub(super) struct Hand<'a> {
+pub(super) struct Delivery<'a> {
     /// Whose tap it is.
     device: u32,
     checksum: Checksum,
-    burst: &'a mut Vec<Arrival<'static>>,
+    burst: &'a mut Vec<ReceivedRun<'static>>,
     stats: &'a mut ReceiveStats,
-    each: &'a mut dyn FnMut(&[Arrival<'_>]),
+    each: &'a mut dyn FnMut(&[ReceivedRun<'_>]),
 }
 
-impl Hand<'_> {
+impl Delivery<'_> {
     /// A call was made to give room back.
     pub(super) fn called(&mut self) {
         self.stats.calls += 1;
@@ -413,13 +418,13 @@ impl Hand<'_> {
     /// kernel has copied each byte of them into memory of ours so many times.
     pub(super) fn over<'a>(
         &mut self,
-        wanted: &Wanted,
-        frames: impl Iterator<Item = Came<'a>>,
+        wanted: &AwaitedPorts,
+        frames: impl Iterator<Item = CapturedFrame<'a>>,
         copies: u64,
     ) {
-        let mut list: Vec<Arrival<'a>> = emptied(std::mem::take(self.burst));
+        let mut list: Vec<ReceivedRun<'a>> = emptied(std::mem::take(self.burst));
         for came in frames {
-            let Some(packet) = Packet::of(came.network, came.packet) else { continue };
+            let Some(packet) = UdpPacket::of(came.network, came.packet) else { continue };
             let mut keys = wanted.keys(packet.target, packet.port(), packet.source).peekable();
             if keys.peek().is_none() {
                 continue;
@@ -428,7 +433,7 @@ impl Hand<'_> {
                 self.stats.truncated += 1;
                 continue;
             }
-            let Some(bytes) = packet.payload(came.trust, self.checksum) else {
+            let Some(bytes) = packet.payload(came.status, self.checksum) else {
                 self.stats.malformed += 1;
                 continue;
             };
@@ -436,10 +441,10 @@ impl Hand<'_> {
             let (source, segment_bytes, time) =
                 (packet.sender(self.device), came.segment_bytes, came.time);
             for key in keys {
-                let arrival = Arrival { key, source, bytes, segment_bytes, time };
-                self.stats.packets += arrival.count() as u64;
+                let run = ReceivedRun { key, source, bytes, segment_bytes, time };
+                self.stats.packets += run.count() as u64;
                 self.stats.bytes += bytes.len() as u64;
-                list.push(arrival);
+                list.push(run);
             }
             if list.len() >= BURST {
                 (self.each)(&list);

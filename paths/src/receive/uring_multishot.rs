@@ -23,9 +23,11 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Errno, Error};
 use crate::receive::sockets::{
-    Bound, DATAGRAM_BYTES_MAX, Piece, Ports, Wishes, emptied, is_passing,
+    BoundPort, DATAGRAM_BYTES_MAX, Ports, ReceivedMessage, SocketOptions, emptied, is_passing,
 };
-use crate::receive::{Arrival, FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, ReceiveStats};
+use crate::receive::{
+    FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun,
+};
 use crate::spec::{SystemCalls, Via};
 use crate::sys::{Completion, Multishot};
 
@@ -59,7 +61,7 @@ struct UringMultishot {
     /// Who has armed the others.
     thread: Option<ThreadId>,
     completions: Vec<Completion>,
-    burst: Vec<Arrival<'static>>,
+    burst: Vec<ReceivedRun<'static>>,
     stats: ReceiveStats,
 }
 
@@ -109,7 +111,7 @@ impl UringMultishot {
     }
 
     /// Hands over what the completions at hand are of, and notes whose receive has ended.
-    fn hand_over(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> Result<usize, Error> {
+    fn hand_over(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> Result<usize, Error> {
         let mut list = emptied(std::mem::take(&mut self.burst));
         let (mut packets, mut refusal) = (0, None);
         for completion in &self.completions {
@@ -123,11 +125,11 @@ impl UringMultishot {
             }
             match completion.filled {
                 Ok(buffer) => {
-                    let (bytes, source, said) = self.ring.datagram(buffer);
-                    let piece = Piece { bytes, source, said };
-                    if let Some(arrival) = piece.arrival(bound.key, &mut self.stats) {
-                        packets += arrival.count();
-                        list.push(arrival);
+                    let (bytes, source, meta) = self.ring.datagram(buffer);
+                    let message = ReceivedMessage { bytes, source, meta };
+                    if let Some(run) = message.received(bound.key, &mut self.stats) {
+                        packets += run.count();
+                        list.push(run);
                     }
                 }
                 Err(errno) if is_passing(errno) || errno.code() == libc::ECANCELED => {}
@@ -151,7 +153,10 @@ fn mark(rounds: &[u32], place: u32) -> u64 {
 impl UringMultishot {
     /// Hands over what is there, and says whether there may be more: receives have ended, or every
     /// buffer was filled.
-    fn take_in(&mut self, each: &mut dyn FnMut(&[Arrival<'_>])) -> Result<(usize, bool), Error> {
+    fn take_in(
+        &mut self,
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
+    ) -> Result<(usize, bool), Error> {
         let (mut packets, mut refusal, mut filled) = (0, None, 0);
         // Buffers that are given back here may be filled again at any call; what was there is
         // handed over, and no more.
@@ -174,7 +179,8 @@ impl UringMultishot {
 impl ReceivePath for UringMultishot {
     fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
-        let bound = Bound::new(port, key, Wishes { time: true, joined: true, nothing: false })?;
+        let bound =
+            BoundPort::new(port, key, SocketOptions { time: true, joined: true, discard: false })?;
         let place = self.ports.insert(bound);
         if self.rounds.len() <= place as usize {
             self.rounds.push(0);
@@ -197,13 +203,13 @@ impl ReceivePath for UringMultishot {
     }
 
     fn address(&self, key: u32) -> Option<SocketAddr> {
-        self.ports.of(key).map(Bound::address)
+        self.ports.of(key).map(BoundPort::address)
     }
 
     fn receive(
         &mut self,
         wait: Duration,
-        each: &mut dyn FnMut(&[Arrival<'_>]),
+        each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error> {
         let start = Instant::now();
         let (mut packets, mut is_second) = (0, false);
@@ -240,6 +246,6 @@ impl ReceivePath for UringMultishot {
     }
 
     fn dropped(&self, key: u32) -> u64 {
-        self.ports.of(key).map_or(0, Bound::dropped)
+        self.ports.of(key).map_or(0, BoundPort::dropped)
     }
 }

@@ -6,7 +6,7 @@
 //! on. The frames lie in memory of this process; no call brings them. In copy mode the kernel
 //! copies each into it; a driver that has zero-copy writes them there.
 //!
-//! The program is held by a link, which the kernel closes with this process, however that ends: the
+//! The program is device_port by a link, which the kernel closes with this process, however that ends: the
 //! device is then as it was. It is tried in the driver first (native), then in the kernel
 //! (generic), where a buffer of the kernel's has been made by then and less is saved. Where a
 //! program is attached already, this path does not push it aside, so a device serves one path
@@ -46,11 +46,11 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::error::{Errno, Error, Unavailable, Untapped};
 use crate::host::Host;
-use crate::receive::frames::{Trust, packet_of_ethernet};
+use crate::receive::awaited_ports::AwaitedPorts;
+use crate::receive::frames::{ChecksumStatus, packet_of_ethernet};
 use crate::receive::program::{KEY_BYTES, TIME_BYTES, VALUE_BYTES, key, program};
-use crate::receive::sockets::Wishes;
-use crate::receive::taps::{Came, Device, Hand, Tap, Taps};
-use crate::receive::wanted::Wanted;
+use crate::receive::sockets::SocketOptions;
+use crate::receive::taps::{CapturedFrame, Delivery, Device, Tap, Taps};
 use crate::receive::{ReceiveSpec, pause};
 use crate::spec::{SystemCalls, Via};
 use crate::sys::{self, KernelMap, MapKind, Waiting, XdpMode, XdpProgram, XdpQueue};
@@ -104,11 +104,11 @@ struct XdpTap {
     _sockets: KernelMap,
     wanted: KernelMap,
     queues: Vec<XdpQueue>,
-    trust: Trust,
+    status: ChecksumStatus,
 }
 
 impl Tap for XdpTap {
-    const WISHES: Wishes = Wishes { time: false, joined: false, nothing: true };
+    const OPTIONS: SocketOptions = SocketOptions { time: false, joined: false, discard: true };
     const NAP: Option<Duration> = Some(NAP);
 
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error> {
@@ -133,11 +133,20 @@ impl Tap for XdpTap {
                 .map_err(|errno| device.host("bpf BPF_MAP_UPDATE_ELEM of a socket", errno))?;
         }
         let may_be_unfinished = device.is_virtual || mode == XdpMode::Generic;
-        let trust = if may_be_unfinished { Trust::MayBeUnfinished } else { Trust::None };
-        Ok(Self { _link: link, _program: program, _sockets: sockets, wanted, queues, trust })
+        let status = if may_be_unfinished {
+            ChecksumStatus::MayBePartial
+        } else {
+            ChecksumStatus::Unverified
+        };
+        Ok(Self { _link: link, _program: program, _sockets: sockets, wanted, queues, status })
     }
 
-    fn steer(&mut self, device: &Device, before: &Wanted, now: &Wanted) -> Result<(), Error> {
+    fn steer(
+        &mut self,
+        device: &Device,
+        before: &AwaitedPorts,
+        now: &AwaitedPorts,
+    ) -> Result<(), Error> {
         for awaited in now.iter().filter(|new| !before.has(new.target, new.port)) {
             let entry = key(awaited.target, awaited.port);
             let put = self.wanted.put(&entry, &[1; VALUE_BYTES]);
@@ -154,8 +163,8 @@ impl Tap for XdpTap {
         self.queues.iter().for_each(|queue| waiting.add(queue.as_fd()));
     }
 
-    fn take(&mut self, wanted: &Wanted, to: &mut Hand<'_>) {
-        let Self { trust, .. } = *self;
+    fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>) {
+        let Self { status, .. } = *self;
         for queue in &mut self.queues {
             let mut left = queue.slot_count();
             loop {
@@ -164,7 +173,7 @@ impl Tap for XdpTap {
                     break;
                 }
                 let clock = sys::since_epoch_at_zero();
-                let came = |number| came(queue.frame(number, TIME_BYTES), trust, clock);
+                let came = |number| came(queue.frame(number, TIME_BYTES), status, clock);
                 let frames = (0..count).filter_map(came);
                 to.over(wanted, frames, u64::from(!queue.is_zero_copy()));
                 if queue.give_back(count) {
@@ -190,7 +199,11 @@ impl Tap for XdpTap {
 
 /// What is in a frame with the time in front of it, which is 0 where the driver cannot have it
 /// there; `clock` is what the user's clock showed when that time was.
-fn came(frame: &[u8], trust: Trust, clock: Option<Duration>) -> Option<Came<'_>> {
+fn came(
+    frame: &[u8],
+    status: ChecksumStatus,
+    clock: Option<Duration>,
+) -> Option<CapturedFrame<'_>> {
     let (time, frame) = frame.split_first_chunk::<TIME_BYTES>()?;
     let time = match u64::from_ne_bytes(*time) {
         0 => None,
@@ -199,7 +212,7 @@ fn came(frame: &[u8], trust: Trust, clock: Option<Duration>) -> Option<Came<'_>>
         }),
     };
     let (network, packet) = packet_of_ethernet(frame)?;
-    Some(Came { network, packet, trust, segment_bytes: 0, time, is_cut: false })
+    Some(CapturedFrame { network, packet, status, segment_bytes: 0, time, is_cut: false })
 }
 
 /// Puts the program onto the device: into the driver, or else into the kernel.

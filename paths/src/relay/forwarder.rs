@@ -19,10 +19,10 @@ use std::time::UNIX_EPOCH;
 use crate::destination::{Destination, RefusalAction, SEGMENTS_MAX};
 use crate::error::{Errno, Error, SendError, Unavailable};
 use crate::file_datagrams::PIPE_PAGES;
-use crate::receive::{DATAGRAM_BYTES_MAX, Piece, ReceiveStats};
+use crate::receive::{DATAGRAM_BYTES_MAX, ReceiveStats, ReceivedMessage};
 use crate::relay::{HEAD_BYTES_MAX, RelayMethod, RelayedRun, Route};
 use crate::send_stats::SendStats;
-use crate::sys::{self, Pipe, Said, Scratch, Slots};
+use crate::sys::{self, Pipe, RecvMeta, Scratch, Slots};
 
 /// Datagrams or runs of a port before another has its turn.
 const TURN: usize = 64;
@@ -69,7 +69,7 @@ struct PendingRun {
     source: SocketAddr,
     head: [u8; HEAD_BYTES_MAX],
     run: JoinedRun,
-    said: Said,
+    meta: RecvMeta,
 }
 
 impl Forwarder {
@@ -136,15 +136,15 @@ impl Forwarder {
         calls: &mut RelayCallbacks<'_>,
     ) -> Result<(), Errno> {
         let mut head = [0; HEAD_BYTES_MAX];
-        let (bytes, source, said) = sys::peek(from, &mut head, receive_stats)?;
+        let (bytes, source, meta) = sys::peek(from, &mut head, receive_stats)?;
         let fits = bytes > 0 && bytes as u64 <= self.room_bytes;
         let Some(source) = source.filter(|_| fits) else {
             self.flush(key, route, calls.note);
             return self.copy((from, key), route, receive_stats, calls).map(|_| ());
         };
-        let run = JoinedRun { bytes, segment_bytes: said.segment_bytes };
+        let run = JoinedRun { bytes, segment_bytes: meta.segment_bytes };
         let shown = &head[..run.each().min(HEAD_BYTES_MAX)];
-        if !(calls.admit)(&relayed((key, source), (run, 0), shown, said)) {
+        if !(calls.admit)(&relayed((key, source), (run, 0), shown, meta)) {
             sys::receive_one(from, &mut [], receive_stats)?;
             return Ok(());
         }
@@ -172,7 +172,7 @@ impl Forwarder {
             Err(errno) => return Err(errno),
         }
         (self.run, self.pages) = (joined, self.pages + pages);
-        self.pending.push(PendingRun { source, head, run, said });
+        self.pending.push(PendingRun { source, head, run, meta });
         receive_stats.packets += u64::from(run.packets());
         receive_stats.bytes += bytes as u64;
         Ok(())
@@ -192,11 +192,11 @@ impl Forwarder {
             let found = format!("{errno} for pipe2");
             self.method = RelayMethod::Copy(Unavailable { need: "a pipe".into(), found });
         }
-        for PendingRun { source, head, run, said } in self.pending.drain(..) {
+        for PendingRun { source, head, run, meta } in self.pending.drain(..) {
             let sent = run.packets().min(left);
             left -= sent;
             let head = &head[..run.each().min(HEAD_BYTES_MAX)];
-            route.tell((key, source), (run, sent), head, said, note);
+            route.tell((key, source), (run, sent), head, meta, note);
         }
     }
 
@@ -264,14 +264,14 @@ impl Forwarder {
             let Self { slots, scratch, send_stats, .. } = self;
             let mut left = send_slots((slots, first..end), run, scratch, &mut route.to, send_stats);
             for slot in first..end {
-                let (bytes, said) = (slots.datagram(slot), slots.said(slot));
-                let piece = Piece { bytes, source: slots.source(slot), said };
-                let Some(arrival) = piece.arrival(key, receive_stats) else { continue };
-                let run = JoinedRun { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+                let (bytes, meta) = (slots.datagram(slot), slots.meta(slot));
+                let message = ReceivedMessage { bytes, source: slots.source(slot), meta };
+                let Some(received) = message.received(key, receive_stats) else { continue };
+                let run = JoinedRun { bytes: bytes.len(), segment_bytes: meta.segment_bytes };
                 let sent = run.packets().min(left);
                 left -= sent;
                 let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
-                route.tell((key, arrival.source), (run, sent), head, said, calls.note);
+                route.tell((key, received.source), (run, sent), head, meta, calls.note);
             }
             first = end;
         }
@@ -284,24 +284,24 @@ impl Forwarder {
         if std::mem::take(&mut self.is_admitted) {
             return true;
         }
-        let (said, Some(source)) = (self.slots.said(slot), self.slots.source(slot)) else {
+        let (meta, Some(source)) = (self.slots.meta(slot), self.slots.source(slot)) else {
             return true;
         };
-        if said.is_cut {
+        if meta.is_cut {
             return true;
         }
         let (run, bytes) = (self.in_slot(slot), self.slots.datagram(slot));
         let head = &bytes[..run.each().min(HEAD_BYTES_MAX)];
-        (calls.admit)(&relayed((key, source), (run, 0), head, said))
+        (calls.admit)(&relayed((key, source), (run, 0), head, meta))
     }
 
     /// What is in a slot; nothing that could be sent where it had no room.
     fn in_slot(&self, slot: usize) -> JoinedRun {
-        let said = self.slots.said(slot);
-        if said.is_cut {
+        let meta = self.slots.meta(slot);
+        if meta.is_cut {
             return JoinedRun::default();
         }
-        JoinedRun { bytes: self.slots.datagram(slot).len(), segment_bytes: said.segment_bytes }
+        JoinedRun { bytes: self.slots.datagram(slot).len(), segment_bytes: meta.segment_bytes }
     }
 }
 
@@ -312,12 +312,12 @@ impl Route {
         (key, source): (u32, SocketAddr),
         (run, sent): (JoinedRun, u32),
         head: &[u8],
-        said: Said,
+        meta: RecvMeta,
         note: &mut dyn FnMut(&RelayedRun<'_>),
     ) {
         let packets = run.packets();
         self.lost += u64::from(packets - sent);
-        note(&relayed((key, source), (run, sent), head, said));
+        note(&relayed((key, source), (run, sent), head, meta));
     }
 }
 
@@ -326,7 +326,7 @@ fn relayed(
     (key, source): (u32, SocketAddr),
     (run, sent): (JoinedRun, u32),
     head: &[u8],
-    said: Said,
+    meta: RecvMeta,
 ) -> RelayedRun<'_> {
     RelayedRun {
         key,
@@ -336,7 +336,7 @@ fn relayed(
         segment_bytes: run.segment_bytes,
         packets: run.packets(),
         sent,
-        time: said.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp)),
+        time: meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp)),
     }
 }
 
@@ -431,12 +431,12 @@ fn send_slots(
     }
     let mut sent = 0;
     for slot in range {
-        let (bytes, said) = (slots.datagram(slot), slots.said(slot));
+        let (bytes, meta) = (slots.datagram(slot), slots.meta(slot));
         // What had no room is not sent in part.
-        if said.is_cut {
+        if meta.is_cut {
             continue;
         }
-        let run = JoinedRun { bytes: bytes.len(), segment_bytes: said.segment_bytes };
+        let run = JoinedRun { bytes: bytes.len(), segment_bytes: meta.segment_bytes };
         let went = send(bytes, run, to, send_stats);
         sent += went;
         if went < run.packets() {

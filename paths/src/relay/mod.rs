@@ -44,7 +44,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::destination::Destination;
 use crate::error::{Errno, Error, Unavailable};
-use crate::receive::{Port, ReceiveStats, Sockets, Turn, Wishes};
+use crate::receive::{Port, ReceiveStats, SocketOptions, Sockets, Turn};
 use crate::send_stats::SendStats;
 use crate::sys;
 use forwarder::{Forwarder, RelayCallbacks};
@@ -164,7 +164,7 @@ impl Relay {
 
     fn by(method: RelayMethod) -> Result<Self, Error> {
         let forwarder = Forwarder::new(method)?;
-        let sockets = Sockets::new(Wishes { time: true, joined: true, nothing: false })?;
+        let sockets = Sockets::new(SocketOptions { time: true, joined: true, discard: false })?;
         Ok(Self { sockets, routes: HashMap::new(), forwarder })
     }
 

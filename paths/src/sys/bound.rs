@@ -186,7 +186,7 @@ pub(crate) fn receive_buffer(
 }
 
 /// Has the kernel say when it took each datagram from the device.
-pub(crate) fn say_time(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
+pub(crate) fn report_time(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, stats)
 }
 

@@ -50,7 +50,7 @@ use crate::error::Errno;
 pub(crate) use addresses::addresses;
 pub use addresses::host_addresses;
 pub(crate) use bound::{
-    bind, device_index, has_device, join_group, own_groups_only, receive_buffer, say_time,
+    bind, device_index, has_device, join_group, own_groups_only, receive_buffer, report_time,
     send_groups_by, set_hops, set_receive_buffer, share_address, take_joined, take_nothing,
     udp_socket,
 };
@@ -79,7 +79,9 @@ use option::{option, set_option, set_record, set_send_buffer};
 pub(crate) use packet::PacketRing;
 pub(crate) use packet_receive::{BlockRing, Frame};
 pub(crate) use poll::{Poll, READY_MAX};
-pub(crate) use receive::{Said, Slots, drops, peek, receive_many, receive_one, say_time_and_drops};
+pub(crate) use receive::{
+    RecvMeta, Slots, drops, peek, receive_many, receive_one, report_time_and_drops,
+};
 pub(crate) use scatter::{Scatter, ScatterScratch};
 pub(crate) use send::{
     Gather, Scratch, send, send_mapped, send_mapped_zerocopy, send_more, sendfile,

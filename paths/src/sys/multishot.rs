@@ -40,7 +40,7 @@ use crate::error::Errno;
 use crate::receive::ReceiveStats;
 use crate::sys::address::{NAME_BYTES, Name, address};
 use crate::sys::area::{Area, Range};
-use crate::sys::receive::{Control, Said, said_with};
+use crate::sys::receive::{Control, RecvMeta, meta_of};
 use crate::sys::uring::set_up;
 
 /// Receives that are armed by one call at most.
@@ -107,7 +107,7 @@ impl fmt::Debug for Multishot {
     }
 }
 
-/// What the kernel said of a receive.
+/// What the kernel meta of a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
     /// What it was armed as.
@@ -130,7 +130,7 @@ impl Multishot {
         let mut head: Box<libc::msghdr> = Box::new(unsafe { mem::zeroed() });
         head.msg_namelen = NAME_ROOM_BYTES as libc::socklen_t;
         head.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: the list is as long as said and lives until it has been taken back.
+        // SAFETY: the list is as long as meta and lives until it has been taken back.
         unsafe { uring.submitter().register_buf_ring_with_flags(list.address(), count, GROUP, 0)? };
         let mut ring = Self {
             uring,
@@ -208,11 +208,11 @@ impl Multishot {
         }
     }
 
-    /// What is in a buffer: the datagram as far as there was room, who sent it, what was said.
+    /// What is in a buffer: the datagram as far as there was room, who sent it, what was meta.
     ///
     /// # Panics
     /// When no completion has named the buffer since it was given back.
-    pub(crate) fn datagram(&self, buffer: u16) -> (&[u8], Option<SocketAddr>, Said) {
+    pub(crate) fn datagram(&self, buffer: u16) -> (&[u8], Option<SocketAddr>, RecvMeta) {
         assert!(self.is_ours[usize::from(buffer)], "a buffer that was named");
         let start = usize::from(buffer) * self.stride;
         let control = start + OUT_BYTES + NAME_ROOM_BYTES;
@@ -231,9 +231,9 @@ impl Multishot {
         head.msg_control = control.as_ptr().cast_mut().cast();
         head.msg_controllen = (out.control_bytes as usize).min(CONTROL_BYTES) as _;
         // SAFETY: the kernel has written so much of `control`, which nothing is written to.
-        let said = unsafe { said_with(&head) };
+        let meta = unsafe { meta_of(&head) };
         let is_cut = out.flags & libc::MSG_TRUNC as u32 != 0;
-        (bytes, address(&name, out.name_bytes as usize), Said { is_cut, ..said })
+        (bytes, address(&name, out.name_bytes as usize), RecvMeta { is_cut, ..meta })
     }
 
     /// Lets the kernel fill these buffers again.
@@ -330,10 +330,10 @@ mod tests {
                 list.extend(taken(&mut ring));
             }
             for (n, completion) in (0..3).zip(&list) {
-                let (bytes, source, said) = ring.datagram(completion.filled.unwrap());
+                let (bytes, source, meta) = ring.datagram(completion.filled.unwrap());
                 assert_eq!(bytes, [round, n]);
                 assert_eq!(source, Some(sender.local_addr().unwrap()));
-                assert!(completion.goes_on && !said.is_cut);
+                assert!(completion.goes_on && !meta.is_cut);
             }
             ring.give_back(list.iter().filter_map(|completion| completion.filled.ok()));
         }

@@ -57,7 +57,7 @@ impl fmt::Debug for Slots {
 
 /// What came with a datagram.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct RecvMeta {
     pub(crate) is_cut: bool,
     /// Since the Unix epoch; none where the kernel did not say.
     pub(crate) stamp: Option<Duration>,
@@ -149,16 +149,16 @@ impl Slots {
         address(name, self.heads[slot].msg_hdr.msg_namelen as usize)
     }
 
-    /// What the kernel said of what came into a slot.
+    /// What the kernel meta of what came into a slot.
     ///
     /// # Panics
     /// As [`Slots::datagram`].
-    pub(crate) fn said(&self, slot: usize) -> Said {
+    pub(crate) fn meta(&self, slot: usize) -> RecvMeta {
         assert!(slot < self.used, "a slot of the last call");
         let head = &self.heads[slot].msg_hdr;
         // SAFETY: the kernel has set what there is in the slot's control buffer.
-        let said = unsafe { said_with(head) };
-        Said { is_cut: head.msg_flags & libc::MSG_TRUNC != 0, ..said }
+        let meta = unsafe { meta_of(head) };
+        RecvMeta { is_cut: head.msg_flags & libc::MSG_TRUNC != 0, ..meta }
     }
 
     fn head(&self, slot: usize) -> *mut Head {
@@ -192,7 +192,7 @@ pub(crate) fn receive_many(
     slots.empty();
     stats.calls += 1;
     // SAFETY: each head names one range, one name and one control buffer, all of `slots`, of the
-    // lengths given, and disjoint; there are as many heads as said.
+    // lengths given, and disjoint; there are as many heads as meta.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),
@@ -238,7 +238,7 @@ pub(crate) fn peek(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
     stats: &mut receive::ReceiveStats,
-) -> Result<(usize, Option<SocketAddr>, Said), Errno> {
+) -> Result<(usize, Option<SocketAddr>, RecvMeta), Errno> {
     // SAFETY: plain numbers, for which all zeroes is a value.
     let mut name: Name = unsafe { mem::zeroed() };
     let mut control: Control = [0; CONTROL_WORDS];
@@ -259,16 +259,16 @@ pub(crate) fn peek(
     let bytes = usize::try_from(bytes).map_err(|_| last_errno())?;
     stats.copied_bytes += bytes.min(head.len()) as u64;
     // SAFETY: the kernel has set what there is in `control`.
-    let said = unsafe { said_with(&message) };
-    Ok((bytes, address(&name, message.msg_namelen as usize), said))
+    let meta = unsafe { meta_of(&message) };
+    Ok((bytes, address(&name, message.msg_namelen as usize), meta))
 }
 
 /// Reads the control messages of a head.
 ///
 /// # Safety
 /// `msg_control` leads to `msg_controllen` bytes, which the kernel has written.
-pub(super) unsafe fn said_with(head: &libc::msghdr) -> Said {
-    let mut said = Said::default();
+pub(super) unsafe fn meta_of(head: &libc::msghdr) -> RecvMeta {
+    let mut meta = RecvMeta::default();
     // SAFETY: so the first message is whole or there is none (caller).
     let mut message = unsafe { libc::CMSG_FIRSTHDR(head) };
     while !message.is_null() {
@@ -280,27 +280,27 @@ pub(super) unsafe fn said_with(head: &libc::msghdr) -> Said {
                 // SAFETY: a message of this type carries a timespec; CMSG_DATA need not be aligned.
                 let time = unsafe { ptr::read_unaligned(data.cast::<libc::timespec>()) };
                 let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-                said.stamp = Some(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)));
+                meta.stamp = Some(Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0)));
             }
             (libc::SOL_SOCKET, libc::SO_RXQ_OVFL) => {
                 // SAFETY: a message of this type carries a u32.
-                said.dropped = unsafe { ptr::read_unaligned(data.cast::<u32>()) };
+                meta.dropped = unsafe { ptr::read_unaligned(data.cast::<u32>()) };
             }
             (libc::SOL_UDP, libc::UDP_GRO) => {
                 // SAFETY: a message of this type carries an int.
                 let bytes = unsafe { ptr::read_unaligned(data.cast::<libc::c_int>()) };
-                said.segment_bytes = u16::try_from(bytes).unwrap_or(0);
+                meta.segment_bytes = u16::try_from(bytes).unwrap_or(0);
             }
             _ => {}
         }
         // SAFETY: `head` and `message` are those of the step before, untouched.
         message = unsafe { libc::CMSG_NXTHDR(head, message) };
     }
-    said
+    meta
 }
 
 /// Has the kernel say with each datagram when it came and how many were dropped before it.
-pub(crate) fn say_time_and_drops(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn report_time_and_drops(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let on: libc::c_int = 1;
     for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {
         // SAFETY: `on` is a live int and the length given is its own.

@@ -103,9 +103,9 @@ fn inside_a_tracer() {
             let before = receiver.stats();
             tracer::begin();
             while lengths.len() < PACKETS + 20 {
-                let mut each = |burst: &[paths::Arrival<'_>]| {
-                    for arrival in burst {
-                        lengths.extend(arrival.datagrams().map(<[u8]>::len));
+                let mut each = |burst: &[paths::ReceivedRun<'_>]| {
+                    for run in burst {
+                        lengths.extend(run.datagrams().map(<[u8]>::len));
                     }
                 };
                 receiver.path.receive(Duration::from_secs(10), &mut each).unwrap();

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use paths::{Arrival, Error, Host, Port, Untapped, Via, find_receive};
+use paths::{Error, Host, Port, ReceivedRun, Untapped, Via, find_receive};
 
 use crate::pair;
 use crate::sender::Sender;
@@ -287,7 +287,7 @@ fn inside_a_process_that_is_killed() {
     let start = Instant::now();
     // Whoever has started it and fails does not kill it.
     while start.elapsed() < 3 * PATIENCE {
-        let mut each = |_: &[Arrival<'_>]| {};
+        let mut each = |_: &[ReceivedRun<'_>]| {};
         receiver.path.receive(Duration::from_millis(100), &mut each).unwrap();
     }
 }

@@ -31,7 +31,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use paths::{
-    Arrival, Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats, Via,
+    Error, Host, Port, RECEIVE_PATHS, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun, Via,
 };
 
 use harness::{noise, skip};
@@ -158,15 +158,15 @@ impl Receiver {
     fn receive(&mut self, wait: Duration) -> Result<usize, Error> {
         let Self { path, got, bursts, arrivals, .. } = self;
         let mut count = 0;
-        let received = path.receive(wait, &mut |burst: &[Arrival<'_>]| {
+        let received = path.receive(wait, &mut |burst: &[ReceivedRun<'_>]| {
             assert!(!burst.is_empty(), "a burst is of something");
             *bursts += 1;
             *arrivals += burst.len() as u64;
-            for arrival in burst {
-                count += arrival.count();
-                got.extend(arrival.datagrams().map(|bytes| Got {
-                    key: arrival.key,
-                    source: arrival.source,
+            for run in burst {
+                count += run.count();
+                got.extend(run.datagrams().map(|bytes| Got {
+                    key: run.key,
+                    source: run.source,
                     bytes: bytes.to_vec(),
                 }));
             }

@@ -125,7 +125,8 @@ fn times_are_of_when_it_came() {
         let before = SystemTime::now();
         sender.one(b"now");
         let mut times = Vec::new();
-        let mut each = |burst: &[paths::Arrival<'_>]| times.extend(burst.iter().map(|a| a.time));
+        let mut each =
+            |burst: &[paths::ReceivedRun<'_>]| times.extend(burst.iter().map(|a| a.time));
         receiver.path.receive(crate::PATIENCE, &mut each).unwrap();
         let after = SystemTime::now();
         assert_eq!(times.len(), 1, "{place}");

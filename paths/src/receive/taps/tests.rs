@@ -189,7 +189,7 @@ fn inside_a_pair_with_frames() {
             let start = Instant::now();
             while seen.last().is_none_or(|(_, bytes)| bytes != b"and on") {
                 assert!(start.elapsed() < Duration::from_secs(10), "{spec}: behind {what}");
-                let mut each = |burst: &[crate::Arrival<'_>]| {
+                let mut each = |burst: &[crate::ReceivedRun<'_>]| {
                     seen.extend(burst.iter().map(|one| (one.key, one.bytes.to_vec())));
                 };
                 path.receive(Duration::from_millis(100), &mut each).unwrap();
@@ -245,7 +245,7 @@ fn inside_a_pair_with_many_ports() {
             let mut seen = Vec::new();
             let start = Instant::now();
             while seen.len() < expected.len() && start.elapsed() < Duration::from_secs(10) {
-                let mut each = |burst: &[crate::Arrival<'_>]| {
+                let mut each = |burst: &[crate::ReceivedRun<'_>]| {
                     for one in burst {
                         assert_eq!(one.bytes, one.key.to_be_bytes(), "{spec}");
                         seen.push(one.key);

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 
 /// An address and port that somebody awaits datagrams at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Awaited {
+pub(super) struct AwaitedPort {
     pub(super) port: u16,
     pub(super) target: IpAddr,
     pub(super) key: u32,
@@ -23,18 +23,18 @@ pub(super) struct Awaited {
 
 /// All of a device, in order of port and address.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Vec<Awaited>);
+pub(super) struct AwaitedPorts(Vec<AwaitedPort>);
 
-impl Wanted {
+impl AwaitedPorts {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Awaited> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &AwaitedPort> {
         self.0.iter()
     }
 
-    pub(super) fn add(&mut self, awaited: Awaited) {
+    pub(super) fn add(&mut self, awaited: AwaitedPort) {
         let place = (awaited.port, awaited.target);
         let at = self.0.partition_point(|other| (other.port, other.target) <= place);
         self.0.insert(at, awaited);
@@ -62,7 +62,7 @@ impl Wanted {
             .map(|awaited| awaited.key)
     }
 
-    fn at(&self, target: IpAddr, port: u16) -> impl Iterator<Item = &Awaited> {
+    fn at(&self, target: IpAddr, port: u16) -> impl Iterator<Item = &AwaitedPort> {
         let place = (port, target);
         let first = self.0.partition_point(|other| (other.port, other.target) < place);
         self.0[first..].iter().take_while(move |other| (other.port, other.target) == place)
@@ -79,17 +79,17 @@ mod tests {
 
     #[test]
     fn datagrams_find_those_who_await_them() {
-        let mut wanted = Wanted::default();
+        let mut wanted = AwaitedPorts::default();
         let mut add = |port, target, key, sources: &[&str]| {
             let sources = sources.iter().copied().map(ip).collect();
-            wanted.add(Awaited { port, target: ip(target), key, sources });
+            wanted.add(AwaitedPort { port, target: ip(target), key, sources });
         };
         add(5004, "239.1.1.1", 1, &[]);
         add(5004, "239.1.1.2", 2, &["10.0.0.1", "10.0.0.2"]);
         add(5004, "239.1.1.2", 3, &["10.0.0.2"]);
         add(5006, "239.1.1.1", 4, &[]);
         add(5002, "2001:db8::1", 5, &[]);
-        let keys = |wanted: &Wanted, target, port, source| -> Vec<u32> {
+        let keys = |wanted: &AwaitedPorts, target, port, source| -> Vec<u32> {
             let mut keys: Vec<u32> = wanted.keys(ip(target), port, ip(source)).collect();
             keys.sort_unstable();
             keys
