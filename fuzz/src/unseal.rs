@@ -12,7 +12,7 @@ use seal::folder::open::{Opener, PIECE_BYTES};
 use seal::folder::second::{self, SOURCE_BYTES};
 use seal::folder::{FORMS, Form};
 use seal::key::{Origin, Secret};
-use simd::cbc::{BLOCK_BYTES, Cbc, Key, Message};
+use simd::cbc::{BLOCK_BYTES, Cbc, AesKey, Message};
 
 use crate::Target;
 
@@ -144,7 +144,7 @@ impl Both {
     }
 
     fn sealed_by_lanes(&self, source: &[u8]) -> Vec<u8> {
-        let key = Key::new(self.secret.bytes()).expect("its key");
+        let key = AesKey::new(self.secret.bytes()).expect("its key");
         let mut iv = self.iv.unwrap_or([7; BLOCK_BYTES]);
         let mut sealed = if self.iv.is_none() { iv.to_vec() } else { Vec::new() };
         let front = sealed.len();

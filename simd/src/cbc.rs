@@ -32,7 +32,7 @@ mod portable;
 
 use core::fmt;
 
-pub use key::{Key, KeyLength};
+pub use key::{AesKey, KeyLength};
 
 use crate::variant::{self, Dropped, Variant, everywhere};
 
@@ -55,7 +55,7 @@ type Block = [u8; BLOCK_BYTES];
 /// A message, or a slice of one, to be encrypted in place.
 pub struct Message<'a> {
     /// Its key.
-    pub key: &'a Key,
+    pub key: &'a AesKey,
     /// The chaining value: at first the IV. Left as the last ciphertext block, so that the next
     /// slice of the message goes on from it.
     pub iv: &'a mut [u8; BLOCK_BYTES],
@@ -86,7 +86,7 @@ pub struct Message<'a> {
 #[derive(Clone, Copy)]
 struct Run {
     encrypt: unsafe fn(&mut [Message<'_>]),
-    decrypt: unsafe fn(&Key, &mut Block, &mut [u8]),
+    decrypt: unsafe fn(&AesKey, &mut Block, &mut [u8]),
 }
 
 const PORTABLE: Variant<Run> = Variant {
@@ -187,7 +187,7 @@ impl Cbc {
     ///
     /// # Panics
     /// When `bytes` is no multiple of [`BLOCK_BYTES`].
-    pub fn decrypt(&self, key: &Key, iv: &mut [u8; BLOCK_BYTES], bytes: &mut [u8]) {
+    pub fn decrypt(&self, key: &AesKey, iv: &mut [u8; BLOCK_BYTES], bytes: &mut [u8]) {
         assert_whole_blocks(bytes);
         // SAFETY: as in `encrypt`.
         unsafe { (self.0.run.decrypt)(key, iv, bytes) }

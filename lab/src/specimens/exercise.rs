@@ -54,7 +54,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 fn cbc(calls: u64) {
-    let key = simd::cbc::Key::new(&noise(32)).expect("a key of 256 bits");
+    let key = simd::cbc::AesKey::new(&noise(32)).expect("a key of 256 bits");
     let mut ivs = [[7; simd::cbc::BLOCK_BYTES]; CBC_MESSAGES];
     let mut bytes = noise(CBC_MESSAGES * CBC_BYTES);
     let chunks = ivs.iter_mut().zip(bytes.chunks_mut(CBC_BYTES));

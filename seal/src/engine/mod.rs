@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use simd::cbc::{Cbc, Key};
+use simd::cbc::{AesKey, Cbc};
 
 use crate::error::Error;
 use queue::Queue;
@@ -69,7 +69,7 @@ pub trait Stream {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error>;
     /// The key and the chaining value for what was filled last. Called only when its
     /// [`Filled::cipher`] is not empty.
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]);
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]);
     /// Takes what was filled, now enciphered where it was to be.
     ///
     /// # Errors

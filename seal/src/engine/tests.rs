@@ -11,7 +11,7 @@ use crate::key::Secret;
 struct Memory<'a> {
     number: usize,
     bytes: usize,
-    key: &'a Key,
+    key: &'a AesKey,
     fails: Option<Step>,
     held_bytes: usize,
     out: &'a Mutex<Vec<(usize, Vec<u8>)>>,
@@ -80,7 +80,7 @@ impl Stream for Open<'_> {
         let is_last = self.offset == self.work.bytes;
         Ok(Filled { bytes, cipher, source_bytes: bytes as u64, is_last })
     }
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         (self.work.key, &mut self.iv)
     }
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -99,8 +99,8 @@ fn settings(threads: usize) -> Settings {
     Settings::here(Some(threads))
 }
 
-fn key() -> Key {
-    Key::new(Secret::random(16).unwrap().bytes()).unwrap()
+fn key() -> AesKey {
+    AesKey::new(Secret::random(16).unwrap().bytes()).unwrap()
 }
 
 /// Lengths about every border there is, and many small ones.
@@ -219,7 +219,7 @@ fn too_little_memory_is_named_with_the_least_that_works() {
 /// The first of two workers asks again and again before the second has started.
 #[test]
 fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
-    let key = Key::new(&[7; 32]).expect("a length of AES");
+    let key = AesKey::new(&[7; 32]).expect("a length of AES");
     let out = Mutex::new(Vec::new());
     let work = |number| Memory {
         number,

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
-use simd::cbc::{Cbc, Key};
+use simd::cbc::{AesKey, Cbc};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
 
@@ -327,7 +327,7 @@ impl Stream for SecondLook {
         Ok(Filled { source_bytes: self.bytes, is_last: true, ..Filled::default() })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         unreachable!("nothing is left for the lanes")
     }
 

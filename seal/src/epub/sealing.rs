@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crc32fast::Hasher;
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
 use super::archive::{Archive, Entry, Method};
@@ -85,7 +85,7 @@ impl Work for Book {
         let target = Target::new(self.target.create(self.mode)?);
         Ok(Sealing {
             taken: 0,
-            key: Key::new(secret.as_slice()).expect("32 bytes"),
+            key: AesKey::new(secret.as_slice()).expect("32 bytes"),
             iv: [0; 16],
             licence,
             next: Next::Mimetype,
@@ -147,7 +147,7 @@ pub struct Sealing {
     archive: Archive,
     fates: Vec<Fate>,
     target: Target,
-    key: Key,
+    key: AesKey,
     iv: [u8; 16],
     licence: Vec<u8>,
     next: Next,
@@ -219,7 +219,7 @@ impl Stream for Sealing {
         }
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         (&self.key, &mut self.iv)
     }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crc32fast::Hasher;
-use simd::cbc::{Cbc, Key};
+use simd::cbc::{AesKey, Cbc};
 
 use super::archive::{Archive, Entry, Method};
 use super::container::{DOCUMENT_BYTES_MAX, ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, document};
@@ -87,7 +87,7 @@ impl Work for SealedBook {
             archive.entries.iter().map(|entry| inside.get(&*entry.name).copied()).collect();
         let target = Target::new(self.target.create(self.mode)?);
         Ok(Unsealing {
-            key: Key::new(secret.as_slice()).expect("32 bytes"),
+            key: AesKey::new(secret.as_slice()).expect("32 bytes"),
             cbc: self.cbc,
             next: None,
             current: None,
@@ -108,7 +108,7 @@ pub struct Unsealing {
     archive: Archive,
     inside: Vec<Option<Inside>>,
     target: Target,
-    key: Key,
+    key: AesKey,
     cbc: Cbc,
     /// The entry after the current one; before `mimetype`, none.
     next: Option<usize>,
@@ -167,7 +167,7 @@ impl Stream for Unsealing {
         }
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         unreachable!("nothing is left for the lanes")
     }
 

@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use simd::cbc::{BLOCK_BYTES, Key};
+use simd::cbc::{AesKey, BLOCK_BYTES};
 use zeroize::Zeroizing;
 
 use super::Sealing;
@@ -33,7 +33,7 @@ pub(super) fn sealed_bytes(source_bytes: u64, has_front: bool) -> u64 {
 /// Seals all files.
 pub(super) fn seal(sealing: Sealing<'_>) -> Result<Outcome, Error> {
     let Sealing { jobs, secret, iv, settings, seen } = sealing;
-    let key = Key::new(secret.bytes()).expect("a length that the form was chosen for");
+    let key = AesKey::new(secret.bytes()).expect("a length that the form was chosen for");
     let ivs = Ivs::new(iv)?;
     let works = jobs.into_iter().map(|job| Cbc { job, key: &key, ivs: &ivs }).collect();
     Ok(engine::run(works, settings, seen))
@@ -72,7 +72,7 @@ impl Ivs {
 
 struct Cbc<'a> {
     job: Job<'a>,
-    key: &'a Key,
+    key: &'a AesKey,
     ivs: &'a Ivs,
 }
 
@@ -92,7 +92,7 @@ impl<'a> Work for Cbc<'a> {
 
 struct Ciphering<'a> {
     transfer: Transfer<'a>,
-    key: &'a Key,
+    key: &'a AesKey,
     iv: [u8; BLOCK_BYTES],
     /// With an IV in front: the block before this slice, which is written with it.
     carried: Option<[u8; BLOCK_BYTES]>,
@@ -120,7 +120,7 @@ impl Stream for Ciphering<'_> {
         Ok(Filled { bytes: end, cipher: front..end, source_bytes, is_last })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; BLOCK_BYTES]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; BLOCK_BYTES]) {
         (self.key, &mut self.iv)
     }
 

@@ -25,7 +25,7 @@
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 
 use super::open::Closed;
 use super::transfer::{Job, Read, Transfer, finish_all};
@@ -219,7 +219,7 @@ impl Stream for Segmenting<'_> {
         Ok(Filled { bytes, cipher: 0..0, source_bytes: source_bytes as u64, is_last })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         unreachable!("nothing is left to the lanes")
     }
 

@@ -88,7 +88,7 @@ pub struct Opener {
 enum Cipher {
     Gcm(Zeroizing<[u8; gcm::KEY_BYTES]>),
     Cbc {
-        key: Box<cbc::Key>,
+        key: Box<cbc::AesKey>,
         /// Of all files; without it, in front of each.
         iv: Option<[u8; BLOCK_BYTES]>,
         lanes: Cbc,
@@ -110,7 +110,7 @@ impl Opener {
         let cipher = if form.name == gcm::NAME {
             Cipher::Gcm(Zeroizing::new(*secret.exactly(form.name)?))
         } else {
-            let key = cbc::Key::new(secret.bytes());
+            let key = cbc::AesKey::new(secret.bytes());
             let key = key.map_err(|_| secret.wrong_length(form.name, form.key_bytes))?;
             Cipher::Cbc { key: Box::new(key), iv, lanes }
         };
@@ -160,7 +160,7 @@ pub struct Opening<'a> {
 enum State<'a> {
     New(&'a Cipher),
     Gcm(gcm::Segments),
-    Cbc { key: &'a cbc::Key, iv: [u8; BLOCK_BYTES], lanes: Cbc },
+    Cbc { key: &'a cbc::AesKey, iv: [u8; BLOCK_BYTES], lanes: Cbc },
 }
 
 impl Opening<'_> {

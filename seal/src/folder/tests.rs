@@ -121,7 +121,7 @@ fn assert_sealed(options: &Options) {
     let found: Vec<_> =
         found.iter().filter(|file| file.name() != OsStr::new(manifest::NAME)).collect();
     assert_eq!(found.len(), expected.len());
-    let key = simd::cbc::Key::new(options.secret.bytes()).unwrap();
+    let key = simd::cbc::AesKey::new(options.secret.bytes()).unwrap();
     for (one, other) in expected.iter().zip(found) {
         assert_eq!(one.path, other.path);
         assert_eq!((one.mode, one.modified), (other.mode, other.modified), "{:?}", one.path);

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 
 use super::open::{Closed, Opener, Opening};
 use super::place::Place;
@@ -212,7 +212,7 @@ impl Stream for Unsealing<'_> {
         Ok(Filled { bytes: source.end, cipher: 0..0, source_bytes: sealed_bytes as u64, is_last })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         unreachable!("nothing is left to the lanes, which encipher")
     }
 

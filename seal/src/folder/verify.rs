@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
 use super::open::Closed;
@@ -278,7 +278,7 @@ impl Stream for Verifying<'_> {
         }
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; 16]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; 16]) {
         unreachable!("the lanes have no part in this")
     }
 

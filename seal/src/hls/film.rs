@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use media::Segment;
 use rustix::fs::{FileType, Mode, fchmod, fstat};
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 
 use super::journal::{Journal, boot_id};
 use super::keys::KEY_BYTES;
@@ -70,7 +70,7 @@ pub(super) struct Film<'a> {
     working: Working,
     journal: File,
     /// For each cut one for every rotation.
-    keys: Vec<Vec<Key>>,
+    keys: Vec<Vec<AesKey>>,
     left: AtomicUsize,
     checks: Mutex<Vec<Option<[u8; 16]>>>,
     has_failed: AtomicBool,
@@ -201,7 +201,7 @@ impl<'a> Film<'a> {
     }
 
     /// The key and the IV of a segment; none if it stays clear.
-    pub(super) fn key_and_iv(&self, index: usize) -> Option<(&Key, [u8; 16])> {
+    pub(super) fn key_and_iv(&self, index: usize) -> Option<(&AesKey, [u8; 16])> {
         let protection = self.options.protection.as_ref()?;
         let (cut, local) = self.place(index);
         let number = playlist::key_number(protection.rotation.map(Into::into), local as u64);
@@ -412,14 +412,14 @@ fn edition(layout: u8, name: &str, state: State, options: &Options) -> [u8; 32] 
 }
 
 /// The keys of a cut.
-fn keys(film: &str, cut: &Cut, options: &Options) -> Vec<Key> {
+fn keys(film: &str, cut: &Cut, options: &Options) -> Vec<AesKey> {
     let Some(protection) = &options.protection else { return Vec::new() };
     let (name, segments) = (key_name(film, &cut.id), cut.segments.list().len() as u64);
     let last = playlist::key_number(protection.rotation.map(Into::into), segments - 1);
     let key = |number| {
         let bytes = protection.keys.key(&name, number);
         const { assert!(KEY_BYTES == 16) };
-        Key::new(bytes.as_slice()).expect("a length that AES has")
+        AesKey::new(bytes.as_slice()).expect("a length that AES has")
     };
     (0..=last).map(key).collect()
 }

@@ -9,7 +9,7 @@
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
-use simd::cbc::Key;
+use simd::cbc::AesKey;
 
 use super::film::Film;
 use super::part::Reader;
@@ -165,7 +165,7 @@ impl Stream for SegmentStream<'_> {
         Ok(Filled { bytes, cipher, source_bytes, is_last })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; BLOCK_BYTES]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; BLOCK_BYTES]) {
         let (key, _) = self.film.key_and_iv(self.index).expect("asked for ciphers alone");
         (key, &mut self.iv)
     }

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rustix::fs::{Mode, OFlags};
-use simd::cbc::{Cbc, Key};
+use simd::cbc::{AesKey, Cbc};
 use zeroize::Zeroizing;
 
 use super::journal::FILE as JOURNAL;
@@ -293,7 +293,7 @@ struct Segment {
 
 enum Opener {
     Clear,
-    Lanes { cbc: Cbc, key: Box<Key>, iv: [u8; BLOCK_BYTES] },
+    Lanes { cbc: Cbc, key: Box<AesKey>, iv: [u8; BLOCK_BYTES] },
     OpenSsl(OpenSsl),
 }
 
@@ -376,7 +376,7 @@ impl FilmStream<'_> {
                 let iv = self.playlist.iv(index);
                 match self.cipher {
                     Cipher::Lanes(cbc) => {
-                        let key = Box::new(Key::new(key.as_slice()).expect("16 bytes"));
+                        let key = Box::new(AesKey::new(key.as_slice()).expect("16 bytes"));
                         Opener::Lanes { cbc, key, iv }
                     }
                     Cipher::OpenSsl => Opener::OpenSsl(OpenSsl::new(&key, &iv)?),
@@ -492,7 +492,7 @@ impl Stream for FilmStream<'_> {
         Ok(Filled { bytes, cipher: 0..0, source_bytes: read as u64, is_last })
     }
 
-    fn chain(&mut self) -> (&Key, &mut [u8; BLOCK_BYTES]) {
+    fn chain(&mut self) -> (&AesKey, &mut [u8; BLOCK_BYTES]) {
         unreachable!("opened in fill: nothing is left to the lanes")
     }
 

@@ -23,7 +23,7 @@ mod signature;
 use std::fmt;
 
 use openssl::sha::sha256;
-use simd::cbc::{Cbc, Key};
+use simd::cbc::{AesKey, Cbc};
 use zeroize::Zeroizing;
 
 pub use licence::{Licence, Rights, Terms, User};
@@ -56,8 +56,8 @@ impl UserKey {
     }
 
     /// For the lanes.
-    pub(crate) fn key(&self) -> Key {
-        Key::new(self.0.as_slice()).expect("32 bytes")
+    pub(crate) fn key(&self) -> AesKey {
+        AesKey::new(self.0.as_slice()).expect("32 bytes")
     }
 }
 
@@ -68,7 +68,11 @@ impl fmt::Debug for UserKey {
 }
 
 /// A random IV, then `plain` padded and enciphered: the form of everything enciphered in LCP.
-pub(crate) fn enciphered(cbc: &Cbc, key: &Key, plain: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+pub(crate) fn enciphered(
+    cbc: &Cbc,
+    key: &AesKey,
+    plain: &[u8],
+) -> Result<Zeroizing<Vec<u8>>, Error> {
     let mut iv = [0; 16];
     random(&mut iv)?;
     let padding = 16 - plain.len() % 16;
@@ -83,7 +87,7 @@ pub(crate) fn enciphered(cbc: &Cbc, key: &Key, plain: &[u8]) -> Result<Zeroizing
 
 /// The plain bytes of what [`enciphered`] made, or none. Only the last byte of the padding is
 /// looked at: W3C XML Encryption §5.2 leaves the others open.
-pub(crate) fn deciphered(cbc: &Cbc, key: &Key, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+pub(crate) fn deciphered(cbc: &Cbc, key: &AesKey, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
     let (iv, blocks) = bytes.split_first_chunk::<16>()?;
     if blocks.is_empty() || blocks.len() % 16 != 0 {
         return None;

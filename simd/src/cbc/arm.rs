@@ -18,7 +18,7 @@ use core::arch::aarch64::*;
 
 use super::encrypt::{Register, RoundKeys, alone, direct};
 use super::lanes::{self, Lanes};
-use super::{Block, Key, Message, decrypt};
+use super::{AesKey, Block, Message, decrypt};
 
 #[derive(Clone, Copy)]
 struct Vector(uint8x16_t);
@@ -137,7 +137,7 @@ pub(super) unsafe fn encrypt(messages: &mut [Message<'_>]) {
 /// # Safety
 /// The processor has the AES instructions.
 #[target_feature(enable = "neon,aes")]
-pub(super) unsafe fn decrypt(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
+pub(super) unsafe fn decrypt(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let (last, end) = (decrypt::last(bytes), bytes.len());
     // SAFETY: compiled for AES, which the processor has.
     unsafe { decrypt::rest::<Vector>(key, (iv, last), bytes, end) }

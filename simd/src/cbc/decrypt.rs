@@ -11,7 +11,7 @@
 //! What it does not do: take more than one message; there is nothing to gain.
 
 use super::encrypt::{Register, Shared};
-use super::key::Key;
+use super::key::AesKey;
 use super::{BLOCK_BYTES, Block};
 
 /// Decrypts the last bytes before `end`, in steps of `W * G` blocks, while there is a block before
@@ -21,7 +21,7 @@ use super::{BLOCK_BYTES, Block};
 /// The processor has the instructions of `R`, and the caller is compiled for them.
 #[inline(always)]
 pub(super) unsafe fn steps<R: Register<W>, const W: usize, const G: usize>(
-    key: &Key,
+    key: &AesKey,
     bytes: &mut [u8],
     mut end: usize,
 ) -> usize {
@@ -55,7 +55,7 @@ pub(super) unsafe fn steps<R: Register<W>, const W: usize, const G: usize>(
 /// As for [`steps`].
 #[inline(always)]
 pub(super) unsafe fn rest<R: Register<1>>(
-    key: &Key,
+    key: &AesKey,
     (iv, last): (&mut Block, Block),
     bytes: &mut [u8],
     end: usize,

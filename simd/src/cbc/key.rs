@@ -27,7 +27,7 @@ pub(super) struct Schedule(pub(super) [Block; ROUND_KEYS_MAX]);
 
 /// An expanded AES key of 128, 192 or 256 bits. Wiped when dropped.
 #[derive(Clone)]
-pub struct Key {
+pub struct AesKey {
     rounds: usize,
     encrypt: Schedule,
     decrypt: Schedule,
@@ -48,7 +48,7 @@ impl fmt::Display for KeyLength {
 
 impl core::error::Error for KeyLength {}
 
-impl Key {
+impl AesKey {
     /// Expands a key.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl Key {
     not(any(target_arch = "x86_64", target_arch = "aarch64")),
     expect(dead_code, reason = "the portable variant expands keys its own way")
 )]
-impl Key {
+impl AesKey {
     /// Rounds of the cipher, one fewer than its round keys.
     pub(super) fn rounds(&self) -> usize {
         self.rounds
@@ -96,7 +96,7 @@ impl Key {
     }
 }
 
-impl Drop for Key {
+impl Drop for AesKey {
     fn drop(&mut self) {
         for schedule in [&mut self.encrypt, &mut self.decrypt] {
             schedule.0.as_flattened_mut().zeroize();
@@ -104,7 +104,7 @@ impl Drop for Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for AesKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "AES-{} key", self.bits())
     }
@@ -189,7 +189,7 @@ mod tests {
                 "fe4890d1e6188d0b046df344706c631e",
             ),
         ] {
-            let key = Key::new(&hex(key)).unwrap();
+            let key = AesKey::new(&hex(key)).unwrap();
             assert_eq!(key.encrypt().0[key.rounds()].as_slice(), hex(last), "{key:?}");
             assert_eq!(key.decrypt().0[0].as_slice(), hex(last), "{key:?}");
         }
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn other_lengths_are_refused_and_named() {
         for bytes in (0..70).filter(|bytes| ![16, 24, 32].contains(bytes)) {
-            assert_eq!(Key::new(&vec![7; bytes]).unwrap_err(), KeyLength { found: bytes });
+            assert_eq!(AesKey::new(&vec![7; bytes]).unwrap_err(), KeyLength { found: bytes });
         }
         let said = KeyLength { found: 15 }.to_string();
         assert_eq!(said, "an AES key of 15 bytes; give 16, 24 or 32");
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_shown_is_not_given_away() {
-        let key = Key::new(&[0x5a; 24]).unwrap();
+        let key = AesKey::new(&[0x5a; 24]).unwrap();
         assert_eq!((format!("{key:?}").as_str(), key.bits()), ("AES-192 key", 192));
         assert_eq!(key.bytes(), [0x5a; 24]);
     }

@@ -6,7 +6,7 @@
 //!
 //! What it does not do: replace the tests; it takes some 200 µs at the start of the program.
 
-use super::{BLOCK_BYTES, Block, Cbc, Key, Message};
+use super::{AesKey, BLOCK_BYTES, Block, Cbc, Message};
 
 /// The examples' IV.
 pub(super) const IV: Block = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
@@ -19,7 +19,7 @@ pub(super) const PLAINTEXT: [u128; 4] = [
     0xf69f2445_df4f9b17_ad2b417b_e66c3710,
 ];
 
-/// Key, as two numbers of which the first so many bytes count, and ciphertext.
+/// AesKey, as two numbers of which the first so many bytes count, and ciphertext.
 pub(super) const EXAMPLES: [(usize, [u128; 2], [u128; 4]); 3] = [
     // F.2.1, F.2.2
     (
@@ -63,7 +63,7 @@ pub(super) fn bytes<const N: usize>(blocks: [u128; N]) -> [Block; N] {
 /// Whether a variant is right in both directions.
 pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
     let examples = EXAMPLES.iter().all(|(key_bytes, key, ciphertext)| {
-        let key = Key::new(&bytes(*key).as_flattened()[..*key_bytes]).expect("a size of AES");
+        let key = AesKey::new(&bytes(*key).as_flattened()[..*key_bytes]).expect("a size of AES");
         let (mut text, mut iv) = (bytes(PLAINTEXT), IV);
         let (ciphertext, text_bytes) = (bytes(*ciphertext), text.as_flattened_mut());
         cbc.encrypt(&mut [Message { key: &key, iv: &mut iv, bytes: text_bytes }]);
@@ -75,9 +75,9 @@ pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
     // Fewer messages than lanes, a few more than narrow registers fill, and more than all; with
     // one key, and with two in turn.
     let in_lanes = |key_bytes: usize| {
-        let keys: [Key; 2] = core::array::from_fn(|n| {
+        let keys: [AesKey; 2] = core::array::from_fn(|n| {
             let material: [u8; 32] = core::array::from_fn(|at| (at * 7 + n) as u8);
-            Key::new(&material[..key_bytes]).expect("a size of AES")
+            AesKey::new(&material[..key_bytes]).expect("a size of AES")
         });
         [(3, 1), (MESSAGES, 1), (7, 2), (MESSAGES, 2)].into_iter().all(|(count, several)| {
             let keys = &keys[..several];
@@ -110,7 +110,7 @@ impl Trial {
     }
 
     /// Encrypts the first `count` with keys in turn.
-    fn run(cbc: Cbc, keys: &[Key], count: usize) -> Self {
+    fn run(cbc: Cbc, keys: &[AesKey], count: usize) -> Self {
         let mut trial = Self::new();
         let mut each = trial.texts.iter_mut().zip(&mut trial.ivs).enumerate();
         let mut messages: [Message<'_>; MESSAGES] = core::array::from_fn(|_| {
@@ -123,7 +123,7 @@ impl Trial {
     }
 
     /// Whether decrypting gives what there was before.
-    fn opened(mut self, cbc: Cbc, keys: &[Key], count: usize) -> bool {
+    fn opened(mut self, cbc: Cbc, keys: &[AesKey], count: usize) -> bool {
         let mut before = Self::new();
         let each = self.texts.iter_mut().zip(&mut before.ivs).enumerate();
         for (n, (text, iv)) in each.take(count) {

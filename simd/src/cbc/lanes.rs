@@ -20,7 +20,7 @@ use core::ptr;
 
 use zeroize::Zeroize;
 
-use super::key::{Key, ROUND_KEYS_MAX};
+use super::key::{AesKey, ROUND_KEYS_MAX};
 use super::{BLOCK_BYTES, Message};
 
 /// Messages that are put in order at a time; the lanes run empty between one such window and the
@@ -46,7 +46,7 @@ pub(super) struct Lanes<const N: usize> {
     /// The next block of each.
     pub(super) at: [*mut u8; N],
     /// The key of each.
-    pub(super) key: [*const Key; N],
+    pub(super) key: [*const AesKey; N],
     /// Blocks that are left of each.
     left: [usize; N],
     /// Which message is in it.
@@ -118,7 +118,7 @@ unsafe fn pass<const N: usize>(
     run: Run<N>,
 ) {
     let mut waiting = order.iter().map(|entry| Entry(*entry).index());
-    let first: *const Key = messages[Entry(order[0]).index()].key;
+    let first: *const AesKey = messages[Entry(order[0]).index()].key;
     let has_columns = waiting.clone().any(|index| !ptr::eq(messages[index].key, first));
     let mut lanes = Lanes::<N>::new(rounds, has_columns);
     let mut occupied = 0;
@@ -203,7 +203,7 @@ impl<const N: usize> Lanes<N> {
     }
 
     /// The key of the first so many lanes, if they have the same.
-    pub(super) fn shared_key(&self, taken: usize) -> Option<*const Key> {
+    pub(super) fn shared_key(&self, taken: usize) -> Option<*const AesKey> {
         let first = self.key[0];
         self.key[..taken].iter().all(|key| *key == first).then_some(first)
     }
@@ -244,7 +244,7 @@ mod tests {
 
     fn steps(blocks: &[usize]) -> usize {
         STEPS.set(0);
-        let key = Key::new(&[1; 16]).unwrap();
+        let key = AesKey::new(&[1; 16]).unwrap();
         let mut texts: Vec<Vec<u8>> =
             blocks.iter().map(|blocks| vec![0; blocks * BLOCK_BYTES]).collect();
         let mut ivs = vec![[0; BLOCK_BYTES]; blocks.len()];

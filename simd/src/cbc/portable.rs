@@ -14,7 +14,7 @@ use core::ptr;
 use aes::cipher::{BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes128, Aes192, Aes256, Block as Words};
 
-use super::{BLOCK_BYTES, Block, Key, Message};
+use super::{AesKey, BLOCK_BYTES, Block, Message};
 
 /// Blocks that go side by side.
 const LANES: usize = 16;
@@ -27,7 +27,7 @@ enum Cipher {
 }
 
 impl Cipher {
-    fn new(key: &Key) -> Self {
+    fn new(key: &AesKey) -> Self {
         let bytes = key.bytes();
         let cipher = match key.bits() {
             128 => Aes128::new_from_slice(bytes).map(Self::Bits128),
@@ -95,7 +95,7 @@ fn step(cipher: &Cipher, lanes: &mut [Message<'_>], at: usize) {
 
 /// # Safety
 /// None is needed; it has the type of the others.
-pub(super) unsafe fn decrypt(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
+pub(super) unsafe fn decrypt(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let cipher = Cipher::new(key);
     for texts in bytes.as_chunks_mut::<BLOCK_BYTES>().0.chunks_mut(LANES) {
         let mut blocks = [Words::default(); LANES];

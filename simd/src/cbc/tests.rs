@@ -56,8 +56,8 @@ fn keys() -> [Vec<u8>; 4] {
     [(0, 16), (16, 24), (40, 32), (72, 16)].map(|(at, bytes)| noise[at..][..bytes].to_vec())
 }
 
-fn expanded(keys: &[Vec<u8>]) -> Vec<Key> {
-    keys.iter().map(|key| Key::new(key).unwrap()).collect()
+fn expanded(keys: &[Vec<u8>]) -> Vec<AesKey> {
+    keys.iter().map(|key| AesKey::new(key).unwrap()).collect()
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn variants_that_are_not_here_are_named() {
 fn the_examples_of_the_standard() {
     for cbc in Cbc::all() {
         for (key_bytes, key, ciphertext) in known::EXAMPLES {
-            let key = Key::new(&known::bytes(key).as_flattened()[..key_bytes]).unwrap();
+            let key = AesKey::new(&known::bytes(key).as_flattened()[..key_bytes]).unwrap();
             let (plaintext, ciphertext) =
                 (known::bytes(known::PLAINTEXT), known::bytes(ciphertext));
             // Alone, and in every lane.
@@ -106,7 +106,14 @@ struct Row<'a> {
 
 impl Row<'_> {
     /// Encrypts them by `cbc` from an offset; what is left must be `expected` and guards.
-    fn agrees(&self, cbc: Cbc, offset: usize, keys: &[Key], iv: &[u8; 16], expected: &[Vec<u8>]) {
+    fn agrees(
+        &self,
+        cbc: Cbc,
+        offset: usize,
+        keys: &[AesKey],
+        iv: &[u8; 16],
+        expected: &[Vec<u8>],
+    ) {
         let Self { text, gap, blocks } = self;
         let start = |n: usize| {
             let before: usize = blocks[..n].iter().map(|blocks| blocks * BLOCK_BYTES + gap).sum();
@@ -191,7 +198,7 @@ fn every_variant_decrypts_every_length_at_every_offset() {
     for key in keys() {
         let ciphertext = by_openssl(Mode::Encrypt, &key, &iv, &text);
         assert_eq!(by_openssl(Mode::Decrypt, &key, &iv, &ciphertext), text);
-        let key = Key::new(&key).unwrap();
+        let key = AesKey::new(&key).unwrap();
         for cbc in Cbc::all() {
             let check = |blocks: usize, offset: usize| {
                 let bytes = blocks * BLOCK_BYTES;
@@ -220,7 +227,7 @@ fn every_variant_decrypts_every_length_at_every_offset() {
 fn a_message_in_slices_is_the_message() {
     let text = noise(BLOCK_BYTES * 200);
     for raw in keys() {
-        let key = Key::new(&raw).unwrap();
+        let key = AesKey::new(&raw).unwrap();
         let expected = by_openssl(Mode::Encrypt, &raw, &[1; 16], &text);
         for cbc in Cbc::all() {
             for slice_blocks in [1, 2, 7, 8, 31, 33, 64, 199] {
@@ -267,7 +274,7 @@ fn a_variant_that_is_wrong_in_one_thing_is_not_used() {
         // SAFETY: as above.
         unsafe { portable::encrypt(&mut messages[..count]) };
     }
-    unsafe fn nothing(_: &Key, _: &mut Block, _: &mut [u8]) {}
+    unsafe fn nothing(_: &AesKey, _: &mut Block, _: &mut [u8]) {}
     let Run { encrypt, decrypt } = PORTABLE.run;
     let answers = |run: Run| {
         let variant = Variant { name: "wrong", is_here: everywhere, run };
@@ -285,7 +292,7 @@ type EncryptFn = unsafe fn(&mut [Message<'_>]);
 #[test]
 #[should_panic(expected = "17 bytes are whole blocks")]
 fn part_of_a_block_is_the_callers_mistake() {
-    let key = Key::new(&[0; 16]).unwrap();
+    let key = AesKey::new(&[0; 16]).unwrap();
     let (mut iv, mut bytes) = ([0; 16], [0; 17]);
     let cbc = Cbc::all().last().unwrap();
     cbc.encrypt(&mut [Message { key: &key, iv: &mut iv, bytes: &mut bytes }]);
@@ -294,7 +301,7 @@ fn part_of_a_block_is_the_callers_mistake() {
 #[test]
 #[should_panic(expected = "15 bytes are whole blocks")]
 fn part_of_a_block_cannot_be_decrypted() {
-    let key = Key::new(&[0; 16]).unwrap();
+    let key = AesKey::new(&[0; 16]).unwrap();
     Cbc::all().last().unwrap().decrypt(&key, &mut [0; 16], &mut [0; 15]);
 }
 

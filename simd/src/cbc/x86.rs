@@ -10,7 +10,7 @@ use core::arch::x86_64::*;
 use super::encrypt::{Register, RoundKeys, alone, direct};
 use super::lanes::{self, Lanes};
 use super::panels::{Wide, panels};
-use super::{Block, Key, Message, decrypt};
+use super::{AesKey, Block, Message, decrypt};
 
 /// Both directions, by the round instructions of one width. The rounds that all keys have are
 /// written out by the compiler.
@@ -330,7 +330,7 @@ pub(super) unsafe fn encrypt_vaes512(messages: &mut [Message<'_>]) {
 /// # Safety
 /// The processor has AES-NI.
 #[target_feature(enable = "aes")]
-pub(super) unsafe fn decrypt_aes_ni(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
+pub(super) unsafe fn decrypt_aes_ni(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let (last, end) = (decrypt::last(bytes), bytes.len());
     // SAFETY: compiled for AES-NI, which the processor has.
     unsafe { decrypt::rest::<Xmm>(key, (iv, last), bytes, end) }
@@ -339,7 +339,7 @@ pub(super) unsafe fn decrypt_aes_ni(key: &Key, iv: &mut Block, bytes: &mut [u8])
 /// # Safety
 /// The processor has AES-NI, AVX2 and VAES.
 #[target_feature(enable = "aes,avx2,vaes")]
-pub(super) unsafe fn decrypt_vaes256(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
+pub(super) unsafe fn decrypt_vaes256(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let last = decrypt::last(bytes);
     // SAFETY: compiled for what the processor has.
     unsafe {
@@ -351,7 +351,7 @@ pub(super) unsafe fn decrypt_vaes256(key: &Key, iv: &mut Block, bytes: &mut [u8]
 /// # Safety
 /// The processor has AES-NI, AVX-512 F and VAES.
 #[target_feature(enable = "aes,avx512f,vaes")]
-pub(super) unsafe fn decrypt_vaes512(key: &Key, iv: &mut Block, bytes: &mut [u8]) {
+pub(super) unsafe fn decrypt_vaes512(key: &AesKey, iv: &mut Block, bytes: &mut [u8]) {
     let last = decrypt::last(bytes);
     // SAFETY: compiled for what the processor has.
     unsafe {

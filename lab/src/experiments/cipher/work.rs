@@ -15,7 +15,7 @@ use openssl::cipher::{Cipher, CipherRef};
 use openssl::cipher_ctx::CipherCtx;
 use openssl::symm::{Crypter, Mode};
 use simd::Cbc;
-use simd::cbc::{BLOCK_BYTES, Key, Message};
+use simd::cbc::{AesKey, BLOCK_BYTES, Message};
 
 use super::Case;
 
@@ -48,7 +48,7 @@ pub(super) struct Work {
     case: Case,
     /// One, or one for each message; the three below likewise.
     raw_keys: Vec<Vec<u8>>,
-    keys: Vec<Key>,
+    keys: Vec<AesKey>,
     expanded: Vec<Expanded>,
     contexts: Vec<CipherCtx>,
     ivs: Vec<[u8; BLOCK_BYTES]>,
@@ -65,7 +65,7 @@ impl Work {
         let text = |n| [pattern(n + KEYS_MAX, case.bytes), vec![0; 2 * BLOCK_BYTES]].concat();
         let mut work = Work {
             case: *case,
-            keys: raw_keys.iter().map(|key| Key::new(key).expect("a size of AES")).collect(),
+            keys: raw_keys.iter().map(|key| AesKey::new(key).expect("a size of AES")).collect(),
             expanded: raw_keys.iter().map(|key| Expanded::new(key)).collect(),
             contexts: raw_keys.iter().map(|key| context(case, key)).collect(),
             raw_keys,

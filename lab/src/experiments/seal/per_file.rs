@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use simd::Kernels;
-use simd::cbc::{BLOCK_BYTES, Key, Message};
+use simd::cbc::{AesKey, BLOCK_BYTES, Message};
 
 use super::member::{IV, KEY, Layout, Member};
 use super::published::{self, read, write};
@@ -27,7 +27,7 @@ fn seal(source: &Path, target: &Path) -> Result<(), Error> {
     let mut bytes = read(source)?;
     let padding = BLOCK_BYTES - bytes.len() % BLOCK_BYTES;
     bytes.resize(bytes.len() + padding, padding as u8);
-    let (key, mut iv) = (Key::new(&KEY).expect("a length that AES has"), IV);
+    let (key, mut iv) = (AesKey::new(&KEY).expect("a length that AES has"), IV);
     let message = Message { key: &key, iv: &mut iv, bytes: &mut bytes };
     kernels().cbc.encrypt(&mut [message]);
     write(target, &bytes)
