@@ -37,7 +37,7 @@ use elsewhere::{Set, VARIANTS};
 #[cfg(target_arch = "x86_64")]
 use x86::{Set, VARIANTS};
 
-pub use fixed::{Batch, FIXED_BYTES_MAX, Fixed};
+pub use fixed::{CopyBatch, FIXED_BYTES_MAX, Fixed};
 
 use crate::checksum::{self, Lanes, Ranges, Words, fold};
 use crate::variant::{self, Dropped, Variant};
@@ -170,7 +170,7 @@ impl Copier {
 
     /// Runs the batch, compiled for this variant's registers.
     #[inline]
-    pub fn batch<B: Batch>(self, batch: B) -> B::Output {
+    pub fn batch<B: CopyBatch>(self, batch: B) -> B::Output {
         // SAFETY: as for `copy`.
         unsafe { self.0.run.set.batch(batch) }
     }

@@ -35,7 +35,9 @@ mod x86;
 #[cfg(test)]
 mod tests;
 
-pub use format::{Flags, Long, Metadata, Short, Verdict, Xdp, extended, kind, option, status};
+pub use format::{
+    ChecksumVerdict, Flags, Long, Metadata, Short, Xdp, extended, kind, option, status,
+};
 
 use crate::variant::{self, Dropped, Variant, everywhere};
 

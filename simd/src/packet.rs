@@ -28,11 +28,11 @@ use crate::variant::{self, Dropped, Variant, everywhere};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct Fields {
-    /// UDP's source port (with [`Found::UDP`]; so for target port, `udp_at` and `udp_bytes`).
+    /// UDP's source port (with [`ParseFlags::UDP`]; so for target port, `udp_at` and `udp_bytes`).
     pub source_port: u16,
     /// UDP's target port.
     pub target_port: u16,
-    /// RTP's sequence number (with [`Found::RTP`]; so for all of RTP).
+    /// RTP's sequence number (with [`ParseFlags::RTP`]; so for all of RTP).
     pub sequence: u16,
     /// Bytes of the datagram behind UDP's header.
     pub udp_bytes: u16,
@@ -40,7 +40,7 @@ pub struct Fields {
     pub timestamp: u32,
     /// RTP's marker, the highest bit, and payload type.
     pub marker_and_type: u8,
-    /// Where IP's header begins (with an address: unless [`Found::NOT_IP`] or shorter than that).
+    /// Where IP's header begins (with an address: unless [`ParseFlags::NOT_IP`] or shorter than that).
     pub ip_at: u8,
     /// Where the bytes behind UDP's header begin.
     pub udp_at: u16,
@@ -55,7 +55,7 @@ pub struct Fields {
     /// The inner tag of two.
     pub second_vlan: u16,
     /// What holds, and if not all, why.
-    pub found: Found,
+    pub found: ParseFlags,
 }
 
 impl Fields {
@@ -86,9 +86,9 @@ const _: () = {
 /// Bits of [`Fields::found`]: what holds, and one reason when RTP does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(transparent)]
-pub struct Found(pub u32);
+pub struct ParseFlags(pub u32);
 
-impl Found {
+impl ParseFlags {
     /// A whole UDP datagram.
     pub const UDP: Self = Self(1);
     /// A whole RTP packet.
@@ -234,7 +234,7 @@ const USUAL: Fields = Fields {
     payload_at: at::PAYLOAD as u16,
     vlan: 0,
     second_vlan: 0,
-    found: Found::UDP.with(Found::RTP),
+    found: ParseFlags::UDP.with(ParseFlags::RTP),
 };
 
 /// 0 when a frame's lengths agree as they usually do, and its packet is not RTCP. By arithmetic:

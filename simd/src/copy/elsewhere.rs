@@ -3,7 +3,7 @@
 //!
 //! What it does not do: NEON; the C library of such a machine uses it.
 
-use super::fixed::{Batch, Compiled};
+use super::fixed::{Compiled, CopyBatch};
 use super::{Run, portable, portable_and_sum};
 use crate::variant::{Variant, everywhere};
 
@@ -17,7 +17,7 @@ impl Set {
     /// # Safety
     /// None is needed; it has the type of the others.
     #[inline]
-    pub(super) unsafe fn batch<B: Batch>(self, batch: B) -> B::Output {
+    pub(super) unsafe fn batch<B: CopyBatch>(self, batch: B) -> B::Output {
         match self {
             Set::Compiled => batch.run(Compiled),
         }

@@ -3,7 +3,7 @@
 //! that this processor has.
 //!
 //! A function for AVX2 is compiled into no function that is not for AVX2, so a loop that is to hold
-//! its loads and stores itself must be for AVX2 as well. A [`Batch`] is such a loop, written once;
+//! its loads and stores itself must be for AVX2 as well. A [`CopyBatch`] is such a loop, written once;
 //! it is compiled once for each kind of registers, and one of these is chosen when it starts. The
 //! [`Fixed`] it gets is proof that the processor has them: there is no branch between two copies.
 //!
@@ -12,14 +12,14 @@
 //! What it does not do: sizes over [`FIXED_BYTES_MAX`].
 
 /// Copies of fixed sizes by registers that this processor has.
-pub trait Fixed: Copy + sealed::Sealed {
+pub trait Fixed: Copy + sealed::SealedSize {
     /// Copies `N` bytes, [`FIXED_BYTES_MAX`] at most, without a branch. No call is left in a
-    /// [`Batch`], but for large `N` one of a function of their own.
+    /// [`CopyBatch`], but for large `N` one of a function of their own.
     fn copy<const N: usize>(self, source: &[u8; N], target: &mut [u8; N]);
 }
 
 /// Something that copies often, for [`super::Copier::batch`].
-pub trait Batch {
+pub trait CopyBatch {
     /// What it gives.
     type Output;
 
@@ -45,7 +45,7 @@ pub(super) struct One<'a, const N: usize> {
     pub(super) target: &'a mut [u8; N],
 }
 
-impl<const N: usize> Batch for One<'_, N> {
+impl<const N: usize> CopyBatch for One<'_, N> {
     type Output = ();
 
     #[inline(always)]
@@ -55,9 +55,9 @@ impl<const N: usize> Batch for One<'_, N> {
 }
 
 pub(super) mod sealed {
-    pub trait Sealed {}
+    pub trait SealedSize {}
 
-    impl Sealed for super::Compiled {}
+    impl SealedSize for super::Compiled {}
 }
 
 /// A copy of more is a loop: its branches cost less than its instructions' room in the caches.

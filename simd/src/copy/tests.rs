@@ -138,7 +138,7 @@ macro_rules! sizes {
     }};
 }
 
-impl Batch for Sizes<'_> {
+impl CopyBatch for Sizes<'_> {
     type Output = ();
 
     fn run<F: Fixed>(self, fixed: F) {
@@ -166,7 +166,7 @@ fn a_fixed_size_is_copied_whole_and_nothing_else() {
 #[test]
 fn a_batch_gives_what_it_gives() {
     struct Name;
-    impl Batch for Name {
+    impl CopyBatch for Name {
         type Output = &'static str;
 
         fn run<F: Fixed>(self, _: F) -> &'static str {

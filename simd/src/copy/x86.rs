@@ -9,8 +9,8 @@ mod vectors;
 
 use core::arch::x86_64::{__m128i, __m256i, __m512i};
 
-use super::fixed::sealed::Sealed;
-use super::fixed::{Batch, Compiled, FIXED_BYTES_MAX, Fixed};
+use super::fixed::sealed::SealedSize;
+use super::fixed::{Compiled, CopyBatch, FIXED_BYTES_MAX, Fixed};
 use super::registers::{
     PAST_CACHES_REGISTERS_MIN, Register, and_sum, by_size, past_caches, straight,
 };
@@ -90,7 +90,7 @@ impl Set {
     /// # Safety
     /// The processor has the registers.
     #[inline]
-    pub(super) unsafe fn batch<B: Batch>(self, batch: B) -> B::Output {
+    pub(super) unsafe fn batch<B: CopyBatch>(self, batch: B) -> B::Output {
         // SAFETY: by the caller.
         unsafe {
             match self {
@@ -115,9 +115,9 @@ struct Avx2(());
 #[derive(Clone, Copy)]
 struct Avx512(());
 
-impl Sealed for Sse2 {}
-impl Sealed for Avx2 {}
-impl Sealed for Avx512 {}
+impl SealedSize for Sse2 {}
+impl SealedSize for Avx2 {}
+impl SealedSize for Avx512 {}
 
 /// # Safety
 /// The processor has SSE2. The lengths are equal.
@@ -159,7 +159,7 @@ unsafe fn sse2_past_caches(source: &[u8], target: &mut [u8]) {
 /// # Safety
 /// The processor has SSE2.
 #[target_feature(enable = "sse2")]
-unsafe fn sse2_batch<B: Batch>(batch: B) -> B::Output {
+unsafe fn sse2_batch<B: CopyBatch>(batch: B) -> B::Output {
     batch.run(Sse2(()))
 }
 
@@ -221,7 +221,7 @@ unsafe fn avx2_past_caches(source: &[u8], target: &mut [u8]) {
 /// # Safety
 /// The processor has AVX2.
 #[target_feature(enable = "avx2")]
-unsafe fn avx2_batch<B: Batch>(batch: B) -> B::Output {
+unsafe fn avx2_batch<B: CopyBatch>(batch: B) -> B::Output {
     batch.run(Avx2(()))
 }
 
@@ -283,7 +283,7 @@ unsafe fn avx512_past_caches(source: &[u8], target: &mut [u8]) {
 /// # Safety
 /// The processor has AVX-512 F and BW.
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn avx512_batch<B: Batch>(batch: B) -> B::Output {
+unsafe fn avx512_batch<B: CopyBatch>(batch: B) -> B::Output {
     batch.run(Avx512(()))
 }
 

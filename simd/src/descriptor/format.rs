@@ -230,22 +230,22 @@ impl Flags {
     }
 
     /// IP's header checksum.
-    pub const fn ip_checksum(self) -> Verdict {
+    pub const fn ip_checksum(self) -> ChecksumVerdict {
         self.verdict(Self::IP_UNKNOWN, Self::IP_BAD)
     }
 
     /// Layer 4's checksum.
-    pub const fn l4_checksum(self) -> Verdict {
+    pub const fn l4_checksum(self) -> ChecksumVerdict {
         self.verdict(Self::L4_UNKNOWN, Self::L4_BAD)
     }
 
-    const fn verdict(self, unknown: Self, bad: Self) -> Verdict {
+    const fn verdict(self, unknown: Self, bad: Self) -> ChecksumVerdict {
         if self.contains(unknown) {
-            Verdict::Unknown
+            ChecksumVerdict::Unknown
         } else if self.contains(bad) {
-            Verdict::Bad
+            ChecksumVerdict::Bad
         } else {
-            Verdict::Good
+            ChecksumVerdict::Good
         }
     }
 }
@@ -270,7 +270,7 @@ impl core::fmt::Debug for Flags {
 
 /// What a device says of a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ChecksumVerdict {
     /// It is right, or there is none in such a packet.
     Good,
     /// It is wrong.

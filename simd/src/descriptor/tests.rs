@@ -152,7 +152,10 @@ fn a_descriptor_taken_apart_by_hand() {
     let expected = [Flags::END, Flags::VLAN, Flags::HASH, Flags::SECOND_VLAN];
     assert_eq!(flags, expected.into_iter().fold(Flags(0), Flags::with), "{flags:?}");
     assert_eq!(format!("{flags:?}"), r#"{"END", "VLAN", "HASH", "SECOND_VLAN"}"#);
-    assert_eq!((flags.ip_checksum(), flags.l4_checksum()), (Verdict::Good, Verdict::Good));
+    assert_eq!(
+        (flags.ip_checksum(), flags.l4_checksum()),
+        (ChecksumVerdict::Good, ChecksumVerdict::Good)
+    );
 
     let of = |second: u64| {
         let mut packets = [Metadata::default()];
@@ -160,12 +163,18 @@ fn a_descriptor_taken_apart_by_hand() {
         (packets[0].flags, packets[0].errors, packets[0].second_vlan)
     };
     let (flags, errors, second_vlan) = of(1 << 3 | status::IP_ERROR | status::L4_ERROR);
-    assert_eq!((flags.ip_checksum(), flags.l4_checksum()), (Verdict::Bad, Verdict::Bad));
+    assert_eq!(
+        (flags.ip_checksum(), flags.l4_checksum()),
+        (ChecksumVerdict::Bad, ChecksumVerdict::Bad)
+    );
     assert_eq!((errors, second_vlan), (0b1_1000, 0));
     let verdicts = |second| (of(second).0.ip_checksum(), of(second).0.l4_checksum());
-    assert_eq!(verdicts(status::L4_ERROR), (Verdict::Unknown, Verdict::Unknown));
-    assert_eq!(verdicts(1 << 3 | status::UNCHECKED), (Verdict::Unknown, Verdict::Unknown));
-    assert_eq!(verdicts(1 << 3 | 1 << 15), (Verdict::Good, Verdict::Unknown));
+    assert_eq!(verdicts(status::L4_ERROR), (ChecksumVerdict::Unknown, ChecksumVerdict::Unknown));
+    assert_eq!(
+        verdicts(1 << 3 | status::UNCHECKED),
+        (ChecksumVerdict::Unknown, ChecksumVerdict::Unknown)
+    );
+    assert_eq!(verdicts(1 << 3 | 1 << 15), (ChecksumVerdict::Good, ChecksumVerdict::Unknown));
     for damage in [19, 20, 25] {
         assert!(of(1 << damage).0.contains(Flags::ERROR));
     }
@@ -188,7 +197,9 @@ fn packets_of_af_xdp_end_or_go_on() {
         assert_eq!(packets.map(|packet| packet.length), [0x1_2345; 3]);
         let ends = packets.map(|packet| packet.flags.contains(Flags::END));
         assert_eq!(ends, [true, false, false]);
-        assert!(packets.iter().all(|packet| packet.flags.l4_checksum() == Verdict::Unknown));
+        assert!(
+            packets.iter().all(|packet| packet.flags.l4_checksum() == ChecksumVerdict::Unknown)
+        );
     }
 }
 

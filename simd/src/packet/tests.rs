@@ -111,7 +111,7 @@ impl Frame {
             payload_bytes: self.payload.len() as u16,
             vlan: tag(0),
             second_vlan: tag(1),
-            found: Found::UDP.with(Found::RTP),
+            found: ParseFlags::UDP.with(ParseFlags::RTP),
         }
     }
 }
@@ -241,8 +241,8 @@ fn no_byte_behind_a_frame_is_read_wherever_it_ends() {
             pages.at_end(&bytes[..end], |cut| {
                 let found = agrees(&[&usual, cut, cut])[2].found;
                 let ip_end = bytes.len() - frame.trailer;
-                assert_eq!(found.contains(Found::RTP), end >= ip_end, "{end} of {ip_end}");
-                assert_eq!(found == Found::TRUNCATED, end < ip_end, "{end} of {ip_end}");
+                assert_eq!(found.contains(ParseFlags::RTP), end >= ip_end, "{end} of {ip_end}");
+                assert_eq!(found == ParseFlags::TRUNCATED, end < ip_end, "{end} of {ip_end}");
             });
         }
     }
@@ -297,33 +297,33 @@ fn what_is_wrong_has_its_reason() {
     };
     let tag = (0x8100, 1);
     let long = Frame { payload: vec![0; 65_400], trailer: 200, ..usual.clone() }.bytes();
-    let udp = |reason| Found::UDP.with(reason);
+    let udp = |reason| ParseFlags::UDP.with(reason);
     let cases = [
-        (long, Found::OVERSIZE, "65,654 bytes"),
-        (with(12, &[0x08, 0x06]), Found::NOT_IP, "ARP"),
-        (Frame { tags: vec![tag; 3], ..usual.clone() }.bytes(), Found::NOT_IP, "three tags"),
-        (with(14, &[0x65]), Found::BAD_IP, "version 6 in an IPv4 frame"),
-        (with(14, &[0x44]), Found::BAD_IP, "a header of 16 bytes"),
-        (with(16, &[0, 19]), Found::BAD_IP, "a total length below the header's"),
-        (with(16, &[0xff, 0xff]), Found::TRUNCATED, "a total length past the frame"),
-        (with(20, &[0x20, 0x00]), Found::FRAGMENT, "the first fragment"),
-        (with(20, &[0x00, 0x01]), Found::FRAGMENT, "the last fragment"),
-        (with(23, &[6]), Found::NOT_UDP, "TCP"),
-        (with(38, &[0, 7]), Found::BAD_LENGTH, "a datagram shorter than its header"),
-        (with(38, &[0, 51]), Found::BAD_LENGTH, "a datagram longer than IP's"),
-        (with(16, &[0, 27]), Found::BAD_LENGTH, "no room for UDP's header"),
-        (with(38, &[0, 8]), udp(Found::NOT_RTP), "an empty datagram"),
-        (with(42, &[0x47]), udp(Found::NOT_RTP), "a transport stream without RTP"),
-        (with(43, &[200]), udp(Found::RTCP), "a sender report"),
-        (with(42, &[0x8f]), udp(Found::BAD_RTP), "more sources than bytes"),
-        (with(42, &[0x90]), udp(Found::BAD_RTP), "an extension past the end"),
-        (with(42, &[0xa0]), Found::UDP.with(Found::RTP), "padding of 1"),
-        (with(83, &[43]), Found::UDP.with(Found::RTP), "a last byte that is no padding"),
-        (of_v6(14, &[0x40]), Found::BAD_IP, "version 4 in an IPv6 frame"),
-        (of_v6(18, &[0, 0]), Found::BAD_IP, "a jumbogram"),
-        (of_v6(20, &[6]), Found::NOT_UDP, "TCP over IPv6"),
-        (of_v6(20, &[44]), Found::FRAGMENT, "a fragment of IPv6"),
-        (of_v6(55, &[0xff]), Found::BAD_IP, "options past the end"),
+        (long, ParseFlags::OVERSIZE, "65,654 bytes"),
+        (with(12, &[0x08, 0x06]), ParseFlags::NOT_IP, "ARP"),
+        (Frame { tags: vec![tag; 3], ..usual.clone() }.bytes(), ParseFlags::NOT_IP, "three tags"),
+        (with(14, &[0x65]), ParseFlags::BAD_IP, "version 6 in an IPv4 frame"),
+        (with(14, &[0x44]), ParseFlags::BAD_IP, "a header of 16 bytes"),
+        (with(16, &[0, 19]), ParseFlags::BAD_IP, "a total length below the header's"),
+        (with(16, &[0xff, 0xff]), ParseFlags::TRUNCATED, "a total length past the frame"),
+        (with(20, &[0x20, 0x00]), ParseFlags::FRAGMENT, "the first fragment"),
+        (with(20, &[0x00, 0x01]), ParseFlags::FRAGMENT, "the last fragment"),
+        (with(23, &[6]), ParseFlags::NOT_UDP, "TCP"),
+        (with(38, &[0, 7]), ParseFlags::BAD_LENGTH, "a datagram shorter than its header"),
+        (with(38, &[0, 51]), ParseFlags::BAD_LENGTH, "a datagram longer than IP's"),
+        (with(16, &[0, 27]), ParseFlags::BAD_LENGTH, "no room for UDP's header"),
+        (with(38, &[0, 8]), udp(ParseFlags::NOT_RTP), "an empty datagram"),
+        (with(42, &[0x47]), udp(ParseFlags::NOT_RTP), "a transport stream without RTP"),
+        (with(43, &[200]), udp(ParseFlags::RTCP), "a sender report"),
+        (with(42, &[0x8f]), udp(ParseFlags::BAD_RTP), "more sources than bytes"),
+        (with(42, &[0x90]), udp(ParseFlags::BAD_RTP), "an extension past the end"),
+        (with(42, &[0xa0]), ParseFlags::UDP.with(ParseFlags::RTP), "padding of 1"),
+        (with(83, &[43]), ParseFlags::UDP.with(ParseFlags::RTP), "a last byte that is no padding"),
+        (of_v6(14, &[0x40]), ParseFlags::BAD_IP, "version 4 in an IPv6 frame"),
+        (of_v6(18, &[0, 0]), ParseFlags::BAD_IP, "a jumbogram"),
+        (of_v6(20, &[6]), ParseFlags::NOT_UDP, "TCP over IPv6"),
+        (of_v6(20, &[44]), ParseFlags::FRAGMENT, "a fragment of IPv6"),
+        (of_v6(55, &[0xff]), ParseFlags::BAD_IP, "options past the end"),
     ];
     for (bytes, expected, what) in cases {
         assert_eq!(agrees(&[&bytes])[0].found, expected, "{what}");
@@ -331,12 +331,12 @@ fn what_is_wrong_has_its_reason() {
     let mut padded = with(42, &[0xa0]);
     for (padding, expected) in [(30, true), (31, false), (0, false)] {
         *padded.last_mut().unwrap() = padding;
-        assert_eq!(agrees(&[&padded])[0].found.contains(Found::RTP), expected, "{padding}");
+        assert_eq!(agrees(&[&padded])[0].found.contains(ParseFlags::RTP), expected, "{padding}");
     }
     // A fragment header of a whole packet (RFC 6946): reserved bits say nothing.
     let mut atomic = of_v6(20, &[44]);
     atomic[54..62].copy_from_slice(&[17, 0, 0x00, 0x06, 1, 2, 3, 4]);
-    assert_eq!(agrees(&[&atomic])[0].found, Found::UDP.with(Found::RTP));
+    assert_eq!(agrees(&[&atomic])[0].found, ParseFlags::UDP.with(ParseFlags::RTP));
 }
 
 /// What one kernel writes, the other reads.
@@ -370,7 +370,7 @@ fn stamped_frames_are_read_back() {
         .map(|(n, slot)| &slot[..42 + if n == 8 { 200 } else { 1328 }])
         .collect();
     for (n, fields) in agrees(&frames).iter().enumerate() {
-        assert_eq!(fields.found, Found::UDP.with(Found::RTP));
+        assert_eq!(fields.found, ParseFlags::UDP.with(ParseFlags::RTP));
         assert_eq!((fields.source_port, fields.target_port), (5004, 6004));
         assert_eq!(fields.sequence, 0xfff8 + n as u16 % 8);
         assert_eq!((fields.timestamp, fields.ssrc), (256 + n as u32, 0xdead_0000 + n as u32));
@@ -389,7 +389,7 @@ fn a_frame_of_linux_itself() {
         b'd', b'e',
     ];
     let fields = agrees(&[&golden])[0];
-    assert_eq!(fields.found, Found::UDP.with(Found::NOT_RTP));
+    assert_eq!(fields.found, ParseFlags::UDP.with(ParseFlags::NOT_RTP));
     assert_eq!((fields.source_port, fields.target_port), (5004, 6004));
     assert_eq!((fields.udp_at, fields.udp_bytes), (42, 5));
 }

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::ops::Range;
 
 use simd::Copier;
-use simd::copy::{Batch, Fixed};
+use simd::copy::{CopyBatch, Fixed};
 
 use super::arena::{Order, Places};
 
@@ -19,7 +19,7 @@ struct Copies<'a, const N: usize> {
     calls: Range<usize>,
 }
 
-impl<const N: usize> Batch for Copies<'_, N> {
+impl<const N: usize> CopyBatch for Copies<'_, N> {
     type Output = u64;
 
     #[inline(always)]
