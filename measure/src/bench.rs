@@ -154,7 +154,7 @@ impl Bench {
     pub fn map_file(&self) -> Option<f64> {
         let file = &self.fixture.file;
         let begun = self.meter.begin();
-        file.make_resident(0..file.bytes()).ok()?;
+        file.prefetch(0..file.bytes()).ok()?;
         let cost = begun.end(Duration::ZERO);
         Some(cost.process.as_secs_f64() * 1e9 / file.bytes() as f64)
     }

@@ -92,7 +92,7 @@ impl Fixture {
     pub fn resident_share(media: &Media) -> f64 {
         let parts = media.bytes().div_ceil(PART_BYTES).max(1);
         let range = |part: u64| part * PART_BYTES..((part + 1) * PART_BYTES).min(media.bytes());
-        let resident = (0..parts).filter(|&part| media.is_resident(range(part))).count();
+        let resident = (0..parts).filter(|&part| media.is_in_cache(range(part))).count();
         resident as f64 / parts as f64
     }
 }

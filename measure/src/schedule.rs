@@ -144,7 +144,7 @@ impl<'a> Schedule<'a> {
         // A download needs no image; the smallest one stands in.
         let image = bench.fixture.image(if tcp { USUAL_BYTES } else { group.bytes })?;
         // As the file's own pages: mapped before anything is timed.
-        let _ = image.media.make_resident(0..image.media.bytes());
+        let _ = image.media.prefetch(0..image.media.bytes());
         self.warn_of_cold(bench, &image, results);
         let mut loop_bills = BTreeMap::new();
         for case in &mut group.cases {

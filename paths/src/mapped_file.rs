@@ -2,13 +2,13 @@
 //! An open file to send from, shared by all who send it.
 //!
 //! It holds what the file was when it was opened, the map of it once a path wants one, and the two
-//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_resident`], cheap,
-//! and [`MappedFile::make_resident`], which waits and so belongs on a reader thread.
+//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_in_cache`], cheap,
+//! and [`MappedFile::prefetch`], which waits and so belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
 //! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
 //! end to the end of its page the kernel reads zeroes, so a datagram there may carry some until
-//! `make_resident`, which asks for the size each time, notices.
+//! `prefetch`, which asks for the size each time, notices.
 //!
 //! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
 //! `cachestat(2)` (6.5), `posix_fadvise(2)`.
@@ -24,13 +24,13 @@ use crate::error::{Errno, Error, SendError};
 use crate::send_stats::SendStats;
 use crate::sys::{self, FileMap};
 
-/// Distance of the bytes that [`MappedFile::is_resident`] looks at where it has to.
+/// Distance of the bytes that [`MappedFile::is_in_cache`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// What [`read_ahead`] asks the kernel for in one call: some tens of microseconds of its work.
 const AHEAD_BYTES: u64 = 64 * 1024;
 
-/// Buffer of [`MappedFile::make_resident`] where the kernel cannot populate a map.
+/// Buffer of [`MappedFile::prefetch`] where the kernel cannot populate a map.
 const READ_BYTES: usize = 128 * 1024;
 
 /// An open file to send from.
@@ -116,18 +116,18 @@ impl MappedFile {
 
     /// Waits until `range` is in the page cache. What lies there is made resident even when the
     /// file ends before the range does, which is then [`SendError::Shrunk`].
-    pub fn make_resident(&self, range: Range<u64>) -> Result<(), SendError> {
-        let is_resident = self.is_resident(range.clone());
-        self.bring_in(range, is_resident)
+    pub fn prefetch(&self, range: Range<u64>) -> Result<(), SendError> {
+        let is_in_cache = self.is_in_cache(range.clone());
+        self.prefetch_unless(range, is_in_cache)
     }
 
-    /// As [`MappedFile::make_resident`], for a caller who has just asked [`MappedFile::is_resident`] of the
+    /// As [`MappedFile::prefetch`], for a caller who has just asked [`MappedFile::is_in_cache`] of the
     /// range: it costs a system call, and is not asked twice.
-    pub fn bring_in(&self, range: Range<u64>, is_resident: bool) -> Result<(), SendError> {
+    pub fn prefetch_unless(&self, range: Range<u64>, is_in_cache: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut SendStats::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
         if !there.is_empty() {
-            if !is_resident {
+            if !is_in_cache {
                 read_ahead(&self.file, there.clone());
             }
             match self.populate(there.clone()) {
@@ -186,7 +186,7 @@ impl MappedFile {
     /// between, a call each: a hole smaller than that goes unseen. On a file system that does not
     /// know `RWF_NOWAIT` (tmpfs, some network ones) the answer is always no. A page that is missing
     /// may be read ahead by the kernel because of the question.
-    pub fn is_resident(&self, range: Range<u64>) -> bool {
+    pub fn is_in_cache(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return true;
         }
@@ -256,20 +256,20 @@ mod tests {
     fn residence_of_a_file_that_shrinks_and_grows() {
         let source = source(300_000);
         assert_eq!(source.bytes(), 300_000);
-        assert_eq!(source.make_resident(0..300_000), Ok(()));
-        assert_eq!(source.make_resident(5..5), Ok(()));
-        for is_resident in [false, true] {
-            assert_eq!(source.bring_in(0..300_000, is_resident), Ok(()));
-            let shrunk = source.bring_in(0..300_001, is_resident);
+        assert_eq!(source.prefetch(0..300_000), Ok(()));
+        assert_eq!(source.prefetch(5..5), Ok(()));
+        for is_in_cache in [false, true] {
+            assert_eq!(source.prefetch_unless(0..300_000, is_in_cache), Ok(()));
+            let shrunk = source.prefetch_unless(0..300_001, is_in_cache);
             assert_eq!(shrunk, Err(SendError::Shrunk { at: 300_000 }));
         }
-        assert_eq!(source.make_resident(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
+        assert_eq!(source.prefetch(0..300_001), Err(SendError::Shrunk { at: 300_000 }));
         source.file().set_len(100_001).unwrap();
-        assert_eq!(source.make_resident(0..100_001), Ok(()));
-        assert_eq!(source.make_resident(0..200_000), Err(SendError::Shrunk { at: 100_001 }));
-        assert_eq!(source.make_resident(200_000..250_000), Err(SendError::Shrunk { at: 100_001 }));
+        assert_eq!(source.prefetch(0..100_001), Ok(()));
+        assert_eq!(source.prefetch(0..200_000), Err(SendError::Shrunk { at: 100_001 }));
+        assert_eq!(source.prefetch(200_000..250_000), Err(SendError::Shrunk { at: 100_001 }));
         source.file().set_len(400_000).unwrap();
-        assert_eq!(source.make_resident(0..400_000), Ok(()));
+        assert_eq!(source.prefetch(0..400_000), Ok(()));
     }
 
     #[test]
@@ -283,33 +283,33 @@ mod tests {
     fn an_empty_file_has_nothing_to_wait_for() {
         let source = source(0);
         assert_eq!(source.map(), Ok(()));
-        assert_eq!(source.make_resident(0..0), Ok(()));
-        assert_eq!(source.make_resident(0..1), Err(SendError::Shrunk { at: 0 }));
-        assert!(source.is_resident(0..0));
+        assert_eq!(source.prefetch(0..0), Ok(()));
+        assert_eq!(source.prefetch(0..1), Err(SendError::Shrunk { at: 0 }));
+        assert!(source.is_in_cache(0..0));
     }
 
     #[test]
     fn a_file_dropped_from_the_cache_is_missed_and_brought_back() {
         const BYTES: usize = 4 << 20;
         let source = source(BYTES);
-        if !source.is_resident(0..1) {
+        if !source.is_in_cache(0..1) {
             eprintln!("skip: the temporary folder's file system does not know RWF_NOWAIT");
             return;
         }
         source.file().sync_all().unwrap();
         let drop_all = rustix::fs::Advice::DontNeed;
         rustix::fs::fadvise(source.file(), 0, None, drop_all).unwrap();
-        assert!(!source.is_resident(0..BYTES as u64));
-        assert_eq!(source.make_resident(0..BYTES as u64), Ok(()));
-        assert!(source.is_resident(0..BYTES as u64));
+        assert!(!source.is_in_cache(0..BYTES as u64));
+        assert_eq!(source.prefetch(0..BYTES as u64), Ok(()));
+        assert!(source.is_in_cache(0..BYTES as u64));
         assert!(
-            source.is_resident(BYTES as u64 - 1..BYTES as u64 + 1),
+            source.is_in_cache(BYTES as u64 - 1..BYTES as u64 + 1),
             "nothing to wait for there"
         );
         assert!(source.is_sampled(0..BYTES as u64));
         source.file().set_len(5000).unwrap();
-        assert!(source.is_resident(0..BYTES as u64), "nor there");
-        assert!(source.is_resident(1 << 20..BYTES as u64), "nor there");
+        assert!(source.is_in_cache(0..BYTES as u64), "nor there");
+        assert!(source.is_in_cache(1 << 20..BYTES as u64), "nor there");
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         const PAGE_BYTES: u64 = 4096;
         const BYTES: u64 = 1 << 20;
         let source = source(BYTES as usize);
-        if source.count_cached(0..BYTES).is_none() || !source.is_resident(0..1) {
+        if source.count_cached(0..BYTES).is_none() || !source.is_in_cache(0..1) {
             eprintln!("skip: the kernel does not count this file's pages");
             return;
         }
@@ -334,10 +334,10 @@ mod tests {
             eprintln!("skip: the file system keeps larger pieces than a page");
             return;
         }
-        assert!(!source.is_resident(0..BYTES));
-        assert!(source.is_resident(0..hole.start));
-        assert!(source.is_resident(hole.end..BYTES));
-        assert_eq!(source.make_resident(0..BYTES), Ok(()));
-        assert!(source.is_resident(0..BYTES));
+        assert!(!source.is_in_cache(0..BYTES));
+        assert!(source.is_in_cache(0..hole.start));
+        assert!(source.is_in_cache(hole.end..BYTES));
+        assert_eq!(source.prefetch(0..BYTES), Ok(()));
+        assert!(source.is_in_cache(0..BYTES));
     }
 }

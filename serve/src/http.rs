@@ -450,11 +450,11 @@ async fn send_file(
 
 /// Has the range brought into memory by a thread that may wait, unless it is there.
 async fn fetch(media: &Arc<MappedFile>, range: std::ops::Range<u64>) {
-    if media.is_resident(range.clone()) {
+    if media.is_in_cache(range.clone()) {
         return;
     }
     let media = media.clone();
-    let fetched = tokio::task::spawn_blocking(move || media.bring_in(range, false)).await;
+    let fetched = tokio::task::spawn_blocking(move || media.prefetch_unless(range, false)).await;
     if let Ok(Err(error)) = fetched {
         // The send that follows says so with its consequences.
         tracing::debug!("http download: {error}");

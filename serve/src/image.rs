@@ -55,10 +55,10 @@ impl Image {
     /// false if the image cannot be sent from. It is dropped then.
     pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
         // Some file systems (tmpfs) always say that nothing is in memory.
-        let is_resident = self.media.is_resident(range.clone());
+        let is_resident = self.media.is_in_cache(range.clone());
         let may_have_left = self.tells_residence.get() == Some(&true) && !is_resident;
         let compare = !self.blocks.are_compared(&range) || may_have_left;
-        let ready = self.media.bring_in(range.clone(), is_resident);
+        let ready = self.media.prefetch_unless(range.clone(), is_resident);
         let ready = ready.map_err(|error| error.to_string());
         let ready = ready.and_then(|()| {
             if !compare {
@@ -74,7 +74,7 @@ impl Image {
             self.drop_out(&reason);
             return false;
         }
-        self.tells_residence.get_or_init(|| self.media.is_resident(range));
+        self.tells_residence.get_or_init(|| self.media.is_in_cache(range));
         true
     }
 

@@ -240,7 +240,7 @@ fn address(window: &Window) -> usize {
 pub(crate) fn fetch(window: &Window) -> bool {
     let (plan, packets) = (&window.source.asset.plan, &window.packets);
     let fetched = match window.form {
-        Form::Source => window.source.media.make_resident(file_range(plan, packets)),
+        Form::Source => window.source.media.prefetch(file_range(plan, packets)),
         Form::Image => {
             let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
             return window.source.image().is_some_and(|image| image.make_ready(range));

@@ -204,7 +204,7 @@ fn read_ahead(media: &MappedFile, there: &AtomicU64) {
     while at < media.bytes() {
         let end = (at + WINDOW_BYTES).min(media.bytes());
         // What cannot be read is for the sender to find out.
-        let _ = media.make_resident(at..end);
+        let _ = media.prefetch(at..end);
         at = end;
         there.store(at, Ordering::Release);
     }

@@ -2,7 +2,7 @@
 //! Paths for downloads: a range of a file to a TCP socket, one step at a time, one file per path.
 //!
 //! A step makes its calls once and does not wait for the peer, so the caller decides how sockets
-//! take turns. It may wait for the *file*: ask [`crate::MappedFile::is_resident`] first.
+//! take turns. It may wait for the *file*: ask [`crate::MappedFile::is_in_cache`] first.
 //!
 //! What they share is here: what a refusal by a TCP socket means.
 //!

@@ -57,7 +57,7 @@ fn residence_inside_a_tracer() {
     file.write_all_at(&vec![1; BYTES as usize], 0).unwrap();
     let source = MappedFile::open(file, "asset.ts").unwrap();
     tracer::begin();
-    let resident = source.is_resident(0..BYTES);
+    let resident = source.is_in_cache(0..BYTES);
     tracer::end();
     tracer::counted("resident", resident.into());
 }
