@@ -13,7 +13,7 @@
 //! header alone, so its reports cannot be verified.
 
 /// Bytes of a quoted payload that are kept: an RTP header (RFC 3550 §5.1).
-pub const QUOTE_BYTES: usize = 12;
+pub const QUOTE_BYTES: usize = wire::rtp::HEADER_BYTES;
 
 /// The fault that a report claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

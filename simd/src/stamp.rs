@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stamping: Ethernet, IPv4, UDP and RTP headers written in front of the payloads of many frames.
+//! Stamping: Ethernet, IPv4 and UDP headers, and a header of the caller's, written in front of the payloads of many frames.
 //!
 //! Frames that one session sends differ in a few fields: IP's identification and checksum, UDP's
 //! checksum, the packet's own header, and the lengths of the last. The rest is a [`Template`] made
@@ -21,7 +21,8 @@ use crate::variant::{self, Dropped, Variant, everywhere};
 pub const ETHERNET_BYTES: usize = 14;
 /// Bytes of the Ethernet, IPv4 and UDP headers.
 pub const FRONT_BYTES: usize = ETHERNET_BYTES + IP_BYTES + UDP_BYTES;
-/// Bytes of a packet's own header, where frames have one: a plain RTP header's.
+/// Bytes of a packet's own header, where frames have one. The caller builds it; its fields are not
+/// interpreted here. As many as a plain RTP header has (RFC 3550 §5.1).
 pub const HEAD_BYTES: usize = 12;
 
 const IP_BYTES: usize = 20;

@@ -5,7 +5,7 @@
 //! The five differ in the source of the payload (file or map), in the maker of the headers (caller
 //! or engine) and in the number of packets a call carries. A call carries a *stretch*: packets
 //! whose payloads lie in the file one behind the other. The engine makes the headers of a stretch
-//! when it can make all of them ([`crate::rtp::heads`]); otherwise the caller's headers (a jump in
+//! when it can make all of them ([`crate::rtp::header_series`]); otherwise the caller's headers (a jump in
 //! the sequence, more than 12 bytes) are copied in the same call.
 //!
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
@@ -23,12 +23,14 @@
 
 use std::os::fd::AsFd;
 
+use wire::rtp::HEADER_BYTES;
+
 use crate::batch::{Batch, Cursor};
 use crate::destination::Destination;
 use crate::error::{Errno, Error, SendError};
 use crate::file_datagrams::crosses_oddly;
 use crate::rtp::gathered::GatheredPackets;
-use crate::rtp::heads;
+use crate::rtp::header_series;
 use crate::rtp::payload_buffer::PayloadBuffer;
 use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
@@ -341,15 +343,15 @@ fn heads_of<'a>(
     if heads.is_empty() {
         return EngineHeaders::None;
     }
-    let of_rtp = made && packets.head_bytes() == heads::HEAD_BYTES;
-    match of_rtp.then(|| heads::recognise(heads)).flatten() {
+    let of_rtp = made && packets.head_bytes() == HEADER_BYTES;
+    match of_rtp.then(|| header_series::recognise(heads)).flatten() {
         // Both within GIVEN_BYTES_MAX.
         None => EngineHeaders::Given { heads, each: packets.head_bytes() as u16 },
-        Some(series) if !series.planned => EngineHeaders::Made(series.rtp, None),
-        Some(series) => {
+        Some(found) if !found.needs_plan => EngineHeaders::Made(found.series, None),
+        Some(found) => {
             let bytes = |number| packets.payload_bytes(run.first + number) as u16;
-            heads::write_plan(plan, heads, bytes);
-            EngineHeaders::Made(series.rtp, Some(plan))
+            header_series::write_plan(plan, heads, bytes);
+            EngineHeaders::Made(found.series, Some(plan))
         }
     }
 }
@@ -502,7 +504,7 @@ mod tests {
             match heads_of(&GatheredPackets::of(&batch), run, made, &mut plan) {
                 EngineHeaders::None => "none".to_owned(),
                 EngineHeaders::Given { heads, each } => format!("{} given of {each}", heads.len()),
-                EngineHeaders::Made(rtp, None) => format!("from {}", rtp.sequence),
+                EngineHeaders::Made(series, None) => format!("from {}", series.first.sequence),
                 EngineHeaders::Made(_, Some(plan)) => format!("plan of {}", plan.len()),
             }
         };

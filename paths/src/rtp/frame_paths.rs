@@ -32,6 +32,7 @@ use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
 use simd::Kernels;
 use simd::checksum::Ranges;
 use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
+use wire::rtp::HEADER_BYTES;
 
 /// Whole frames in a packet socket's transmit ring, one call a batch. Of the kernel's work without UDP,
 /// IP and firewall a buffer's header per frame is left, and the driver. The payload is read straight
@@ -92,6 +93,9 @@ fn probe_xdp(host: &Host) -> Result<(), Unavailable> {
     host.needs_xdp_sockets()?;
     host.needs_raw_frames()
 }
+
+// Headers that the kernel `stamp` copies are plain RTP headers.
+const _: () = assert!(HEAD_BYTES == HEADER_BYTES);
 
 /// Devices that a thread keeps a ring for; with more, the oldest ring is closed.
 const RINGS_MAX: usize = 8;

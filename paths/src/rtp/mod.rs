@@ -5,7 +5,7 @@
 //! costs is in its own file; what they share is in [`crate::stream_path`].
 //!
 //! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
-//! is known here, but where the kernel is to make them (`heads`).
+//! is known here except in `header_series`, for headers that the kernel makes.
 //!
 //! What it does not do: make headers, or choose.
 
@@ -24,7 +24,7 @@ pub(crate) mod wire_sendfile;
 
 mod corked;
 mod gathered;
-mod heads;
+mod header_series;
 mod payload_buffer;
 
 pub use frame_paths::dropped_kernels;

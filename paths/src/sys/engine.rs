@@ -13,6 +13,8 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
+use wire::rtp::Header;
+
 use crate::error::{Errno, Error};
 use crate::send_stats::SendStats;
 use crate::sys::{FileMap, last_errno};
@@ -147,11 +149,11 @@ impl Request {
                 request.headers = heads.as_ptr().expose_provenance() as u64;
                 (request.packets, request.header_bytes) = (packets as u32, each);
             }
-            EngineHeaders::Made(rtp, plan) => {
+            EngineHeaders::Made(HeaderSeries { first, timestamp_step }, plan) => {
                 request.header = HEADER_ENGINE;
-                (request.ssrc, request.payload_type) = (rtp.ssrc, rtp.payload_type);
-                (request.sequence, request.timestamp) = (rtp.sequence, rtp.timestamp);
-                request.timestamp_step = rtp.timestamp_step;
+                (request.ssrc, request.payload_type) = (first.ssrc, first.payload_type);
+                (request.sequence, request.timestamp) = (first.sequence, first.timestamp);
+                request.timestamp_step = timestamp_step;
                 if let Some(plan) = plan {
                     assert_eq!(plan.len() as u64, packets, "an entry a packet");
                     request.plan = plan.as_ptr().expose_provenance() as u64;
@@ -181,17 +183,14 @@ pub(crate) enum EngineHeaders<'data> {
         each: u16,
     },
     /// RTP headers made by the engine, with markers and timestamps of the plan where there is one.
-    Made(Rtp, Option<&'data [PlanEntry]>),
+    Made(HeaderSeries, Option<&'data [PlanEntry]>),
 }
 
-/// The first of consecutive RTP headers, and what is added to its timestamp from each to the next.
+/// Consecutive RTP headers: the first, and the difference of timestamps from each to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rtp {
-    pub(crate) payload_type: u8,
-    pub(crate) sequence: u16,
-    pub(crate) timestamp: u32,
+pub(crate) struct HeaderSeries {
+    pub(crate) first: Header,
     pub(crate) timestamp_step: u32,
-    pub(crate) ssrc: u32,
 }
 
 /// What to send.
@@ -205,7 +204,7 @@ pub(crate) struct EngineRequest<'data> {
     /// Of each packet; the last has what is left.
     pub(crate) payload_bytes: u16,
     pub(crate) heads: EngineHeaders<'data>,
-    /// GatheredPackets that pass the network stack as one.
+    /// Packets that pass the network stack as one.
     pub(crate) segments: u32,
 }
 
@@ -336,8 +335,16 @@ mod tests {
         assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
     }
 
-    const RTP: Rtp =
-        Rtp { payload_type: 33, sequence: 65_535, timestamp: 7, timestamp_step: 90, ssrc: 0xfeed };
+    const SERIES: HeaderSeries = HeaderSeries {
+        first: Header {
+            marker: false,
+            payload_type: 33,
+            sequence: 65_535,
+            timestamp: 7,
+            ssrc: 0xfeed,
+        },
+        timestamp_step: 90,
+    };
 
     #[test]
     fn a_request_says_what_was_ordered() {
@@ -392,7 +399,7 @@ mod tests {
             ..plain
         };
         assert_eq!(
-            of(EngineRequest { heads: EngineHeaders::Made(RTP, None), segments: 7, ..order }),
+            of(EngineRequest { heads: EngineHeaders::Made(SERIES, None), segments: 7, ..order }),
             made
         );
 
@@ -401,7 +408,7 @@ mod tests {
         let (payload_bytes, timestamp, timestamp_step) = (0, 0, 0);
         let made = Request { payload_bytes, timestamp, timestamp_step, ..made };
         let planned = Request { plan: address, packets: 3, ..made };
-        let heads = EngineHeaders::Made(RTP, Some(&plan));
+        let heads = EngineHeaders::Made(SERIES, Some(&plan));
         assert_eq!(of(EngineRequest { heads, segments: 7, ..order }), planned);
     }
 

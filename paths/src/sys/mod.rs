@@ -58,7 +58,7 @@ pub(crate) use bpf::{Instruction, KernelMap, MapKind, XdpMode, XdpProgram, may_l
 pub(crate) use cork::{discard_corked, set_cork};
 pub(crate) use engine::{
     DEVICE as ENGINE_DEVICE, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, GIVEN_BYTES_MAX,
-    PACKETS_MAX, PAYLOAD_BYTES_MAX, PayloadSource, PlanEntry, Rtp, Sent, may_use_engine,
+    HeaderSeries, PACKETS_MAX, PAYLOAD_BYTES_MAX, PayloadSource, PlanEntry, Sent, may_use_engine,
 };
 pub(crate) use errors::{
     ErrorQueueEntry, ZerocopyReport, cut_at_device, drop_datagrams, ignore_path_mtu, is_ipv4,
