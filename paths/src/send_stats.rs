@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bill_is_seconds_per_gigabyte() {
+    fn cpu_cost_is_seconds_per_gigabyte() {
         let mut stats = SendStats::default();
         assert_eq!(stats.cpu_s_per_gb(Duration::from_secs(1)), None);
         stats += SendStats { bytes: 500_000_000, packets: 4, calls: 2, ..SendStats::default() };

@@ -42,6 +42,8 @@ pub(super) fn recognise(headers: &[u8]) -> Option<Recognised> {
         needs_plan |= header.marker || *step.get_or_insert(this_step) != this_step;
         before = header;
     }
+    // Markers are the plan's.
+    let first = Header { marker: false, ..first };
     let series = HeaderSeries { first, timestamp_step: step.unwrap_or(0) };
     Some(Recognised { series, needs_plan })
 }
