@@ -4,8 +4,8 @@
 //!
 //! For those who measure: the time is taken when the packet comes from the device, so how late the
 //! reader is does not show in it, and a reader may come every few milliseconds for all that is
-//! there. An [`DatagramReader`] belongs to a reading thread and serves any number of sockets. Costs one
-//! copy a byte and one system call for up to 32 datagrams.
+//! there. An [`DatagramReader`] belongs to a reading thread and serves any number of sockets. Costs
+//! one copy a byte and one system call for up to 32 datagrams.
 //!
 //! A socket filter that lets nothing through makes a socket that only counts: what a filter refuses
 //! is a drop ([`dropped_packets`]), at no cost to the process that owns the socket.

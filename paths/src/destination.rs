@@ -5,8 +5,8 @@
 //! so beforehand: a device without checksum offload answers `EIO` (before Linux 6.11) and an IPsec
 //! route still does, a segment larger than the MTU gives `EINVAL` or `EMSGSIZE`. So the number of
 //! segments is found out by sending. It begins high, falls when a send is refused for one of these
-//! reasons, and the send is made again at once; the caller takes the [`SegmentLimitLowered`] and logs one line. At
-//! one segment `UDP_SEGMENT` is switched off and every packet has its own call.
+//! reasons, and the send is made again at once; the caller takes the [`SegmentLimitLowered`] and
+//! logs one line. At one segment `UDP_SEGMENT` is switched off and every packet has its own call.
 //!
 //! A peer without a socket is told by ICMP, which anybody can forge. The kernel reports it on the
 //! *next* send, which then sends nothing. That send is made again at once, so no packet is lost to
@@ -134,8 +134,8 @@ impl Destination {
         self.segments
     }
 
-    /// Lowers that number to `segments` (at least 1) by decision, which is no [`SegmentLimitLowered`]. It cannot
-    /// be raised: what was refused once would be refused again.
+    /// Lowers that number to `segments` (at least 1) by decision, which is no
+    /// [`SegmentLimitLowered`]. It cannot be raised: what was refused once would be refused again.
     pub fn limit_segments(&mut self, segments: u32) {
         self.segments = segments.clamp(1, self.segments);
     }

@@ -7,9 +7,9 @@
 //! packet, run or step. The claims are compared with what was counted ([`SendStats`]) in
 //! `tests/contract`.
 //!
-//! How the pieces fit: a [`MappedFile`] is an open file; a [`Batch`] says which packets to send from it;
-//! a [`Destination`] is where they go and the only thing a session has to own; a path object
-//! ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
+//! How the pieces fit: a [`MappedFile`] is an open file; a [`Batch`] says which packets to send
+//! from it; a [`Destination`] is where they go and the only thing a session has to own; a path
+//! object ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
 //! buffers, so a session costs no buffer and a batch no allocation.
 //!
 //! Sources: `sendfile(2)`, `writev(2)`, `udp(7)` (`UDP_SEGMENT`), `madvise(2)`

@@ -2,8 +2,8 @@
 //! An open file to send from, shared by all who send it.
 //!
 //! It holds what the file was when it was opened, the map of it once a path wants one, and the two
-//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_in_cache`], cheap,
-//! and [`MappedFile::prefetch`], which waits and so belongs on a reader thread.
+//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_in_cache`],
+//! cheap, and [`MappedFile::prefetch`], which waits and so belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
 //! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
@@ -121,8 +121,8 @@ impl MappedFile {
         self.prefetch_unless(range, is_in_cache)
     }
 
-    /// As [`MappedFile::prefetch`], for a caller who has just asked [`MappedFile::is_in_cache`] of the
-    /// range: it costs a system call, and is not asked twice.
+    /// As [`MappedFile::prefetch`], for a caller who has just asked [`MappedFile::is_in_cache`] of
+    /// the range: it costs a system call, and is not asked twice.
     pub fn prefetch_unless(&self, range: Range<u64>, is_in_cache: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut SendStats::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);

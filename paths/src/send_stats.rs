@@ -6,8 +6,8 @@
 //!
 //! Sources: ARCHITECTURE.md, "CPU cost".
 //!
-//! Reads no clock: the processor time of a CPU cost comes from the caller. Counts the bytes that the
-//! kernel accepted; whether a device dropped a packet later is not visible here.
+//! Reads no clock: the processor time of a CPU cost comes from the caller. Counts the bytes that
+//! the kernel accepted; whether a device dropped a packet later is not visible here.
 
 use std::ops::AddAssign;
 use std::time::Duration;

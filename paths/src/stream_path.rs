@@ -105,8 +105,8 @@ pub(crate) enum PacketsPerCall {
     BatchInRuns,
 }
 
-/// Sends `batch` run by run, where a run is as long as `per_call` says; `attempt` makes the call for a
-/// run and returns how many of its packets it carried, at least one.
+/// Sends `batch` run by run, where a run is as long as `per_call` says; `attempt` makes the call
+/// for a run and returns how many of its packets it carried, at least one.
 pub(crate) fn send_runs(
     batch: &Batch<'_>,
     per_call: PacketsPerCall,

@@ -40,7 +40,8 @@ pub struct Fields {
     pub timestamp: u32,
     /// RTP's marker, the highest bit, and payload type.
     pub marker_and_type: u8,
-    /// Where IP's header begins (with an address: unless [`ParseFlags::NOT_IP`] or shorter than that).
+    /// Where IP's header begins (with an address: unless [`ParseFlags::NOT_IP`] or shorter than
+    /// that).
     pub ip_at: u8,
     /// Where the bytes behind UDP's header begin.
     pub udp_at: u16,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stamping: Ethernet, IPv4 and UDP headers, and a header of the caller's, written in front of the payloads of many frames.
+//! Stamping: Ethernet, IPv4 and UDP headers, and a header of the caller's, written in front of the
+//! payloads of many frames.
 //!
 //! Frames that one session sends differ in a few fields: IP's identification and checksum, UDP's
 //! checksum, the packet's own header, and the lengths of the last. The rest is a [`Template`] made

@@ -5,9 +5,9 @@
 //! VLAN (a tagged frame is another network's, whose device sees it without its tag), of UDP by IPv4
 //! or IPv6, not a fragment without a UDP header; is the port one of those awaited; is the address?
 //! Ports and addresses are found by halving, so a hundred cost seven comparisons more than one.
-//! What it lets through is looked at again ([`super::awaited_ports`]), so it may let through too much: all
-//! awaited addresses on all awaited ports, of an IPv6 address the last four bytes, and of more than
-//! [`RANGES_MAX`] numbers those that lie between the closest.
+//! What it lets through is looked at again ([`super::awaited_ports`]), so it may let through too
+//! much: all awaited addresses on all awaited ports, of an IPv6 address the last four bytes, and of
+//! more than [`RANGES_MAX`] numbers those that lie between the closest.
 //!
 //! Sources: the kernel's `Documentation/networking/filter.rst`; Linux `net/core/filter.c`
 //! (`bpf_convert_filter`), `include/uapi/linux/filter.h`. RFC 768, RFC 791, RFC 8200.

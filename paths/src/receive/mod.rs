@@ -2,10 +2,10 @@
 //! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with what each costs.
 //!
 //! The other direction of [`crate::PATHS`]: a member says what it claims to cost (copies a byte,
-//! system calls a burst) and `tests/receive` compares that with what was counted ([`ReceiveStats`]). A
-//! path object ([`ReceivePath`]) belongs to a receiving thread, takes in for any number of ports
-//! and hands over what came a burst at a time, where the kernel or the path left it: the bytes are
-//! the path's again when the call is over.
+//! system calls a burst) and `tests/receive` compares that with what was counted
+//! ([`ReceiveStats`]). A path object ([`ReceivePath`]) belongs to a receiving thread, takes in for
+//! any number of ports and hands over what came a burst at a time, where the kernel or the path
+//! left it: the bytes are the path's again when the call is over.
 //!
 //! Sources: `recvmmsg(2)`, `udp(7)` (`UDP_GRO`), `packet(7)`, `io_uring(7)`;
 //! `Documentation/networking/af_xdp.rst`; DPDK's path tables for the form.

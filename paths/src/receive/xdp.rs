@@ -6,8 +6,8 @@
 //! on. The frames lie in memory of this process; no call brings them. In copy mode the kernel
 //! copies each into it; a driver that has zero-copy writes them there.
 //!
-//! The program is device_port by a link, which the kernel closes with this process, however that ends: the
-//! device is then as it was. It is tried in the driver first (native), then in the kernel
+//! The program is device_port by a link, which the kernel closes with this process, however that
+//! ends: the device is then as it was. It is tried in the driver first (native), then in the kernel
 //! (generic), where a buffer of the kernel's has been made by then and less is saved. Where a
 //! program is attached already, this path does not push it aside, so a device serves one path
 //! object at a time.

@@ -406,8 +406,8 @@ fn ready(
     }
 }
 
-/// Sends what is in some slots, which is `run` receive_stats together, by one call if possible; returns how
-/// many datagrams of it went.
+/// Sends what is in some slots, which is `run` receive_stats together, by one call if possible;
+/// returns how many datagrams of it went.
 fn send_slots(
     (slots, range): (&Slots, Range<usize>),
     run: JoinedRun,

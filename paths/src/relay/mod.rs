@@ -16,14 +16,14 @@
 //! ([`RelayMethod::Copy`]).
 //!
 //! Costs three calls a run (two, and a third for up to 16, where they leave together), a copy of 64
-//! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are received by a
-//! call, those that leave together are sent by one, with two copies.
+//! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are
+//! received by a call, those that leave together are sent by one, with two copies.
 //!
 //! What splicing is worth: a copy to user memory costs little where the cache holds a run, and
 //! pages have to be had for the pipe. At 1,328 bytes over loopback, delivery included, seconds of
 //! processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that came one by one
-//! spliced 2.4, as each is looked at and receive_stats by itself, copied 1.1. So [`Relay::copying`] is not
-//! only for old kernels.
+//! spliced 2.4, as each is looked at and receive_stats by itself, copied 1.1. So [`Relay::copying`]
+//! is not only for old kernels.
 //!
 //! What the target's socket or route does not take is lost, as on a wire, and counted: waiting for
 //! one target would hold up the others.

@@ -5,13 +5,14 @@
 //! The five differ in the source of the payload (file or map), in the maker of the headers (caller
 //! or engine) and in the number of packets a call carries. A call carries a *stretch*: packets
 //! whose payloads lie in the file one behind the other. The engine makes the headers of a stretch
-//! when it can make all of them ([`crate::rtp::header_series`]); otherwise the caller's headers (a jump in
-//! the sequence, more than 12 bytes) are copied in the same call.
+//! when it can make all of them ([`crate::rtp::header_series`]); otherwise the caller's headers (a
+//! jump in the sequence, more than 12 bytes) are copied in the same call.
 //!
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
 //! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
-//! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments than
-//! the kernel takes. PayloadSource of MPEG transport stream in one piece is never such a packet.
+//! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments
+//! than the kernel takes. PayloadSource of MPEG transport stream in one piece is never such a
+//! packet.
 //!
 //! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
 //! cut is sent to its end, as [`crate::MappedFile`] says.
@@ -41,8 +42,8 @@ use crate::sys::{
 };
 
 /// `mmap_rtpmsend` of the study's table 1-C (n copies, of the header; 1 mmap and n rtpmsend calls):
-/// `mmap_writev` without the copy of the payload, whose pages the socket refers to. Costs one copy of
-/// the header and one call per packet.
+/// `mmap_writev` without the copy of the payload, whose pages the socket refers to. Costs one copy
+/// of the header and one call per packet.
 pub(crate) static MMAP_RTPMSEND: Spec = Spec {
     name: "mmap_rtpmsend",
     transport: Transport::Rtp,
@@ -66,8 +67,8 @@ pub(crate) static MMAP_RTPMSEND: Spec = Spec {
 };
 
 /// `rtpsendfile` of the study's table 1-C (n copies, of the header; n calls): `rtp_sendfile` in one
-/// call instead of four, and without a pipe in between. Costs one copy of the header and one call per
-/// packet.
+/// call instead of four, and without a pipe in between. Costs one copy of the header and one call
+/// per packet.
 pub(crate) static RTPSENDFILE: Spec = Spec {
     name: "rtpsendfile",
     transport: Transport::Rtp,
@@ -90,9 +91,9 @@ pub(crate) static RTPSENDFILE: Spec = Spec {
     },
 };
 
-/// `krtpsendfile` of the study's table 1-C (no copy, 1 call), its best: the kernel puts RTP headers of
-/// its own before the payloads. Costs no copy and one call per batch whose payload lies in one stretch
-/// of the file; each packet passes the network stack by itself.
+/// `krtpsendfile` of the study's table 1-C (no copy, 1 call), its best: the kernel puts RTP headers
+/// of its own before the payloads. Costs no copy and one call per batch whose payload lies in one
+/// stretch of the file; each packet passes the network stack by itself.
 pub(crate) static KRTPSENDFILE: Spec = Spec {
     name: "krtpsendfile",
     transport: Transport::Rtp,
@@ -115,13 +116,13 @@ pub(crate) static KRTPSENDFILE: Spec = Spec {
     },
 };
 
-/// `krtpsendfile` whose packets pass the network stack in runs: between the engine and the device a run
-/// is one packet, which is cut apart at the end (`UDP_SEGMENT`). The study has no such path. Costs no
-/// copy and one call per batch whose payload lies in one stretch of the file. It costs as little per
-/// packet as `wire_sendfile`, and the headers may be any session's own.
+/// `krtpsendfile` whose packets pass the network stack in runs: between the engine and the device a
+/// run is one packet, which is cut apart at the end (`UDP_SEGMENT`). The study has no such path.
+/// Costs no copy and one call per batch whose payload lies in one stretch of the file. It costs as
+/// little per packet as `wire_sendfile`, and the headers may be any session's own.
 ///
-/// A device or route that refuses runs lowers the number of segments, as for `mmap_gso`. Needs Linux
-/// 6.5: on older kernels the engine sends single packets.
+/// A device or route that refuses runs lowers the number of segments, as for `mmap_gso`. Needs
+/// Linux 6.5: on older kernels the engine sends single packets.
 pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
     name: "krtpsendfile_gso",
     transport: Transport::Rtp,
@@ -144,9 +145,9 @@ pub(crate) static KRTPSENDFILE_GSO: Spec = Spec {
     },
 };
 
-/// `krtpmsend` of the study's table 1-C (no copy, 1 call): `krtpsendfile` for a program that has the
-/// file in its memory anyway. Costs no copy and one call per batch whose payload lies in one stretch
-/// of the file; the kernel looks the pages up in the page tables instead of the file.
+/// `krtpmsend` of the study's table 1-C (no copy, 1 call): `krtpsendfile` for a program that has
+/// the file in its memory anyway. Costs no copy and one call per batch whose payload lies in one
+/// stretch of the file; the kernel looks the pages up in the page tables instead of the file.
 pub(crate) static KRTPMSEND: Spec = Spec {
     name: "krtpmsend",
     transport: Transport::Rtp,

@@ -29,21 +29,21 @@ use crate::send_stats::SendStats;
 use crate::spec::{Feed, Open, Spec, SystemCalls, Transport, Via};
 use crate::stream_path::{SendFailure, StreamPath, fill};
 use crate::sys::{PacketRing, Scatter, ScatterScratch, XdpRing};
-use simd::Kernels;
 use simd::checksum::Ranges;
 use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
+use simd::{Dropped, Kernels};
 use wire::rtp::HEADER_BYTES;
 
-/// Whole frames in a packet socket's transmit ring, one call a batch. Of the kernel's work without UDP,
-/// IP and firewall a buffer's header per frame is left, and the driver. The payload is read straight
-/// into the ring, and the device reads from the ring's pages: one copy, by the read. Costs two calls a
-/// batch of up to 512 packets; 0.51 s/GB in batches of 44 (0.66 in batches of 10) where `read_writev`
-/// cost 2.19 and `mmap_gso` 0.18, into an ifb that takes super-packets whole: where the kernel has to
-/// segment, `mmap_gso` costs as much as this.
+/// Whole frames in a packet socket's transmit ring, one call a batch. Of the kernel's work without
+/// UDP, IP and firewall a buffer's header per frame is left, and the driver. The payload is read
+/// straight into the ring, and the device reads from the ring's pages: one copy, by the read. Costs
+/// two calls a batch of up to 512 packets; 0.51 s/GB in batches of 44 (0.66 in batches of 10) where
+/// `read_writev` cost 2.19 and `mmap_gso` 0.18, into an ifb that takes super-packets whole: where
+/// the kernel has to segment, `mmap_gso` costs as much as this.
 ///
-/// On a device that delivers on this host (veth), the kernel copies each frame once more, because the
-/// slot would be written again while a receiver still has it; no counter shows that copy. Each frame
-/// is sent by itself, without UDP segmentation.
+/// On a device that delivers on this host (veth), the kernel copies each frame once more, because
+/// the slot would be written again while a receiver still has it; no counter shows that copy. Each
+/// frame is sent by itself, without UDP segmentation.
 pub(crate) static PACKET_RING: Spec = Spec {
     name: "packet_ring",
     transport: Transport::Rtp,
@@ -62,15 +62,15 @@ pub(crate) static PACKET_RING: Spec = Spec {
 };
 
 /// Whole frames through an XDP socket, in copy mode, one call a batch. As `packet_ring`, but from
-/// memory of this process and past the queue discipline. The payload is read into it (one copy) and the
-/// kernel copies each frame into a buffer of its own (the second). Costs two calls a batch of up to 512
-/// packets from Linux 6.17 on, before that one more for each 32 packets; 0.41 s/GB in batches of 44
-/// (0.55 in batches of 10) where `packet_ring` cost 0.51 and `read_writev` 2.19: the copy by the kernel
-/// costs less than attaching pages does.
+/// memory of this process and past the queue discipline. The payload is read into it (one copy) and
+/// the kernel copies each frame into a buffer of its own (the second). Costs two calls a batch of
+/// up to 512 packets from Linux 6.17 on, before that one more for each 32 packets; 0.41 s/GB in
+/// batches of 44 (0.55 in batches of 10) where `packet_ring` cost 0.51 and `read_writev` 2.19: the
+/// copy by the kernel costs less than attaching pages does.
 ///
-/// A driver that takes pages instead (virtio_net) saves the second copy without reporting it: the copy
-/// is counted all the same. An XDP socket has a queue of the device to itself, so a device serves as
-/// many sending threads as it has queues. Frames have at most a page: no jumbo datagrams.
+/// A driver that takes pages instead (virtio_net) saves the second copy without reporting it: the
+/// copy is counted all the same. An XDP socket has a queue of the device to itself, so a device
+/// serves as many sending threads as it has queues. Frames have at most a page: no jumbo datagrams.
 pub(crate) static XDP: Spec = Spec {
     name: "xdp",
     transport: Transport::Rtp,
@@ -103,11 +103,10 @@ const RINGS_MAX: usize = 8;
 /// Tried and chosen once for all threads.
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
 
-/// What paths by device cannot do as fast as this processor should, one line each: a variant of a
-/// kernel gave a wrong answer and is not used. To be logged as an error: it is one of ours or of
-/// the processor.
-pub fn dropped_kernels() -> Vec<String> {
-    KERNELS.dropped().map(|dropped| dropped.to_string()).collect()
+/// Variants of kernels that gave a wrong answer on this processor and are not used; paths by device
+/// are slower without them. To be logged as errors: the fault is ours or the processor's.
+pub fn dropped_kernels() -> Vec<Dropped> {
+    KERNELS.dropped().collect()
 }
 
 /// Fills rings of one kind; belongs to a sending thread.
@@ -469,6 +468,6 @@ mod tests {
 
     #[test]
     fn no_kernel_is_wrong_here() {
-        assert_eq!(dropped_kernels(), [""; 0]);
+        assert_eq!(dropped_kernels(), []);
     }
 }

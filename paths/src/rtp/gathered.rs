@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GatheredPackets of a header in memory and a payload in the file; and header, payload, header, payload
-//! from a mapped file in one list: what `mmap_writev`, `mmap_gso` and the rings share.
+//! GatheredPackets of a header in memory and a payload in the file; and header, payload, header,
+//! payload from a mapped file in one list: what `mmap_writev`, `mmap_gso` and the rings share.
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
 //! socket's buffers, so each byte is copied once and never by this program. Where the file has been
@@ -9,7 +9,8 @@
 //!
 //! Sources: `writev(2)`, `mmap(2)`.
 //!
-//! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves unseen.
+//! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves
+//! unseen.
 
 use crate::batch::{Batch, BatchForm, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, SendError};

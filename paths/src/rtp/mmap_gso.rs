@@ -40,9 +40,9 @@ pub(crate) static SPEC: Spec = Spec {
 };
 
 /// One `writev` of header and payload per packet. It exists to tell two savings apart: against
-/// `read_writev` it saves the read and its copy, and `mmap_gso` saves the system calls as well. Costs
-/// one copy per byte and one call per packet (753 calls per megabyte at 1,328 bytes); 1.73 s/GB where
-/// `read_writev` cost 2.42 (software segmentation). Works on any kernel and device.
+/// `read_writev` it saves the read and its copy, and `mmap_gso` saves the system calls as well.
+/// Costs one copy per byte and one call per packet (753 calls per megabyte at 1,328 bytes); 1.73
+/// s/GB where `read_writev` cost 2.42 (software segmentation). Works on any kernel and device.
 pub(crate) static MMAP_WRITEV: Spec = Spec {
     name: "mmap_writev",
     transport: Transport::Rtp,

@@ -4,8 +4,8 @@
 //! Some packets are read and written instead, at two calls and two copies. The kernel sums a corked
 //! datagram wrongly where a page border falls on an odd byte of a payload's piece
 //! ([`crate::file_datagrams`] says why), a datagram has at most 17 page fragments
-//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. PayloadSource of MPEG transport stream has none
-//! of these, unless it is spread over many places.
+//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. PayloadSource of MPEG transport stream
+//! has none of these, unless it is spread over many places.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`), `sendfile(2)`; Linux 6.18
 //! `net/ipv4/ip_output.c` (`__ip_append_data`), `net/ipv4/udp.c` (`udp_splice_eof`), `fs/splice.c`.
@@ -48,14 +48,14 @@ pub(crate) static SPEC: Spec = Spec {
     },
 };
 
-/// `rtp_sendfile` without the two calls for the cork: the header is sent with `MSG_MORE`, which corks
-/// for one call, and the last page of `sendfile` ends the datagram. Costs no copy of the payload, one
-/// of the header, and two calls per packet. A payload in several pieces is sent as `rtp_sendfile` does,
-/// because the first `sendfile` would end the datagram.
+/// `rtp_sendfile` without the two calls for the cork: the header is sent with `MSG_MORE`, which
+/// corks for one call, and the last page of `sendfile` ends the datagram. Costs no copy of the
+/// payload, one of the header, and two calls per packet. A payload in several pieces is sent as
+/// `rtp_sendfile` does, because the first `sendfile` would end the datagram.
 ///
 /// After the file was cut within a payload, the kernel sends the bytes that are left as a short
-/// datagram, header included (`splice_eof`). Needs Linux 6.5: older kernels did not recognise the page
-/// that ends the datagram as the last.
+/// datagram, header included (`splice_eof`). Needs Linux 6.5: older kernels did not recognise the
+/// page that ends the datagram as the last.
 pub(crate) static MORE_SENDFILE: Spec = Spec {
     name: "more_sendfile",
     transport: Transport::Rtp,
@@ -86,8 +86,8 @@ impl HeaderAndFile {
         Self { page_bytes: sys::page_bytes(), by_flag, reader: PayloadBuffer::new() }
     }
 
-    /// Sends a packet without copying its payload. [`SendFailure::InPieces`] means that it has to be
-    /// sent by a copy.
+    /// Sends a packet without copying its payload. [`SendFailure::InPieces`] means that it has to
+    /// be sent by a copy.
     fn send_packet(
         &self,
         head: &[u8],

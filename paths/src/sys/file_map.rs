@@ -2,9 +2,9 @@
 //! A file mapped read-only and shared, whose bytes this program never looks at.
 //!
 //! A mapping of a file that another program truncates kills the reader with SIGBUS. The kernel,
-//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] gives out
-//! addresses for the kernel and no slice: the fault becomes an error, and Rust's rule that memory
-//! behind a shared reference does not change is not broken by a file that does.
+//! copying from the same address on our behalf, returns `EFAULT` instead. So a [`FileMap`] gives
+//! out addresses for the kernel and no slice: the fault becomes an error, and Rust's rule that
+//! memory behind a shared reference does not change is not broken by a file that does.
 //!
 //! Sources: `mmap(2)`, `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14).
 //!

@@ -14,9 +14,9 @@
 //! numbers are not known any more, and it is sent to by a copy, counted as one. So is a step while
 //! 128 reports are outstanding or the kernel has no more memory to account for (`ENOBUFS`).
 //!
-//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: all of them on
-//! loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of the
-//! last steps may never be asked for, and go with the socket.
+//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: all of them
+//! on loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of
+//! the last steps may never be asked for, and go with the socket.
 //!
 //! When the file has been cut, a step may end with the zeroes of the last page, as `mmap_send`'s
 //! may.

@@ -29,8 +29,8 @@ use crate::sys::{
     self, ENGINE_CALL, Engine, EngineHeaders, EngineRequest, PAYLOAD_BYTES_MAX, PayloadSource, Sent,
 };
 
-/// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose pages
-/// the socket refers to. Costs no copy and one call per packet.
+/// `mmap_msend` of the study's table 1-A (no copy; 1 mmap and n msend calls): `mmap_send` whose
+/// pages the socket refers to. Costs no copy and one call per packet.
 pub(crate) static MSEND: Spec = Spec {
     name: "msend",
     transport: Transport::Udp,
@@ -47,9 +47,9 @@ pub(crate) static MSEND: Spec = Spec {
     },
 };
 
-/// `kmsend` of the study's table 1-A (no copy; 1 call that combines mmap and msend until the whole file
-/// is sent): here a call carries a batch, which may be the file. Costs no copy and one call per batch;
-/// each datagram passes the network stack by itself.
+/// `kmsend` of the study's table 1-A (no copy; 1 call that combines mmap and msend until the whole
+/// file is sent): here a call carries a batch, which may be the file. Costs no copy and one call
+/// per batch; each datagram passes the network stack by itself.
 pub(crate) static KMSEND: Spec = Spec {
     name: "kmsend",
     transport: Transport::Udp,
@@ -67,9 +67,9 @@ pub(crate) static KMSEND: Spec = Spec {
 };
 
 /// `ksendfile` of the study's table 1-A (no copy; 1 call that performs `sendfile` over UDP in the
-/// kernel as `sendfile` over TCP does): here a call carries a batch, which may be the file. Costs no
-/// copy and one call per batch. Each datagram passes the network stack by itself, which `sendfile_gso`
-/// avoids without a module.
+/// kernel as `sendfile` over TCP does): here a call carries a batch, which may be the file. Costs
+/// no copy and one call per batch. Each datagram passes the network stack by itself, which
+/// `sendfile_gso` avoids without a module.
 pub(crate) static KSENDFILE: Spec = Spec {
     name: "ksendfile",
     transport: Transport::Udp,

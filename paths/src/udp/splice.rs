@@ -10,8 +10,8 @@
 //! When the file ends within a run, what is in the pipe is thrown away and the packets before the
 //! end are sent as a run of their own, so no short datagram leaves. After a refusal the pipe is
 //! emptied: nothing is left in it for the next destination. A lone datagram that crosses a page
-//! border at an odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that the pipe has
-//! no room for.
+//! border at an odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that the
+//! pipe has no room for.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!

@@ -11,8 +11,8 @@
 //! Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or private).
 //!
 //! A buffer is in use until the kernel's notification. When all but one are, runs are copied from
-//! the last (two copies per byte), so that a network that holds packets delays no other; these copies
-//! are counted, and so are those of the kernel itself: on loopback everything.
+//! the last (two copies per byte), so that a network that holds packets delays no other; these
+//! copies are counted, and so are those of the kernel itself: on loopback everything.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`); Linux 6.18 `io_uring/rsrc.c`.

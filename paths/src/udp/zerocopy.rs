@@ -7,11 +7,11 @@
 //! that no more than a few are ever in it. A device that is slow to send makes reports late; those
 //! of a stream's last runs may never be asked for, and go with the socket.
 //!
-//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: on loopback and
-//! into a veth peer all of them, without checksum offload too, and datagrams above the MTU, which
-//! are sent in fragments. One send refers to at most 17 page fragments (`MAX_SKB_FRAGS`); 65,507
-//! bytes of a file in one range never touch more, which is why this path is for files and not for
-//! payloads with headers between them.
+//! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: on loopback
+//! and into a veth peer all of them, without checksum offload too, and datagrams above the MTU,
+//! which are sent in fragments. One send refers to at most 17 page fragments (`MAX_SKB_FRAGS`);
+//! 65,507 bytes of a file in one range never touch more, which is why this path is for files and
+//! not for payloads with headers between them.
 //!
 //! The kernel accounts for what is out with the socket's option memory (`optmem_max`) and the
 //! user's locked memory (`RLIMIT_MEMLOCK`); when either is used up (`ENOBUFS`), or 128 reports are

@@ -9,8 +9,8 @@ use crate::{send_from, stream_paths};
 
 const PACKETS: u64 = 460;
 
-/// GatheredPackets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB less
-/// headers, and no more than the destination's segments.
+/// GatheredPackets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB
+/// less headers, and no more than the destination's segments.
 fn run_packets(segments_max: u32) -> (u64, u64) {
     let at_least = (65_536 - 4_095) / SEGMENT_BYTES as u64;
     let at_most = 65_507 / SEGMENT_BYTES as u64;

@@ -258,7 +258,8 @@ fn segments_fall_once(asset: &Asset) {
     }
 }
 
-/// GatheredPackets to a neighbour that does not answer wait in the kernel and fill the sender's buffer.
+/// GatheredPackets to a neighbour that does not answer wait in the kernel and fill the sender's
+/// buffer.
 #[test]
 fn a_full_socket_blocks_and_goes_on_when_it_has_room() {
     let setup = "ip link add left type veth peer name right && ip link set right up \

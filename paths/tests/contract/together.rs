@@ -17,7 +17,8 @@ use crate::stream_paths;
 
 const SESSIONS: usize = 100;
 
-/// GatheredPackets of a session in a round: more than a run, and what a peer's receive buffer surely holds.
+/// GatheredPackets of a session in a round: more than a run, and what a peer's receive buffer
+/// surely holds.
 const PACKETS_MAX: u32 = 60;
 
 /// After so many reports of a closed port a peer is gone.

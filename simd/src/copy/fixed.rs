@@ -3,9 +3,10 @@
 //! that this processor has.
 //!
 //! A function for AVX2 is compiled into no function that is not for AVX2, so a loop that is to hold
-//! its loads and stores itself must be for AVX2 as well. A [`CopyBatch`] is such a loop, written once;
-//! it is compiled once for each kind of registers, and one of these is chosen when it starts. The
-//! [`Fixed`] it gets is proof that the processor has them: there is no branch between two copies.
+//! its loads and stores itself must be for AVX2 as well. A [`CopyBatch`] is such a loop, written
+//! once; it is compiled once for each kind of registers, and one of these is chosen when it starts.
+//! The [`Fixed`] it gets is proof that the processor has them: there is no branch between two
+//! copies.
 //!
 //! Sources: pulp's `WithSimd` for the form.
 //!
