@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 
-use paths::{Batch, Feed, Media, Piece};
+use paths::{Batch, Feed, MappedFile, Piece};
 use wire::{mp2t, rtp};
 
 use crate::error::Error;

@@ -150,15 +150,15 @@ fn stream(
     sender.send(u64::from(material.shape.packets))?;
     let mut sent = Ok(());
     meter::measure(&spec.to_string(), || {
-        let before = sender.tally;
+        let before = sender.stats;
         sent = sender.send(packets);
-        Ok(work(&sender.tally.since(&before)))
+        Ok(work(&sender.stats.since(&before)))
     })?;
     Ok(sent?)
 }
 
-fn work(tally: &SendStats) -> Work {
-    Work { bytes: tally.bytes, calls: tally.calls, packets: tally.packets }
+fn work(stats: &SendStats) -> Work {
+    Work { bytes: stats.bytes, calls: stats.calls, packets: stats.packets }
 }
 
 /// A stream path and where it sends to.
@@ -169,7 +169,7 @@ pub(crate) struct Sender<'a> {
     material: &'a Material,
     room: Room,
     next: u32,
-    pub(crate) tally: SendStats,
+    pub(crate) stats: SendStats,
 }
 
 impl<'a> Sender<'a> {
@@ -186,8 +186,8 @@ impl<'a> Sender<'a> {
         let socket = UdpSocket::bind((from, 0)).map_err(Error::host("bind", from.to_string()))?;
         socket.connect(to).map_err(Error::host("connect", to.to_string()))?;
         let to = Destination::new(socket, to.to_string()).map_err(|error| failed(spec, error))?;
-        let (room, tally) = (Room::default(), SendStats::default());
-        Ok(Sender { path, feed, to, material, room, next: 0, tally })
+        let (room, stats) = (Room::default(), SendStats::default());
+        Ok(Sender { path, feed, to, material, room, next: 0, stats })
     }
 
     /// Sends `packets` packets, from the first again after the last.
@@ -207,7 +207,7 @@ impl<'a> Sender<'a> {
         let end = self.next.saturating_add(packets_max).min(packets);
         let taken = loop {
             let batch = self.material.batch(self.feed, self.next..end, &mut self.room);
-            match self.path.send(&batch, &mut self.to, &mut self.tally) {
+            match self.path.send(&batch, &mut self.to, &mut self.stats) {
                 Err(SendError::Blocked) if is_writable(&self.to) => {}
                 taken => break taken?,
             }
@@ -235,9 +235,9 @@ fn download(spec: &'static Spec, material: &Material, packets: u64) -> Result<()
         let bytes = packets * u64::from(DATAGRAM_BYTES);
         let mut sent = Ok(());
         meter::measure(&format!("{spec}{suffix}"), || {
-            let before = source.tally;
+            let before = source.stats;
             sent = source.send(bytes);
-            let Work { bytes, calls, .. } = work(&source.tally.since(&before));
+            let Work { bytes, calls, .. } = work(&source.stats.since(&before));
             // As many as it would be by datagrams.
             Ok(Work { bytes, calls, packets: bytes / u64::from(DATAGRAM_BYTES) })
         })?;
@@ -255,7 +255,7 @@ pub(crate) struct Download<'a> {
     material: &'a Material,
     step_bytes: u64,
     at: u64,
-    tally: SendStats,
+    stats: SendStats,
 }
 
 /// A thread that takes what comes over a connection, and the bytes it had.
@@ -290,19 +290,19 @@ impl<'a> Download<'a> {
             Ok((socket, accepted))
         };
         let (socket, accepted) = connected().map_err(Error::host("connect", "loopback"))?;
-        let tally = SendStats::default();
-        Ok((Download { path, socket, material, step_bytes, at: 0, tally }, accepted))
+        let stats = SendStats::default();
+        Ok((Download { path, socket, material, step_bytes, at: 0, stats }, accepted))
     }
 
     /// Sends `bytes` bytes, from the file's start again after its end.
     pub(crate) fn send(&mut self, bytes: u64) -> Result<(), SendError> {
         let media = self.material.image();
-        let end = self.tally.bytes + bytes;
-        while self.tally.bytes < end {
+        let end = self.stats.bytes + bytes;
+        while self.stats.bytes < end {
             let left = media.bytes() - self.at;
-            let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
+            let wanted = self.step_bytes.min(left).min(end - self.stats.bytes);
             let socket = self.socket.as_fd();
-            match self.path.send(media, self.at, wanted, socket, &mut self.tally) {
+            match self.path.send(media, self.at, wanted, socket, &mut self.stats) {
                 Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
                 Err(SendError::Blocked) if is_writable(&self.socket) => {}
                 Err(error) => return Err(error),

@@ -100,7 +100,7 @@ fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
                 .into());
         }
     }
-    same(&format!("{spec}: packets in its tally"), packets.into(), sender.tally.packets)?;
+    same(&format!("{spec}: packets in its stats"), packets.into(), sender.stats.packets)?;
     Line::Ok(&format!("verify {spec}: {packets} packets, none bad")).say();
     Ok(())
 }

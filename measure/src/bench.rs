@@ -165,10 +165,10 @@ impl Bench {
             Transport::Tcp => {
                 let step_bytes = u64::from(case.bytes);
                 let file = &self.fixture.file;
-                let (tally, steps) = verify_download(case.spec, file, step_bytes, &self.network)?;
+                let (stats, steps) = verify_download(case.spec, file, step_bytes, &self.network)?;
                 case.unrefused = Some((
-                    tally.calls as f64 / steps.max(1) as f64,
-                    tally.copies_per_byte().unwrap_or(0.0),
+                    stats.calls as f64 / steps.max(1) as f64,
+                    stats.copies_per_byte().unwrap_or(0.0),
                 ));
                 Ok(())
             }
@@ -209,16 +209,16 @@ impl Bench {
         let warm_bytes = WARM_BATCHES * u64::from(case.segments * case.bytes);
         sender.first_step().map_err(|error| wrong(error.to_string()))?;
         sender.send_bytes(warm_bytes).map_err(|error| wrong(error.to_string()))?;
-        let warm = sender.tally;
+        let warm = sender.stats;
         let before = taken(&case.sink)?;
         let begun = self.meter.begin();
         sender.send_bytes(bytes).map_err(|error| wrong(error.to_string()))?;
         let cost = begun.end(Duration::ZERO);
-        let tally = sender.tally.since(&warm);
+        let stats = sender.stats.since(&warm);
         case.next = sender.next;
         let now = taken(&case.sink)?;
-        check_device(case, &tally, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
-        let mut sample = Sample::of(&cost, &tally, tally.packets, Duration::ZERO);
+        check_device(case, &stats, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
+        let mut sample = Sample::of(&cost, &stats, stats.packets, Duration::ZERO);
         sample.bill -= loop_bill;
         if sample.bill <= 0.0 {
             return Err(wrong("the run cost no more than the loop; more bytes a run".to_owned()));
@@ -241,13 +241,13 @@ impl Bench {
         };
         let mut crowd = Crowd::open(spec, &self.fixture, image, to, sockets)?;
         crowd.round(at_once).map_err(wrong)?;
-        let warm = crowd.tally;
+        let warm = crowd.stats;
         let begun = self.meter.begin();
-        while crowd.tally.bytes - warm.bytes < CROWD_BYTES {
+        while crowd.stats.bytes - warm.bytes < CROWD_BYTES {
             crowd.round(at_once).map_err(wrong)?;
         }
         let cost = begun.end(Duration::ZERO);
-        Ok(crowd.tally.since(&warm).cpu_s_per_gb(cost.billed()).expect("bytes were sent"))
+        Ok(crowd.stats.since(&warm).cpu_s_per_gb(cost.billed()).expect("bytes were sent"))
     }
 
     /// Where a sink is that has been made.
@@ -263,7 +263,7 @@ impl Bench {
         let drain = Drain::start(listener);
         // Past slow start, and the receiver's window grown.
         download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
-        let (warm, warm_steps) = (download.tally, download.steps);
+        let (warm, warm_steps) = (download.stats, download.steps);
         // All but what the cork holds back, less than a segment.
         let warm_receiver = drain.await_bytes(warm.bytes - SEGMENT_BYTES_MAX);
         let begun = self.meter.begin();
@@ -274,12 +274,12 @@ impl Bench {
         // Both ends are billed: an acknowledgement makes the kernel send on the receiver's time, so
         // what is whose cannot be told.
         let cost = begun.end(Duration::ZERO);
-        let tally = download.tally.since(&warm);
-        if drained != download.tally.bytes {
-            let sent = download.tally.bytes;
+        let stats = download.stats.since(&warm);
+        if drained != download.stats.bytes {
+            let sent = download.stats.bytes;
             return Err(wrong(format!("{sent} bytes sent, {drained} received")));
         }
-        let mut sample = Sample::of(&cost, &tally, download.steps - warm_steps, receiver);
+        let mut sample = Sample::of(&cost, &stats, download.steps - warm_steps, receiver);
         if let Some((calls, copies)) = case.unrefused {
             (sample.calls, sample.copies) = (calls, copies);
         }
@@ -295,7 +295,7 @@ impl Bench {
             // Nothing refuses nothing.
             let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
             let cost = begun.end(Duration::ZERO);
-            bills.push(sender.tally.cpu_s_per_gb(cost.process).unwrap_or(0.0));
+            bills.push(sender.stats.cpu_s_per_gb(cost.process).unwrap_or(0.0));
         }
         bills.sort_by(f64::total_cmp);
         Ok(bills[bills.len() / 2])
@@ -303,18 +303,18 @@ impl Bench {
 }
 
 impl Sample {
-    fn of(cost: &Cost, tally: &SendStats, units: u64, receiver: Duration) -> Sample {
-        let bill = |time| tally.cpu_s_per_gb(time).unwrap_or(0.0);
-        let share = |part: u64| part as f64 / tally.bytes.max(1) as f64;
+    fn of(cost: &Cost, stats: &SendStats, units: u64, receiver: Duration) -> Sample {
+        let bill = |time| stats.cpu_s_per_gb(time).unwrap_or(0.0);
+        let share = |part: u64| part as f64 / stats.bytes.max(1) as f64;
         Sample {
             bill: bill(cost.billed()),
             kernel_threads: bill(cost.kernel_threads),
             others_share: cost.others_share(),
             receiver: bill(receiver),
-            calls: tally.calls as f64 / units.max(1) as f64,
-            copies: share(tally.copied_bytes),
+            calls: stats.calls as f64 / units.max(1) as f64,
+            copies: share(stats.copied_bytes),
             // Reports of what was sent before may come among these.
-            zerocopy_copied: share(tally.zerocopy_copied_bytes).min(1.0),
+            zerocopy_copied: share(stats.zerocopy_copied_bytes).min(1.0),
             stolen_share: cost.stolen.as_secs_f64() / cost.wall.as_secs_f64().max(1e-9),
         }
     }
@@ -324,19 +324,19 @@ impl Sample {
 /// where the kernel cuts, and every byte behind headers where it does not.
 fn check_device(
     case: &Case,
-    tally: &SendStats,
+    stats: &SendStats,
     (packets, bytes): (u64, u64),
 ) -> Result<(), String> {
     let in_one = case.bytes + IP_AND_UDP_BYTES <= MTU_BYTES;
-    if case.sink == Sink::IfbSoftware && in_one && packets < tally.packets {
-        return Err(format!("{} packets sent, {packets} at the device", tally.packets));
+    if case.sink == Sink::IfbSoftware && in_one && packets < stats.packets {
+        return Err(format!("{} packets sent, {packets} at the device", stats.packets));
     }
     let header_bytes = packets * u64::from(ETHERNET_BYTES + IP_AND_UDP_BYTES);
     // A fragment has no UDP header, so a part of it may be taken for payload: never the reverse.
     let there = bytes.saturating_sub(header_bytes);
     let slack = if in_one { 0 } else { packets * 8 };
-    if there + slack < tally.bytes {
-        return Err(format!("{} bytes sent, {there} at the device", tally.bytes));
+    if there + slack < stats.bytes {
+        return Err(format!("{} bytes sent, {there} at the device", stats.bytes));
     }
     Ok(())
 }

@@ -49,7 +49,7 @@ pub struct Feed<'a> {
     next: u64,
     heads: Vec<u8>,
     /// Sums over all turns so far.
-    pub tally: Tally,
+    pub stats: SendStats,
 }
 
 impl<'a> Feed<'a> {
@@ -77,7 +77,7 @@ impl<'a> Feed<'a> {
             sending,
             next: 0,
             heads: Vec::new(),
-            tally: SendStats::default(),
+            stats: SendStats::default(),
         })
     }
 
@@ -90,7 +90,7 @@ impl<'a> Feed<'a> {
 
     /// A turn of each; returns how many packets left.
     pub fn turn(&mut self) -> Result<u64, Error> {
-        let before = self.tally.packets;
+        let before = self.stats.packets;
         let payload_bytes = u64::from(self.datagram_bytes - HEADER_BYTES);
         for stream in 0..self.to.len() {
             let packets = self.coming(stream);
@@ -104,7 +104,7 @@ impl<'a> Feed<'a> {
                 let size = self.datagram_bytes;
                 let batch =
                     Batch::gathered(&self.fixture.file, each as u32, size, &self.heads, &pieces);
-                let sent = self.path.send(&batch, &mut self.to[stream], &mut self.tally);
+                let sent = self.path.send(&batch, &mut self.to[stream], &mut self.stats);
                 match sent {
                     Ok(taken) if u64::from(taken) == each => {}
                     Ok(_) | Err(SendError::Blocked) => {
@@ -115,7 +115,7 @@ impl<'a> Feed<'a> {
             }
         }
         self.next += u64::from(self.packets);
-        Ok(self.tally.packets - before)
+        Ok(self.stats.packets - before)
     }
 }
 

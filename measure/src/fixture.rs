@@ -26,14 +26,14 @@ pub const FILE_BYTES: u64 = 128 << 20;
 /// The file, and its image in packets of one size.
 pub struct Fixture {
     /// The file, mapped.
-    pub file: Media,
+    pub file: MappedFile,
     folder: tempfile::TempDir,
 }
 
 /// The file as RTP packets one after the other.
 pub struct Image {
     /// The image, mapped.
-    pub media: Media,
+    pub media: MappedFile,
 }
 
 impl Fixture {
@@ -89,7 +89,7 @@ impl Fixture {
     }
 
     /// Share of the file that is in the page cache, looked at by the mebibyte.
-    pub fn resident_share(media: &Media) -> f64 {
+    pub fn resident_share(media: &MappedFile) -> f64 {
         let parts = media.bytes().div_ceil(PART_BYTES).max(1);
         let range = |part: u64| part * PART_BYTES..((part + 1) * PART_BYTES).min(media.bytes());
         let resident = (0..parts).filter(|&part| media.is_in_cache(range(part))).count();

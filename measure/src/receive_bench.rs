@@ -216,13 +216,13 @@ impl Bench {
         for _ in 0..WARM_TURNS {
             turn(&mut feed)?;
         }
-        let warm = feed.tally.bytes;
+        let warm = feed.stats.bytes;
         let (begun, end) = (self.meter.begin(), Instant::now() + RUN_MAX);
-        while feed.tally.bytes - warm < bytes && Instant::now() < end {
+        while feed.stats.bytes - warm < bytes && Instant::now() < end {
             turn(&mut feed)?;
         }
         let cost = begun.end(Duration::ZERO);
-        let whole = cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64;
+        let whole = cost.billed().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64;
         // Of the warm turns too, which are as the others.
         let taken: ReceiveStats = intake.path.stats();
         let bill = whole - sending_bill;
@@ -252,13 +252,13 @@ impl Bench {
         for _ in 0..WARM_TURNS {
             feed.turn()?;
         }
-        let warm = feed.tally.bytes;
+        let warm = feed.stats.bytes;
         let begun = self.meter.begin();
-        while feed.tally.bytes - warm < bytes {
+        while feed.stats.bytes - warm < bytes {
             feed.turn()?;
         }
         let cost = begun.end(Duration::ZERO);
-        Ok(cost.billed().as_secs_f64() * 1e9 / (feed.tally.bytes - warm) as f64)
+        Ok(cost.billed().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64)
     }
 }
 

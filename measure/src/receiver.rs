@@ -82,7 +82,7 @@ fn prepare(socket: &UdpSocket) -> std::io::Result<()> {
 
 /// Sends some of the file over TCP and compares every byte. The next step is made when the bytes of
 /// the one before have arrived, so no socket is full: what the calls and copies of a step are when
-/// nothing is refused is what the tally and the number of steps that are returned say.
+/// nothing is refused is what the stats and the number of steps that are returned say.
 pub fn verify_download(
     spec: &'static Spec,
     media: &MappedFile,
@@ -103,22 +103,22 @@ pub fn verify_download(
         let reader = scope.spawn(move || compare(&listener, media, all, told));
         let mut first = (SendStats::default(), 0);
         let mut step_by_step = || {
-            while download.tally.bytes < all {
+            while download.stats.bytes < all {
                 download.step(all)?;
                 let there = || so_far.load(Ordering::Acquire);
-                while there() < download.tally.bytes && !reader.is_finished() {
+                while there() < download.stats.bytes && !reader.is_finished() {
                     std::thread::sleep(ARRIVAL_LOOK);
                 }
                 if first.1 == 0 {
                     // The first sets options.
-                    first = (download.tally, download.steps);
+                    first = (download.stats, download.steps);
                 }
             }
             Ok(())
         };
         let sent: Result<(), SendError> = step_by_step();
         let finished = download.finish();
-        let counted = (download.tally.since(&first.0), download.steps - first.1);
+        let counted = (download.stats.since(&first.0), download.steps - first.1);
         drop(download);
         // What the reader found explains what the sender met.
         reader.join().expect("it does not panic").map_err(wrong)?;

@@ -38,7 +38,7 @@ pub struct Sender<'a> {
     pub next: u64,
     heads: Vec<u8>,
     /// Sums over all calls so far.
-    pub tally: Tally,
+    pub stats: SendStats,
 }
 
 #[derive(Clone, Copy)]
@@ -141,7 +141,7 @@ impl<'a> Sender<'a> {
             batch_packets: segments.min(DATAGRAM_BYTES_MAX / datagram_bytes).max(1),
             next: 0,
             heads: Vec::new(),
-            tally: SendStats::default(),
+            stats: SendStats::default(),
         })
     }
 
@@ -161,7 +161,7 @@ impl<'a> Sender<'a> {
                 let all = u64::from(count) * bytes;
                 let batch =
                     Batch::image(self.media, count, self.datagram_bytes, first * bytes, all);
-                self.path.send(&batch, &mut self.to, &mut self.tally)
+                self.path.send(&batch, &mut self.to, &mut self.stats)
             }
             Layout::Gathered => {
                 self.heads.clear();
@@ -169,7 +169,7 @@ impl<'a> Sender<'a> {
                 let pieces = [Piece { offset: first * bytes, bytes: u64::from(count) * bytes }];
                 let (size, heads) = (self.datagram_bytes, &self.heads);
                 let batch = Batch::gathered(self.media, count, size, heads, &pieces);
-                self.path.send(&batch, &mut self.to, &mut self.tally)
+                self.path.send(&batch, &mut self.to, &mut self.stats)
             }
         };
         match taken {
@@ -200,8 +200,8 @@ impl<'a> Sender<'a> {
 
     /// Sends until `bytes` more have been taken.
     pub fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
-        let end = self.tally.bytes + bytes;
-        while self.tally.bytes < end {
+        let end = self.stats.bytes + bytes;
+        while self.stats.bytes < end {
             self.step()?;
         }
         Ok(())
@@ -222,7 +222,7 @@ pub struct Crowd<'a> {
     form: Layout,
     next: u64,
     /// Sums over all calls so far.
-    pub tally: Tally,
+    pub stats: SendStats,
 }
 
 impl<'a> Crowd<'a> {
@@ -245,7 +245,7 @@ impl<'a> Crowd<'a> {
             // A path for each would be a ring or a buffer for each.
             destinations.push(Sender::of_nothing(fixture, sizes, to)?.to);
         }
-        Ok(Crowd { path, to: destinations, media, form, next: 0, tally: SendStats::default() })
+        Ok(Crowd { path, to: destinations, media, form, next: 0, stats: SendStats::default() })
     }
 
     /// A burst to each; what a full socket did not take is left out.
@@ -273,10 +273,10 @@ impl<'a> Crowd<'a> {
         let mut dues: Vec<Due<'_>> =
             self.to.iter_mut().enumerate().map(|(n, to)| Due::new(batch(n), to)).collect();
         if at_once {
-            self.path.send_all(&mut dues, &mut self.tally);
+            self.path.send_all(&mut dues, &mut self.stats);
         } else {
             for due in &mut dues {
-                due.outcome = self.path.send(&due.batch, due.to, &mut self.tally);
+                due.outcome = self.path.send(&due.batch, due.to, &mut self.stats);
             }
         }
         for due in dues {
@@ -297,10 +297,10 @@ impl StreamPath for Nothing {
         &mut self,
         batch: &Batch<'_>,
         _: &mut Destination,
-        tally: &mut SendStats,
+        stats: &mut SendStats,
     ) -> Result<u32, SendError> {
-        tally.packets += u64::from(batch.packets);
-        tally.bytes += std::hint::black_box(batch).bytes;
+        stats.packets += u64::from(batch.packets);
+        stats.bytes += std::hint::black_box(batch).bytes;
         Ok(batch.packets)
     }
 }
@@ -313,7 +313,7 @@ pub struct Download<'a> {
     step_bytes: u64,
     at: u64,
     /// Sums over all calls so far.
-    pub tally: Tally,
+    pub stats: SendStats,
     /// Calls of the path, those included that found the socket full.
     pub steps: u64,
 }
@@ -345,7 +345,7 @@ impl<'a> Download<'a> {
             media,
             step_bytes,
             at: 0,
-            tally: SendStats::default(),
+            stats: SendStats::default(),
             steps: 0,
         })
     }
@@ -355,8 +355,8 @@ impl<'a> Download<'a> {
     /// # Errors
     /// [`SendError`] of the first call that fails.
     pub fn send_bytes(&mut self, bytes: u64) -> Result<(), SendError> {
-        let end = self.tally.bytes + bytes;
-        while self.tally.bytes < end {
+        let end = self.stats.bytes + bytes;
+        while self.stats.bytes < end {
             self.step(end)?;
         }
         Ok(())
@@ -366,10 +366,10 @@ impl<'a> Download<'a> {
     /// socket is full.
     pub fn step(&mut self, end: u64) -> Result<(), SendError> {
         let left = self.media.bytes() - self.at;
-        let wanted = self.step_bytes.min(left).min(end - self.tally.bytes);
+        let wanted = self.step_bytes.min(left).min(end - self.stats.bytes);
         let socket = self.socket.as_fd();
         self.steps += 1;
-        match self.path.send(self.media, self.at, wanted, socket, &mut self.tally) {
+        match self.path.send(self.media, self.at, wanted, socket, &mut self.stats) {
             Ok(sent) => self.at = if sent == left { 0 } else { self.at + sent },
             Err(SendError::Blocked) => wait_writable(&self.socket),
             Err(error) => return Err(error),

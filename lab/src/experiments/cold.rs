@@ -182,7 +182,7 @@ impl Run<'_> {
             if self.reading == Reading::Reader {
                 scope.spawn(|| read_ahead(&media, &there));
             }
-            while sender.tally.bytes < all {
+            while sender.stats.bytes < all {
                 while sender.reaches() > there.load(Ordering::Acquire) {
                     std::thread::sleep(LOOK_AGAIN);
                 }
@@ -193,8 +193,8 @@ impl Run<'_> {
         let wall = began.elapsed();
         let cost = begun.end(Duration::ZERO);
         sent.map_err(|error: paths::SendError| wrong(error.to_string()))?;
-        let bill = sender.tally.cpu_s_per_gb(cost.billed()).expect("bytes were sent");
-        Ok((bill, sender.tally.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
+        let bill = sender.stats.cpu_s_per_gb(cost.billed()).expect("bytes were sent");
+        Ok((bill, sender.stats.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
     }
 }
 

@@ -129,7 +129,7 @@ fn offer(
         let sender = scope.spawn(move || {
             pin(cores, true);
             let done = send_paced(&mut feed, rate);
-            sent.store(feed.tally.packets, Ordering::Release);
+            sent.store(feed.stats.packets, Ordering::Release);
             over.store(true, Ordering::Release);
             done
         });
@@ -168,7 +168,7 @@ fn send_paced(feed: &mut Feed<'_>, rate: u64) -> Result<f64, Error> {
     let mut elapsed = Duration::ZERO;
     while elapsed < RUN {
         let due = (elapsed.as_secs_f64() * rate as f64) as u64;
-        if feed.tally.packets < due {
+        if feed.stats.packets < due {
             feed.turn()?;
         } else {
             std::thread::sleep(PACE);

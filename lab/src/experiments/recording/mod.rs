@@ -148,7 +148,7 @@ fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
     let burst_time = Duration::from_secs_f64(
         (BURST * payload_bytes * 8) as f64 / BITS_PER_SECOND as f64 / to.len() as f64,
     );
-    let mut tally = SendStats::default();
+    let mut stats = SendStats::default();
     let mut heads = Vec::new();
     let (began, before) = (Instant::now(), thread_time());
     for turn in 0..bursts * to.len() as u64 {
@@ -164,7 +164,7 @@ fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
         heads.extend((first..first + count).flat_map(header));
         let pieces = [Piece { offset, bytes }];
         let batch = Batch::gathered(media, count as u32, DATAGRAM_BYTES, &heads, &pieces);
-        let taken = path.send(&batch, &mut destinations[stream], &mut tally);
+        let taken = path.send(&batch, &mut destinations[stream], &mut stats);
         match taken {
             Ok(taken) if u64::from(taken) == count => {}
             Ok(taken) => return Err(failed(format!("{taken} of {count} packets left"))),
@@ -172,10 +172,10 @@ fn send(media: &MappedFile, to: &[SocketAddr]) -> Result<Point, Error> {
         }
     }
     Ok(Point {
-        sent: tally.packets,
+        sent: stats.packets,
         report: Report::default(),
         equal: 0,
-        bytes: tally.bytes,
+        bytes: stats.bytes,
         seconds: began.elapsed().as_secs_f64(),
         sender: thread_time() - before,
     })
