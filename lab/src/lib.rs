@@ -12,7 +12,7 @@
 //!
 //! Does not do: judge. Bars are the reader's.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod experiments;
 pub mod explain;

@@ -60,7 +60,8 @@ pub fn oracle(ranges: Ranges<'_>, sums: &mut [u16]) {
 }
 
 /// Adds the carries to the sum until there are none.
-pub(crate) const fn fold(mut total: u64) -> u16 {
+#[doc(hidden)]
+pub const fn fold(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total & 0xffff) + (total >> 16);
     }
@@ -86,7 +87,8 @@ pub(crate) const fn fold(mut total: u64) -> u16 {
 //    a padded buffer: a wide load right behind narrow stores waits for them (7 ns where measured).
 
 /// A register's worth of partial sums.
-pub(crate) trait Lanes: Copy {
+#[doc(hidden)]
+pub trait Lanes: Copy {
     /// Bytes that [`Lanes::add`] takes.
     const BYTES: usize;
 
@@ -136,7 +138,8 @@ unsafe fn body<L: Lanes>(ranges: Ranges<'_>, sums: &mut [u16]) {
 
 /// Sums by 64-bit words.
 #[derive(Clone, Copy)]
-pub(crate) struct Words {
+#[doc(hidden)]
+pub struct Words {
     low: u64,
     high: u64,
 }
@@ -149,7 +152,7 @@ impl Words {
 
     /// Any number of bytes.
     #[inline(always)]
-    pub(crate) fn plus_all(mut self, bytes: &[u8]) -> Self {
+    pub fn plus_all(mut self, bytes: &[u8]) -> Self {
         let (words, mut rest) = bytes.as_chunks::<8>();
         for word in words {
             self = self.plus(u64::from_le_bytes(*word));
@@ -217,7 +220,8 @@ static VARIANTS: &[Variant<Run>] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-pub(crate) mod x86;
+#[doc(hidden)]
+pub mod x86;
 
 /// A variant that this processor has.
 #[derive(Clone, Copy)]

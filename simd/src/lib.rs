@@ -14,21 +14,13 @@
 
 pub mod cbc;
 pub mod checksum;
-pub mod copy;
-pub mod descriptor;
-pub mod packet;
-mod prefetch;
 pub mod stamp;
 #[cfg(test)]
 mod trials;
-mod variant;
+pub mod variant;
 
 pub use cbc::Cbc;
 pub use checksum::Checksum;
-pub use copy::Copier;
-pub use descriptor::Descriptor;
-pub use packet::Packet;
-pub use prefetch::prefetch;
 pub use stamp::Stamp;
 pub use variant::Dropped;
 
@@ -39,15 +31,9 @@ pub struct Kernels {
     pub cbc: Cbc,
     /// Ones' complement sums of many ranges.
     pub checksum: Checksum,
-    /// Copies, with or without a sum.
-    pub copy: Copier,
-    /// Receive descriptors made into packet metadata.
-    pub descriptor: Descriptor,
-    /// Ethernet, IP, UDP and RTP fields of many frames.
-    pub packet: Packet,
     /// Ethernet, IPv4, UDP and RTP headers of many frames.
     pub stamp: Stamp,
-    dropped: [Option<Dropped>; 6],
+    dropped: [Option<Dropped>; 3],
 }
 
 impl Kernels {
@@ -56,19 +42,8 @@ impl Kernels {
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
-        let (copy, copy_dropped) = Copier::choose();
-        let (descriptor, descriptor_dropped) = Descriptor::choose();
         let (stamp, stamp_dropped) = Stamp::choose();
-        let (packet, packet_dropped) = Packet::choose();
-        let dropped = [
-            cbc_dropped,
-            checksum_dropped,
-            copy_dropped,
-            descriptor_dropped,
-            packet_dropped,
-            stamp_dropped,
-        ];
-        Self { cbc, checksum, copy, descriptor, packet, stamp, dropped }
+        Self { cbc, checksum, stamp, dropped: [cbc_dropped, checksum_dropped, stamp_dropped] }
     }
 
     /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
@@ -88,15 +63,9 @@ mod tests {
         assert_eq!(kernels.dropped().count(), 0, "{:?}", kernels.dropped().next());
         assert_eq!(kernels.cbc.name(), Cbc::all().last().unwrap().name());
         assert_eq!(kernels.checksum.name(), Checksum::all().last().unwrap().name());
-        assert_eq!(kernels.copy.name(), Copier::all().last().unwrap().name());
-        assert_eq!(kernels.descriptor.name(), Descriptor::all().last().unwrap().name());
-        assert_eq!(kernels.packet.name(), Packet::all().last().unwrap().name());
         assert_eq!(kernels.stamp.name(), Stamp::all().last().unwrap().name());
         assert_eq!(Cbc::all().next().unwrap().name(), "portable");
         assert_eq!(Checksum::all().next().unwrap().name(), "portable");
-        assert_eq!(Copier::all().next().unwrap().name(), "portable");
-        assert_eq!(Descriptor::all().next().unwrap().name(), "scalar");
-        assert_eq!(Packet::all().next().unwrap().name(), "portable");
         assert_eq!(Stamp::all().next().unwrap().name(), "portable");
     }
 }

@@ -9,13 +9,13 @@
 use std::fmt;
 
 /// A kernel's function for one instruction set.
-pub(crate) struct Variant<F: 'static> {
+pub struct Variant<F: 'static> {
     /// The instruction set, as in `/proc/cpuinfo`; `portable` needs none.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Whether this processor has it.
-    pub(crate) is_here: fn() -> bool,
+    pub is_here: fn() -> bool,
     /// The function. It may be called where `is_here` says so.
-    pub(crate) run: F,
+    pub run: F,
 }
 
 /// A variant gave a wrong answer on this processor and is not used.
@@ -35,7 +35,7 @@ impl fmt::Display for Dropped {
 }
 
 /// Those of `variants` that this processor has.
-pub(crate) fn here<F>(
+pub fn here<F>(
     variants: &'static [Variant<F>],
 ) -> impl DoubleEndedIterator<Item = &'static Variant<F>> {
     variants.iter().filter(|variant| (variant.is_here)())
@@ -45,7 +45,7 @@ pub(crate) fn here<F>(
 ///
 /// # Panics
 /// When not even the first is right.
-pub(crate) fn choose<F>(
+pub fn choose<F>(
     kernel: &'static str,
     variants: &'static [Variant<F>],
     right: impl Fn(&'static Variant<F>) -> bool,
@@ -61,7 +61,7 @@ pub(crate) fn choose<F>(
 }
 
 /// A variant that needs nothing.
-pub(crate) fn everywhere() -> bool {
+pub fn everywhere() -> bool {
     true
 }
 

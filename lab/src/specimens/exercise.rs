@@ -14,9 +14,9 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use simd::Descriptor;
+use crate::specimens::descriptor::Descriptor;
+use crate::specimens::descriptor::{Long, Metadata, Short, Xdp, status};
 use simd::checksum::Ranges;
-use simd::descriptor::{Long, Metadata, Short, Xdp, status};
 use simd::stamp::{Addresses, Frames, HEAD_BYTES, Template};
 use stalls::Exercise;
 
@@ -77,7 +77,7 @@ fn checksum(calls: u64) {
 fn copy(calls: u64) {
     let source = noise(COPY_BYTES_MAX);
     let mut target = vec![0; COPY_BYTES_MAX];
-    runs::copy(widest(simd::Copier::all()), &source, &mut target, calls);
+    runs::copy(widest(crate::specimens::copy::Copier::all()), &source, &mut target, calls);
 }
 
 fn stamp(calls: u64) {
@@ -107,8 +107,8 @@ fn stamp(calls: u64) {
 fn packet(calls: u64) {
     let frame: Vec<u8> = noise(FRAME_BYTES).into_iter().zip(0..).map(udp_byte).collect();
     let frames = vec![frame.as_slice(); BURST];
-    let mut fields = vec![simd::packet::Fields::default(); BURST];
-    runs::packet(widest(simd::Packet::all()), &frames, &mut fields, calls);
+    let mut fields = vec![crate::specimens::packet::Fields::default(); BURST];
+    runs::packet(widest(crate::specimens::packet::Packet::all()), &frames, &mut fields, calls);
 }
 
 /// Makes an Ethernet, IPv4 and UDP frame of noise.
@@ -167,12 +167,15 @@ fn done(number: u64) -> u64 {
 mod runs {
     use std::hint::black_box;
 
+    use crate::specimens::copy::Copier;
+    use crate::specimens::descriptor::Descriptor;
+    use crate::specimens::descriptor::{Long, Metadata, Short, Xdp};
+    use crate::specimens::packet::Fields;
+    use crate::specimens::packet::Packet;
     use simd::cbc::Message;
     use simd::checksum::Ranges;
-    use simd::descriptor::{Long, Metadata, Short, Xdp};
-    use simd::packet::Fields;
     use simd::stamp::{Frames, Template};
-    use simd::{Cbc, Checksum, Copier, Descriptor, Packet, Stamp};
+    use simd::{Cbc, Checksum, Stamp};
 
     use super::{COPY_LENGTHS, RANGES, ROUNDS};
 

@@ -12,7 +12,7 @@ use super::{Lanes, Ranges, Words, body};
 /// Two 64-bit lanes: `all` sums whole words modulo 2^64, `high` their upper halves. The sum of the
 /// lower halves, less than 2^64, is what `all` has more than 2^32 × `high`: no register is masked.
 #[derive(Clone, Copy)]
-pub(crate) struct Xmm {
+pub struct Xmm {
     all: __m128i,
     high: __m128i,
 }
@@ -72,7 +72,7 @@ unsafe fn of_lanes(both: __m128i) -> u64 {
 
 /// Four 64-bit lanes.
 #[derive(Clone, Copy)]
-pub(crate) struct Ymm {
+pub struct Ymm {
     all: __m256i,
     high: __m256i,
 }
@@ -122,7 +122,7 @@ impl Lanes for Ymm {
 
 /// Eight 64-bit lanes.
 #[derive(Clone, Copy)]
-pub(crate) struct Zmm {
+pub struct Zmm {
     all: __m512i,
     high: __m512i,
 }

@@ -6,8 +6,8 @@
 use std::hint::black_box;
 use std::ops::Range;
 
-use simd::Copier;
-use simd::copy::{CopyBatch, Fixed};
+use crate::specimens::copy::Copier;
+use crate::specimens::copy::{CopyBatch, Fixed};
 
 use super::arena::{Order, Places};
 

@@ -19,7 +19,7 @@ mod summary;
 use std::cell::Cell;
 use std::process::Command;
 
-use simd::Kernels;
+use crate::specimens::Specimens;
 
 use measure::Error;
 use measure::Options;
@@ -33,8 +33,8 @@ use routine::MEMCPY;
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("copy", options.command.clone());
     results.complete = true;
-    let kernels = Kernels::here();
-    let sorts = Sorts::of(&kernels, options)?;
+    let specimens = Specimens::here();
+    let sorts = Sorts::of(specimens.copy, options)?;
     // A quarter of the memory at most, for source and target together.
     let most = usize::try_from(results.host.memory_bytes / 8).unwrap_or(usize::MAX);
     let (plans, all) = plan::all(&sorts, options, most);
@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     results.notes.push(format!(
         "{MEMCPY} is that of {}; ours here: {:?}; every routine's answer was checked",
         c_library(),
-        kernels.copy,
+        specimens.copy,
     ));
     if of < all {
         results.notes.push(format!("skip: copies that go over {of} bytes: too little memory"));
@@ -109,7 +109,7 @@ fn c_library() -> String {
 
 #[cfg(test)]
 mod tests {
-    use simd::Copier;
+    use crate::specimens::copy::Copier;
 
     use super::*;
 

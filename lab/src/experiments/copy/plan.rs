@@ -4,8 +4,9 @@
 //! Sources: Saito and Oikawa, figure 6, for the sizes.
 //! Does not do: measure.
 
-use simd::copy::published::ROUTINES;
-use simd::{Copier, Kernels};
+use crate::specimens::copy::Copier;
+use crate::specimens::copy::published::ROUTINES;
+use simd::Kernels;
 
 use super::arena::{Mixed, Offsets, Places};
 use super::routine::{MEMCPY, Routine};
@@ -67,8 +68,8 @@ pub(super) struct Sorts {
 impl Sorts {
     /// # Errors
     /// [`Error::Caller`] when none is asked for that is here.
-    pub(super) fn of(kernels: &Kernels, options: &Options) -> Result<Sorts, Error> {
-        let (ours, sum) = (kernels.copy, kernels.checksum);
+    pub(super) fn of(ours: Copier, options: &Options) -> Result<Sorts, Error> {
+        let sum = Kernels::here().checksum;
         let mut copies = vec![Routine::Memcpy];
         copies.extend(ROUTINES.iter().map(Routine::Published));
         copies.extend(Copier::all().map(Routine::Copier));

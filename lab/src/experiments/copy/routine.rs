@@ -10,9 +10,10 @@
 
 use std::hint::black_box;
 
+use crate::specimens::copy::Copier;
+use crate::specimens::copy::published::Routine as Published;
+use simd::Checksum;
 use simd::checksum::{self, Ranges};
-use simd::copy::published::Routine as Published;
-use simd::{Checksum, Copier};
 
 use super::arena::{Arena, Offsets, Order};
 use super::fixed;

@@ -7,8 +7,10 @@
 
 use std::cell::RefCell;
 
-use simd::Descriptor;
-use simd::descriptor::{Long, Metadata, Short, Xdp, oracle_long, oracle_short, oracle_xdp, status};
+use crate::specimens::descriptor::Descriptor;
+use crate::specimens::descriptor::{
+    Long, Metadata, Short, Xdp, oracle_long, oracle_short, oracle_xdp, status,
+};
 
 use super::{CACHE, FAULT, PLACE, SHORT, reference};
 use measure::Error;

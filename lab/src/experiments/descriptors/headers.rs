@@ -5,8 +5,8 @@
 
 use std::cell::RefCell;
 
-use simd::Packet;
-use simd::packet::{Fields, oracle};
+use crate::specimens::packet::Packet;
+use crate::specimens::packet::{Fields, oracle};
 
 use measure::Error;
 use measure::memory::{Group, Member, Turns};

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire lab descriptors`: what a received packet costs before anybody looks at its payload.
 //!
-//! Three parts. In cache: every variant of [`simd::descriptor`] on descriptors that are done, by
-//! format, with the published fault (`narrow_store`) beside its published remedy (`sse_blend`). In
-//! the ring model ([`ring`]): the whole loop of a driver around each variant, with a card on
-//! another core, once with the card a ring ahead and once with both on the run. And headers: every
-//! variant of [`simd::packet`].
+//! Three parts. In cache: every variant of [`crate::specimens::descriptor`] on descriptors that are
+//! done, by format, with the published fault (`narrow_store`) beside its published remedy
+//! (`sse_blend`). In the ring model ([`ring`]): the whole loop of a driver around each variant,
+//! with a card on another core, once with the card a ring ahead and once with both on the run. And
+//! headers: every variant of [`crate::specimens::packet`].
 //!
 //! Every member's answers are compared with the oracle's before it is timed; in the ring model all
 //! packets are verified while it is, and a wrong one is an error.
@@ -20,7 +20,9 @@ mod model;
 mod ring;
 mod study;
 
-use simd::{Descriptor, Kernels, Packet};
+use crate::specimens::Specimens;
+use crate::specimens::descriptor::Descriptor;
+use crate::specimens::packet::Packet;
 
 use measure::Error;
 use measure::Options;
@@ -35,11 +37,11 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     results.complete = true;
     let variants = variants(options)?;
     let readers = readers(options);
-    let kernels = Kernels::here();
+    let specimens = Specimens::here();
     results.notes.push(format!(
         "chosen here: {:?}, {:?}; narrow_store is a fault, kept to be measured and never chosen; \
          every member's answers were compared with the oracle's",
-        kernels.descriptor, kernels.packet
+        specimens.descriptor, specimens.packet
     ));
     // Before the thread is kept to one of them.
     let cores = Cores::allowed();

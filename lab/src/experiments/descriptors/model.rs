@@ -11,7 +11,7 @@
 
 use std::time::Instant;
 
-use simd::Descriptor;
+use crate::specimens::descriptor::Descriptor;
 
 use super::ring::{Driver, RING, Ring, card};
 use super::{AHEAD, PLACE, RUNNING, SHORT, reference};

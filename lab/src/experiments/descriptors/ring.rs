@@ -19,8 +19,8 @@
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use simd::descriptor::{Burst, Metadata, Short, kind, status};
-use simd::prefetch;
+use crate::specimens::descriptor::{Burst, Metadata, Short, kind, status};
+use crate::specimens::prefetch::prefetch;
 
 /// What both sides have.
 pub(super) struct Ring {
@@ -280,7 +280,7 @@ const _: () = assert!(RING.is_multiple_of(BURST) && CARD_BURST < RING);
 
 #[cfg(test)]
 mod tests {
-    use simd::Descriptor;
+    use crate::specimens::descriptor::Descriptor;
 
     use super::*;
 
@@ -316,7 +316,7 @@ mod tests {
             ring.await_written(RING);
             while driver.taken() < RING {
                 driver.poll(|ring, packets| {
-                    let burst = simd::descriptor::oracle_short(ring, packets);
+                    let burst = crate::specimens::descriptor::oracle_short(ring, packets);
                     packets[..burst.count].swap(0, 1);
                     burst
                 });

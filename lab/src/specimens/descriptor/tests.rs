@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::trials::noise;
+use crate::specimens::trials::noise;
 
 /// Descriptors that the widest variant takes at a time.
 const WIDTH: usize = 16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every variant of reading frames against the oracle, and the oracle against frames whose fields
-//! are known: made here, stamped by [`crate::stamp`], and one of the kernel's own.
+//! are known: made here, stamped by [`simd::stamp`], and one of the kernel's own.
 //!
 //! Frames end where a page ends that nobody may touch behind: a byte read too far is a fault.
 //!
@@ -9,8 +9,8 @@
 use core::net::{Ipv4Addr, SocketAddrV4};
 
 use super::*;
-use crate::stamp;
-use crate::trials::noise;
+use crate::specimens::trials::noise;
+use simd::stamp;
 
 /// A frame in parts.
 #[derive(Clone)]
@@ -363,7 +363,7 @@ fn stamped_frames_are_read_back() {
         last_bytes: 200,
         identification,
     };
-    crate::Kernels::here().stamp.frames(&template, frames, &[0; 9]);
+    simd::Kernels::here().stamp.frames(&template, frames, &[0; 9]);
     let frames: Vec<&[u8]> = slots
         .chunks(2048)
         .enumerate()
@@ -379,7 +379,7 @@ fn stamped_frames_are_read_back() {
     }
 }
 
-/// The frame of Linux that [`crate::stamp`] is tested with: five bytes that are no RTP.
+/// The frame of Linux that [`simd::stamp`] is tested with: five bytes that are no RTP.
 #[test]
 fn a_frame_of_linux_itself() {
     let golden = [

@@ -5,7 +5,7 @@
 
 use super::fixed::{Compiled, CopyBatch};
 use super::{Run, portable, portable_and_sum};
-use crate::variant::{Variant, everywhere};
+use simd::variant::{Variant, everywhere};
 
 /// The registers of a variant.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 //! What it does not do: measure.
 
 use super::*;
-use crate::trials::{LENGTHS, noise};
+use crate::specimens::trials::{LENGTHS, noise};
 
 /// Widest register of any variant.
 const WIDTH: usize = 64;

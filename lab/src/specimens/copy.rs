@@ -39,10 +39,10 @@ use x86::{Set, VARIANTS};
 
 pub use fixed::{CopyBatch, FIXED_BYTES_MAX, Fixed};
 
-use crate::checksum::{self, Lanes, Ranges, Words, fold};
-use crate::variant::{self, Dropped, Variant};
+use simd::checksum::{self, Lanes, Ranges, Words, fold};
+use simd::variant::{self, Dropped, Variant};
 
-/// Byte by byte; the sum is [`crate::checksum::oracle`]'s.
+/// Byte by byte; the sum is [`simd::checksum::oracle`]'s.
 pub fn oracle(source: &[u8], target: &mut [u8]) {
     assert_eq!(source.len(), target.len(), "source and target are of one length");
     for (to, from) in target.iter_mut().zip(source) {
@@ -138,7 +138,7 @@ impl Copier {
         unsafe { (self.0.run.copy)(source, target) }
     }
 
-    /// Copies `source` to `target`, and its sum as [`crate::checksum::oracle`] has it.
+    /// Copies `source` to `target`, and its sum as [`simd::checksum::oracle`] has it.
     ///
     /// # Panics
     /// When they are of different lengths.

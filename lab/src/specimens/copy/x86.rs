@@ -15,8 +15,8 @@ use super::registers::{
     PAST_CACHES_REGISTERS_MIN, Register, and_sum, by_size, past_caches, straight,
 };
 use super::{Run, portable, portable_and_sum};
-use crate::checksum::x86::{Xmm, Ymm, Zmm};
-use crate::variant::{Variant, everywhere};
+use simd::checksum::x86::{Xmm, Ymm, Zmm};
+use simd::variant::{Variant, everywhere};
 
 pub(super) static VARIANTS: &[Variant<Run>] = &[
     Variant {

@@ -12,7 +12,7 @@
 use core::arch::asm;
 
 use super::PAST_CACHES_BYTES_MIN;
-use crate::checksum::{Lanes, fold};
+use simd::checksum::{Lanes, fold};
 
 /// Some bytes that are loaded at once and stored at once.
 pub(super) trait Register: Copy {
@@ -290,7 +290,7 @@ pub(super) unsafe fn past_caches<R: Vector>(source: *const u8, target: *mut u8, 
     }
 }
 
-/// Copies and sums, as [`crate::checksum::oracle`] has it.
+/// Copies and sums, as [`simd::checksum::oracle`] has it.
 ///
 /// # Safety
 /// The processor has the instructions of `R` and `L`, and the caller is compiled for them; the

@@ -7,7 +7,7 @@
 
 use core::arch::x86_64::*;
 
-use crate::copy::registers::{Register, Vector, ends, words};
+use crate::specimens::copy::registers::{Register, Vector, ends, words};
 
 impl Register for __m128i {
     const BYTES: usize = 16;

@@ -39,7 +39,7 @@ pub use format::{
     ChecksumVerdict, Flags, Long, Metadata, Short, Xdp, extended, kind, option, status,
 };
 
-use crate::variant::{self, Dropped, Variant, everywhere};
+use simd::variant::{self, Dropped, Variant, everywhere};
 
 /// What a conversion came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! Sources: IEEE 802.1Q (tags, 802.1ad's too); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768 (UDP);
 //! RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on one port with it).
 //!
-//! What it does not do: checksums (the device's verdict or [`crate::checksum`] is for those),
+//! What it does not do: checksums (the device's verdict or [`simd::checksum`] is for those),
 //! reassembly, addresses: those stand behind [`Fields::ip_at`].
 
 mod parse;
@@ -22,7 +22,7 @@ mod tests;
 
 pub use parse::FRAME_BYTES_MAX;
 
-use crate::variant::{self, Dropped, Variant, everywhere};
+use simd::variant::{self, Dropped, Variant, everywhere};
 
 /// What a frame has. What does not hold is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
