@@ -53,7 +53,7 @@ pub struct Reorder {
     /// The sequence number that is due; none before the first.
     next: Option<u16>,
     /// From `next` on; the front is a hole whenever there is one.
-    ahead: VecDeque<Option<Kept>>,
+    ahead: VecDeque<Option<HeldPacket>>,
     kept_bytes: usize,
     missing: u64,
     /// Room for packets to be kept, used again.
@@ -61,7 +61,7 @@ pub struct Reorder {
 }
 
 #[derive(Debug, Clone)]
-struct Kept {
+struct HeldPacket {
     payload: Vec<u8>,
     came: Duration,
 }
@@ -118,7 +118,7 @@ impl Reorder {
         let mut room = self.spare.pop().unwrap_or_default();
         room.clear();
         room.extend_from_slice(payload);
-        self.ahead[index] = Some(Kept { payload: room, came: now });
+        self.ahead[index] = Some(HeldPacket { payload: room, came: now });
         self.kept_bytes += payload.len();
         let moved = self.drain(&mut sink);
         while self.kept_bytes > self.limits.bytes {

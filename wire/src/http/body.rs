@@ -13,16 +13,16 @@ use super::malformed::Malformed;
 
 /// How far a request's content has been read.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) enum ContentReader {
     /// So many bytes are still to come.
     Length(u64),
     /// Chunked; `bytes_left` of the limit remain for data and framing.
-    Chunked { state: Chunk, bytes_left: u64 },
+    Chunked { state: ChunkState, bytes_left: u64 },
 }
 
 /// What the next byte of a chunked body belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(super) enum ChunkState {
     Size { digits: u8, value: u64 },
     Extension { value: u64 },
     SizeLf { value: u64 },
@@ -35,44 +35,47 @@ pub(super) enum Chunk {
     EndLf,
 }
 
-/// The outcome of [`Body::drain`].
+/// The outcome of [`ContentReader::drain`].
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Drained {
+pub(super) struct DrainResult {
     /// Bytes of the input that belonged to the body.
     pub(super) bytes: usize,
     /// The body has ended.
     pub(super) ended: bool,
 }
 
-impl Body {
+impl ContentReader {
     /// A chunked body of at most `bytes_max`, framing included.
-    pub(super) fn chunked(bytes_max: u64) -> Body {
-        Body::Chunked { state: Chunk::Size { digits: 0, value: 0 }, bytes_left: bytes_max }
+    pub(super) fn chunked(bytes_max: u64) -> ContentReader {
+        ContentReader::Chunked {
+            state: ChunkState::Size { digits: 0, value: 0 },
+            bytes_left: bytes_max,
+        }
     }
 
     /// Takes what belongs to the body from the front of `input`; offsets in faults count from
     /// there.
-    pub(super) fn drain(&mut self, input: &[u8]) -> Result<Drained, Malformed> {
+    pub(super) fn drain(&mut self, input: &[u8]) -> Result<DrainResult, Malformed> {
         match self {
-            Body::Length(left) => {
+            ContentReader::Length(left) => {
                 let bytes = input.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
                 *left -= bytes as u64;
-                Ok(Drained { bytes, ended: *left == 0 })
+                Ok(DrainResult { bytes, ended: *left == 0 })
             }
-            Body::Chunked { state, bytes_left } => drain_chunked(state, bytes_left, input),
+            ContentReader::Chunked { state, bytes_left } => drain_chunked(state, bytes_left, input),
         }
     }
 }
 
 fn drain_chunked(
-    state: &mut Chunk,
+    state: &mut ChunkState,
     bytes_left: &mut u64,
     input: &[u8],
-) -> Result<Drained, Malformed> {
+) -> Result<DrainResult, Malformed> {
     let mut at = 0;
     while at < input.len() {
         let bytes = match *state {
-            Chunk::Data { left } => {
+            ChunkState::Data { left } => {
                 let rest = (input.len() - at) as u64;
                 rest.min(left).min((*bytes_left).max(1))
             }
@@ -83,54 +86,60 @@ fn drain_chunked(
         }
         *bytes_left -= bytes;
         let next = match *state {
-            Chunk::Data { left } if left == bytes => Some(Chunk::DataCr),
-            Chunk::Data { left } => Some(Chunk::Data { left: left - bytes }),
+            ChunkState::Data { left } if left == bytes => Some(ChunkState::DataCr),
+            ChunkState::Data { left } => Some(ChunkState::Data { left: left - bytes }),
             framing => step(framing, input[at]).map_err(|what| bad_chunk(at, what))?,
         };
         at += bytes as usize;
         match next {
             Some(next) => *state = next,
-            None => return Ok(Drained { bytes: at, ended: true }),
+            None => return Ok(DrainResult { bytes: at, ended: true }),
         }
     }
-    Ok(Drained { bytes: at, ended: false })
+    Ok(DrainResult { bytes: at, ended: false })
 }
 
 /// The state after one byte of framing; none after the last byte of the body.
-fn step(state: Chunk, byte: u8) -> Result<Option<Chunk>, &'static str> {
+fn step(state: ChunkState, byte: u8) -> Result<Option<ChunkState>, &'static str> {
     let next = match (state, byte) {
-        (Chunk::Size { digits, value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+        (ChunkState::Size { digits, value }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
             if digits == SIZE_DIGITS_MAX {
                 return Err("chunk size of more than 16 digits");
             }
             // Sixteen digits are 64 bits: the shift drops none.
             let digit = (byte as char).to_digit(16).map_or(0, u64::from);
-            Chunk::Size { digits: digits + 1, value: value << 4 | digit }
+            ChunkState::Size { digits: digits + 1, value: value << 4 | digit }
         }
-        (Chunk::Size { digits: 0, .. }, _) => return Err("chunk without a size"),
-        (Chunk::Size { value, .. }, b';' | b' ' | b'\t') => Chunk::Extension { value },
-        (Chunk::Size { value, .. } | Chunk::Extension { value }, b'\r') => Chunk::SizeLf { value },
-        (Chunk::Size { .. }, _) => return Err("chunk size that is not hexadecimal"),
-        (Chunk::Extension { value }, byte) if is_field_byte(byte) => Chunk::Extension { value },
-        (Chunk::Extension { .. }, _) => return Err("control character in a chunk extension"),
-        (Chunk::SizeLf { value: 0 }, b'\n') => Chunk::TrailerStart,
-        (Chunk::SizeLf { value }, b'\n') => Chunk::Data { left: value },
-        (Chunk::DataCr, b'\r') => Chunk::DataLf,
-        (Chunk::DataLf, b'\n') => Chunk::Size { digits: 0, value: 0 },
+        (ChunkState::Size { digits: 0, .. }, _) => return Err("chunk without a size"),
+        (ChunkState::Size { value, .. }, b';' | b' ' | b'\t') => ChunkState::Extension { value },
+        (ChunkState::Size { value, .. } | ChunkState::Extension { value }, b'\r') => {
+            ChunkState::SizeLf { value }
+        }
+        (ChunkState::Size { .. }, _) => return Err("chunk size that is not hexadecimal"),
+        (ChunkState::Extension { value }, byte) if is_field_byte(byte) => {
+            ChunkState::Extension { value }
+        }
+        (ChunkState::Extension { .. }, _) => return Err("control character in a chunk extension"),
+        (ChunkState::SizeLf { value: 0 }, b'\n') => ChunkState::TrailerStart,
+        (ChunkState::SizeLf { value }, b'\n') => ChunkState::Data { left: value },
+        (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+        (ChunkState::DataLf, b'\n') => ChunkState::Size { digits: 0, value: 0 },
         // The caller takes data by its length; what follows it has to be CRLF.
-        (Chunk::Data { .. } | Chunk::DataCr | Chunk::DataLf, _) => {
+        (ChunkState::Data { .. } | ChunkState::DataCr | ChunkState::DataLf, _) => {
             return Err("chunk data longer than its size");
         }
-        (Chunk::TrailerStart, b'\r') => Chunk::EndLf,
-        (Chunk::TrailerStart, b' ' | b'\t') => return Err("trailer line that is folded"),
-        (Chunk::Trailer, b'\r') => Chunk::TrailerLf,
-        (Chunk::TrailerStart | Chunk::Trailer, byte) if is_field_byte(byte) => Chunk::Trailer,
-        (Chunk::TrailerStart | Chunk::Trailer, _) => {
+        (ChunkState::TrailerStart, b'\r') => ChunkState::EndLf,
+        (ChunkState::TrailerStart, b' ' | b'\t') => return Err("trailer line that is folded"),
+        (ChunkState::Trailer, b'\r') => ChunkState::TrailerLf,
+        (ChunkState::TrailerStart | ChunkState::Trailer, byte) if is_field_byte(byte) => {
+            ChunkState::Trailer
+        }
+        (ChunkState::TrailerStart | ChunkState::Trailer, _) => {
             return Err("control character in a trailer");
         }
-        (Chunk::TrailerLf, b'\n') => Chunk::TrailerStart,
-        (Chunk::EndLf, b'\n') => return Ok(None),
-        (Chunk::SizeLf { .. } | Chunk::TrailerLf | Chunk::EndLf, _) => {
+        (ChunkState::TrailerLf, b'\n') => ChunkState::TrailerStart,
+        (ChunkState::EndLf, b'\n') => return Ok(None),
+        (ChunkState::SizeLf { .. } | ChunkState::TrailerLf | ChunkState::EndLf, _) => {
             return Err("CR without LF in chunked content");
         }
     };
@@ -155,7 +164,7 @@ mod tests {
 
     /// Drains `input` in pieces of `step` bytes; how much was taken when the body ended.
     fn drained(input: &[u8], step: usize, bytes_max: u64) -> Result<Option<usize>, Malformed> {
-        let mut body = Body::chunked(bytes_max);
+        let mut body = ContentReader::chunked(bytes_max);
         let mut at = 0;
         for piece in input.chunks(step) {
             let drained = body.drain(piece).map_err(|fault| fault.shifted(at as u64))?;

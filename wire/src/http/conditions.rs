@@ -34,7 +34,7 @@ pub(super) struct Validators<'a> {
 
 /// The outcome of the preconditions of a GET or HEAD.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict<'a> {
+pub(super) enum PreconditionResult<'a> {
     /// Send the representation, or this Range field's part of it.
     Send { range: Option<&'a [u8]> },
     /// 304.
@@ -65,28 +65,32 @@ impl Conditions {
     }
 
     /// RFC 9110 §13.2.2, step by step, for GET (`is_get`) or HEAD of a file that exists.
-    pub(super) fn evaluate(&self, is_get: bool, selected: &Validators<'_>) -> Verdict<'_> {
+    pub(super) fn evaluate(
+        &self,
+        is_get: bool,
+        selected: &Validators<'_>,
+    ) -> PreconditionResult<'_> {
         let modified_since = |field: &Option<Vec<u8>>| {
             let date = http_date(field.as_deref()?)?;
             Some(selected.last_modified? > date)
         };
         if let Some(list) = &self.if_match {
             if !names(list, |tag| tag.matches_strongly(selected.etag)) {
-                return Verdict::Failed;
+                return PreconditionResult::Failed;
             }
         } else if modified_since(&self.if_unmodified_since) == Some(true) {
-            return Verdict::Failed;
+            return PreconditionResult::Failed;
         }
         if let Some(list) = &self.if_none_match {
             if names(list, |tag| tag.matches_weakly(selected.etag)) {
-                return Verdict::NotModified;
+                return PreconditionResult::NotModified;
             }
         } else if modified_since(&self.if_modified_since) == Some(false) {
-            return Verdict::NotModified;
+            return PreconditionResult::NotModified;
         }
         // Range is defined for GET alone (RFC 9110 §14.2).
         let range = self.range.as_deref().filter(|_| is_get && self.allows_range(selected));
-        Verdict::Send { range }
+        PreconditionResult::Send { range }
     }
 
     /// If-Range (RFC 9110 §13.1.5): a strong entity tag or a strong date, matched exactly.
@@ -94,7 +98,7 @@ impl Conditions {
         let Some(field) = &self.if_range else {
             return true;
         };
-        let mut tags = Tags { rest: field };
+        let mut tags = EntityTags { rest: field };
         if let Some(tag) = tags.next() {
             return tags.at_end() && tag.matches_strongly(selected.etag);
         }
@@ -105,18 +109,18 @@ impl Conditions {
 }
 
 /// Whether an If-Match or If-None-Match list names the representation: `*` names every one.
-fn names(list: &[u8], matches: impl Fn(Tag<'_>) -> bool) -> bool {
-    list.trim_ascii() == b"*" || Tags { rest: list }.any(matches)
+fn names(list: &[u8], matches: impl Fn(EntityTag<'_>) -> bool) -> bool {
+    list.trim_ascii() == b"*" || EntityTags { rest: list }.any(matches)
 }
 
 /// An entity tag: `opaque` with its quotes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Tag<'a> {
+struct EntityTag<'a> {
     weak: bool,
     opaque: &'a [u8],
 }
 
-impl Tag<'_> {
+impl EntityTag<'_> {
     /// RFC 9110 §8.8.3.2: both strong and equal. A weak `etag` begins with `W/` and so never is.
     fn matches_strongly(self, etag: &str) -> bool {
         !self.weak && self.opaque == etag.as_bytes()
@@ -129,20 +133,20 @@ impl Tag<'_> {
 }
 
 /// The entity tags of a list, up to the first thing that is none.
-struct Tags<'a> {
+struct EntityTags<'a> {
     rest: &'a [u8],
 }
 
-impl Tags<'_> {
+impl EntityTags<'_> {
     fn at_end(&self) -> bool {
         self.rest.trim_ascii().is_empty()
     }
 }
 
-impl<'a> Iterator for Tags<'a> {
-    type Item = Tag<'a>;
+impl<'a> Iterator for EntityTags<'a> {
+    type Item = EntityTag<'a>;
 
-    fn next(&mut self) -> Option<Tag<'a>> {
+    fn next(&mut self) -> Option<EntityTag<'a>> {
         let separators = self.rest.iter().take_while(|byte| b" \t,".contains(byte)).count();
         let list = &self.rest[separators..];
         let (weak, quoted) = match list.strip_prefix(b"W/") {
@@ -160,7 +164,7 @@ impl<'a> Iterator for Tags<'a> {
             return None;
         }
         self.rest = after;
-        Some(Tag { weak, opaque })
+        Some(EntityTag { weak, opaque })
     }
 }
 
@@ -207,7 +211,7 @@ mod tests {
     use super::*;
 
     fn tags(list: &str) -> Vec<(bool, &str)> {
-        Tags { rest: list.as_bytes() }
+        EntityTags { rest: list.as_bytes() }
             .map(|tag| (tag.weak, str::from_utf8(tag.opaque).unwrap()))
             .collect()
     }
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn comparison_table_of_rfc_9110_8_8_3_2() {
-        let tag = |weak, opaque: &'static str| Tag { weak, opaque: opaque.as_bytes() };
+        let tag = |weak, opaque: &'static str| EntityTag { weak, opaque: opaque.as_bytes() };
         for (etag, other, strong, weak) in [
             (r#"W/"1""#, tag(true, r#""1""#), false, true),
             (r#"W/"1""#, tag(true, r#""2""#), false, false),

@@ -6,15 +6,20 @@
 //!
 //! Sources: RFC 9110 §14.6 (multipart/byteranges), §15.3.7.2; RFC 2046 §5.1.1 (boundary).
 
-use super::ranges::Span;
+use super::ranges::ByteRange;
 use super::response::Part;
 
 /// Body parts for `spans` of a file of `bytes`.
-pub(super) fn parts(spans: &[Span], bytes: u64, content_type: &str, boundary: &str) -> Vec<Part> {
+pub(super) fn parts(
+    spans: &[ByteRange],
+    bytes: u64,
+    content_type: &str,
+    boundary: &str,
+) -> Vec<Part> {
     let mut parts = Vec::with_capacity(spans.len() * 2 + 1);
     for (index, span) in spans.iter().enumerate() {
         let line_end = if index == 0 { "" } else { "\r\n" };
-        let Span { first, last } = *span;
+        let ByteRange { first, last } = *span;
         let header = format!(
             "{line_end}--{boundary}\r\nContent-Type: {content_type}\r\n\
              Content-Range: bytes {first}-{last}/{bytes}\r\n\r\n"

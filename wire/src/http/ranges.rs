@@ -12,12 +12,12 @@
 
 /// The bytes from `first` to `last`, both included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct ByteRange {
     pub(super) first: u64,
     pub(super) last: u64,
 }
 
-impl Span {
+impl ByteRange {
     pub(super) fn bytes(self) -> u64 {
         self.last - self.first + 1
     }
@@ -25,44 +25,44 @@ impl Span {
 
 /// What a Range field selects of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Selection {
+pub(super) enum RangeSelection {
     /// Another unit, a broken set or too large a set: the field is ignored.
     Whole,
     /// Ranges that do not overlap, in the order they were asked for; at least one.
-    Spans(Vec<Span>),
+    Ranges(Vec<ByteRange>),
     /// None of the ranges lies in the file.
     Unsatisfiable,
 }
 
 /// Reads `field` for a file of `bytes`.
-pub(super) fn select(field: &[u8], bytes: u64) -> Selection {
+pub(super) fn select(field: &[u8], bytes: u64) -> RangeSelection {
     match parse(field, bytes) {
-        None => Selection::Whole,
-        Some(Asked { spans, .. }) if !spans.is_empty() => Selection::Spans(merged(spans)),
+        None => RangeSelection::Whole,
+        Some(RangeSet { spans, .. }) if !spans.is_empty() => RangeSelection::Ranges(merged(spans)),
         // A suffix of an empty file is the empty file, for which there is no Content-Range.
-        Some(Asked { empty_suffix: true, .. }) => Selection::Whole,
-        Some(_) => Selection::Unsatisfiable,
+        Some(RangeSet { empty_suffix: true, .. }) => RangeSelection::Whole,
+        Some(_) => RangeSelection::Unsatisfiable,
     }
 }
 
 /// A valid set of ranges.
-struct Asked {
+struct RangeSet {
     /// The satisfiable ones.
-    spans: Vec<Span>,
+    spans: Vec<ByteRange>,
     /// A suffix of an empty file was among them.
     empty_suffix: bool,
 }
 
 /// The set in `field`; none if the unit is not bytes, the set is broken or has too many ranges.
-fn parse(field: &[u8], bytes: u64) -> Option<Asked> {
+fn parse(field: &[u8], bytes: u64) -> Option<RangeSet> {
     let equals = field.iter().position(|&byte| byte == b'=')?;
-    let (unit, set) = (&field[..equals], &field[equals + 1..]);
+    let (unit, list) = (&field[..equals], &field[equals + 1..]);
     if !unit.eq_ignore_ascii_case(b"bytes") {
         return None;
     }
-    let mut asked = Asked { spans: Vec::new(), empty_suffix: false };
+    let mut set = RangeSet { spans: Vec::new(), empty_suffix: false };
     let mut count = 0;
-    for spec in set.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
+    for spec in list.split(|&byte| byte == b',').map(<[u8]>::trim_ascii) {
         if spec.is_empty() {
             continue;
         }
@@ -74,19 +74,19 @@ fn parse(field: &[u8], bytes: u64) -> Option<Asked> {
         match (number(&spec[..dash])?, number(&spec[dash + 1..])?) {
             (None, None) => return None,
             (None, Some(0)) => {}
-            (None, Some(_)) if bytes == 0 => asked.empty_suffix = true,
+            (None, Some(_)) if bytes == 0 => set.empty_suffix = true,
             (None, Some(suffix)) => {
-                asked.spans.push(Span { first: bytes.saturating_sub(suffix), last: bytes - 1 });
+                set.spans.push(ByteRange { first: bytes.saturating_sub(suffix), last: bytes - 1 });
             }
             (Some(first), Some(last)) if last < first => return None,
             (Some(first), _) if first >= bytes => {}
             (Some(first), last) => {
                 let last = last.unwrap_or(u64::MAX).min(bytes - 1);
-                asked.spans.push(Span { first, last });
+                set.spans.push(ByteRange { first, last });
             }
         }
     }
-    (count > 0).then_some(asked)
+    (count > 0).then_some(set)
 }
 
 /// A position: none inside where it is left out, none outside where it is no number. More than
@@ -107,14 +107,14 @@ fn number(digits: &[u8]) -> Option<Option<u64>> {
 
 /// Merges what overlaps, and what nearly touches if there are many. A merged range stands where
 /// the first of its members stood.
-fn merged(spans: Vec<Span>) -> Vec<Span> {
+fn merged(spans: Vec<ByteRange>) -> Vec<ByteRange> {
     if spans.len() == 1 {
         return spans;
     }
     let gap_bytes = if spans.len() > RANGES_FEW { GAP_BYTES_MAX } else { 0 };
-    let mut by_first: Vec<(usize, Span)> = spans.into_iter().enumerate().collect();
+    let mut by_first: Vec<(usize, ByteRange)> = spans.into_iter().enumerate().collect();
     by_first.sort_unstable_by_key(|(place, span)| (span.first, *place));
-    let mut groups: Vec<(usize, Span)> = Vec::with_capacity(by_first.len());
+    let mut groups: Vec<(usize, ByteRange)> = Vec::with_capacity(by_first.len());
     for (place, span) in by_first {
         match groups.last_mut() {
             // With no gap allowed only a shared byte joins two ranges: `last` is included.
@@ -142,7 +142,9 @@ mod tests {
 
     fn spans(field: &str, bytes: u64) -> Vec<(u64, u64)> {
         match select(field.as_bytes(), bytes) {
-            Selection::Spans(spans) => spans.iter().map(|span| (span.first, span.last)).collect(),
+            RangeSelection::Ranges(spans) => {
+                spans.iter().map(|span| (span.first, span.last)).collect()
+            }
             other => panic!("{field} of {bytes}: {other:?}"),
         }
     }
@@ -180,7 +182,7 @@ mod tests {
             ("bytes=0-", 0),
             ("bytes=99999999999999999999999-", u64::MAX),
         ] {
-            assert_eq!(select(field.as_bytes(), bytes), Selection::Unsatisfiable, "{field}");
+            assert_eq!(select(field.as_bytes(), bytes), RangeSelection::Unsatisfiable, "{field}");
         }
     }
 
@@ -205,9 +207,9 @@ mod tests {
             "bytes=0-1;2-3",
             "bytes=0-1, bytes=2-3",
         ] {
-            assert_eq!(select(field.as_bytes(), 10), Selection::Whole, "{field}");
+            assert_eq!(select(field.as_bytes(), 10), RangeSelection::Whole, "{field}");
         }
-        assert_eq!(select(b"bytes=-5", 0), Selection::Whole);
+        assert_eq!(select(b"bytes=-5", 0), RangeSelection::Whole);
     }
 
     #[test]
@@ -231,6 +233,6 @@ mod tests {
     fn too_many_ranges_are_ignored() {
         let set = |count: usize| format!("bytes={}", vec!["0-0"; count].join(","));
         assert_eq!(spans(&set(RANGES_MAX), 10), [(0, 0)]);
-        assert_eq!(select(set(RANGES_MAX + 1).as_bytes(), 10), Selection::Whole);
+        assert_eq!(select(set(RANGES_MAX + 1).as_bytes(), 10), RangeSelection::Whole);
     }
 }

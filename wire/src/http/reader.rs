@@ -19,9 +19,9 @@
 //! Not here: time. A peer that is slow is the caller's to refuse (408), guided by
 //! [`RequestReader::is_empty`].
 
-use super::body::{Body, TOO_LARGE};
+use super::body::{ContentReader, TOO_LARGE};
 use super::malformed::Malformed;
-use super::request::{self, Framing, Head, Request};
+use super::request::{self, ContentFraming, Request, RequestHead};
 
 /// How much of a request is read before it is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,15 +67,15 @@ pub struct RequestReader {
     lines: usize,
     /// Empty lines before the request line.
     empty_lines: usize,
-    state: State,
+    state: ReadState,
 }
 
 #[derive(Debug)]
-enum State {
+enum ReadState {
     Head,
     Body {
         request: Box<Request>,
-        body: Body,
+        body: ContentReader,
     },
     /// Behind the last request.
     Closed,
@@ -94,7 +94,7 @@ impl RequestReader {
             line_start: 0,
             lines: 0,
             empty_lines: 0,
-            state: State::Head,
+            state: ReadState::Head,
         }
     }
 
@@ -103,7 +103,7 @@ impl RequestReader {
     /// Call [`RequestReader::next`] until it has nothing more before feeding again: what is fed stays in
     /// memory until then. While an answer is under way simply do not read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Closed | State::Failed(_)) {
+        if matches!(self.state, ReadState::Closed | ReadState::Failed(_)) {
             return;
         }
         // Moving the rest to the front costs no more than consuming what was in front of it did.
@@ -118,14 +118,14 @@ impl RequestReader {
     /// request without [`Request::keep_alive`] there is none; a fault is returned each time.
     #[expect(clippy::should_implement_trait, reason = "no iterator: None may be followed by Some")]
     pub fn next(&mut self) -> Result<Option<Request>, Malformed> {
-        if let State::Failed(fault) = &self.state {
+        if let ReadState::Failed(fault) = &self.state {
             return Err(fault.clone());
         }
         let outcome = self.step();
         if let Err(fault) = &outcome {
-            self.state = State::Failed(fault.clone());
+            self.state = ReadState::Failed(fault.clone());
         }
-        if matches!(self.state, State::Closed | State::Failed(_)) {
+        if matches!(self.state, ReadState::Closed | ReadState::Failed(_)) {
             self.buffer = Vec::new();
             self.start = 0;
         } else if self.is_consumed() {
@@ -140,9 +140,9 @@ impl RequestReader {
     /// No request has been begun: the connection may be closed without a word.
     pub fn is_empty(&self) -> bool {
         match self.state {
-            State::Head => self.is_consumed(),
-            State::Body { .. } => false,
-            State::Closed | State::Failed(_) => true,
+            ReadState::Head => self.is_consumed(),
+            ReadState::Body { .. } => false,
+            ReadState::Closed | ReadState::Failed(_) => true,
         }
     }
 
@@ -156,20 +156,20 @@ impl RequestReader {
     }
 
     fn step(&mut self) -> Result<Option<Request>, Malformed> {
-        if matches!(self.state, State::Head) {
+        if matches!(self.state, ReadState::Head) {
             let Some(head) = self.head()? else {
                 return Ok(None);
             };
-            let Head { request, framing, awaits_answer } = head;
+            let RequestHead { request, framing, awaits_answer } = head;
             let body = match framing {
                 _ if awaits_answer => return Ok(Some(self.deliver(request))),
-                Framing::Empty => return Ok(Some(self.deliver(request))),
-                Framing::Length(bytes) => Body::Length(bytes),
-                Framing::Chunked => Body::chunked(self.limits.body_bytes_max),
+                ContentFraming::Empty => return Ok(Some(self.deliver(request))),
+                ContentFraming::Length(bytes) => ContentReader::Length(bytes),
+                ContentFraming::Chunked => ContentReader::chunked(self.limits.body_bytes_max),
             };
-            self.state = State::Body { request: Box::new(request), body };
+            self.state = ReadState::Body { request: Box::new(request), body };
         }
-        let State::Body { body, .. } = &mut self.state else {
+        let ReadState::Body { body, .. } = &mut self.state else {
             return Ok(None);
         };
         let drained =
@@ -178,19 +178,19 @@ impl RequestReader {
         if !drained.ended {
             return Ok(None);
         }
-        match std::mem::replace(&mut self.state, State::Head) {
-            State::Body { request, .. } => Ok(Some(self.deliver(*request))),
+        match std::mem::replace(&mut self.state, ReadState::Head) {
+            ReadState::Body { request, .. } => Ok(Some(self.deliver(*request))),
             _ => Ok(None),
         }
     }
 
     fn deliver(&mut self, request: Request) -> Request {
-        self.state = if request.keep_alive { State::Head } else { State::Closed };
+        self.state = if request.keep_alive { ReadState::Head } else { ReadState::Closed };
         request
     }
 
     /// Finds, parses and consumes a head.
-    fn head(&mut self) -> Result<Option<Head>, Malformed> {
+    fn head(&mut self) -> Result<Option<RequestHead>, Malformed> {
         self.skip_empty_lines()?;
         self.check_method()?;
         let Some(head_bytes) = self.find_head_end()? else {
@@ -199,7 +199,7 @@ impl RequestReader {
         let head = &self.buffer[self.start..self.start + head_bytes];
         let parsed = request::parse(head, self.lines - 1)
             .and_then(|head| match head.framing {
-                Framing::Length(bytes) if bytes > self.limits.body_bytes_max => {
+                ContentFraming::Length(bytes) if bytes > self.limits.body_bytes_max => {
                     Err(Malformed::new(413, 0, "content over the limit", TOO_LARGE))
                 }
                 _ => Ok(head),

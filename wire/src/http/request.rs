@@ -66,16 +66,16 @@ pub enum Version {
 
 /// A request's head and what follows it.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct RequestHead {
     pub(super) request: Request,
-    pub(super) framing: Framing,
+    pub(super) framing: ContentFraming,
     /// The client waits for an answer before it sends content.
     pub(super) awaits_answer: bool,
 }
 
 /// How the end of a request's content is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Framing {
+pub(super) enum ContentFraming {
     Empty,
     Length(u64),
     Chunked,
@@ -83,7 +83,7 @@ pub(super) enum Framing {
 
 /// Parses a head that ends with its empty line, whose lines all end with CRLF and of which
 /// `fields_count` are header lines; offsets in faults count from its first byte.
-pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed> {
+pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<RequestHead, Malformed> {
     let mut slots = vec![httparse::EMPTY_HEADER; fields_count];
     let mut parsed = httparse::Request::new(&mut slots);
     match parsed.parse(head) {
@@ -100,7 +100,7 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed>
     let version = if minor == 0 { Version::Http10 } else { Version::Http11 };
     let target = target::parse(&method, target).map_err(|fault| fault.shifted(target_at as u64))?;
 
-    let mut fields = Fields::default();
+    let mut fields = HeadFields::default();
     for header in parsed.headers.iter() {
         fields.note(header.name, header.value, offset_in(head, header.value))?;
     }
@@ -109,7 +109,8 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed>
     }
     let framing = fields.framing(version)?;
     let keep_alive = !fields.close && (version == Version::Http11 || fields.keep_alive);
-    let awaits_answer = fields.expects && version == Version::Http11 && framing != Framing::Empty;
+    let awaits_answer =
+        fields.expects && version == Version::Http11 && framing != ContentFraming::Empty;
     let request = Request {
         method,
         path: target.path,
@@ -122,7 +123,7 @@ pub(super) fn parse(head: &[u8], fields_count: usize) -> Result<Head, Malformed>
         credentials: fields.credentials,
         accepts_gzip: fields.gzip.or(fields.any_coding).unwrap_or(false),
     };
-    Ok(Head { request, framing, awaits_answer })
+    Ok(RequestHead { request, framing, awaits_answer })
 }
 
 impl Method {
@@ -138,7 +139,7 @@ impl Method {
 
 /// The fields of one head, as they are read.
 #[derive(Default)]
-struct Fields {
+struct HeadFields {
     host_seen: bool,
     host: Option<String>,
     close: bool,
@@ -146,7 +147,7 @@ struct Fields {
     expects: bool,
     /// The value and where it stands.
     content_length: Option<(u64, usize)>,
-    transfer_encoding: Option<Codings>,
+    transfer_encoding: Option<TransferCodings>,
     conditions: Conditions,
     credentials: Option<Credentials>,
     /// Accept-Encoding: gzip, and `*` for what is not named, with a weight above 0 or of 0.
@@ -156,14 +157,14 @@ struct Fields {
 
 /// The transfer codings, in order, over all Transfer-Encoding fields.
 #[derive(Clone, Copy)]
-struct Codings {
+struct TransferCodings {
     at: usize,
     count: usize,
     chunked_count: usize,
     chunked_last: bool,
 }
 
-impl Fields {
+impl HeadFields {
     fn note(&mut self, name: &str, value: &[u8], at: usize) -> Result<(), Malformed> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         if is("host") {
@@ -242,7 +243,7 @@ impl Fields {
     }
 
     fn note_codings(&mut self, value: &[u8], at: usize) {
-        let codings = self.transfer_encoding.get_or_insert(Codings {
+        let codings = self.transfer_encoding.get_or_insert(TransferCodings {
             at,
             count: 0,
             chunked_count: 0,
@@ -256,11 +257,11 @@ impl Fields {
     }
 
     /// RFC 9112 §6.3, with every doubtful case refused.
-    fn framing(&self, version: Version) -> Result<Framing, Malformed> {
+    fn framing(&self, version: Version) -> Result<ContentFraming, Malformed> {
         let Some(codings) = self.transfer_encoding else {
             return Ok(match self.content_length {
-                None | Some((0, _)) => Framing::Empty,
-                Some((bytes, _)) => Framing::Length(bytes),
+                None | Some((0, _)) => ContentFraming::Empty,
+                Some((bytes, _)) => ContentFraming::Length(bytes),
             });
         };
         if let Some((_, length_at)) = self.content_length {
@@ -278,7 +279,7 @@ impl Fields {
             let what = "transfer coding other than chunked";
             return Err(Malformed::new(501, codings.at, what, "RFC 9112 §6.1"));
         }
-        Ok(Framing::Chunked)
+        Ok(ContentFraming::Chunked)
     }
 }
 

@@ -19,9 +19,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use httpdate::HttpDate;
 
-use super::conditions::{LAST_SECOND, Validators, Verdict, whole_seconds};
+use super::conditions::{LAST_SECOND, PreconditionResult, Validators, whole_seconds};
 use super::multipart;
-use super::ranges::{self, Selection, Span};
+use super::ranges::{self, ByteRange, RangeSelection};
 use super::request::{Method, Request, Version};
 
 /// A file as it is served.
@@ -108,7 +108,7 @@ impl Response {
     /// become spaces.
     pub fn with_field(mut self, name: &'static str, value: &str) -> Response {
         self.head.truncate(self.head.len().saturating_sub(2));
-        let mut head = Head(self.head);
+        let mut head = HeadWriter(self.head);
         head.field(name, value);
         self.head = head.end();
         self
@@ -133,16 +133,18 @@ pub fn respond(
     let validators = Validators::new(entity.etag, entity.modified, now);
     let is_get = request.method == Method::Get;
     let range = match request.conditions.evaluate(is_get, &validators) {
-        Verdict::Failed => {
+        PreconditionResult::Failed => {
             return error(request, 412, "the file is not the one the condition names", now);
         }
-        Verdict::NotModified => return not_modified(request, &validators, now),
-        Verdict::Send { range } => range,
+        PreconditionResult::NotModified => return not_modified(request, &validators, now),
+        PreconditionResult::Send { range } => range,
     };
-    match range.map_or(Selection::Whole, |field| ranges::select(field, entity.bytes)) {
-        Selection::Whole => whole(request, entity, &validators, now),
-        Selection::Spans(spans) => partial(request, entity, &validators, &spans, now, boundary),
-        Selection::Unsatisfiable => {
+    match range.map_or(RangeSelection::Whole, |field| ranges::select(field, entity.bytes)) {
+        RangeSelection::Whole => whole(request, entity, &validators, now),
+        RangeSelection::Ranges(spans) => {
+            partial(request, entity, &validators, &spans, now, boundary)
+        }
+        RangeSelection::Unsatisfiable => {
             let unsatisfied = format!("bytes */{}", entity.bytes);
             error(request, 416, "no byte of the range is in the file", now)
                 .with_field("Content-Range", &unsatisfied)
@@ -156,7 +158,7 @@ pub fn answer_method(request: &Request, now: SystemTime) -> Option<Response> {
     match &request.method {
         Method::Get | Method::Head => None,
         Method::Options => {
-            let mut head = Head::new(204, request, now);
+            let mut head = HeadWriter::new(204, request, now);
             head.field("Allow", ALLOW);
             head.field("Accept-Ranges", "bytes");
             Some(response(204, head, Vec::new(), request))
@@ -177,7 +179,7 @@ pub fn page(
     body: Vec<u8>,
     now: SystemTime,
 ) -> Response {
-    let mut head = Head::new(status, request, now);
+    let mut head = HeadWriter::new(status, request, now);
     head.field("Cache-Control", "no-cache");
     page_from(status, head, content_type, body, request)
 }
@@ -186,13 +188,13 @@ pub fn page(
 pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Response {
     let validators = Validators { etag: listing.etag, last_modified: None, date_is_strong: false };
     let status = match request.conditions.evaluate(false, &validators) {
-        Verdict::Failed => {
+        PreconditionResult::Failed => {
             return error(request, 412, "the listing is not the one the condition names", now);
         }
-        Verdict::NotModified => 304,
-        Verdict::Send { .. } => 200,
+        PreconditionResult::NotModified => 304,
+        PreconditionResult::Send { .. } => 200,
     };
-    let mut head = Head::new(status, request, now);
+    let mut head = HeadWriter::new(status, request, now);
     head.field("Cache-Control", "no-cache");
     head.field("Vary", "Accept-Encoding");
     head.validators(&validators);
@@ -218,7 +220,7 @@ pub fn unstored(
     body: Vec<u8>,
     now: SystemTime,
 ) -> Response {
-    let mut head = Head::new(status, request, now);
+    let mut head = HeadWriter::new(status, request, now);
     head.field("Cache-Control", "no-store");
     page_from(status, head, content_type, body, request)
 }
@@ -232,8 +234,8 @@ pub fn error(request: &Request, status: u16, what: &str, now: SystemTime) -> Res
 /// An error for a connection without a request to answer: 408 for one that never came, 503 for
 /// one too many. The connection ends with it.
 pub fn refusal(status: u16, what: &str, now: SystemTime) -> Response {
-    let nobody = Framed { version: Version::Http11, keep_alive: false, wants_content: true };
-    let mut head = Head::new(status, nobody, now);
+    let nobody = AnswerFraming { version: Version::Http11, keep_alive: false, wants_content: true };
+    let mut head = HeadWriter::new(status, nobody, now);
     head.field("Cache-Control", "no-cache");
     page_from(status, head, "text/plain; charset=utf-8", error_text(status, what), nobody)
 }
@@ -256,7 +258,7 @@ fn whole(
     validators: &Validators<'_>,
     now: SystemTime,
 ) -> Response {
-    let mut head = Head::new(200, request, now);
+    let mut head = HeadWriter::new(200, request, now);
     head.field("Accept-Ranges", "bytes");
     head.validators(validators);
     head.field("Content-Type", entity.content_type);
@@ -273,15 +275,15 @@ fn partial(
     request: &Request,
     entity: &Entity<'_>,
     validators: &Validators<'_>,
-    spans: &[Span],
+    spans: &[ByteRange],
     now: SystemTime,
     boundary: &str,
 ) -> Response {
-    let mut head = Head::new(206, request, now);
+    let mut head = HeadWriter::new(206, request, now);
     head.field("Accept-Ranges", "bytes");
     head.validators(validators);
     let parts = if let [span] = spans {
-        let Span { first, last } = *span;
+        let ByteRange { first, last } = *span;
         head.field("Content-Type", entity.content_type);
         head.field("Content-Range", format_args!("bytes {first}-{last}/{}", entity.bytes));
         vec![Part::File { offset: first, bytes: span.bytes() }]
@@ -289,7 +291,7 @@ fn partial(
         head.field("Content-Type", format_args!("multipart/byteranges; boundary={boundary}"));
         multipart::parts(spans, entity.bytes, entity.content_type, boundary)
     };
-    // Spans do not overlap and part headers are few: this is far from 64 bits for any real file.
+    // Ranges do not overlap and part headers are few: this is far from 64 bits for any real file.
     let bytes = parts.iter().map(Part::bytes).fold(0, u64::saturating_add);
     head.field("Content-Length", bytes);
     response(206, head, parts, request)
@@ -297,17 +299,17 @@ fn partial(
 
 /// 304 with the fields a cache needs to freshen what it has (RFC 9110 §15.4.5).
 fn not_modified(request: &Request, validators: &Validators<'_>, now: SystemTime) -> Response {
-    let mut head = Head::new(304, request, now);
+    let mut head = HeadWriter::new(304, request, now);
     head.validators(validators);
     response(304, head, Vec::new(), request)
 }
 
 fn page_from(
     status: u16,
-    mut head: Head,
+    mut head: HeadWriter,
     content_type: &str,
     body: Vec<u8>,
-    framed: impl Into<Framed>,
+    framed: impl Into<AnswerFraming>,
 ) -> Response {
     head.field("Content-Type", content_type);
     head.field("Content-Length", body.len());
@@ -315,8 +317,13 @@ fn page_from(
     response(status, head, parts, framed)
 }
 
-fn response(status: u16, head: Head, parts: Vec<Part>, framed: impl Into<Framed>) -> Response {
-    let Framed { keep_alive, wants_content, .. } = framed.into();
+fn response(
+    status: u16,
+    head: HeadWriter,
+    parts: Vec<Part>,
+    framed: impl Into<AnswerFraming>,
+) -> Response {
+    let AnswerFraming { keep_alive, wants_content, .. } = framed.into();
     let parts = if wants_content { parts } else { Vec::new() };
     Response { status, head: head.end(), parts, keep_alive }
 }
@@ -327,15 +334,15 @@ fn error_text(status: u16, what: &str) -> Vec<u8> {
 
 /// What of a request decides how its answer is framed.
 #[derive(Debug, Clone, Copy)]
-struct Framed {
+struct AnswerFraming {
     version: Version,
     keep_alive: bool,
     wants_content: bool,
 }
 
-impl From<&Request> for Framed {
-    fn from(request: &Request) -> Framed {
-        Framed {
+impl From<&Request> for AnswerFraming {
+    fn from(request: &Request) -> AnswerFraming {
+        AnswerFraming {
             version: request.version,
             keep_alive: request.keep_alive,
             wants_content: request.method != Method::Head,
@@ -344,12 +351,12 @@ impl From<&Request> for Framed {
 }
 
 /// A head under construction.
-struct Head(Vec<u8>);
+struct HeadWriter(Vec<u8>);
 
-impl Head {
-    fn new(status: u16, framed: impl Into<Framed>, now: SystemTime) -> Head {
+impl HeadWriter {
+    fn new(status: u16, framed: impl Into<AnswerFraming>, now: SystemTime) -> HeadWriter {
         let framed = framed.into();
-        let mut head = Head(Vec::with_capacity(HEAD_BYTES));
+        let mut head = HeadWriter(Vec::with_capacity(HEAD_BYTES));
         head.push(format_args!("HTTP/1.1 {status} {}\r\n", reason(status)));
         head.field("Server", "pagewire");
         head.field("Date", date(now));

@@ -14,7 +14,7 @@ use super::request::Method;
 
 /// A target taken apart.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     /// Percent-decoded, begins with `/`.
     pub(super) path: String,
     /// As it came, without the `?`.
@@ -24,7 +24,7 @@ pub(super) struct Target {
 }
 
 /// Takes `target` apart; offsets in faults count from its first byte.
-pub(super) fn parse(method: &Method, target: &str) -> Result<Target, Malformed> {
+pub(super) fn parse(method: &Method, target: &str) -> Result<RequestTarget, Malformed> {
     if let Some(at) = target.find('#') {
         return Err(bad(at, "fragment in the request target", "RFC 9112 §3.2"));
     }
@@ -49,7 +49,7 @@ pub(super) fn parse(method: &Method, target: &str) -> Result<Target, Malformed> 
     } else {
         decode(raw_path).map_err(|fault| fault.shifted(local_at as u64))?
     };
-    Ok(Target { path, query, authority })
+    Ok(RequestTarget { path, query, authority })
 }
 
 /// Authority of an absolute-form target, and where its path, query or end begins.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use rtsp_types::{HeaderName, Url};
 
-use super::frame::{Due, Framer, Limits};
+use super::frame::{Framer, Limits, MessageKind};
 use super::range::{self, NptRange};
 use super::transport::{self, PortPair};
 use crate::error::{Fault, Malformed};
@@ -300,7 +300,7 @@ pub struct ReplyReader {
 impl ReplyReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
-        ReplyReader { framer: Framer::new(limits, Due::Replies) }
+        ReplyReader { framer: Framer::new(limits, MessageKind::Replies) }
     }
 
     /// Takes bytes as they were received; call [`next`](Self::next) until it has no more before the

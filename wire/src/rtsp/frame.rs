@@ -39,7 +39,7 @@ impl Default for Limits {
 
 /// Which messages are due on this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum MessageKind {
     /// Requests from a client. Their bodies are looked at, not kept.
     Requests,
     /// Replies (and requests, which the reader drops) from a server. Bodies are kept.
@@ -62,21 +62,21 @@ pub(super) struct Frame {
 #[derive(Debug)]
 pub(super) struct Framer {
     limits: Limits,
-    due: Due,
+    kind: MessageKind,
     /// Fed and not yet taken; taken up to `taken`, searched for a line end up to `searched`.
     buffer: Vec<u8>,
     taken: usize,
     searched: usize,
     /// Offset in the connection of `buffer[0]`.
     base: u64,
-    state: State,
+    state: FramerState,
     /// The last line ended in CR: a LF that follows belongs to it.
     after_cr: bool,
-    message: Message,
+    message: PartialMessage,
 }
 
 #[derive(Debug)]
-enum State {
+enum FramerState {
     Between,
     Head,
     Body {
@@ -91,21 +91,21 @@ enum State {
 
 /// The message that is being taken.
 #[derive(Debug, Default)]
-struct Message {
+struct PartialMessage {
     offset: u64,
     /// Bytes of the head so far, as they came.
     head_bytes: usize,
     headers: usize,
     head: Vec<u8>,
     /// What the last header line was: where a folded line goes on.
-    last: Line,
+    last: LastLine,
     content_length: Option<usize>,
     body: Vec<u8>,
     body_has_content: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Line {
+enum LastLine {
     #[default]
     Start,
     Header,
@@ -113,22 +113,22 @@ enum Line {
 }
 
 impl Framer {
-    pub(super) fn new(limits: Limits, due: Due) -> Self {
+    pub(super) fn new(limits: Limits, kind: MessageKind) -> Self {
         Framer {
             limits,
-            due,
+            kind,
             buffer: Vec::new(),
             taken: 0,
             searched: 0,
             base: 0,
-            state: State::Between,
+            state: FramerState::Between,
             after_cr: false,
-            message: Message::default(),
+            message: PartialMessage::default(),
         }
     }
 
     pub(super) fn feed(&mut self, bytes: &[u8]) {
-        if matches!(self.state, State::Faulty(_)) {
+        if matches!(self.state, FramerState::Faulty(_)) {
             return;
         }
         // Move what is left to the front only when at least as much was taken: linear in all.
@@ -144,11 +144,11 @@ impl Framer {
     pub(super) fn next(&mut self) -> Result<Option<Frame>, Malformed> {
         loop {
             let step = match self.state {
-                State::Between => self.between(),
-                State::Head => self.line(),
-                State::Body { left } => return Ok(self.body(left)),
-                State::Interleaved { left } => self.interleaved(left),
-                State::Faulty(ref malformed) => return Err(malformed.clone()),
+                FramerState::Between => self.between(),
+                FramerState::Head => self.line(),
+                FramerState::Body { left } => return Ok(self.body(left)),
+                FramerState::Interleaved { left } => self.interleaved(left),
+                FramerState::Faulty(ref malformed) => return Err(malformed.clone()),
             };
             match step {
                 Ok(true) => {}
@@ -157,8 +157,8 @@ impl Framer {
                     return Ok(None);
                 }
                 Err(malformed) => {
-                    self.state = State::Faulty(malformed.clone());
-                    (self.buffer, self.message) = (Vec::new(), Message::default());
+                    self.state = FramerState::Faulty(malformed.clone());
+                    (self.buffer, self.message) = (Vec::new(), PartialMessage::default());
                     (self.taken, self.searched) = (0, 0);
                     return Err(malformed);
                 }
@@ -168,13 +168,13 @@ impl Framer {
 
     /// Whether the connection stands between two messages with nothing begun.
     pub(super) fn is_empty(&self) -> bool {
-        matches!(self.state, State::Between) && self.taken == self.buffer.len()
+        matches!(self.state, FramerState::Between) && self.taken == self.buffer.len()
     }
 
     /// Offset of the next byte to be taken.
     pub(super) fn byte_offset(&self) -> u64 {
         match &self.state {
-            State::Faulty(malformed) => malformed.offset,
+            FramerState::Faulty(malformed) => malformed.offset,
             _ => self.base + self.taken as u64,
         }
     }
@@ -182,7 +182,7 @@ impl Framer {
     /// Offset of the message (or interleaved frame) that is being taken.
     pub(super) fn message_offset(&self) -> u64 {
         match self.state {
-            State::Head | State::Body { .. } => self.message.offset,
+            FramerState::Head | FramerState::Body { .. } => self.message.offset,
             _ => self.byte_offset(),
         }
     }
@@ -205,14 +205,14 @@ impl Framer {
                 self.taken += 4;
                 self.searched = self.taken;
                 let left = usize::from(u16::from_be_bytes([*high, *low]));
-                self.state = State::Interleaved { left };
+                self.state = FramerState::Interleaved { left };
                 Ok(true)
             }
             [b'$', ..] => Ok(false),
             [first, ..] if is_token(*first) => {
                 let offset = self.byte_offset();
-                self.message = Message { offset, ..Message::default() };
-                self.state = State::Head;
+                self.message = PartialMessage { offset, ..PartialMessage::default() };
+                self.state = FramerState::Head;
                 self.after_cr = false;
                 Ok(true)
             }
@@ -238,7 +238,7 @@ impl Framer {
         if head_bytes > self.limits.head_bytes_max {
             let limit = self.limits.head_bytes_max;
             return Err(match self.message.last {
-                Line::Start if self.message.head.is_empty() => {
+                LastLine::Start if self.message.head.is_empty() => {
                     Malformed::new(self.message.offset, Fault::StartLineTooLong { limit })
                 }
                 _ => Malformed::new(offset, Fault::HeadTooLong { limit }),
@@ -254,11 +254,11 @@ impl Framer {
         let line = &self.buffer[line];
         if line.is_empty() {
             return self.message.end_of_head(&self.limits, offset).map(|left| {
-                self.state = State::Body { left };
+                self.state = FramerState::Body { left };
                 true
             });
         }
-        let fault = self.message.take_line(line, self.due, &self.limits);
+        let fault = self.message.take_line(line, self.kind, &self.limits);
         fault.map(|()| true).map_err(|fault| Malformed::new(offset, fault))
     }
 
@@ -273,17 +273,17 @@ impl Framer {
         let bytes = left.min(self.buffer.len() - self.taken);
         let part = &self.buffer[self.taken..self.taken + bytes];
         self.message.body_has_content |= !part.iter().all(u8::is_ascii_whitespace);
-        if self.due == Due::Replies {
+        if self.kind == MessageKind::Replies {
             self.message.body.extend_from_slice(part);
         }
         self.taken += bytes;
         self.searched = self.taken;
         if bytes < left {
-            self.state = State::Body { left: left - bytes };
+            self.state = FramerState::Body { left: left - bytes };
             self.release();
             return None;
         }
-        self.state = State::Between;
+        self.state = FramerState::Between;
         let message = std::mem::take(&mut self.message);
         Some(Frame {
             offset: message.offset,
@@ -298,7 +298,8 @@ impl Framer {
         self.taken += bytes;
         self.searched = self.taken;
         let left = left - bytes;
-        self.state = if left == 0 { State::Between } else { State::Interleaved { left } };
+        self.state =
+            if left == 0 { FramerState::Between } else { FramerState::Interleaved { left } };
         Ok(left == 0)
     }
 
@@ -312,13 +313,13 @@ impl Framer {
     }
 }
 
-impl Message {
-    fn take_line(&mut self, line: &[u8], due: Due, limits: &Limits) -> Result<(), Fault> {
+impl PartialMessage {
+    fn take_line(&mut self, line: &[u8], kind: MessageKind, limits: &Limits) -> Result<(), Fault> {
         if line.iter().any(|&b| b.is_ascii_control() && b != b'\t') {
             return Err(Fault::ControlCharacter);
         }
         if self.head.is_empty() {
-            self.head = start_line(line, due)?;
+            self.head = start_line(line, kind)?;
             return Ok(());
         }
         self.headers += 1;
@@ -335,13 +336,13 @@ impl Message {
             return Err(Fault::HeaderLine);
         }
         if name.eq_ignore_ascii_case(b"Content-Length") {
-            self.last = Line::Length;
+            self.last = LastLine::Length;
             return self.take_length(&value);
         }
         if name.eq_ignore_ascii_case(b"Transfer-Encoding") {
             return Err(Fault::TransferEncoding);
         }
-        self.last = Line::Header;
+        self.last = LastLine::Header;
         for piece in [b"\r\n", name, b": ", value.as_bytes()] {
             self.head.extend_from_slice(piece);
         }
@@ -351,10 +352,10 @@ impl Message {
     /// A folded line: one space instead of the line end and the white space (RFC 2068 §2.2).
     fn continue_line(&mut self, line: &[u8]) -> Result<(), Fault> {
         match self.last {
-            Line::Start => Err(Fault::HeaderLine),
-            Line::Length if line.trim_ascii().is_empty() => Ok(()),
-            Line::Length => Err(Fault::ContentLength),
-            Line::Header => {
+            LastLine::Start => Err(Fault::HeaderLine),
+            LastLine::Length if line.trim_ascii().is_empty() => Ok(()),
+            LastLine::Length => Err(Fault::ContentLength),
+            LastLine::Header => {
                 self.head.push(b' ');
                 let value = String::from_utf8_lossy(line.trim_ascii());
                 self.head.extend_from_slice(value.as_bytes());
@@ -391,9 +392,9 @@ impl Message {
 ///
 /// The URL is everything between the first and the last space, its spaces and its bytes outside of
 /// printable ASCII written as escapes: ffmpeg and VLC send a URL as the user typed it.
-fn start_line(line: &[u8], due: Due) -> Result<Vec<u8>, Fault> {
+fn start_line(line: &[u8], kind: MessageKind) -> Result<Vec<u8>, Fault> {
     let line = line.trim_ascii_end();
-    if due == Due::Replies && line.starts_with(b"RTSP/") {
+    if kind == MessageKind::Replies && line.starts_with(b"RTSP/") {
         return status_line(line);
     }
     let first = line.iter().position(|&b| b == b' ').ok_or(Fault::StartLine)?;
@@ -451,7 +452,7 @@ mod tests {
     use super::*;
 
     fn framer() -> Framer {
-        Framer::new(Limits::default(), Due::Requests)
+        Framer::new(Limits::default(), MessageKind::Requests)
     }
 
     fn heads(framer: &mut Framer) -> Result<Vec<String>, Fault> {

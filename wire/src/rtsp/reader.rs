@@ -13,7 +13,7 @@
 
 use std::time::Duration;
 
-use super::frame::{Due, Framer, Limits};
+use super::frame::{Framer, Limits, MessageKind};
 use super::request::{Request, interpret};
 use super::response::{Echo, Response};
 use super::status::Status;
@@ -35,7 +35,11 @@ pub struct RequestReader {
 impl RequestReader {
     /// A reader for a new connection.
     pub fn new(limits: Limits) -> Self {
-        RequestReader { framer: Framer::new(limits, Due::Requests), begun: None, faulty: None }
+        RequestReader {
+            framer: Framer::new(limits, MessageKind::Requests),
+            begun: None,
+            faulty: None,
+        }
     }
 
     /// Takes bytes as they were received. Call [`next`](Self::next) until it has no more before the

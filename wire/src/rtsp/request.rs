@@ -108,26 +108,26 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
         // The framer let a clean request line and clean headers through: what is left is the URL.
         _ => return Err(faulty(Fault::Url)),
     };
-    let place = place(&message).ok_or_else(|| faulty(Fault::Url))?;
+    let uri = request_uri(&message).ok_or_else(|| faulty(Fault::Url))?;
     let cseq = value(&message, &headers::CSEQ).and_then(|cseq| cseq.parse().ok());
     let echo = Echo { cseq, timestamp: value(&message, &headers::TIMESTAMP).map(str::to_owned) };
     let session = value(&message, &headers::SESSION)
         .and_then(|v| v.split(';').next())
         .map(|id| id.trim().to_owned())
         .filter(|id| !id.is_empty());
-    let asked = Asked {
+    let parser = RequestParser {
         message: &message,
         echo: &echo,
         in_session: session.is_some(),
         has_parameters: !frame.body_is_blank,
     };
-    let command = asked.command();
+    let command = parser.command();
     Ok(Request {
         cseq: cseq.unwrap_or(0),
         method_name: <&str>::from(message.method()).to_owned(),
-        path: place.path,
-        url: place.url,
-        authority: place.authority,
+        path: uri.path,
+        url: uri.url,
+        authority: uri.authority,
         session,
         user_agent: value(&message, &headers::USER_AGENT).map(str::to_owned),
         close: value(&message, &headers::CONNECTION)
@@ -137,15 +137,15 @@ pub(super) fn interpret(frame: &Frame) -> Result<Request, Malformed> {
     })
 }
 
-struct Place {
+struct RequestUri {
     path: String,
     url: String,
     authority: Option<String>,
 }
 
-fn place(message: &Message) -> Option<Place> {
+fn request_uri(message: &Message) -> Option<RequestUri> {
     let Some(url) = message.request_uri() else {
-        return Some(Place { path: "*".into(), url: "*".into(), authority: None });
+        return Some(RequestUri { path: "*".into(), url: "*".into(), authority: None });
     };
     let host = url.host_str().filter(|host| !host.is_empty())?;
     if !matches!(url.scheme(), "rtsp" | "rtspu") {
@@ -162,7 +162,7 @@ fn place(message: &Message) -> Option<Place> {
         return None;
     }
     let url = format!("{}://{authority}{raw}", url.scheme());
-    Some(Place { path, url, authority: Some(authority) })
+    Some(RequestUri { path, url, authority: Some(authority) })
 }
 
 fn value<'m>(message: &'m Message, name: &HeaderName) -> Option<&'m str> {
@@ -170,14 +170,14 @@ fn value<'m>(message: &'m Message, name: &HeaderName) -> Option<&'m str> {
 }
 
 /// A request on its way to a command.
-struct Asked<'m> {
+struct RequestParser<'m> {
     message: &'m Message,
     echo: &'m Echo,
     in_session: bool,
     has_parameters: bool,
 }
 
-impl Asked<'_> {
+impl RequestParser<'_> {
     fn command(&self) -> Result<Command, Response> {
         if self.echo.cseq.is_none() {
             return Err(self.refuse(Status::BadRequest));
