@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stored packet plans: `media::Plan::decode` of forged bytes, and the promises of every plan.
+//! Stored packet plans: `media::PacketPlan::decode` of forged bytes, and the promises of every plan.
 //!
 //! A plan in the cache folder is not trusted, so what decodes must keep all promises of a scanned
 //! one. The input is put between a good beginning and a good CRC, or the fuzzer would never get
@@ -9,7 +9,7 @@
 
 use std::sync::OnceLock;
 
-use media::{Identity, Key, Plan, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use media::{Identity, Key, PacketPlan, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
 use crate::Target;
 
@@ -27,14 +27,14 @@ const CRC_BYTES: usize = 4;
 fn run(data: &[u8]) {
     let Some((&choice, body)) = data.split_first() else { return };
     let key = key(FILE_SIZES[usize::from(choice) % FILE_SIZES.len()]);
-    assert!(Plan::decode(body, &key).is_err(), "believed without a CRC");
+    assert!(PacketPlan::decode(body, &key).is_err(), "believed without a CRC");
 
     static BEGINNINGS: OnceLock<Vec<Vec<u8>>> = OnceLock::new();
     let beginnings = BEGINNINGS.get_or_init(|| FILE_SIZES.map(beginning).to_vec());
     let mut stored = beginnings[usize::from(choice) % FILE_SIZES.len()].clone();
     stored.extend_from_slice(body);
     stored.extend(crc32fast::hash(&stored).to_le_bytes());
-    if let Ok(plan) = Plan::decode(&stored, &key) {
+    if let Ok(plan) = PacketPlan::decode(&stored, &key) {
         assert_eq!(plan.file_bytes(), key.bytes);
         check(&plan);
     }
@@ -57,7 +57,7 @@ fn beginning(file_bytes: u64) -> Vec<u8> {
 }
 
 /// The promises of every plan, wherever it came from.
-pub(crate) fn check(plan: &Plan) {
+pub(crate) fn check(plan: &PacketPlan) {
     let packets = plan.packets();
     assert!(packets > 0 && plan.duration_ticks() > 0 && plan.bits_per_second() > 0);
     assert_eq!(plan.ticks(0), 0);
@@ -67,12 +67,12 @@ pub(crate) fn check(plan: &Plan) {
         check_neighbours(plan, start..packets.min(start + NEAR_PACKETS));
     }
     let key = key(plan.file_bytes());
-    assert_eq!(Plan::decode(&plan.encode(&key), &key).as_ref(), Ok(plan));
-    assert!(Plan::decode(&plan.encode(&key), &Key { inode: 8, ..key }).is_err());
+    assert_eq!(PacketPlan::decode(&plan.encode(&key), &key).as_ref(), Ok(plan));
+    assert!(PacketPlan::decode(&plan.encode(&key), &Key { inode: 8, ..key }).is_err());
 }
 
 /// Packets before which something changes: the ends, extents, clock points and entries.
-fn places(plan: &Plan) -> Vec<u64> {
+fn places(plan: &PacketPlan) -> Vec<u64> {
     let ticks = plan.clock().iter().map(|point| plan.packets_before(point.ticks));
     let extents = plan.extents().iter().map(|extent| extent.first_packet);
     let entries = plan.entries().iter().map(|entry| entry.ts_packet / TS_PACKETS_PER_PAYLOAD);
@@ -87,7 +87,7 @@ fn places(plan: &Plan) -> Vec<u64> {
 }
 
 /// A few packets in a row, and what lies between them.
-fn check_neighbours(plan: &Plan, range: std::ops::Range<u64>) {
+fn check_neighbours(plan: &PacketPlan, range: std::ops::Range<u64>) {
     let timestamps: Vec<u32> = plan.timestamps(range.clone()).collect();
     assert_eq!(timestamps.len() as u64, range.end - range.start);
     let mut payload_bytes = 0;
@@ -116,7 +116,7 @@ fn check_neighbours(plan: &Plan, range: std::ops::Range<u64>) {
 }
 
 /// `packets_before` and `entry` agree with `ticks`, right at a packet's time and beside it.
-fn check_time(plan: &Plan, due: u64) {
+fn check_time(plan: &PacketPlan, due: u64) {
     for ticks in [due.saturating_sub(1), due, due + 1] {
         let before = plan.packets_before(ticks);
         assert!(before == 0 || plan.ticks(before - 1) < ticks, "{before} packets before {ticks}");
@@ -130,7 +130,7 @@ fn check_time(plan: &Plan, due: u64) {
 }
 
 /// What `run` says can go out in one call: neighbours in the file, all full but the last.
-fn check_run(plan: &Plan, packet: u64) {
+fn check_run(plan: &PacketPlan, packet: u64) {
     let run = plan.run(packet, NEAR_PACKETS);
     assert!((1..=NEAR_PACKETS).contains(&run) && packet + run <= plan.packets());
     for inner in packet..packet + run - 1 {

@@ -11,7 +11,7 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
-use media::{Extract, Identity, Plan, Refusal, Scanner, Segments, Survey, TS_PACKET_BYTES};
+use media::{Extract, Identity, PacketPlan, Refusal, Scanner, Segments, Survey, TS_PACKET_BYTES};
 
 use crate::Target;
 use crate::pieces::pieces;
@@ -111,7 +111,7 @@ fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
     stream.bytes
 }
 
-fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<Plan, Refusal> {
+fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<PacketPlan, Refusal> {
     let mut scanner = Scanner::new();
     for piece in pieces {
         scanner.feed(piece);
@@ -147,7 +147,7 @@ fn check_segments(bytes: &[u8], target_s: u64) {
 }
 
 /// The plan against the file it was made of.
-fn check_bytes(plan: &Plan, bytes: &[u8]) {
+fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
     assert_eq!(plan.file_bytes(), bytes.len() as u64);
     let mut end = 0;
     let mut between = 0;
@@ -173,7 +173,7 @@ fn check_bytes(plan: &Plan, bytes: &[u8]) {
 }
 
 /// A plan of a handful of packets.
-pub(crate) fn smallest_plan(identity: Identity) -> Plan {
+pub(crate) fn smallest_plan(identity: Identity) -> PacketPlan {
     let script = [
         [0, 0, 0, 0, 0, 0],
         [1, 0, 0, 0, 0x1b, 0x0f],

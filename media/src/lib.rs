@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What is in media files: MPEG transport streams and the packet plan made from them.
 //!
-//! A file is read once, by a [`Scanner`] that is handed its bytes; what comes out is a [`Plan`]:
+//! A file is read once, by a [`Scanner`] that is handed its bytes; what comes out is a [`PacketPlan`]:
 //! where in the file each RTP payload lies, when it is due and where play can start. After that
 //! nothing is parsed any more: serving and seeking are arithmetic on the plan, O(log n) a lookup,
 //! without I/O, without allocation and with whole numbers only.
@@ -19,7 +19,7 @@ pub mod ts;
 
 pub use error::{Aspect, PlanFault, Refusal};
 pub use plan::{
-    ClockPoint, Entry, Extent, Identity, Key, Payload, Plan, Stream, SyncLoss, Timestamps,
+    ClockPoint, Entry, Extent, Identity, Key, PacketPlan, Payload, Stream, SyncLoss, Timestamps,
 };
 pub use segments::{Segment, Segments};
 pub use ts::{

@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 
-use crate::plan::{Entry, Plan};
+use crate::plan::{Entry, PacketPlan};
 use crate::ts::{SETS_MAX, Start, Starts};
 use crate::{Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
@@ -80,7 +80,7 @@ impl Segments {
     /// # Errors
     /// The file has bytes that are in no packet, packets with arrival times, no tables, no place
     /// to start, or none for much longer than the target.
-    pub fn cut(plan: &Plan, mut starts: Starts, target_s: u64) -> Result<Self, Refusal> {
+    pub fn cut(plan: &PacketPlan, mut starts: Starts, target_s: u64) -> Result<Self, Refusal> {
         let target_s = target_s.max(1);
         check(plan, &starts)?;
         let places = places(plan, &std::mem::take(&mut starts.entries));
@@ -153,7 +153,7 @@ fn rounded(ticks: u64) -> u64 {
 }
 
 /// The file has to be packets and nothing else, or the segments would not be the file.
-fn check(plan: &Plan, starts: &Starts) -> Result<(), Refusal> {
+fn check(plan: &PacketPlan, starts: &Starts) -> Result<(), Refusal> {
     if plan.stride() != PACKET_BYTES {
         return Err(Refusal::ArrivalTimes { stride: plan.stride() });
     }
@@ -173,7 +173,7 @@ fn check(plan: &Plan, starts: &Starts) -> Result<(), Refusal> {
 }
 
 /// Where cuts can be made, on a timeline that never goes backwards.
-fn places(plan: &Plan, entries: &[(Entry, Start)]) -> Vec<Place> {
+fn places(plan: &PacketPlan, entries: &[(Entry, Start)]) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
     for &(entry, start) in entries {

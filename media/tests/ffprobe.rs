@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use media::{Identity, Plan, Scanner, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+use media::{Identity, PacketPlan, Scanner, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
 const IDENTITY: Identity = Identity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
@@ -57,14 +57,14 @@ fn probe(path: &Path, entries: &str, streams: &[&str]) -> Option<Vec<Vec<String>
     Some(lines.lines().filter(|line| !line.is_empty()).map(fields).collect())
 }
 
-fn scan(file: &[u8]) -> Plan {
+fn scan(file: &[u8]) -> PacketPlan {
     let mut scanner = Scanner::new();
     file.chunks(100_000).for_each(|piece| scanner.feed(piece));
     scanner.finish(file.len() as u64, IDENTITY).expect("ffmpeg writes good streams")
 }
 
 /// Checks the plan of a file against ffprobe; `kind` is that of the stream to start with.
-fn compare(path: &Path, kind: &str) -> Option<Plan> {
+fn compare(path: &Path, kind: &str) -> Option<PacketPlan> {
     let file = fs::read(path).expect("ffmpeg wrote it");
     let plan = scan(&file);
     assert_eq!((plan.losses_seen(), plan.tail_bytes(), plan.discontinuities()), (0, 0, 0));
@@ -124,7 +124,7 @@ fn key_times(path: &Path, kind: &str) -> Option<Vec<u64>> {
 }
 
 /// Transport stream packets where the packets that ffprobe flags as key frames start.
-fn key_frames(path: &Path, kind: &str, plan: &Plan) -> Option<Vec<u64>> {
+fn key_frames(path: &Path, kind: &str, plan: &PacketPlan) -> Option<Vec<u64>> {
     let packets = probe(path, "packet=pos,flags", &["-select_streams", kind])?;
     let mut positions: Vec<u64> = packets
         .iter()
@@ -138,7 +138,7 @@ fn key_frames(path: &Path, kind: &str, plan: &Plan) -> Option<Vec<u64>> {
 }
 
 /// Transport stream packets where the plan's entries start, without packet 0.
-fn access_units(plan: &Plan) -> Vec<u64> {
+fn access_units(plan: &PacketPlan) -> Vec<u64> {
     plan.entries().iter().map(|entry| entry.access_unit).filter(|&at| at > 0).collect()
 }
 

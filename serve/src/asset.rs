@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use media::plan::{Key, Plan};
+use media::plan::{Key, PacketPlan};
 use paths::MappedFile;
 
 use crate::growth::Growth;
@@ -24,7 +24,7 @@ pub(crate) struct Asset {
     /// Name below the served folder, `/`-separated, no leading slash.
     pub(crate) name: String,
     pub(crate) key: Key,
-    pub(crate) plan: Plan,
+    pub(crate) plan: PacketPlan,
     /// Set while it is recorded.
     growth: Option<Arc<Growth>>,
     source: Mutex<Weak<Source>>,
@@ -43,12 +43,12 @@ pub(crate) struct Source {
 }
 
 impl Asset {
-    pub(crate) fn new(name: String, key: Key, plan: Plan) -> Asset {
+    pub(crate) fn new(name: String, key: Key, plan: PacketPlan) -> Asset {
         Asset { name, key, plan, growth: None, source: Mutex::new(Weak::new()) }
     }
 
     /// A recording as far as it is written.
-    pub(crate) fn growing(name: String, key: Key, plan: Plan, growth: &Arc<Growth>) -> Asset {
+    pub(crate) fn growing(name: String, key: Key, plan: PacketPlan, growth: &Arc<Growth>) -> Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
     }
 

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use media::plan::{Key, Plan};
+use media::plan::{Key, PacketPlan};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
@@ -64,7 +64,7 @@ impl Cache {
     }
 
     /// The plan of the file with this key, if the cache has one that holds.
-    pub(crate) fn plan(&self, key: &Key) -> Option<Plan> {
+    pub(crate) fn plan(&self, key: &Key) -> Option<PacketPlan> {
         let path = self.plan_path(key)?;
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -74,7 +74,7 @@ impl Cache {
                 return None;
             }
         };
-        match Plan::decode(&bytes, key) {
+        match PacketPlan::decode(&bytes, key) {
             Ok(plan) => Some(plan),
             Err(fault) => {
                 tracing::info!("plan {}: {fault}; made again", path.display());
@@ -84,7 +84,7 @@ impl Cache {
     }
 
     /// Keeps a plan; false where that cannot be. A full disk is a warning.
-    pub(crate) fn keep_plan(&self, key: &Key, plan: &Plan) -> bool {
+    pub(crate) fn keep_plan(&self, key: &Key, plan: &PacketPlan) -> bool {
         let Some(path) = self.plan_path(key) else { return false };
         let mut written = Pending::create(&path);
         let kept = written.as_mut().map_err(|e| io::Error::from(e.kind())).and_then(|pending| {

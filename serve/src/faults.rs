@@ -18,7 +18,7 @@
 
 use std::time::{Duration, Instant};
 
-use media::plan::Plan;
+use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
 use crate::session::Shift;
@@ -94,7 +94,13 @@ pub(crate) fn kind(claimed: PathFault, packet_bytes: u64, is_cut: bool) -> Optio
 
 /// True if `quote` begins as an RTP packet that a session sent lately, whose next one is `next`;
 /// up to `ahead` after that may have left.
-pub(crate) fn is_sent(quote: &[u8], plan: &Plan, shift: Shift, next: u64, ahead: u64) -> bool {
+pub(crate) fn is_sent(
+    quote: &[u8],
+    plan: &PacketPlan,
+    shift: Shift,
+    next: u64,
+    ahead: u64,
+) -> bool {
     let Some(quoted) = quote.first_chunk::<QUOTE_BYTES>() else { return false };
     let number = |packet: u64| packet.wrapping_add(u64::from(shift.sequence));
     let newest = (next + ahead).min(plan.packets()).saturating_sub(1);

@@ -28,7 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use media::plan::Plan;
+use media::plan::PacketPlan;
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
@@ -261,7 +261,7 @@ impl Store {
     }
 
     /// Writes header and payload of every packet; gives the checksums of the blocks.
-    fn lay_out(&self, plan: &Plan, source: &File, target: &mut File) -> io::Result<Vec<u8>> {
+    fn lay_out(&self, plan: &PacketPlan, source: &File, target: &mut File) -> io::Result<Vec<u8>> {
         let (mut input, mut output) = (Vec::new(), Vec::new());
         let mut sums = BlockSums::default();
         let mut unsynced = 0;
@@ -394,7 +394,7 @@ fn blocks_of(file: &File, asset: &Asset) -> Option<Blocks> {
 }
 
 /// Packets, checksums and trailer.
-fn image_bytes(plan: &Plan) -> u64 {
+fn image_bytes(plan: &PacketPlan) -> u64 {
     plan.wire_bytes() + sums_bytes(plan.wire_bytes()) + TRAILER_BYTES as u64
 }
 

@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use media::plan::Plan;
+use media::plan::PacketPlan;
 
 use crate::asset::Source;
 use crate::error::Error;
@@ -257,7 +257,7 @@ pub(crate) fn fetch(window: &Window) -> bool {
 
 /// One past the last packet of a window that begins at `packets.start`: as many of `packets` as lie
 /// in `bytes_max` bytes of this form of the asset.
-pub(crate) fn within(plan: &Plan, form: Form, packets: Range<u64>, bytes_max: u64) -> u64 {
+pub(crate) fn within(plan: &PacketPlan, form: Form, packets: Range<u64>, bytes_max: u64) -> u64 {
     let Range { start, end } = packets;
     let fits = |end: u64| {
         let bytes = match form {
@@ -279,7 +279,7 @@ pub(crate) fn within(plan: &Plan, form: Form, packets: Range<u64>, bytes_max: u6
 }
 
 /// The bytes of the file from the first packet's payload to the last one's.
-fn file_range(plan: &Plan, packets: &Range<u64>) -> Range<u64> {
+fn file_range(plan: &PacketPlan, packets: &Range<u64>) -> Range<u64> {
     if packets.is_empty() {
         return 0..0;
     }

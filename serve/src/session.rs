@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use media::plan::Plan;
+use media::plan::PacketPlan;
 use tokio::net::UdpSocket;
 
 use crate::asset::Source;
@@ -61,7 +61,7 @@ pub(crate) struct Shift {
 
 impl Shift {
     /// The shift with which packet `to` goes on where packet `from` would have.
-    pub(crate) fn jump(self, plan: &Plan, from: u64, to: u64) -> Shift {
+    pub(crate) fn jump(self, plan: &PacketPlan, from: u64, to: u64) -> Shift {
         // Where the end is reached the next packet would be due at the end.
         let start = |packet: u64| {
             let is_end = packet >= plan.packets();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan's arithmetic: packet to place, packet to time and back.
 //!
-//! The pacer asks [`Plan::packets_before`] and [`Plan::timestamps`] for every batch of every
+//! The pacer asks [`PacketPlan::packets_before`] and [`PacketPlan::timestamps`] for every batch of every
 //! session. A look-up is two binary searches and a division; as clock references come at even
 //! times, the larger search, in the clock's table, starts at a guess. (At random places of a film
 //! of 20 minutes with a clock reference every 20 ms, on one core of an EPYC VM: 27 ns for
@@ -20,10 +20,10 @@ use std::ops::Range;
 
 use wire::{mp2t, rtp};
 
-use super::{ClockPoint, Entry, Extent, HEADER_BYTES, PACKET_BYTES, Payload, Plan};
+use super::{ClockPoint, Entry, Extent, HEADER_BYTES, PACKET_BYTES, PacketPlan, Payload};
 use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
-impl Plan {
+impl PacketPlan {
     /// Where the payload of `packet` lies. Panics if there is no such packet.
     pub fn payload(&self, packet: u64) -> Payload {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
@@ -322,10 +322,10 @@ impl Walk {
     }
 }
 
-/// The RTP timestamps of neighbouring packets, from [`Plan::timestamps`].
+/// The RTP timestamps of neighbouring packets, from [`PacketPlan::timestamps`].
 #[derive(Clone)]
 pub struct Timestamps<'a> {
-    plan: &'a Plan,
+    plan: &'a PacketPlan,
     next: u64,
     end: u64,
     /// Index of the extent of packet `next`.

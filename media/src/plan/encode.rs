@@ -12,7 +12,7 @@
 //! the arithmetic relies on has been checked again; so even a forged plan can lead to wrong bytes
 //! of the right file at worst, and never to a panic or to memory that its size does not justify.
 
-use super::{ClockPoint, Entry, Identity, Parts, Plan, Stream, SyncLoss};
+use super::{ClockPoint, Entry, Identity, PacketPlan, Parts, Stream, SyncLoss};
 use crate::{Aspect, PlanFault};
 
 /// Number of the format; to be raised with every change of it, and of what a scan finds.
@@ -48,7 +48,7 @@ impl Key {
     }
 }
 
-impl Plan {
+impl PacketPlan {
     /// The plan as bytes, to be believed for the file with this key only.
     pub fn encode(&self, key: &Key) -> Vec<u8> {
         let mut out = Writer(Vec::with_capacity(256 + key.path.len() + self.clock.len() * 6));

@@ -121,7 +121,7 @@ pub struct Payload {
 
 /// The packet plan of an asset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct PacketPlan {
     identity: Identity,
     stride: u64,
     file_bytes: u64,
@@ -160,7 +160,7 @@ pub(crate) struct Parts {
     pub(crate) codecs: Option<String>,
 }
 
-impl Plan {
+impl PacketPlan {
     /// The one way to a plan: checks everything that the arithmetic relies on, and says what is
     /// wrong.
     pub(crate) fn assemble(parts: Parts) -> Result<Self, &'static str> {
@@ -242,7 +242,7 @@ impl Plan {
         &self.streams
     }
 
-    /// The codecs of the streams as RFC 6381 names them, if [`Plan::name_codecs`] found all.
+    /// The codecs of the streams as RFC 6381 names them, if [`PacketPlan::name_codecs`] found all.
     pub fn codecs(&self) -> Option<&str> {
         self.codecs.as_deref()
     }

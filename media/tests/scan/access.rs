@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Play starts where a decoder can start, with its tables if they are near.
 
-use media::{Entry, Plan};
+use media::{Entry, PacketPlan};
 
 use crate::scan;
 use crate::writer::{
@@ -9,11 +9,11 @@ use crate::writer::{
     pes, pes_at, pmt_section,
 };
 
-fn access_units(plan: &Plan) -> Vec<u64> {
+fn access_units(plan: &PacketPlan) -> Vec<u64> {
     plan.entries().iter().map(|entry| entry.access_unit).collect()
 }
 
-fn places_of(plan: &Plan) -> Vec<(u64, u64)> {
+fn places_of(plan: &PacketPlan) -> Vec<(u64, u64)> {
     plan.entries().iter().map(|entry| (entry.ts_packet, entry.access_unit)).collect()
 }
 

@@ -2,7 +2,7 @@
 //! Place, time and back: the arithmetic agrees with a plain walk over all packets, for streams of
 //! any clock and any losses.
 
-use media::{Plan, Scanner, TICKS_PER_SECOND};
+use media::{PacketPlan, Scanner, TICKS_PER_SECOND};
 use proptest::prelude::*;
 
 use crate::writer::{Adaptation, VIDEO_PID, Writer, film};
@@ -47,14 +47,14 @@ fn stream_of(pieces: &[Piece], has_arrival: bool) -> Writer {
 }
 
 /// Due time of a transport stream packet, by a walk over the clock.
-fn due(plan: &Plan, ts_packet: u64) -> u64 {
+fn due(plan: &PacketPlan, ts_packet: u64) -> u64 {
     let span = plan.clock().windows(2).find(|pair| ts_packet < pair[1].ts_packet).unwrap();
     let (packets, ticks) = (span[1].ts_packet - span[0].ts_packet, span[1].ticks - span[0].ticks);
     let within = u128::from(ts_packet - span[0].ts_packet) * u128::from(ticks);
     span[0].ticks + (within / u128::from(packets)) as u64
 }
 
-fn check_places(plan: &Plan, writer: &Writer) {
+fn check_places(plan: &PacketPlan, writer: &Writer) {
     assert_streams(plan, &writer.file, &writer.packets);
     let mut wire_offset = 0;
     let mut ts_packet = 0;
@@ -82,7 +82,7 @@ fn check_places(plan: &Plan, writer: &Writer) {
     assert_eq!(plan.run(plan.packets(), 9), 0);
 }
 
-fn check_times(plan: &Plan) {
+fn check_times(plan: &PacketPlan) {
     let mut ts_packet = 0;
     let times: Vec<u64> = (0..plan.packets())
         .map(|packet| {
@@ -111,7 +111,7 @@ fn check_times(plan: &Plan) {
     assert_eq!(plan.packets_before(u64::MAX), plan.packets());
 }
 
-fn check_walks(plan: &Plan, starts: &[u64]) {
+fn check_walks(plan: &PacketPlan, starts: &[u64]) {
     let all: Vec<u32> =
         (0..plan.packets()).map(|packet| plan.timestamp(plan.ticks(packet))).collect();
     assert_eq!(plan.timestamps(0..u64::MAX).collect::<Vec<_>>(), all);
@@ -125,7 +125,7 @@ fn check_walks(plan: &Plan, starts: &[u64]) {
     }
 }
 
-fn check_entries(plan: &Plan, times: &[u64]) {
+fn check_entries(plan: &PacketPlan, times: &[u64]) {
     for &ticks in times {
         let ticks = ticks % (plan.duration_ticks() * 2);
         let entry = plan

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The timeline is that of the clock references, and goes on where they break.
 
-use media::{ClockPoint, Plan, Refusal};
+use media::{ClockPoint, PacketPlan, Refusal};
 
 use crate::scan;
 use crate::writer::{
@@ -27,7 +27,7 @@ fn stream_of(references: &[(u64, bool)]) -> Writer {
 }
 
 /// The plan of such a stream, and the times of its references counted from the first.
-fn times_of(references: &[(u64, bool)]) -> (Plan, Vec<u64>) {
+fn times_of(references: &[(u64, bool)]) -> (PacketPlan, Vec<u64>) {
     let plan = scan(&stream_of(references).file).unwrap();
     let times = (0..references.len() as u64)
         .map(|index| {

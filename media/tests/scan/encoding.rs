@@ -2,13 +2,13 @@
 //! A stored plan is used only if every byte is the one written and the file is still the same.
 
 use media::plan::FORMAT;
-use media::{Aspect, Key, Plan, PlanFault};
+use media::{Aspect, Key, PacketPlan, PlanFault};
 use proptest::prelude::*;
 
 use crate::writer::{film, film_into};
 use crate::{cases, scan};
 
-fn key(plan: &Plan) -> Key {
+fn key(plan: &PacketPlan) -> Key {
     Key {
         path: b"films/\xff\xfe one.ts".to_vec(),
         bytes: plan.file_bytes(),
@@ -17,7 +17,7 @@ fn key(plan: &Plan) -> Key {
     }
 }
 
-fn plan() -> Plan {
+fn plan() -> PacketPlan {
     let mut writer = film(40);
     writer.garbage(&[1; 333]);
     film_into(&mut writer, 40..60);
@@ -28,7 +28,7 @@ fn plan() -> Plan {
 #[test]
 fn plan_comes_back_as_it_was() {
     let plan = plan();
-    assert_eq!(Plan::decode(&plan.encode(&key(&plan)), &key(&plan)), Ok(plan));
+    assert_eq!(PacketPlan::decode(&plan.encode(&key(&plan)), &key(&plan)), Ok(plan));
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn every_damaged_byte_is_noticed() {
         for change in [1, 0x80, 0xff, 0x47] {
             let mut damaged = stored.clone();
             damaged[at] ^= change;
-            let fault = Plan::decode(&damaged, &key(&plan)).unwrap_err();
+            let fault = PacketPlan::decode(&damaged, &key(&plan)).unwrap_err();
             let is_named = match at {
                 0..8 => fault == PlanFault::Foreign,
                 8..12 => matches!(fault, PlanFault::Version { expected: FORMAT, .. }),
@@ -55,10 +55,10 @@ fn plan_cut_off_or_grown_is_noticed() {
     let plan = plan();
     let mut stored = plan.encode(&key(&plan));
     for end in 0..stored.len() {
-        assert!(Plan::decode(&stored[..end], &key(&plan)).is_err(), "{end}");
+        assert!(PacketPlan::decode(&stored[..end], &key(&plan)).is_err(), "{end}");
     }
     stored.push(0);
-    assert!(Plan::decode(&stored, &key(&plan)).is_err());
+    assert!(PacketPlan::decode(&stored, &key(&plan)).is_err());
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn plan_of_an_earlier_state_of_the_file_is_outdated() {
         (Key { modified_ns: same.modified_ns + 1, ..same.clone() }, Aspect::Modified),
         (Key { inode: same.inode - 1, ..same.clone() }, Aspect::Inode),
     ] {
-        assert_eq!(Plan::decode(&stored, &now), Err(PlanFault::Outdated { which }));
+        assert_eq!(PacketPlan::decode(&stored, &now), Err(PlanFault::Outdated { which }));
     }
 }
 
@@ -82,7 +82,7 @@ fn plan_of_another_format_is_named() {
     let mut stored = plan.encode(&key(&plan));
     stored[8..12].copy_from_slice(&77_u32.to_le_bytes());
     let expected = PlanFault::Version { found: 77, expected: FORMAT };
-    assert_eq!(Plan::decode(&stored, &key(&plan)), Err(expected));
+    assert_eq!(PacketPlan::decode(&stored, &key(&plan)), Err(expected));
 }
 
 #[test]
@@ -107,7 +107,7 @@ proptest! {
         }
         let crc = crc32fast::hash(&stored[..end]);
         stored[end..].copy_from_slice(&crc.to_le_bytes());
-        if let Ok(forged) = Plan::decode(&stored, &key(&plan)) {
+        if let Ok(forged) = PacketPlan::decode(&stored, &key(&plan)) {
             let packet = forged.packets_before(at).min(forged.packets() - 1);
             let payload = forged.payload(packet);
             let end = payload.file_offset + (payload.ts_packets - 1) * forged.stride() + 188;

@@ -13,7 +13,7 @@ mod sync;
 mod tables;
 mod writer;
 
-use media::{Identity, Plan, Refusal, Scanner};
+use media::{Identity, PacketPlan, Refusal, Scanner};
 use proptest::test_runner::Config;
 
 /// Every plan here has this identity; each number is near its wrap.
@@ -26,12 +26,15 @@ fn cases(cases: u32) -> Config {
 }
 
 /// Scans a file handed over in one piece.
-fn scan(file: &[u8]) -> Result<Plan, Refusal> {
+fn scan(file: &[u8]) -> Result<PacketPlan, Refusal> {
     scan_in_pieces(file, [file.len()])
 }
 
 /// Scans a file handed over in pieces of these sizes, and what is left in one.
-fn scan_in_pieces(file: &[u8], sizes: impl IntoIterator<Item = usize>) -> Result<Plan, Refusal> {
+fn scan_in_pieces(
+    file: &[u8],
+    sizes: impl IntoIterator<Item = usize>,
+) -> Result<PacketPlan, Refusal> {
     fed(file, sizes).finish(file.len() as u64, IDENTITY)
 }
 
@@ -49,7 +52,7 @@ fn fed(file: &[u8], sizes: impl IntoIterator<Item = usize>) -> Scanner {
 }
 
 /// Checks that a plan streams these bytes of a file, payload after payload.
-fn assert_streams(plan: &Plan, file: &[u8], expected: &[u8]) {
+fn assert_streams(plan: &PacketPlan, file: &[u8], expected: &[u8]) {
     let mut rest = expected;
     for packet in 0..plan.packets() {
         let payload = plan.payload(packet);

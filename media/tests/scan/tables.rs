@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables are read however they are cut into packets, and only when they are whole.
 
-use media::{Plan, Stream};
+use media::{PacketPlan, Stream};
 
 use crate::scan;
 use crate::writer::{
@@ -12,14 +12,14 @@ use crate::writer::{
 const STREAMS: [(u16, u8); 2] = [(VIDEO_PID, H264), (AUDIO_PID, AAC)];
 
 /// The plan of a stream with these tables in front.
-fn plan_after(tables: impl FnOnce(&mut Writer)) -> Plan {
+fn plan_after(tables: impl FnOnce(&mut Writer)) -> PacketPlan {
     let mut writer = Writer::default();
     tables(&mut writer);
     (0..5).for_each(|frame| writer.frame(frame * FRAME_TICKS, 0x65));
     scan(&writer.file).unwrap()
 }
 
-fn streams(plan: &Plan) -> Vec<(u16, u8)> {
+fn streams(plan: &PacketPlan) -> Vec<(u16, u8)> {
     plan.streams().iter().map(|&Stream { pid, stream_type }| (pid, stream_type)).collect()
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use media::plan::Plan;
+use media::plan::PacketPlan;
 
 use super::planning::Slice;
 use super::scans::{Chore, Hand, Opened, SCANNERS};
@@ -126,7 +126,7 @@ impl Library {
     fn conclude(
         &self,
         opened: &Opened,
-        planned: Result<Plan, NoAsset>,
+        planned: Result<PacketPlan, NoAsset>,
         spent: Duration,
         is_wanted: bool,
     ) -> Result<Arc<Asset>, NoAsset> {

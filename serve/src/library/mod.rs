@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::TICKS_PER_SECOND;
-use media::plan::{Key, Plan};
+use media::plan::{Key, PacketPlan};
 use paths::MappedFile;
 use serde::Serialize;
 use tokio::sync::futures::Notified;
@@ -367,7 +367,7 @@ impl Library {
     }
 
     /// Writes what became of a plan into the index.
-    fn note(&self, name: &str, key: &Key, planned: Result<&Plan, &NoAsset>) {
+    fn note(&self, name: &str, key: &Key, planned: Result<&PacketPlan, &NoAsset>) {
         let state = match planned {
             Ok(plan) => State::Ready(Arc::new(Summary::of(plan))),
             Err(NoAsset::Changing { .. }) => State::Waiting,
@@ -426,7 +426,7 @@ impl Library {
 }
 
 impl Summary {
-    fn of(plan: &Plan) -> Summary {
+    fn of(plan: &PacketPlan) -> Summary {
         Summary {
             duration_s: plan.duration_ticks() as f64 / TICKS_PER_SECOND as f64,
             bits_per_second: plan.bits_per_second(),

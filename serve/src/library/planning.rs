@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::{Identity, Plan};
+use media::plan::{Identity, PacketPlan};
 use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
@@ -36,12 +36,12 @@ pub(super) struct Progress {
 pub(super) enum Slice {
     /// There is more to read.
     Unfinished(Progress),
-    Over(Box<Result<Plan, NoAsset>>),
+    Over(Box<Result<PacketPlan, NoAsset>>),
     /// All was read that a recording had when its scan began.
     Growing(Box<Scanner>),
 }
 
-fn over(planned: Result<Plan, NoAsset>) -> Slice {
+fn over(planned: Result<PacketPlan, NoAsset>) -> Slice {
     Slice::Over(Box::new(planned))
 }
 
@@ -110,7 +110,7 @@ impl Progress {
         }
     }
 
-    fn finish(self, bytes: u64) -> Result<Plan, NoAsset> {
+    fn finish(self, bytes: u64) -> Result<PacketPlan, NoAsset> {
         let planned = self.scanner.finish(bytes, identity());
         planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
     }
@@ -129,7 +129,7 @@ impl Progress {
 
 /// Has a plan name the codecs of its file's streams. Reads the beginning, which a scan has left in
 /// the page cache.
-pub(crate) fn name_codecs(plan: &mut Plan, file: &File) {
+pub(crate) fn name_codecs(plan: &mut PacketPlan, file: &File) {
     let mut beginning = vec![0; CODECS_BYTES];
     let offset = plan.extents().first().map_or(0, |extent| extent.file_offset);
     // What cannot be read is not named.

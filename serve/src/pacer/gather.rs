@@ -9,7 +9,7 @@
 use std::ops::Range;
 
 use media::TS_PACKET_BYTES;
-use media::plan::Plan;
+use media::plan::PacketPlan;
 use paths::Piece;
 
 use crate::session::Shift;
@@ -23,7 +23,7 @@ pub(crate) struct Gather {
 
 impl Gather {
     /// Lays out `packets`, all of one run, with their numbers and timestamps shifted.
-    pub(crate) fn fill(&mut self, plan: &Plan, packets: Range<u64>, shift: Shift) {
+    pub(crate) fn fill(&mut self, plan: &PacketPlan, packets: Range<u64>, shift: Shift) {
         self.heads.clear();
         self.pieces.clear();
         for (packet, timestamp) in packets.clone().zip(plan.timestamps(packets.clone())) {
