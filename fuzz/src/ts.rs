@@ -11,7 +11,9 @@
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
-use media::{Extract, Identity, PacketPlan, Refusal, Scanner, Segments, Survey, TS_PACKET_BYTES};
+use media::{
+    Extract, Identity, PacketPlan, Refusal, Scanner, SegmentPlan, Survey, TS_PACKET_BYTES,
+};
 
 use crate::Target;
 use crate::pieces::pieces;
@@ -126,7 +128,7 @@ fn check_segments(bytes: &[u8], target_s: u64) {
     scanner.feed(bytes);
     let scanned = scanner.finish_with_starts(bytes.len() as u64, IDENTITY);
     let (plan, starts) = scanned.expect("it was a plan before");
-    let segments = match Segments::cut(&plan, starts, target_s) {
+    let segments = match SegmentPlan::cut(&plan, starts, target_s) {
         Ok(segments) => segments,
         Err(refusal) => return assert!(!refusal.to_string().is_empty()),
     };

@@ -21,7 +21,7 @@ pub use error::{Aspect, PlanFault, Refusal};
 pub use plan::{
     ClockPoint, Entry, Extent, Identity, Key, PacketPlan, Payload, Stream, SyncLoss, Timestamps,
 };
-pub use segments::{Segment, Segments};
+pub use segments::{Segment, SegmentPlan};
 pub use ts::{
     Coding, Counters, Extract, Format, Programme, Scanner, Starts, Survey, Track, codecs,
 };

@@ -4,12 +4,12 @@
 //! A cut is made where play can start, at the last such place that keeps the segment within the
 //! target duration as it is rounded in a playlist, else at the first one after. It is made before
 //! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
-//! then in force are to be put in front ([`Segments::tables`]); everything else of the file stays
+//! then in force are to be put in front ([`SegmentPlan::tables`]); everything else of the file stays
 //! as it is and in order, so the segments without these tables, one after the other, are the file.
 //!
 //! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
 //! [`BREAKS_AT_ONCE`] and one a second. Beyond that the times are damaged, and a segment a picture
-//! would help no player; what is left inside segments is counted ([`Segments::breaks_inside`]). So
+//! would help no player; what is left inside segments is counted ([`SegmentPlan::breaks_inside`]). So
 //! a film has at most two segments a target duration, one a second more, and those at once.
 //!
 //! Durations are differences of presentation times where the file tells them (what players add
@@ -59,7 +59,7 @@ pub struct Segment {
 
 /// The segments of a file, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Segments {
+pub struct SegmentPlan {
     segments: Vec<Segment>,
     tables: Starts,
     tail_bytes: u64,
@@ -74,7 +74,7 @@ struct Place {
     is_break: bool,
 }
 
-impl Segments {
+impl SegmentPlan {
     /// Cuts the file of `plan` into segments of `target_s` seconds, at least one.
     ///
     /// # Errors

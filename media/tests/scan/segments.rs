@@ -3,7 +3,7 @@
 //!
 //! Sources: RFC 8216 §3.2 (a segment begins with PAT and PMT), §4.3.3.1 (target duration).
 
-use media::{Refusal, Segments, TICKS_PER_SECOND};
+use media::{Refusal, SegmentPlan, TICKS_PER_SECOND};
 
 use crate::writer::{
     AAC, AUDIO_PID, FRAME_PACKETS, FRAME_TICKS, H264, PMT_PID, VIDEO_PID, Writer, film, pes,
@@ -11,13 +11,13 @@ use crate::writer::{
 };
 use crate::{IDENTITY, fed};
 
-fn cut(file: &[u8], target_s: u64) -> Result<Segments, Refusal> {
+fn cut(file: &[u8], target_s: u64) -> Result<SegmentPlan, Refusal> {
     let (plan, starts) = fed(file, []).finish_with_starts(file.len() as u64, IDENTITY)?;
-    Segments::cut(&plan, starts, target_s)
+    SegmentPlan::cut(&plan, starts, target_s)
 }
 
 /// Checks what every list of segments has to hold; each segment as it would be sent.
-fn sent(segments: &Segments, file: &[u8]) -> Vec<Vec<u8>> {
+fn sent(segments: &SegmentPlan, file: &[u8]) -> Vec<Vec<u8>> {
     let mut end = 0;
     let mut all = Vec::new();
     for segment in segments.list() {
@@ -38,7 +38,7 @@ fn sent(segments: &Segments, file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// How many packets were put in front of each segment.
-fn put_in_front(segments: &Segments) -> Vec<usize> {
+fn put_in_front(segments: &SegmentPlan) -> Vec<usize> {
     segments.list().iter().map(|segment| segments.tables(segment).len() / 188).collect()
 }
 

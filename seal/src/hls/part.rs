@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use media::plan::Identity;
-use media::{Counters, Extract, Programme, Refusal, Scanner, Segments, TS_PACKET_BYTES};
+use media::{Counters, Extract, Programme, Refusal, Scanner, SegmentPlan, TS_PACKET_BYTES};
 
 /// What is extracted, and what its files are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Part {
 pub(super) struct Cut {
     /// Empty for the stream as it is.
     pub(super) id: String,
-    pub(super) segments: Segments,
+    pub(super) segments: SegmentPlan,
     pub(super) bytes: u64,
     /// None for the stream as it is.
     marks: Option<Arc<(Part, Vec<Mark>)>>,
@@ -69,7 +69,7 @@ fn is_number(digits: &str) -> bool {
 
 impl Cut {
     /// The stream as it is.
-    pub(super) fn whole(segments: Segments, bytes: u64) -> Self {
+    pub(super) fn whole(segments: SegmentPlan, bytes: u64) -> Self {
         Self { id: String::new(), segments, bytes, marks: None }
     }
 
@@ -130,7 +130,7 @@ impl PartScan {
         let Self { part, scanner, marks, at: bytes, .. } = self;
         let cut = scanner
             .finish_with_starts(bytes, identity)
-            .and_then(|(plan, starts)| Segments::cut(&plan, starts, target_s));
+            .and_then(|(plan, starts)| SegmentPlan::cut(&plan, starts, target_s));
         match cut {
             Ok(segments) => {
                 let id = part.id.clone();

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use media::plan::Identity;
-use media::{Programme, Scanner, Segments, Survey};
+use media::{Programme, Scanner, SegmentPlan, Survey};
 use rustix::fs::{Advice, fadvise};
 
 use super::StreamFault;
@@ -72,7 +72,7 @@ pub(super) fn scan(
     let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
     let refused = |refusal| faulty(StreamFault::Refused(refusal));
     let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
-    let segments = Segments::cut(&plan, starts, target_s).map_err(refused)?;
+    let segments = SegmentPlan::cut(&plan, starts, target_s).map_err(refused)?;
     let mut remarks: Vec<_> = broken(segments.breaks_inside()).into_iter().collect();
     let mut cuts = vec![Cut::whole(segments, bytes)];
     for part in parts {
