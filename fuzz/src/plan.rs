@@ -9,7 +9,7 @@
 
 use std::sync::OnceLock;
 
-use media::{Identity, Key, PacketPlan, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
+use media::{PacketPlan, PlanKey, RtpIdentity, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
 use crate::Target;
 
@@ -40,15 +40,15 @@ fn run(data: &[u8]) {
     }
 }
 
-fn key(bytes: u64) -> Key {
-    Key { path: b"its/path.ts".to_vec(), bytes, modified_ns: 1_800_000_000, inode: 7 }
+fn key(bytes: u64) -> PlanKey {
+    PlanKey { path: b"its/path.ts".to_vec(), bytes, modified_ns: 1_800_000_000, inode: 7 }
 }
 
 /// The bytes in front of what depends on the plan: what two plans of opposite identity share.
 fn beginning(file_bytes: u64) -> Vec<u8> {
     let encode = |identity| crate::ts::smallest_plan(identity).encode(&key(file_bytes));
-    let zeros = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
-    let ones = Identity { ssrc: u32::MAX, first_sequence: u16::MAX, first_timestamp: u32::MAX };
+    let zeros = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+    let ones = RtpIdentity { ssrc: u32::MAX, first_sequence: u16::MAX, first_timestamp: u32::MAX };
     let (zeros, ones) = (encode(zeros), encode(ones));
     let (before, crc) = zeros.split_at(zeros.len() - CRC_BYTES);
     assert_eq!(crc, crc32fast::hash(before).to_le_bytes(), "the format's CRC is another one now");
@@ -68,7 +68,7 @@ pub(crate) fn check(plan: &PacketPlan) {
     }
     let key = key(plan.file_bytes());
     assert_eq!(PacketPlan::decode(&plan.encode(&key), &key).as_ref(), Ok(plan));
-    assert!(PacketPlan::decode(&plan.encode(&key), &Key { inode: 8, ..key }).is_err());
+    assert!(PacketPlan::decode(&plan.encode(&key), &PlanKey { inode: 8, ..key }).is_err());
 }
 
 /// Packets before which something changes: the ends, extents, clock points and entries.

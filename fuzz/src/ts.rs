@@ -12,7 +12,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.3, §2.4.4.
 
 use media::{
-    Extract, Identity, PacketPlan, Refusal, Scanner, SegmentPlan, Survey, TS_PACKET_BYTES,
+    Extract, PacketPlan, Refusal, RtpIdentity, Scanner, SegmentPlan, Survey, TS_PACKET_BYTES,
 };
 
 use crate::Target;
@@ -20,8 +20,8 @@ use crate::pieces::pieces;
 
 pub(crate) const TARGET: Target = Target { name: "ts", run };
 
-const IDENTITY: Identity =
-    Identity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
+const IDENTITY: RtpIdentity =
+    RtpIdentity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
 
 const STEP_BYTES: usize = 6;
 /// Longer streams say nothing new and are slow to make.
@@ -113,7 +113,7 @@ fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
     stream.bytes
 }
 
-fn scan(pieces: &[&[u8]], bytes: usize, identity: Identity) -> Result<PacketPlan, Refusal> {
+fn scan(pieces: &[&[u8]], bytes: usize, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
     let mut scanner = Scanner::new();
     for piece in pieces {
         scanner.feed(piece);
@@ -175,7 +175,7 @@ fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
 }
 
 /// A plan of a handful of packets.
-pub(crate) fn smallest_plan(identity: Identity) -> PacketPlan {
+pub(crate) fn smallest_plan(identity: RtpIdentity) -> PacketPlan {
     let script = [
         [0, 0, 0, 0, 0, 0],
         [1, 0, 0, 0, 0x1b, 0x0f],

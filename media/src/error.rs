@@ -151,7 +151,7 @@ pub enum PlanFault {
     },
 }
 
-/// The part of a [`Key`](crate::Key) that differs.
+/// The part of a [`PlanKey`](crate::PlanKey) that differs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Aspect {

@@ -19,11 +19,13 @@ pub mod ts;
 
 pub use error::{Aspect, PlanFault, Refusal};
 pub use plan::{
-    ClockPoint, Entry, Extent, Identity, Key, PacketPlan, Payload, Stream, SyncLoss, Timestamps,
+    ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
+    RtpIdentity, SyncLoss, Timestamps,
 };
 pub use segments::{Segment, SegmentPlan};
 pub use ts::{
-    Coding, Counters, Extract, Format, Programme, Scanner, Starts, Survey, Track, codecs,
+    Coding, ContinuityCounters, Extract, Programme, Scanner, Starts, Survey, Track, TrackFormat,
+    codecs,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

@@ -22,7 +22,7 @@
 
 use std::ops::Range;
 
-use crate::plan::{Entry, PacketPlan};
+use crate::plan::{EntryPoint, PacketPlan};
 use crate::ts::{SETS_MAX, Start, Starts};
 use crate::{Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
@@ -173,7 +173,7 @@ fn check(plan: &PacketPlan, starts: &Starts) -> Result<(), Refusal> {
 }
 
 /// Where cuts can be made, on a timeline that never goes backwards.
-fn places(plan: &PacketPlan, entries: &[(Entry, Start)]) -> Vec<Place> {
+fn places(plan: &PacketPlan, entries: &[(EntryPoint, Start)]) -> Vec<Place> {
     let mut places: Vec<Place> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
     for &(entry, start) in entries {

@@ -8,9 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use media::{Identity, PacketPlan, Scanner, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
+use media::{PacketPlan, RtpIdentity, Scanner, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
-const IDENTITY: Identity = Identity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
+const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_timestamp: 3 };
 
 const VIDEO: [&str; 4] = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=8"];
 const SOUND: [&str; 4] = ["-f", "lavfi", "-i", "sine=duration=8"];

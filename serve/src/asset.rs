@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use media::plan::{Key, PacketPlan};
+use media::plan::{PacketPlan, PlanKey};
 use paths::MappedFile;
 
 use crate::growth::Growth;
@@ -23,7 +23,7 @@ use crate::resident::{Form, Residence};
 pub(crate) struct Asset {
     /// Name below the served folder, `/`-separated, no leading slash.
     pub(crate) name: String,
-    pub(crate) key: Key,
+    pub(crate) key: PlanKey,
     pub(crate) plan: PacketPlan,
     /// Set while it is recorded.
     growth: Option<Arc<Growth>>,
@@ -43,12 +43,17 @@ pub(crate) struct Source {
 }
 
 impl Asset {
-    pub(crate) fn new(name: String, key: Key, plan: PacketPlan) -> Asset {
+    pub(crate) fn new(name: String, key: PlanKey, plan: PacketPlan) -> Asset {
         Asset { name, key, plan, growth: None, source: Mutex::new(Weak::new()) }
     }
 
     /// A recording as far as it is written.
-    pub(crate) fn growing(name: String, key: Key, plan: PacketPlan, growth: &Arc<Growth>) -> Asset {
+    pub(crate) fn growing(
+        name: String,
+        key: PlanKey,
+        plan: PacketPlan,
+        growth: &Arc<Growth>,
+    ) -> Asset {
         Asset { growth: Some(growth.clone()), ..Asset::new(name, key, plan) }
     }
 
@@ -133,10 +138,10 @@ impl Source {
 }
 
 /// What identifies the content of an open file: an equal key means the plan still holds.
-pub(crate) fn key(path: &std::path::Path, file: &File) -> std::io::Result<Key> {
+pub(crate) fn key(path: &std::path::Path, file: &File) -> std::io::Result<PlanKey> {
     use std::os::unix::ffi::OsStrExt;
     let metadata = file.metadata()?;
-    Ok(Key {
+    Ok(PlanKey {
         path: path.as_os_str().as_bytes().to_vec(),
         bytes: metadata.len(),
         modified_ns: modified_ns(&metadata),

@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use media::plan::{Key, PacketPlan};
+use media::plan::{PacketPlan, PlanKey};
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
@@ -64,7 +64,7 @@ impl Cache {
     }
 
     /// The plan of the file with this key, if the cache has one that holds.
-    pub(crate) fn plan(&self, key: &Key) -> Option<PacketPlan> {
+    pub(crate) fn plan(&self, key: &PlanKey) -> Option<PacketPlan> {
         let path = self.plan_path(key)?;
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
@@ -84,7 +84,7 @@ impl Cache {
     }
 
     /// Keeps a plan; false where that cannot be. A full disk is a warning.
-    pub(crate) fn keep_plan(&self, key: &Key, plan: &PacketPlan) -> bool {
+    pub(crate) fn keep_plan(&self, key: &PlanKey, plan: &PacketPlan) -> bool {
         let Some(path) = self.plan_path(key) else { return false };
         let mut written = Pending::create(&path);
         let kept = written.as_mut().map_err(|e| io::Error::from(e.kind())).and_then(|pending| {
@@ -100,7 +100,7 @@ impl Cache {
         kept.is_ok()
     }
 
-    fn plan_path(&self, key: &Key) -> Option<PathBuf> {
+    fn plan_path(&self, key: &PlanKey) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?;
         Some(folder.join(PLANS).join(format!("{}.plan", name(&key.path))))
     }

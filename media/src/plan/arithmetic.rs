@@ -20,16 +20,16 @@ use std::ops::Range;
 
 use wire::{mp2t, rtp};
 
-use super::{ClockPoint, Entry, Extent, HEADER_BYTES, PACKET_BYTES, PacketPlan, Payload};
+use super::{ClockPoint, EntryPoint, Extent, HEADER_BYTES, PACKET_BYTES, PacketPlan, PayloadRange};
 use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 impl PacketPlan {
     /// Where the payload of `packet` lies. Panics if there is no such packet.
-    pub fn payload(&self, packet: u64) -> Payload {
+    pub fn payload(&self, packet: u64) -> PayloadRange {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
         let extent = self.extent_of(packet);
         let skipped = (packet - extent.first_packet) * TS_PACKETS_PER_PAYLOAD;
-        Payload {
+        PayloadRange {
             file_offset: extent.file_offset + skipped * self.stride,
             ts_packets: TS_PACKETS_PER_PAYLOAD.min(extent.ts_packets - skipped),
         }
@@ -110,7 +110,7 @@ impl PacketPlan {
     /// that of the access unit, where a place to start begins there, else the time since the one
     /// before by the clock.
     pub fn presented_ticks(&self, packet: u64) -> u64 {
-        let packet_of = |entry: &Entry| self.packet_of(entry.ts_packet);
+        let packet_of = |entry: &EntryPoint| self.packet_of(entry.ts_packet);
         let at = self.entries.partition_point(|entry| packet_of(entry) < packet);
         if let Some(entry) = self.entries.get(at).filter(|entry| packet_of(entry) == packet) {
             return entry.presented_ticks;
@@ -130,7 +130,7 @@ impl PacketPlan {
     }
 
     /// The last place to start that is presented at `ticks` or before.
-    fn entry_presented(&self, ticks: u64) -> &Entry {
+    fn entry_presented(&self, ticks: u64) -> &EntryPoint {
         let after = self.entries.partition_point(|entry| entry.presented_ticks <= ticks);
         &self.entries[after.max(1) - 1]
     }

@@ -12,7 +12,7 @@
 //! the arithmetic relies on has been checked again; so even a forged plan can lead to wrong bytes
 //! of the right file at worst, and never to a panic or to memory that its size does not justify.
 
-use super::{ClockPoint, Entry, Identity, PacketPlan, Parts, Stream, SyncLoss};
+use super::{ClockPoint, ElementaryStream, EntryPoint, PacketPlan, Parts, RtpIdentity, SyncLoss};
 use crate::{Aspect, PlanFault};
 
 /// Number of the format; to be raised with every change of it, and of what a scan finds.
@@ -24,7 +24,7 @@ const CRC_BYTES: usize = 4;
 
 /// What tells whether a stored plan is that of a file as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Key {
+pub struct PlanKey {
     /// The file's path, in whatever form the caller always uses.
     pub path: Vec<u8>,
     /// Its size.
@@ -35,7 +35,7 @@ pub struct Key {
     pub inode: u64,
 }
 
-impl Key {
+impl PlanKey {
     fn differs(&self, other: &Self) -> Option<Aspect> {
         [
             (self.path != other.path, Aspect::Path),
@@ -50,7 +50,7 @@ impl Key {
 
 impl PacketPlan {
     /// The plan as bytes, to be believed for the file with this key only.
-    pub fn encode(&self, key: &Key) -> Vec<u8> {
+    pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
         let mut out = Writer(Vec::with_capacity(256 + key.path.len() + self.clock.len() * 6));
         out.0.extend(MAGIC);
         out.0.extend(FORMAT.to_le_bytes());
@@ -99,7 +99,7 @@ impl PacketPlan {
     }
 
     /// The plan of the file with this key, from what [`encode`](Self::encode) made of it.
-    pub fn decode(bytes: &[u8], key: &Key) -> Result<Self, PlanFault> {
+    pub fn decode(bytes: &[u8], key: &PlanKey) -> Result<Self, PlanFault> {
         let rest = bytes.strip_prefix(&MAGIC).ok_or(PlanFault::Foreign)?;
         let cut_off = PlanFault::Damaged { offset: bytes.len() as u64, what: "cut off" };
         let Some((format, _)) = rest.split_first_chunk() else { return Err(cut_off) };
@@ -161,15 +161,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn key(&mut self) -> Option<Key> {
+    fn key(&mut self) -> Option<PlanKey> {
         let path = self.bytes()?.to_vec();
         let bytes = self.number()?;
         let modified_ns = i128::from_le_bytes(self.array()?);
-        Some(Key { path, bytes, modified_ns, inode: self.number()? })
+        Some(PlanKey { path, bytes, modified_ns, inode: self.number()? })
     }
 
     fn parts(&mut self) -> Option<Parts> {
-        let identity = Identity {
+        let identity = RtpIdentity {
             ssrc: u32::from_le_bytes(self.array()?),
             first_sequence: u16::from_le_bytes(self.array()?),
             first_timestamp: u32::from_le_bytes(self.array()?),
@@ -191,7 +191,7 @@ impl Reader<'_> {
         let mut entries = self.pairs(|packets, lead| {
             ts_packet = ts_packet.checked_add(packets)?;
             let access_unit = ts_packet.checked_add(lead)?;
-            Some(Entry { ts_packet, access_unit, presented_ticks: 0 })
+            Some(EntryPoint { ts_packet, access_unit, presented_ticks: 0 })
         })?;
         let mut last = 0_u64;
         for entry in &mut entries {
@@ -200,7 +200,7 @@ impl Reader<'_> {
         }
         let streams = self.pairs(|pid, stream_type| {
             let pid = u16::try_from(pid).ok()?;
-            Some(Stream { pid, stream_type: u8::try_from(stream_type).ok()? })
+            Some(ElementaryStream { pid, stream_type: u8::try_from(stream_type).ok()? })
         })?;
         let losses = self.pairs(|offset, bytes| Some(SyncLoss { offset, bytes }))?;
         let codecs = str::from_utf8(self.bytes()?).ok()?;

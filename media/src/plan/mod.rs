@@ -18,7 +18,7 @@ mod presentation;
 
 pub use arithmetic::Timestamps;
 use arithmetic::fraction;
-pub use encode::{FORMAT, Key};
+pub use encode::{FORMAT, PlanKey};
 pub(crate) use presentation::present;
 
 use wire::rtp;
@@ -38,7 +38,7 @@ const STREAMS_MAX: usize = 256;
 /// What an asset's RTP stream begins with, drawn at random when the plan is made
 /// (RFC 3550 §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity {
+pub struct RtpIdentity {
     /// Synchronisation source.
     pub ssrc: u32,
     /// Sequence number of packet 0.
@@ -80,7 +80,7 @@ pub struct ClockPoint {
 
 /// A place where play can start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct EntryPoint {
     /// The transport stream packet to start with: the access unit's own, or that of the tables
     /// before it, so that a decoder knows them in time.
     pub ts_packet: u64,
@@ -93,7 +93,7 @@ pub struct Entry {
 
 /// An elementary stream of the programme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream {
+pub struct ElementaryStream {
     /// Its packet identifier.
     pub pid: u16,
     /// What it carries (ISO/IEC 13818-1 table 2-34).
@@ -111,7 +111,7 @@ pub struct SyncLoss {
 
 /// Where the payload of an RTP packet lies in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Payload {
+pub struct PayloadRange {
     /// Offset of the first sync byte; the others follow at the plan's stride, and of each 188
     /// bytes are sent.
     pub file_offset: u64,
@@ -122,14 +122,14 @@ pub struct Payload {
 /// The packet plan of an asset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PacketPlan {
-    identity: Identity,
+    identity: RtpIdentity,
     stride: u64,
     file_bytes: u64,
     extents: Vec<Extent>,
     clock: Vec<ClockPoint>,
     discontinuities: u64,
-    entries: Vec<Entry>,
-    streams: Vec<Stream>,
+    entries: Vec<EntryPoint>,
+    streams: Vec<ElementaryStream>,
     losses: Vec<SyncLoss>,
     losses_seen: u64,
     lost_bytes: u64,
@@ -144,15 +144,15 @@ pub struct PacketPlan {
 
 /// What a plan is made of: a scan's outcome, or what was stored.
 pub(crate) struct Parts {
-    pub(crate) identity: Identity,
+    pub(crate) identity: RtpIdentity,
     pub(crate) stride: u64,
     pub(crate) file_bytes: u64,
     /// File offset and number of packets of each extent.
     pub(crate) extents: Vec<(u64, u64)>,
     pub(crate) clock: Vec<ClockPoint>,
     pub(crate) discontinuities: u64,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) streams: Vec<Stream>,
+    pub(crate) entries: Vec<EntryPoint>,
+    pub(crate) streams: Vec<ElementaryStream>,
     pub(crate) losses: Vec<SyncLoss>,
     pub(crate) losses_seen: u64,
     pub(crate) lost_bytes: u64,
@@ -203,7 +203,7 @@ impl PacketPlan {
     }
 
     /// What the RTP stream begins with.
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> RtpIdentity {
         self.identity
     }
 
@@ -233,12 +233,12 @@ impl PacketPlan {
     }
 
     /// Where play can start, in order; the first is packet 0.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[EntryPoint] {
         &self.entries
     }
 
     /// The elementary streams of the programme that is followed; none if no map was found.
-    pub fn streams(&self) -> &[Stream] {
+    pub fn streams(&self) -> &[ElementaryStream] {
         &self.streams
     }
 
@@ -360,8 +360,8 @@ fn check_clock(clock: &[ClockPoint], ts_packets: u64) -> Result<(), &'static str
 }
 
 /// Puts packet 0 first, and leaves out entries that begin where the one before does.
-fn entries_from_zero(mut entries: Vec<Entry>) -> Vec<Entry> {
-    let zero = Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
+fn entries_from_zero(mut entries: Vec<EntryPoint>) -> Vec<EntryPoint> {
+    let zero = EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
     if entries.first() != Some(&zero) {
         entries.insert(0, zero);
     }
@@ -369,7 +369,7 @@ fn entries_from_zero(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries
 }
 
-fn check_entries(entries: &[Entry], ts_packets: u64) -> Result<(), &'static str> {
+fn check_entries(entries: &[EntryPoint], ts_packets: u64) -> Result<(), &'static str> {
     let in_order = entries.windows(2).all(|pair| {
         pair[0].ts_packet < pair[1].ts_packet
             && pair[0].access_unit < pair[1].access_unit

@@ -13,7 +13,7 @@
 use super::Packet;
 use super::lead::Start;
 use super::psi::Map;
-use crate::plan::Entry;
+use crate::plan::EntryPoint;
 
 /// How far into a PES packet is looked for a telling start code. Before the first slice there may
 /// be delimiters, parameter sets and captions or metadata (SEI).
@@ -64,7 +64,7 @@ fn chosen(map: &Map) -> Option<(u16, Coding)> {
 /// The search of one access unit for a start code that tells.
 #[derive(Clone)]
 struct Probe {
-    entry: (Entry, Start),
+    entry: (EntryPoint, Start),
     /// Bytes of the PES header still to come.
     skip: usize,
     budget: u32,
@@ -79,7 +79,7 @@ pub(super) struct Access {
     probe: Option<Probe>,
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
-    entries: Vec<(Entry, Start)>,
+    entries: Vec<(EntryPoint, Start)>,
     /// The first access unit, if it has a presentation time, and that.
     begin: Option<Option<(u64, u32)>>,
     /// Access unit of the last entry, thinned or not.
@@ -117,7 +117,7 @@ impl Access {
         self.begin.flatten()
     }
 
-    pub(super) fn into_entries(self) -> Vec<(Entry, Start)> {
+    pub(super) fn into_entries(self) -> Vec<(EntryPoint, Start)> {
         self.entries
     }
 
@@ -140,7 +140,7 @@ impl Access {
             let ts_packet = tables_from.filter(after_last).unwrap_or(index);
             let time = presentation(bytes).filter(|_| !packet.header.is_scrambled());
             self.begin.get_or_insert(time.map(|time| (index, time as u32)));
-            let entry = Entry { ts_packet, access_unit: index, presented_ticks: 0 };
+            let entry = EntryPoint { ts_packet, access_unit: index, presented_ticks: 0 };
             let entry = (entry, start.presented_at(time));
             if std::mem::take(&mut self.is_announced) || coding == Coding::Audio {
                 return self.push(entry);
@@ -167,7 +167,7 @@ impl Access {
         }
     }
 
-    fn push(&mut self, entry: (Entry, Start)) {
+    fn push(&mut self, entry: (EntryPoint, Start)) {
         self.last = Some(entry.0.access_unit);
         self.keep_one_in = self.keep_one_in.max(1);
         let is_kept = self.found.is_multiple_of(self.keep_one_in);
@@ -260,7 +260,8 @@ mod tests {
     }
 
     fn walk(coding: Coding, bytes: &[u8]) -> Option<bool> {
-        let entry = (Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 }, Start::default());
+        let entry =
+            (EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 }, Start::default());
         let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
         // One byte at a time: a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))

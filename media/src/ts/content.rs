@@ -10,7 +10,7 @@ use super::clock::{Clock, Timeline};
 use super::lead::{Lead, Starts};
 use super::tables::{News, Tables};
 use super::{Header, PIDS, Packet};
-use crate::plan::Stream;
+use crate::plan::ElementaryStream;
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// The PID carries tables.
@@ -28,7 +28,7 @@ pub(super) struct Content {
     access: Access,
     lead: Lead,
     /// Streams of the last map, kept when a later table drops the programme.
-    streams: Vec<Stream>,
+    streams: Vec<ElementaryStream>,
 }
 
 impl Content {
@@ -94,7 +94,7 @@ impl Content {
         }
         let watched = self.tables.map().and_then(|map| {
             self.clock.follow(map.pcr_pid, self.tables.is_settled());
-            let stream = |&(pid, stream_type)| Stream { pid, stream_type };
+            let stream = |&(pid, stream_type)| ElementaryStream { pid, stream_type };
             self.streams = map.streams.iter().map(stream).collect();
             self.access.watch(map)
         });
@@ -112,7 +112,7 @@ impl Content {
     }
 
     /// The timeline, the places to start and the streams of the programme followed.
-    pub(super) fn finish(self) -> Result<(Timeline, Starts, Vec<Stream>), Refusal> {
+    pub(super) fn finish(self) -> Result<(Timeline, Starts, Vec<ElementaryStream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
         let begin = self.access.begin();
         let starts = self.lead.into_starts(self.access.into_entries(), begin);

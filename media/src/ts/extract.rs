@@ -5,7 +5,7 @@
 //! sound. Packets of the PIDs that are wanted pass as they are; the tables are made anew wherever
 //! the stream has them; a clock on a PID that is left out goes on in packets without payload.
 //!
-//! What comes out depends on the packets fed and on [`Counters`] alone, so it can be made again
+//! What comes out depends on the packets fed and on [`ContinuityCounters`] alone, so it can be made again
 //! from any packet on whose counters were kept. Costs a table look-up a packet and a copy of those
 //! that pass.
 //!
@@ -22,7 +22,7 @@ use crate::TS_PACKET_BYTES;
 
 /// Continuity counters of the tables.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct ContinuityCounters {
     pat: u8,
     map: u8,
 }
@@ -34,7 +34,7 @@ pub struct Extract {
     pcr_pid: u16,
     pat: Vec<u8>,
     map: Vec<u8>,
-    counters: Counters,
+    counters: ContinuityCounters,
 }
 
 impl Extract {
@@ -58,17 +58,17 @@ impl Extract {
             pcr_pid: programme.pcr_pid,
             pat: section(0x00, 1, &pat),
             map: section(0x02, programme.number, &map),
-            counters: Counters::default(),
+            counters: ContinuityCounters::default(),
         }
     }
 
     /// The counters before the next packet.
-    pub fn counters(&self) -> Counters {
+    pub fn counters(&self) -> ContinuityCounters {
         self.counters
     }
 
     /// Goes on from a packet before which the counters were these.
-    pub fn resume(&mut self, counters: Counters) {
+    pub fn resume(&mut self, counters: ContinuityCounters) {
         self.counters = counters;
     }
 

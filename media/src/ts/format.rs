@@ -100,7 +100,7 @@ pub(super) fn tags(mut descriptors: &[u8]) -> impl Iterator<Item = (u8, &[u8])> 
 
 /// What the headers of a stream tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Format {
+pub struct TrackFormat {
     /// Its name in CODECS.
     pub codec: String,
     /// Width and height of the picture.
@@ -111,20 +111,20 @@ pub struct Format {
     pub channels: Option<u32>,
 }
 
-impl Format {
+impl TrackFormat {
     fn of(codec: String) -> Self {
         Self { codec, ..Self::default() }
     }
 }
 
 /// The format that a PES packet's payload tells, if a header lies in it.
-pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<Format> {
+pub(super) fn format(coding: Coding, unit: &[u8]) -> Option<TrackFormat> {
     match coding {
         Coding::H264 => nal_units(unit).find(|nal| nal[0] & 0x1f == 7).and_then(h264),
         Coding::H265 => nal_units(unit).find(|nal| nal[0] >> 1 & 0x3f == 33).and_then(h265),
         Coding::Mpeg2Video => mpeg2(unit),
         Coding::Mpeg4Video => after(unit, 0xb0)
-            .and_then(|rest| Some(Format::of(format!("mp4v.20.{}", rest.first()?)))),
+            .and_then(|rest| Some(TrackFormat::of(format!("mp4v.20.{}", rest.first()?)))),
         Coding::MpegAudio => mpeg_audio(unit),
         Coding::Aac => adts(unit),
         Coding::AacLatm => loas(unit),
@@ -146,9 +146,9 @@ fn after(unit: &[u8], code: u8) -> Option<&[u8]> {
     Some(&unit[at + 4..])
 }
 
-fn h264(nal: &[u8]) -> Option<Format> {
+fn h264(nal: &[u8]) -> Option<TrackFormat> {
     let &[_, profile, constraints, level, ..] = nal else { return None };
-    let mut format = Format::of(format!("avc1.{profile:02x}{constraints:02x}{level:02x}"));
+    let mut format = TrackFormat::of(format!("avc1.{profile:02x}{constraints:02x}{level:02x}"));
     // The name is whole even where the set is cut off.
     if let Some((size, rate)) = h264_fields(&without_emulation(&nal[4..]), profile) {
         (format.size, format.rate_millihertz) = (Some(size), rate);
@@ -267,7 +267,7 @@ fn believable(millihertz: u64) -> Option<u32> {
     u32::try_from(millihertz).ok().filter(|rate| (1_000..=1_000_000).contains(rate))
 }
 
-fn h265(nal: &[u8]) -> Option<Format> {
+fn h265(nal: &[u8]) -> Option<TrackFormat> {
     let set = without_emulation(nal.get(2..)?);
     let bits = &mut Bits::new(&set);
     bits.skip(4);
@@ -287,7 +287,7 @@ fn h265(nal: &[u8]) -> Option<Format> {
     for byte in constraints {
         codec.push_str(&format!(".{byte:X}"));
     }
-    let mut format = Format::of(codec);
+    let mut format = TrackFormat::of(codec);
     format.size = h265_size(bits, layers);
     Some(format)
 }
@@ -317,7 +317,7 @@ fn h265_size(bits: &mut Bits<'_>, layers: u32) -> Option<(u32, u32)> {
 /// Pictures in 1,000 seconds by frame_rate_code (ISO/IEC 13818-2 table 6-4).
 const MPEG2_RATES: [u64; 9] = [0, 23_976, 24_000, 25_000, 29_970, 30_000, 50_000, 59_940, 60_000];
 
-fn mpeg2(unit: &[u8]) -> Option<Format> {
+fn mpeg2(unit: &[u8]) -> Option<TrackFormat> {
     let sequence = after(unit, 0xb3)?;
     let bits = &mut Bits::new(sequence);
     let (mut width, mut height) = (bits.take(12)?, bits.take(12)?);
@@ -348,10 +348,10 @@ fn mpeg2(unit: &[u8]) -> Option<Format> {
         rate = rate * (more + 1) / (fewer + 1);
     }
     let (size, rate) = (Some((width, height)), believable(rate));
-    Some(Format { size, rate_millihertz: rate, ..Format::of(codec) })
+    Some(TrackFormat { size, rate_millihertz: rate, ..TrackFormat::of(codec) })
 }
 
-fn mpeg_audio(unit: &[u8]) -> Option<Format> {
+fn mpeg_audio(unit: &[u8]) -> Option<TrackFormat> {
     let &[0xff, second, _, fourth, ..] = unit else { return None };
     if second & 0xe0 != 0xe0 || second & 6 == 0 {
         return None;
@@ -359,16 +359,19 @@ fn mpeg_audio(unit: &[u8]) -> Option<Format> {
     // Layer 3 is 01, 2 is 10, 1 is 11; their object types are 34, 33 and 32.
     let codec = format!("mp4a.40.{}", 35 - (second >> 1 & 3));
     let channels = Some(if fourth >> 6 == 3 { 1 } else { 2 });
-    Some(Format { channels, ..Format::of(codec) })
+    Some(TrackFormat { channels, ..TrackFormat::of(codec) })
 }
 
-fn adts(unit: &[u8]) -> Option<Format> {
+fn adts(unit: &[u8]) -> Option<TrackFormat> {
     let &[0xff, second, third, fourth, ..] = unit else { return None };
     if second & 0xf6 != 0xf0 {
         return None;
     }
     let codec = format!("mp4a.40.{}", (third >> 6) + 1);
-    Some(Format { channels: aac_channels(third << 2 & 4 | fourth >> 6), ..Format::of(codec) })
+    Some(TrackFormat {
+        channels: aac_channels(third << 2 & 4 | fourth >> 6),
+        ..TrackFormat::of(codec)
+    })
 }
 
 /// Channels by channelConfiguration (ISO/IEC 14496-3 table 1.19); 0 is told elsewhere.
@@ -380,7 +383,7 @@ fn aac_channels(configuration: u8) -> Option<u32> {
     }
 }
 
-fn loas(unit: &[u8]) -> Option<Format> {
+fn loas(unit: &[u8]) -> Option<TrackFormat> {
     let bits = &mut Bits::new(unit);
     const SYNC: u32 = 0x2b7;
     if bits.take(11)? != SYNC {
@@ -397,29 +400,29 @@ fn loas(unit: &[u8]) -> Option<Format> {
         bits.skip(24);
     }
     let channels = aac_channels(bits.take(4)? as u8);
-    Some(Format { channels, ..Format::of(format!("mp4a.40.{object}")) })
+    Some(TrackFormat { channels, ..TrackFormat::of(format!("mp4a.40.{object}")) })
 }
 
 /// Full channels by acmod (ETSI TS 102 366 table 4.3).
 const DOLBY_CHANNELS: [u32; 8] = [2, 1, 2, 3, 3, 4, 4, 5];
 
-fn ac3(unit: &[u8]) -> Option<Format> {
+fn ac3(unit: &[u8]) -> Option<TrackFormat> {
     let &[0x0b, 0x77, _, _, _, _, ..] = unit else { return None };
     let bits = &mut Bits::new(&unit[6..]);
     let mode = bits.take(3)?;
     let levels = [mode & 1 != 0 && mode != 1, mode & 4 != 0, mode == 2];
     bits.skip(2 * levels.into_iter().filter(|&there| there).count());
     let channels = DOLBY_CHANNELS[mode as usize] + bits.take(1)?;
-    Some(Format { channels: Some(channels), ..Format::of("ac-3".to_owned()) })
+    Some(TrackFormat { channels: Some(channels), ..TrackFormat::of("ac-3".to_owned()) })
 }
 
-fn eac3(unit: &[u8]) -> Option<Format> {
+fn eac3(unit: &[u8]) -> Option<TrackFormat> {
     let &[0x0b, 0x77, ..] = unit else { return None };
     let bits = &mut Bits::new(&unit[2..]);
     bits.skip(2 + 3 + 11 + 4);
     let mode = bits.take(3)?;
     let channels = DOLBY_CHANNELS[mode as usize] + bits.take(1)?;
-    Some(Format { channels: Some(channels), ..Format::of("ec-3".to_owned()) })
+    Some(TrackFormat { channels: Some(channels), ..TrackFormat::of("ec-3".to_owned()) })
 }
 
 #[cfg(test)]

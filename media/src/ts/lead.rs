@@ -12,7 +12,7 @@
 use super::Packet;
 use super::tables::{PAT_PID, Tables};
 use crate::TS_PACKET_BYTES;
-use crate::plan::Entry;
+use crate::plan::EntryPoint;
 
 /// Packets that a section can lie in: 1024 bytes, wherever in the first they begin.
 const SECTION_PACKETS_MAX: usize = 7;
@@ -72,7 +72,7 @@ impl Start {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Starts {
     /// The places, in order.
-    pub(crate) entries: Vec<(Entry, Start)>,
+    pub(crate) entries: Vec<(EntryPoint, Start)>,
     /// The first access unit of the stream that they are places of, and its presentation time.
     pub(crate) begin: Option<(u64, u32)>,
     sets: Vec<Set>,
@@ -165,7 +165,7 @@ impl Lead {
 
     pub(super) fn into_starts(
         self,
-        entries: Vec<(Entry, Start)>,
+        entries: Vec<(EntryPoint, Start)>,
         begin: Option<(u64, u32)>,
     ) -> Starts {
         Starts { entries, begin, sets: self.sets, is_spent: self.is_spent }

@@ -28,11 +28,11 @@ mod tables;
 
 pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
-pub use extract::{Counters, Extract};
-pub use format::{Coding, Format};
+pub use extract::{ContinuityCounters, Extract};
+pub use format::{Coding, TrackFormat};
 pub use lead::Starts;
 pub(crate) use lead::{SETS_MAX, Start};
-pub use monitor::{Counts, Monitor};
+pub use monitor::{Monitor, MonitorCounts};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
 pub use survey::{Programme, Survey, Track};

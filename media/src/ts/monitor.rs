@@ -36,13 +36,13 @@ pub struct Monitor {
     bad_row: u32,
     good_row: u32,
     is_lost: bool,
-    counts: Counts,
+    counts: MonitorCounts,
 }
 
 /// What was found so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Counts {
+pub struct MonitorCounts {
     /// Packets of 188 bytes.
     pub packets: u64,
     /// Places where the continuity counter of a PID was not what it should have been.
@@ -98,7 +98,7 @@ impl Monitor {
             bad_row: 0,
             good_row: 0,
             is_lost: false,
-            counts: Counts::default(),
+            counts: MonitorCounts::default(),
         }
     }
 
@@ -140,7 +140,7 @@ impl Monitor {
     }
 
     /// What was found so far.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &MonitorCounts {
         &self.counts
     }
 

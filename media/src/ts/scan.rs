@@ -17,7 +17,7 @@ use super::content::Content;
 use super::lead::Starts;
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, Search};
 use super::{HEADER_BYTES, Header};
-use crate::plan::{Identity, PacketPlan, Parts, SyncLoss, present};
+use crate::plan::{PacketPlan, Parts, RtpIdentity, SyncLoss, present};
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// Without a packet in so many bytes from the start, a file is no transport stream.
@@ -141,12 +141,12 @@ impl Scanner {
 
     /// The plan of what was fed so far, of a file that grows. Packets before
     /// [`PacketPlan::settled_packets`] are the same in each later plan of it with this identity.
-    pub fn plan_so_far(&self, identity: Identity) -> Result<PacketPlan, Refusal> {
+    pub fn plan_so_far(&self, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
         self.clone().finish(self.fed, identity)
     }
 
     /// The plan of the file, which has `file_bytes` bytes, all of them fed.
-    pub fn finish(self, file_bytes: u64, identity: Identity) -> Result<PacketPlan, Refusal> {
+    pub fn finish(self, file_bytes: u64, identity: RtpIdentity) -> Result<PacketPlan, Refusal> {
         self.finish_with_starts(file_bytes, identity).map(|(plan, _)| plan)
     }
 
@@ -155,7 +155,7 @@ impl Scanner {
     pub fn finish_with_starts(
         mut self,
         file_bytes: u64,
-        identity: Identity,
+        identity: RtpIdentity,
     ) -> Result<(PacketPlan, Starts), Refusal> {
         if let State::Refused(refusal) = self.state {
             return Err(refusal);

@@ -8,7 +8,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables), §2.6.18 (language descriptor); ISO 639-2.
 //! Does not do: follow maps that change later, or look into streams that are scrambled.
 
-use super::format::{Coding, Format, format, tags};
+use super::format::{Coding, TrackFormat, format, tags};
 use super::psi::{self, Sections};
 use super::tables::{PAT_PID, PROGRAMMES_MAX};
 use super::{Header, Packet};
@@ -50,7 +50,7 @@ pub struct Track {
     pub coding: Coding,
     pub(super) descriptors: Vec<u8>,
     /// What its headers tell; none if no header was found.
-    pub format: Option<Format>,
+    pub format: Option<TrackFormat>,
     /// Whether it has packets.
     pub has_packets: bool,
     unit: Vec<u8>,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Play starts where a decoder can start, with its tables if they are near.
 
-use media::{Entry, PacketPlan};
+use media::{EntryPoint, PacketPlan};
 
 use crate::scan;
 use crate::writer::{
@@ -23,7 +23,7 @@ fn idr_pictures_are_entries_that_begin_with_their_tables() {
     let group = 10 * FRAME_PACKETS + 2;
     let places: Vec<_> = (1..4).map(|index| (index * group, index * group + 2)).collect();
     // The first group is packet 0's entry: its tables are the first packets.
-    let first = Entry { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
+    let first = EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 };
     assert_eq!(plan.entries()[0], first);
     assert_eq!(places_of(&plan)[1..], places);
 }

@@ -2,14 +2,14 @@
 //! A stored plan is used only if every byte is the one written and the file is still the same.
 
 use media::plan::FORMAT;
-use media::{Aspect, Key, PacketPlan, PlanFault};
+use media::{Aspect, PacketPlan, PlanFault, PlanKey};
 use proptest::prelude::*;
 
 use crate::writer::{film, film_into};
 use crate::{cases, scan};
 
-fn key(plan: &PacketPlan) -> Key {
-    Key {
+fn key(plan: &PacketPlan) -> PlanKey {
+    PlanKey {
         path: b"films/\xff\xfe one.ts".to_vec(),
         bytes: plan.file_bytes(),
         modified_ns: -1_234_567_890_123_456_789,
@@ -67,10 +67,10 @@ fn plan_of_an_earlier_state_of_the_file_is_outdated() {
     let stored = plan.encode(&key(&plan));
     let same = key(&plan);
     for (now, which) in [
-        (Key { path: b"films/two.ts".to_vec(), ..same.clone() }, Aspect::Path),
-        (Key { bytes: same.bytes + 1, ..same.clone() }, Aspect::Bytes),
-        (Key { modified_ns: same.modified_ns + 1, ..same.clone() }, Aspect::Modified),
-        (Key { inode: same.inode - 1, ..same.clone() }, Aspect::Inode),
+        (PlanKey { path: b"films/two.ts".to_vec(), ..same.clone() }, Aspect::Path),
+        (PlanKey { bytes: same.bytes + 1, ..same.clone() }, Aspect::Bytes),
+        (PlanKey { modified_ns: same.modified_ns + 1, ..same.clone() }, Aspect::Modified),
+        (PlanKey { inode: same.inode - 1, ..same.clone() }, Aspect::Inode),
     ] {
         assert_eq!(PacketPlan::decode(&stored, &now), Err(PlanFault::Outdated { which }));
     }

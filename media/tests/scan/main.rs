@@ -13,12 +13,12 @@ mod sync;
 mod tables;
 mod writer;
 
-use media::{Identity, PacketPlan, Refusal, Scanner};
+use media::{PacketPlan, Refusal, RtpIdentity, Scanner};
 use proptest::test_runner::Config;
 
 /// Every plan here has this identity; each number is near its wrap.
-const IDENTITY: Identity =
-    Identity { ssrc: 0x8765_4321, first_sequence: 0xfffe, first_timestamp: 0xffff_ff00 };
+const IDENTITY: RtpIdentity =
+    RtpIdentity { ssrc: 0x8765_4321, first_sequence: 0xfffe, first_timestamp: 0xffff_ff00 };
 
 /// A property is tried so often; a failure is printed and leaves no file behind.
 fn cases(cases: u32) -> Config {

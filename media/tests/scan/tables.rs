@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables are read however they are cut into packets, and only when they are whole.
 
-use media::{PacketPlan, Stream};
+use media::{ElementaryStream, PacketPlan};
 
 use crate::scan;
 use crate::writer::{
@@ -20,7 +20,7 @@ fn plan_after(tables: impl FnOnce(&mut Writer)) -> PacketPlan {
 }
 
 fn streams(plan: &PacketPlan) -> Vec<(u16, u8)> {
-    plan.streams().iter().map(|&Stream { pid, stream_type }| (pid, stream_type)).collect()
+    plan.streams().iter().map(|&ElementaryStream { pid, stream_type }| (pid, stream_type)).collect()
 }
 
 #[test]

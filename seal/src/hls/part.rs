@@ -13,8 +13,10 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use media::plan::Identity;
-use media::{Counters, Extract, Programme, Refusal, Scanner, SegmentPlan, TS_PACKET_BYTES};
+use media::plan::RtpIdentity;
+use media::{
+    ContinuityCounters, Extract, Programme, Refusal, Scanner, SegmentPlan, TS_PACKET_BYTES,
+};
 
 /// What is extracted, and what its files are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +51,7 @@ struct Mark {
     file: u64,
     /// Bytes of the extract before.
     at: u64,
-    counters: Counters,
+    counters: ContinuityCounters,
 }
 
 /// Whether a part can have that name.
@@ -126,7 +128,11 @@ impl PartScan {
     }
 
     /// The part cut into segments, or itself with the reason why it cannot be.
-    pub(super) fn finish(self, identity: Identity, target_s: u64) -> Result<Cut, (Part, Refusal)> {
+    pub(super) fn finish(
+        self,
+        identity: RtpIdentity,
+        target_s: u64,
+    ) -> Result<Cut, (Part, Refusal)> {
         let Self { part, scanner, marks, at: bytes, .. } = self;
         let cut = scanner
             .finish_with_starts(bytes, identity)

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use media::plan::Identity;
+use media::plan::RtpIdentity;
 use media::{Programme, Scanner, SegmentPlan, Survey};
 use rustix::fs::{Advice, fadvise};
 
@@ -69,7 +69,7 @@ pub(super) fn scan(
         }
     }
     // Nothing is sent by this plan.
-    let identity = Identity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
+    let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
     let refused = |refusal| faulty(StreamFault::Refused(refusal));
     let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
     let segments = SegmentPlan::cut(&plan, starts, target_s).map_err(refused)?;

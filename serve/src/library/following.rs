@@ -27,7 +27,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use media::plan::{Identity, Key};
+use media::plan::{PlanKey, RtpIdentity};
 use media::{Scanner, TICKS_PER_SECOND};
 use paths::MappedFile;
 
@@ -58,7 +58,7 @@ struct Follow {
     id: FileId,
     file: File,
     scanner: Box<Scanner>,
-    identity: Identity,
+    identity: RtpIdentity,
     /// Bytes read.
     offset: u64,
     growth: Arc<Growth>,
@@ -321,9 +321,9 @@ impl Follow {
         Ok(Arc::new(asset).opened(self.media()?))
     }
 
-    fn key(&self, path: &std::path::Path) -> Result<Key, NoAsset> {
+    fn key(&self, path: &std::path::Path) -> Result<PlanKey, NoAsset> {
         let key = key(path, &self.file).map_err(|e| NoAsset::Unreadable(e.to_string()))?;
-        Ok(Key { bytes: self.offset, ..key })
+        Ok(PlanKey { bytes: self.offset, ..key })
     }
 
     fn media(&self) -> Result<MappedFile, NoAsset> {

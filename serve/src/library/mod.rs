@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use media::TICKS_PER_SECOND;
-use media::plan::{Key, PacketPlan};
+use media::plan::{PacketPlan, PlanKey};
 use paths::MappedFile;
 use serde::Serialize;
 use tokio::sync::futures::Notified;
@@ -367,7 +367,7 @@ impl Library {
     }
 
     /// Writes what became of a plan into the index.
-    fn note(&self, name: &str, key: &Key, planned: Result<&PacketPlan, &NoAsset>) {
+    fn note(&self, name: &str, key: &PlanKey, planned: Result<&PacketPlan, &NoAsset>) {
         let state = match planned {
             Ok(plan) => State::Ready(Arc::new(Summary::of(plan))),
             Err(NoAsset::Changing { .. }) => State::Waiting,
@@ -391,7 +391,7 @@ impl Library {
         }
     }
 
-    fn live(&self, name: &str, key: &Key) -> Option<Arc<Asset>> {
+    fn live(&self, name: &str, key: &PlanKey) -> Option<Arc<Asset>> {
         let live = self.live.lock().unwrap();
         live.by_name.get(name)?.upgrade().filter(|asset| asset.key == *key)
     }

@@ -16,7 +16,7 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::{Identity, PacketPlan};
+use media::plan::{PacketPlan, RtpIdentity};
 use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
@@ -141,11 +141,11 @@ pub(crate) fn name_codecs(plan: &mut PacketPlan, file: &File) {
 }
 
 /// Random, as RFC 3550 §5.1 asks for all three.
-pub(crate) fn identity() -> Identity {
+pub(crate) fn identity() -> RtpIdentity {
     let mut random = [0; 10];
     getrandom::fill(&mut random).expect("the kernel has random bits once it runs");
     let [a, b, c, d, e, f, g, h, i, j] = random;
-    Identity {
+    RtpIdentity {
         ssrc: u32::from_be_bytes([a, b, c, d]),
         first_timestamp: u32::from_be_bytes([e, f, g, h]),
         first_sequence: u16::from_be_bytes([i, j]),

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use media::plan::Key;
+use media::plan::PlanKey;
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, watch};
 
@@ -46,7 +46,7 @@ pub(super) struct Opened {
     /// Its name below the folder, with links resolved.
     pub(super) name: String,
     pub(super) file: File,
-    pub(super) key: Key,
+    pub(super) key: PlanKey,
     pub(super) id: FileId,
     /// A recorder writes it.
     pub(super) is_growing: bool,

@@ -14,7 +14,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use media::plan::Key;
+use media::plan::PlanKey;
 
 use super::NoAsset;
 
@@ -49,7 +49,7 @@ struct Verdict {
 
 impl Verdicts {
     /// Why this file is not scanned at `now`, if so.
-    pub(super) fn standing(&self, id: FileId, key: &Key, now: Instant) -> Option<NoAsset> {
+    pub(super) fn standing(&self, id: FileId, key: &PlanKey, now: Instant) -> Option<NoAsset> {
         let verdict = self.known.get(&id)?;
         let is_same = (verdict.bytes, verdict.modified_ns) == (key.bytes, key.modified_ns);
         if let Some(reason) = verdict.refused.as_ref().filter(|_| is_same) {
@@ -66,7 +66,7 @@ impl Verdicts {
     /// file is left alone. At most `limit` files are remembered, the latest.
     pub(super) fn note<T>(
         &mut self,
-        (id, key): (FileId, &Key),
+        (id, key): (FileId, &PlanKey),
         result: &Result<T, NoAsset>,
         took: Duration,
         (now, limit): (Instant, usize),
@@ -117,8 +117,8 @@ mod tests {
 
     const ID: FileId = FileId { device: 1, inode: 2 };
 
-    fn key(bytes: u64) -> Key {
-        Key { path: b"/a.ts".to_vec(), bytes, modified_ns: 7, inode: 2 }
+    fn key(bytes: u64) -> PlanKey {
+        PlanKey { path: b"/a.ts".to_vec(), bytes, modified_ns: 7, inode: 2 }
     }
 
     fn refusal() -> Result<(), NoAsset> {
