@@ -24,8 +24,8 @@ pub use plan::{
 };
 pub use segments::{Segment, SegmentPlan};
 pub use ts::{
-    Coding, ContinuityCounters, Extract, Programme, Scanner, Starts, Survey, Track, TrackFormat,
-    codecs,
+    Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Survey, Track,
+    TrackFormat, codecs,
 };
 pub use wire::mp2t::TS_PACKET_BYTES;
 

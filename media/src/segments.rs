@@ -23,7 +23,7 @@
 use std::ops::Range;
 
 use crate::plan::{EntryPoint, PacketPlan};
-use crate::ts::{SETS_MAX, Start, Starts};
+use crate::ts::{EntryContext, EntryPoints, SETS_MAX};
 use crate::{Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
@@ -54,23 +54,23 @@ pub struct Segment {
     /// Timestamps do not go on from the segment before (EXT-X-DISCONTINUITY).
     pub is_break: bool,
     /// In force where it begins, if it does not begin with tables of its own.
-    tables: Option<Start>,
+    tables: Option<EntryContext>,
 }
 
 /// The segments of a file, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentPlan {
     segments: Vec<Segment>,
-    tables: Starts,
+    tables: EntryPoints,
     tail_bytes: u64,
     breaks_inside: u64,
 }
 
 /// A place to cut.
-struct Place {
+struct CutPoint {
     packet: u64,
     ticks: u64,
-    start: Start,
+    start: EntryContext,
     is_break: bool,
 }
 
@@ -80,7 +80,7 @@ impl SegmentPlan {
     /// # Errors
     /// The file has bytes that are in no packet, packets with arrival times, no tables, no place
     /// to start, or none for much longer than the target.
-    pub fn cut(plan: &PacketPlan, mut starts: Starts, target_s: u64) -> Result<Self, Refusal> {
+    pub fn cut(plan: &PacketPlan, mut starts: EntryPoints, target_s: u64) -> Result<Self, Refusal> {
         let target_s = target_s.max(1);
         check(plan, &starts)?;
         let places = places(plan, &std::mem::take(&mut starts.entries));
@@ -90,7 +90,7 @@ impl SegmentPlan {
         let end_ticks = last.ticks + (plan.duration_ticks() - plan.ticks_of(last.packet));
         let longest = target_s.saturating_mul(TICKS_PER_SECOND) + TICKS_PER_SECOND / 2;
         let mut segments = Vec::new();
-        let mut breaks = Breaks::default();
+        let mut breaks = BreakBudget::default();
         let mut breaks_inside = 0;
         let mut at = 0;
         while at < places.len() {
@@ -153,7 +153,7 @@ fn rounded(ticks: u64) -> u64 {
 }
 
 /// The file has to be packets and nothing else, or the segments would not be the file.
-fn check(plan: &PacketPlan, starts: &Starts) -> Result<(), Refusal> {
+fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
     if plan.stride() != PACKET_BYTES {
         return Err(Refusal::ArrivalTimes { stride: plan.stride() });
     }
@@ -173,17 +173,17 @@ fn check(plan: &PacketPlan, starts: &Starts) -> Result<(), Refusal> {
 }
 
 /// Where cuts can be made, on a timeline that never goes backwards.
-fn places(plan: &PacketPlan, entries: &[(EntryPoint, Start)]) -> Vec<Place> {
-    let mut places: Vec<Place> = Vec::with_capacity(entries.len());
+fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutPoint> {
+    let mut places: Vec<CutPoint> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
     for &(entry, start) in entries {
         let packet = if start.is_led() { entry.ts_packet } else { entry.access_unit };
         let clock = plan.ticks_of(entry.access_unit);
         let place = match places.last() {
-            None => Place { packet, ticks: clock, start, is_break: false },
+            None => CutPoint { packet, ticks: clock, start, is_break: false },
             Some(before) => {
                 let (step, is_break) = step(clock - clock_before, &before.start, &start);
-                Place { packet, ticks: before.ticks + step, start, is_break }
+                CutPoint { packet, ticks: before.ticks + step, start, is_break }
             }
         };
         clock_before = clock;
@@ -194,7 +194,7 @@ fn places(plan: &PacketPlan, entries: &[(EntryPoint, Start)]) -> Vec<Place> {
 
 /// The time from one place to the next, `clock` ticks later, and whether the presentation times
 /// were set anew between.
-fn step(clock: u64, before: &Start, after: &Start) -> (u64, bool) {
+fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) {
     let (Some(from), Some(to)) = (before.presented(), after.presented()) else {
         return (clock, false);
     };
@@ -209,24 +209,24 @@ fn step(clock: u64, before: &Start, after: &Start) -> (u64, bool) {
 }
 
 /// When the file's first segment begins.
-fn begin(first: &Place) -> u64 {
+fn begin(first: &CutPoint) -> u64 {
     if first.ticks < LEAD_TICKS_MAX { first.ticks } else { 0 }
 }
 
 /// Breaks that may still end a segment, as time: each costs a second.
-struct Breaks {
+struct BreakBudget {
     left_ticks: u64,
     /// When they were counted last.
     at: u64,
 }
 
-impl Default for Breaks {
+impl Default for BreakBudget {
     fn default() -> Self {
         Self { left_ticks: Self::TICKS_MAX, at: 0 }
     }
 }
 
-impl Breaks {
+impl BreakBudget {
     const TICKS_MAX: u64 = BREAKS_AT_ONCE * TICKS_PER_SECOND;
 
     /// Whether the next break, at `ticks`, may end a segment.
@@ -243,7 +243,13 @@ impl Breaks {
 /// The place at which a segment ends that began at `at`: the last before `limit`, at least one on,
 /// and no timestamps set anew between, as long as `breaks` allow that; past the last place, it goes
 /// on to the end.
-fn next(places: &[Place], at: usize, limit: u64, end_ticks: u64, breaks: &mut Breaks) -> usize {
+fn next(
+    places: &[CutPoint],
+    at: usize,
+    limit: u64,
+    end_ticks: u64,
+    breaks: &mut BreakBudget,
+) -> usize {
     let rest = &places[at + 1..];
     let mut within = 0;
     for place in rest.iter().take_while(|place| place.ticks < limit) {

@@ -73,7 +73,7 @@ impl PacketPlan {
             return self.duration_ticks();
         }
         let ts_packet = self.first_ts_packet(packet);
-        Span::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
+        ClockSpan::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
     }
 
     /// When the transport stream packet `ts_packet` is due; the duration for those past the end.
@@ -81,7 +81,7 @@ impl PacketPlan {
         if ts_packet >= self.ts_packets {
             return self.duration_ticks();
         }
-        Span::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
+        ClockSpan::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
     }
 
     /// How many packets are due before `ticks`; also the first packet due then or later.
@@ -150,7 +150,7 @@ impl PacketPlan {
         let extent = self.extent_index(next);
         let ts_packet = self.first_ts_packet(next).min(self.ts_packets - 1);
         let span = self.span_of(ts_packet);
-        let walk = Walk::new(Span::at(&self.clock, span), ts_packet);
+        let walk = ClockWalk::new(ClockSpan::at(&self.clock, span), ts_packet);
         Timestamps { plan: self, next, end, extent, ts_packet, span, walk }
     }
 
@@ -204,7 +204,7 @@ impl PacketPlan {
         match after {
             0 => 0,
             _ if after == self.clock.len() => self.ts_packets,
-            _ => Span::at(&self.clock, after - 1).packets_before(ticks),
+            _ => ClockSpan::at(&self.clock, after - 1).packets_before(ticks),
         }
     }
 }
@@ -244,18 +244,18 @@ fn partition_near<T>(items: &[T], guess: usize, is_before: impl Fn(&T) -> bool) 
 /// When `ts_packet`, which is not past the end, is due by this clock.
 pub(super) fn ticks_at(clock: &[ClockPoint], ts_packet: u64) -> u64 {
     let after = clock.partition_point(|point| point.ts_packet <= ts_packet);
-    Span::at(clock, after - 1).ticks(ts_packet)
+    ClockSpan::at(clock, after - 1).ticks(ts_packet)
 }
 
 /// Two neighbouring clock points.
 #[derive(Clone, Copy)]
-struct Span {
+struct ClockSpan {
     start: ClockPoint,
     packets: u64,
     ticks: u64,
 }
 
-impl Span {
+impl ClockSpan {
     fn at(clock: &[ClockPoint], index: usize) -> Self {
         let (start, end) = (clock[index], clock[index + 1]);
         Self { start, packets: end.ts_packet - start.ts_packet, ticks: end.ticks - start.ticks }
@@ -285,7 +285,7 @@ fn scale(value: u64, numerator: u64, denominator: u64) -> (u64, u64) {
 
 /// Due times of transport stream packets seven apart in one span, by addition.
 #[derive(Clone)]
-struct Walk {
+struct ClockWalk {
     ticks: u64,
     rest: u64,
     step_ticks: u64,
@@ -294,8 +294,8 @@ struct Walk {
     end: u64,
 }
 
-impl Walk {
-    fn new(span: Span, ts_packet: u64) -> Self {
+impl ClockWalk {
+    fn new(span: ClockSpan, ts_packet: u64) -> Self {
         let (ticks, rest) = scale(ts_packet - span.start.ts_packet, span.ticks, span.packets);
         let step = TS_PACKETS_PER_PAYLOAD;
         // A span shorter than a step is left before a step is made.
@@ -334,7 +334,7 @@ pub struct Timestamps<'a> {
     ts_packet: u64,
     /// Index of the clock point before it.
     span: usize,
-    walk: Walk,
+    walk: ClockWalk,
 }
 
 impl Timestamps<'_> {
@@ -365,7 +365,7 @@ impl Timestamps<'_> {
         while clock[self.span + 1].ts_packet <= self.ts_packet {
             self.span += 1;
         }
-        self.walk = Walk::new(Span::at(clock, self.span), self.ts_packet);
+        self.walk = ClockWalk::new(ClockSpan::at(clock, self.span), self.ts_packet);
     }
 }
 

@@ -12,7 +12,9 @@
 //! the arithmetic relies on has been checked again; so even a forged plan can lead to wrong bytes
 //! of the right file at worst, and never to a panic or to memory that its size does not justify.
 
-use super::{ClockPoint, ElementaryStream, EntryPoint, PacketPlan, Parts, RtpIdentity, SyncLoss};
+use super::{
+    ClockPoint, ElementaryStream, EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss,
+};
 use crate::{Aspect, PlanFault};
 
 /// Number of the format; to be raised with every change of it, and of what a scan finds.
@@ -51,7 +53,7 @@ impl PlanKey {
 impl PacketPlan {
     /// The plan as bytes, to be believed for the file with this key only.
     pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
-        let mut out = Writer(Vec::with_capacity(256 + key.path.len() + self.clock.len() * 6));
+        let mut out = PlanWriter(Vec::with_capacity(256 + key.path.len() + self.clock.len() * 6));
         out.0.extend(MAGIC);
         out.0.extend(FORMAT.to_le_bytes());
         out.number(key.path.len() as u64);
@@ -116,7 +118,7 @@ impl PacketPlan {
         if crc32fast::hash(before) != u32::from_le_bytes(*crc) {
             return Err(PlanFault::Damaged { offset: 0, what: "wrong CRC" });
         }
-        let mut body = Reader { bytes: before, at: BODY_OFFSET };
+        let mut body = PlanReader { bytes: before, at: BODY_OFFSET };
         let fault = |at, what| PlanFault::Damaged { offset: at as u64, what };
         let stored = body.key().ok_or_else(|| fault(body.at, "key"))?;
         if let Some(which) = stored.differs(key) {
@@ -133,9 +135,9 @@ impl PacketPlan {
     }
 }
 
-struct Writer(Vec<u8>);
+struct PlanWriter(Vec<u8>);
 
-impl Writer {
+impl PlanWriter {
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.0.push(number as u8 | 0x80);
@@ -154,13 +156,13 @@ impl Writer {
     }
 }
 
-/// Reads what [`Writer`] wrote; nothing where the bytes do not make sense.
-struct Reader<'a> {
+/// Reads what [`PlanWriter`] wrote; nothing where the bytes do not make sense.
+struct PlanReader<'a> {
     bytes: &'a [u8],
     at: usize,
 }
 
-impl Reader<'_> {
+impl PlanReader<'_> {
     fn key(&mut self) -> Option<PlanKey> {
         let path = self.bytes()?.to_vec();
         let bytes = self.number()?;
@@ -168,7 +170,7 @@ impl Reader<'_> {
         Some(PlanKey { path, bytes, modified_ns, inode: self.number()? })
     }
 
-    fn parts(&mut self) -> Option<Parts> {
+    fn parts(&mut self) -> Option<PlanParts> {
         let identity = RtpIdentity {
             ssrc: u32::from_le_bytes(self.array()?),
             first_sequence: u16::from_le_bytes(self.array()?),
@@ -205,7 +207,7 @@ impl Reader<'_> {
         let losses = self.pairs(|offset, bytes| Some(SyncLoss { offset, bytes }))?;
         let codecs = str::from_utf8(self.bytes()?).ok()?;
         let codecs = (!codecs.is_empty()).then(|| codecs.to_owned());
-        Some(Parts {
+        Some(PlanParts {
             identity,
             stride,
             file_bytes,
@@ -275,16 +277,16 @@ mod tests {
     #[test]
     fn every_number_is_read_as_written() {
         for number in (0..64).flat_map(|bit| [(1 << bit) - 1, 1 << bit, u64::MAX >> bit]) {
-            let mut out = Writer(Vec::new());
+            let mut out = PlanWriter(Vec::new());
             out.number(number);
-            let mut reader = Reader { bytes: &out.0, at: 0 };
+            let mut reader = PlanReader { bytes: &out.0, at: 0 };
             assert_eq!((reader.number(), reader.at), (Some(number), out.0.len()));
         }
     }
 
     #[test]
     fn numbers_that_do_not_fit_or_do_not_end_are_refused() {
-        let number = |bytes: &[u8]| Reader { bytes, at: 0 }.number();
+        let number = |bytes: &[u8]| PlanReader { bytes, at: 0 }.number();
         assert_eq!(number(&[0xff; 9]), None);
         assert_eq!(number(&[&[0xff; 9][..], &[0x02]].concat()), None);
         assert_eq!(number(&[&[0xff; 9][..], &[0x01]].concat()), Some(u64::MAX));
@@ -293,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_count_is_believed_only_if_the_bytes_are_there() {
-        let mut reader = Reader { bytes: &[0xff, 0xff, 0xff, 0x7f, 1, 1], at: 0 };
+        let mut reader = PlanReader { bytes: &[0xff, 0xff, 0xff, 0x7f, 1, 1], at: 0 };
         assert_eq!(reader.pairs(|first, second| Some((first, second))), None);
     }
 }

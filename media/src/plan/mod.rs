@@ -143,7 +143,7 @@ pub struct PacketPlan {
 }
 
 /// What a plan is made of: a scan's outcome, or what was stored.
-pub(crate) struct Parts {
+pub(crate) struct PlanParts {
     pub(crate) identity: RtpIdentity,
     pub(crate) stride: u64,
     pub(crate) file_bytes: u64,
@@ -163,7 +163,7 @@ pub(crate) struct Parts {
 impl PacketPlan {
     /// The one way to a plan: checks everything that the arithmetic relies on, and says what is
     /// wrong.
-    pub(crate) fn assemble(parts: Parts) -> Result<Self, &'static str> {
+    pub(crate) fn assemble(parts: PlanParts) -> Result<Self, &'static str> {
         check(parts.file_bytes <= FILE_BYTES_MAX, "file size")?;
         check(matches!(parts.stride, PACKET_BYTES | 192), "stride")?;
         let extents = lay_out(&parts.extents, parts.stride, parts.file_bytes)?;

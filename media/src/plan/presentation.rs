@@ -14,7 +14,7 @@
 
 use super::ClockPoint;
 use super::arithmetic::ticks_at;
-use crate::ts::{Starts, TIMELINE_TICKS_MAX};
+use crate::ts::{EntryPoints, TIMELINE_TICKS_MAX};
 use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 
 /// Times that are further from the clock than at the title's start by more than this were set
@@ -22,7 +22,7 @@ use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 const APART_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
 /// A line of presentation times without a break.
-struct Line {
+struct PresentationLine {
     /// Where it begins, by the clock and as it is presented.
     clock: u64,
     presented: u64,
@@ -31,7 +31,7 @@ struct Line {
     since: i64,
 }
 
-impl Line {
+impl PresentationLine {
     /// How far from the beginning `time` is, and when it is presented.
     fn presents(&self, time: u32) -> Option<(i64, u64)> {
         let step = i64::from(time.wrapping_sub(self.last?) as i32) * TICKS_PER_TIMESTAMP as i64;
@@ -47,12 +47,12 @@ impl Line {
 }
 
 /// Notes with each place of `starts` when it is presented, by its PES header and this clock.
-pub(crate) fn present(clock: &[ClockPoint], starts: &mut Starts) {
+pub(crate) fn present(clock: &[ClockPoint], starts: &mut EntryPoints) {
     let (mut clock_before, mut before) = (0, 0);
-    let mut line = Line { clock: 0, presented: 0, last: None, since: 0 };
+    let mut line = PresentationLine { clock: 0, presented: 0, last: None, since: 0 };
     if let Some((access_unit, time)) = starts.begin {
         clock_before = ticks_at(clock, access_unit);
-        line = Line { clock: clock_before, last: Some(time), ..line };
+        line = PresentationLine { clock: clock_before, last: Some(time), ..line };
     }
     for (entry, start) in &mut starts.entries {
         let ticks = ticks_at(clock, entry.access_unit);
@@ -70,7 +70,12 @@ pub(crate) fn present(clock: &[ClockPoint], starts: &mut Starts) {
                     presented
                 }
                 _ => {
-                    line = Line { clock: ticks, presented: by_clock, last: Some(time), since: 0 };
+                    line = PresentationLine {
+                        clock: ticks,
+                        presented: by_clock,
+                        last: Some(time),
+                        since: 0,
+                    };
                     by_clock
                 }
             },

@@ -10,9 +10,9 @@
 //! Costs a byte-by-byte walk over the start of each video frame, at most [`PROBE_BYTES_MAX`];
 //! pictures are not decoded and PES packets are taken for access units, as they are in practice.
 
-use super::Packet;
-use super::lead::Start;
-use super::psi::Map;
+use super::TsPacket;
+use super::lead::EntryContext;
+use super::psi::ProgrammeMap;
 use crate::plan::EntryPoint;
 
 /// How far into a PES packet is looked for a telling start code. Before the first slice there may
@@ -24,7 +24,7 @@ pub(super) const ENTRIES_MAX: usize = 1 << 18;
 
 /// How a start of an access unit tells whether play can start there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Coding {
+enum EntryRule {
     /// MPEG-1 and MPEG-2 video.
     Mpeg2,
     Mpeg4,
@@ -38,25 +38,25 @@ enum Coding {
 
 /// The elementary stream whose access units are looked at: the first video of the programme, else
 /// its first sound, else its first stream.
-fn chosen(map: &Map) -> Option<(u16, Coding)> {
+fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
     let coding = |stream_type| match stream_type {
-        0x01 | 0x02 => Coding::Mpeg2,
-        0x10 => Coding::Mpeg4,
-        0x1b => Coding::H264,
-        0x24 => Coding::H265,
+        0x01 | 0x02 => EntryRule::Mpeg2,
+        0x10 => EntryRule::Mpeg4,
+        0x1b => EntryRule::H264,
+        0x24 => EntryRule::H265,
         // MPEG sound; Dolby and DTS as assigned by ATSC A/53 part 3 and Blu-ray.
-        0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => Coding::Audio,
-        _ => Coding::Indicated,
+        0x03 | 0x04 | 0x0f | 0x11 | 0x1c | 0x80..=0x87 | 0xa1 | 0xa2 => EntryRule::Audio,
+        _ => EntryRule::Indicated,
     };
     let is_video = |stream_type| {
         // Also H.264 and H.265 extensions, JPEG 2000, H.266, EVC, AVS and VC-1.
         matches!(stream_type, 0x1e..=0x21 | 0x28..=0x2b | 0x32..=0x35 | 0x42 | 0xd2..=0xd4 | 0xea)
-            || !matches!(coding(stream_type), Coding::Audio | Coding::Indicated)
+            || !matches!(coding(stream_type), EntryRule::Audio | EntryRule::Indicated)
     };
     let streams = || map.streams.iter().map(|&(pid, stream_type)| (pid, stream_type));
     streams()
         .find(|&(_, stream_type)| is_video(stream_type))
-        .or_else(|| streams().find(|&(_, stream_type)| coding(stream_type) == Coding::Audio))
+        .or_else(|| streams().find(|&(_, stream_type)| coding(stream_type) == EntryRule::Audio))
         .or_else(|| streams().next())
         .map(|(pid, stream_type)| (pid, coding(stream_type)))
 }
@@ -64,7 +64,7 @@ fn chosen(map: &Map) -> Option<(u16, Coding)> {
 /// The search of one access unit for a start code that tells.
 #[derive(Clone)]
 struct Probe {
-    entry: (EntryPoint, Start),
+    entry: (EntryPoint, EntryContext),
     /// Bytes of the PES header still to come.
     skip: usize,
     budget: u32,
@@ -74,12 +74,12 @@ struct Probe {
 
 /// Where play can start.
 #[derive(Clone, Default)]
-pub(super) struct Access {
-    watched: Option<(u16, Coding)>,
+pub(super) struct EntryFinder {
+    watched: Option<(u16, EntryRule)>,
     probe: Option<Probe>,
     /// The multiplexer announced an entry for the next access unit.
     is_announced: bool,
-    entries: Vec<(EntryPoint, Start)>,
+    entries: Vec<(EntryPoint, EntryContext)>,
     /// The first access unit, if it has a presentation time, and that.
     begin: Option<Option<(u64, u32)>>,
     /// Access unit of the last entry, thinned or not.
@@ -89,9 +89,9 @@ pub(super) struct Access {
     keep_one_in: u64,
 }
 
-impl Access {
+impl EntryFinder {
     /// Watches the stream that `map` suggests; the PID of it.
-    pub(super) fn watch(&mut self, map: &Map) -> Option<u16> {
+    pub(super) fn watch(&mut self, map: &ProgrammeMap) -> Option<u16> {
         let chosen = chosen(map);
         if chosen != self.watched {
             self.watched = chosen;
@@ -117,7 +117,7 @@ impl Access {
         self.begin.flatten()
     }
 
-    pub(super) fn into_entries(self) -> Vec<(EntryPoint, Start)> {
+    pub(super) fn into_entries(self) -> Vec<(EntryPoint, EntryContext)> {
         self.entries
     }
 
@@ -126,10 +126,10 @@ impl Access {
     pub(super) fn feed(
         &mut self,
         index: u64,
-        packet: &Packet<'_>,
+        packet: &TsPacket<'_>,
         is_random_access: bool,
         tables_from: Option<u64>,
-        start: Start,
+        start: EntryContext,
     ) {
         let Some((_, coding)) = self.watched else { return };
         self.is_announced |= is_random_access;
@@ -142,11 +142,11 @@ impl Access {
             self.begin.get_or_insert(time.map(|time| (index, time as u32)));
             let entry = EntryPoint { ts_packet, access_unit: index, presented_ticks: 0 };
             let entry = (entry, start.presented_at(time));
-            if std::mem::take(&mut self.is_announced) || coding == Coding::Audio {
+            if std::mem::take(&mut self.is_announced) || coding == EntryRule::Audio {
                 return self.push(entry);
             }
             let [0, 0, 1, _, _, _, _, _, header_bytes, ..] = *bytes else { return };
-            if coding == Coding::Indicated || packet.header.is_scrambled() {
+            if coding == EntryRule::Indicated || packet.header.is_scrambled() {
                 return;
             }
             let skip = 9 + usize::from(header_bytes);
@@ -167,7 +167,7 @@ impl Access {
         }
     }
 
-    fn push(&mut self, entry: (EntryPoint, Start)) {
+    fn push(&mut self, entry: (EntryPoint, EntryContext)) {
         self.last = Some(entry.0.access_unit);
         self.keep_one_in = self.keep_one_in.max(1);
         let is_kept = self.found.is_multiple_of(self.keep_one_in);
@@ -197,7 +197,7 @@ pub(super) fn presentation(bytes: &[u8]) -> Option<u64> {
 
 impl Probe {
     /// Walks on; whether play can start here, once that is known.
-    fn walk(&mut self, bytes: &[u8], coding: Coding) -> Option<bool> {
+    fn walk(&mut self, bytes: &[u8], coding: EntryRule) -> Option<bool> {
         for &byte in bytes {
             self.window = self.window << 8 | u64::from(byte);
             // Start code prefix 00 00 01, the code, and the two bytes after it.
@@ -214,31 +214,31 @@ impl Probe {
 }
 
 /// What a start code and the two bytes after it tell of the picture that they begin.
-fn tells(coding: Coding, code: u8, first: u8, second: u8) -> Option<bool> {
+fn tells(coding: EntryRule, code: u8, first: u8, second: u8) -> Option<bool> {
     match coding {
-        Coding::Mpeg2 => match code {
+        EntryRule::Mpeg2 => match code {
             0xb3 => Some(true),
             // picture_coding_type follows ten bits of temporal_reference; 1 is intra.
             0x00 => Some(second >> 3 & 7 == 1),
             _ => None,
         },
-        Coding::Mpeg4 => match code {
+        EntryRule::Mpeg4 => match code {
             0xb0 => Some(true),
             // vop_coding_type; 0 is intra.
             0xb6 => Some(first >> 6 == 0),
             _ => None,
         },
-        Coding::H264 => match code & 0x1f {
+        EntryRule::H264 => match code & 0x1f {
             5 | 7 => Some(true),
             1..=4 => Some(false),
             _ => None,
         },
-        Coding::H265 => match code >> 1 & 0x3f {
+        EntryRule::H265 => match code >> 1 & 0x3f {
             16..=21 => Some(true),
             0..=15 | 22..=31 => Some(false),
             _ => None,
         },
-        Coding::Audio | Coding::Indicated => None,
+        EntryRule::Audio | EntryRule::Indicated => None,
     }
 }
 
@@ -246,22 +246,24 @@ fn tells(coding: Coding, code: u8, first: u8, second: u8) -> Option<bool> {
 mod tests {
     use super::*;
 
-    fn chosen_of(streams: &[(u16, u8)]) -> Option<(u16, Coding)> {
-        chosen(&Map { pcr_pid: 1, streams: streams.to_vec() })
+    fn chosen_of(streams: &[(u16, u8)]) -> Option<(u16, EntryRule)> {
+        chosen(&ProgrammeMap { pcr_pid: 1, streams: streams.to_vec() })
     }
 
     #[test]
     fn video_is_watched_before_sound_and_sound_before_data() {
-        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f), (5, 0x1b)]), Some((5, Coding::H264)));
-        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f)]), Some((4, Coding::Audio)));
-        assert_eq!(chosen_of(&[(4, 0x0f), (7, 0xea)]), Some((7, Coding::Indicated)));
-        assert_eq!(chosen_of(&[(6, 0x06)]), Some((6, Coding::Indicated)));
+        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f), (5, 0x1b)]), Some((5, EntryRule::H264)));
+        assert_eq!(chosen_of(&[(6, 0x06), (4, 0x0f)]), Some((4, EntryRule::Audio)));
+        assert_eq!(chosen_of(&[(4, 0x0f), (7, 0xea)]), Some((7, EntryRule::Indicated)));
+        assert_eq!(chosen_of(&[(6, 0x06)]), Some((6, EntryRule::Indicated)));
         assert_eq!(chosen_of(&[]), None);
     }
 
-    fn walk(coding: Coding, bytes: &[u8]) -> Option<bool> {
-        let entry =
-            (EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 }, Start::default());
+    fn walk(coding: EntryRule, bytes: &[u8]) -> Option<bool> {
+        let entry = (
+            EntryPoint { ts_packet: 0, access_unit: 0, presented_ticks: 0 },
+            EntryContext::default(),
+        );
         let mut probe = Probe { entry, skip: 0, budget: PROBE_BYTES_MAX, window: u64::MAX };
         // One byte at a time: a start code may straddle packets.
         bytes.iter().find_map(|&byte| probe.walk(&[byte], coding))
@@ -270,23 +272,24 @@ mod tests {
     #[test]
     fn start_codes_tell_intra_pictures_from_others() {
         let delimiter = [0, 0, 0, 1, 9, 0x10];
-        let h264 = |nal: u8| walk(Coding::H264, &[&delimiter[..], &[0, 0, 1, nal, 0, 0]].concat());
+        let h264 =
+            |nal: u8| walk(EntryRule::H264, &[&delimiter[..], &[0, 0, 1, nal, 0, 0]].concat());
         assert_eq!(
             [0x65, 0x67, 0x41, 0x01, 0x06].map(h264),
             [Some(true), Some(true), Some(false), Some(false), None]
         );
-        let h265 = |nal: u8| walk(Coding::H265, &[0, 0, 1, nal << 1, 1, 0]);
+        let h265 = |nal: u8| walk(EntryRule::H265, &[0, 0, 1, nal << 1, 1, 0]);
         assert_eq!([19, 21, 1, 33].map(h265), [Some(true), Some(true), Some(false), None]);
-        let mpeg2 = |kind: u8| walk(Coding::Mpeg2, &[0, 0, 1, 0, 0xff, 0xc0 | kind << 3, 0]);
+        let mpeg2 = |kind: u8| walk(EntryRule::Mpeg2, &[0, 0, 1, 0, 0xff, 0xc0 | kind << 3, 0]);
         assert_eq!([1, 2, 3].map(mpeg2), [Some(true), Some(false), Some(false)]);
-        assert_eq!(walk(Coding::Mpeg2, &[0, 0, 1, 0xb3, 1, 2]), Some(true));
-        let mpeg4 = |kind: u8| walk(Coding::Mpeg4, &[0, 0, 1, 0xb6, kind << 6, 0]);
+        assert_eq!(walk(EntryRule::Mpeg2, &[0, 0, 1, 0xb3, 1, 2]), Some(true));
+        let mpeg4 = |kind: u8| walk(EntryRule::Mpeg4, &[0, 0, 1, 0xb6, kind << 6, 0]);
         assert_eq!([0, 1].map(mpeg4), [Some(true), Some(false)]);
     }
 
     #[test]
     fn search_of_an_access_unit_ends() {
-        assert_eq!(walk(Coding::H264, &[0; PROBE_BYTES_MAX as usize - 1]), None);
-        assert_eq!(walk(Coding::H264, &[0; PROBE_BYTES_MAX as usize]), Some(false));
+        assert_eq!(walk(EntryRule::H264, &[0; PROBE_BYTES_MAX as usize - 1]), None);
+        assert_eq!(walk(EntryRule::H264, &[0; PROBE_BYTES_MAX as usize]), Some(false));
     }
 }

@@ -40,12 +40,12 @@ const BREAK: u64 = 1 << 63;
 
 /// A clock reference: its packet, and the time since the first with breaks counted as nothing.
 #[derive(Clone, Copy)]
-struct Sample {
+struct PcrSample {
     packet: u64,
     ticks_and_break: u64,
 }
 
-impl Sample {
+impl PcrSample {
     fn ticks(self) -> u64 {
         self.ticks_and_break & !BREAK
     }
@@ -57,9 +57,9 @@ impl Sample {
 
 /// The clock references of one PID.
 #[derive(Clone)]
-struct Track {
+struct PcrTrack {
     pid: u16,
-    samples: Vec<Sample>,
+    samples: Vec<PcrSample>,
     /// Value of the last reference, thinned or not.
     last: Option<u64>,
     /// Time of the last reference.
@@ -72,7 +72,7 @@ struct Track {
     keep_one_in: u64,
 }
 
-impl Track {
+impl PcrTrack {
     fn new(pid: u16) -> Self {
         Self {
             pid,
@@ -102,9 +102,9 @@ impl Track {
         let is_kept = self.references.is_multiple_of(self.keep_one_in);
         self.references += 1;
         if begins_base && self.discontinuities <= BREAKS_MAX {
-            self.samples.push(Sample { packet, ticks_and_break: self.ticks | BREAK });
+            self.samples.push(PcrSample { packet, ticks_and_break: self.ticks | BREAK });
         } else if is_kept && !begins_base {
-            self.samples.push(Sample { packet, ticks_and_break: self.ticks });
+            self.samples.push(PcrSample { packet, ticks_and_break: self.ticks });
         }
         if self.samples.len() >= SAMPLES_MAX {
             self.thin();
@@ -128,8 +128,8 @@ impl Track {
 
 /// The clock references of a file.
 #[derive(Clone, Default)]
-pub(super) struct Clock {
-    tracks: Vec<Track>,
+pub(super) struct PcrTimelines {
+    tracks: Vec<PcrTrack>,
     /// The clock's PID by the tables.
     wanted: Option<u16>,
     is_settled: bool,
@@ -138,12 +138,12 @@ pub(super) struct Clock {
 }
 
 /// A timeline, and how often it was broken.
-pub(super) struct Timeline {
+pub(super) struct ClockTimeline {
     pub(super) points: Vec<ClockPoint>,
     pub(super) discontinuities: u64,
 }
 
-impl Clock {
+impl PcrTimelines {
     /// Takes note that the tables name `pid`, for good if `is_settled`.
     pub(super) fn follow(&mut self, pid: u16, is_settled: bool) {
         // The null PID says that the programme has no clock (§2.4.4.9).
@@ -162,7 +162,7 @@ impl Clock {
     pub(super) fn feed(&mut self, pid: u16, packet: u64, pcr: Option<u64>, breaks: bool) {
         let Some(track) = self.tracks.iter_mut().find(|track| track.pid == pid) else {
             if let (Some(pcr), false) = (pcr, self.is_single || self.tracks.len() == TRACKS_MAX) {
-                let mut track = Track::new(pid);
+                let mut track = PcrTrack::new(pid);
                 track.push(packet, pcr);
                 self.tracks.push(track);
             }
@@ -179,7 +179,7 @@ impl Clock {
     }
 
     /// The timeline of a stream of `packets` packets.
-    pub(super) fn timeline(self, packets: u64) -> Result<Timeline, Refusal> {
+    pub(super) fn timeline(self, packets: u64) -> Result<ClockTimeline, Refusal> {
         let references = self.tracks.iter().map(|track| track.references).max().unwrap_or(0);
         let wanted = self.wanted;
         let track = self
@@ -203,7 +203,7 @@ impl Clock {
         let points = lay_out(&track.samples, track.ticks, packets);
         match points.last() {
             Some(last) if (1..TIMELINE_TICKS_MAX).contains(&last.ticks) => {
-                Ok(Timeline { points, discontinuities: track.discontinuities })
+                Ok(ClockTimeline { points, discontinuities: track.discontinuities })
             }
             Some(last) if last.ticks == 0 => Err(Refusal::StoppedClock { pcrs: references }),
             _ => Err(Refusal::TooLong { limit_s: TIMELINE_TICKS_MAX / TICKS_PER_SECOND }),
@@ -212,11 +212,11 @@ impl Clock {
 }
 
 /// Lays the time bases end to end; `ticks` is what they add up to.
-fn lay_out(samples: &[Sample], ticks: u64, packets: u64) -> Vec<ClockPoint> {
+fn lay_out(samples: &[PcrSample], ticks: u64, packets: u64) -> Vec<ClockPoint> {
     let (Some(first), Some(last)) = (samples.first(), samples.last()) else { return Vec::new() };
-    let overall = Rate { ticks, packets: (last.packet - first.packet).max(1) };
+    let overall = PacketRate { ticks, packets: (last.packet - first.packet).max(1) };
     let mut bases = samples.chunk_by(|_, next| !next.begins_base()).peekable();
-    let leading = bases.peek().and_then(|base| Rate::of(base.iter())).unwrap_or(overall);
+    let leading = bases.peek().and_then(|base| PacketRate::of(base.iter())).unwrap_or(overall);
     let mut points = Vec::with_capacity(samples.len() + 2);
     if first.packet > 0 {
         points.push(ClockPoint { ts_packet: 0, ticks: 0 });
@@ -230,7 +230,7 @@ fn lay_out(samples: &[Sample], ticks: u64, packets: u64) -> Vec<ClockPoint> {
             end = ClockPoint { ts_packet: sample.packet, ticks: ticks.min(TIMELINE_TICKS_MAX) };
             points.push(end);
         }
-        rate = Rate::of(base.iter().rev()).unwrap_or(rate);
+        rate = PacketRate::of(base.iter().rev()).unwrap_or(rate);
     }
     let tail = end.ticks.saturating_add(rate.ticks_of(packets - end.ts_packet));
     points.push(ClockPoint { ts_packet: packets, ticks: tail.min(TIMELINE_TICKS_MAX) });
@@ -239,14 +239,14 @@ fn lay_out(samples: &[Sample], ticks: u64, packets: u64) -> Vec<ClockPoint> {
 
 /// Time per packet, as a fraction.
 #[derive(Clone, Copy)]
-struct Rate {
+struct PacketRate {
     ticks: u64,
     packets: u64,
 }
 
-impl Rate {
+impl PacketRate {
     /// The rate at the start of `samples`, all of one time base, in either direction.
-    fn of<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> Option<Self> {
+    fn of<'a>(mut samples: impl Iterator<Item = &'a PcrSample>) -> Option<Self> {
         let first = samples.next()?;
         let mut rate = None;
         for sample in samples {

@@ -5,11 +5,11 @@
 //! table look-up by PID and one test of the header word is all. What wants a PID is marked in a
 //! table of a byte a PID (8 KiB, in the first-level cache).
 
-use super::access::Access;
-use super::clock::{Clock, Timeline};
-use super::lead::{Lead, Starts};
-use super::tables::{News, Tables};
-use super::{Header, PIDS, Packet};
+use super::access::EntryFinder;
+use super::clock::{ClockTimeline, PcrTimelines};
+use super::lead::{EntryPoints, TablePackets};
+use super::tables::{TableChange, TableReader};
+use super::{PIDS, TsHeader, TsPacket};
 use crate::plan::ElementaryStream;
 use crate::{Refusal, TS_PACKET_BYTES};
 
@@ -20,26 +20,26 @@ const WATCHED: u8 = 2;
 
 /// What has been learnt of the packets so far.
 #[derive(Clone)]
-pub(super) struct Content {
+pub(super) struct PacketDispatch {
     packets: u64,
     wanted: Box<[u8; PIDS]>,
-    tables: Tables,
-    clock: Clock,
-    access: Access,
-    lead: Lead,
+    tables: TableReader,
+    clock: PcrTimelines,
+    access: EntryFinder,
+    lead: TablePackets,
     /// Streams of the last map, kept when a later table drops the programme.
     streams: Vec<ElementaryStream>,
 }
 
-impl Content {
+impl PacketDispatch {
     pub(super) fn new() -> Self {
         let mut content = Self {
             packets: 0,
             wanted: Box::new([0; PIDS]),
-            tables: Tables::default(),
-            clock: Clock::default(),
-            access: Access::default(),
-            lead: Lead::default(),
+            tables: TableReader::default(),
+            clock: PcrTimelines::default(),
+            access: EntryFinder::default(),
+            lead: TablePackets::default(),
             streams: Vec::new(),
         };
         content.mark(None);
@@ -53,18 +53,18 @@ impl Content {
 
     /// Takes the next packet.
     #[inline]
-    pub(super) fn feed(&mut self, header: Header, bytes: &[u8; TS_PACKET_BYTES]) {
+    pub(super) fn feed(&mut self, header: TsHeader, bytes: &[u8; TS_PACKET_BYTES]) {
         let index = self.packets;
         self.packets += 1;
         let wanted = self.wanted[usize::from(header.pid())];
         let is_watched_middle =
             wanted == WATCHED && !header.starts_unit() && !self.access.is_probing();
         if header.has_adaptation() || !(wanted == 0 || is_watched_middle) {
-            self.examine(index, wanted, &Packet { header, bytes });
+            self.examine(index, wanted, &TsPacket { header, bytes });
         }
     }
 
-    fn examine(&mut self, index: u64, wanted: u8, packet: &Packet<'_>) {
+    fn examine(&mut self, index: u64, wanted: u8, packet: &TsPacket<'_>) {
         if packet.header.is_damaged() {
             return;
         }
@@ -75,7 +75,7 @@ impl Content {
         }
         if wanted & TABLES != 0 {
             let news = self.tables.feed(index, packet);
-            if news != News::None {
+            if news != TableChange::None {
                 self.learn(news);
             }
             self.lead.feed(index, packet, &self.tables);
@@ -88,8 +88,8 @@ impl Content {
     }
 
     /// Follows what the tables say from now on.
-    fn learn(&mut self, news: News) {
-        if news == News::Preferred {
+    fn learn(&mut self, news: TableChange) {
+        if news == TableChange::Preferred {
             self.access.forget();
         }
         let watched = self.tables.map().and_then(|map| {
@@ -112,7 +112,9 @@ impl Content {
     }
 
     /// The timeline, the places to start and the streams of the programme followed.
-    pub(super) fn finish(self) -> Result<(Timeline, Starts, Vec<ElementaryStream>), Refusal> {
+    pub(super) fn finish(
+        self,
+    ) -> Result<(ClockTimeline, EntryPoints, Vec<ElementaryStream>), Refusal> {
         let timeline = self.clock.timeline(self.packets)?;
         let begin = self.access.begin();
         let starts = self.lead.into_starts(self.access.into_entries(), begin);

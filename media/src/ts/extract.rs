@@ -17,7 +17,7 @@ use wire::mp2t::TS_SYNC_BYTE;
 use super::psi::crc32_mpeg;
 use super::survey::{Programme, Track};
 use super::tables::PAT_PID;
-use super::{Header, PIDS, Packet};
+use super::{PIDS, TsHeader, TsPacket};
 use crate::TS_PACKET_BYTES;
 
 /// Continuity counters of the tables.
@@ -74,7 +74,7 @@ impl Extract {
 
     /// Takes the next packet and adds to `out` what the stream has in its place.
     pub fn feed(&mut self, bytes: &[u8; TS_PACKET_BYTES], out: &mut Vec<u8>) {
-        let packet = Packet { header: Header::read(bytes), bytes };
+        let packet = TsPacket { header: TsHeader::read(bytes), bytes };
         let pid = packet.header.pid();
         if pid == PAT_PID || pid == self.map_pid {
             if packet.header.starts_unit() && !packet.header.is_damaged() {
@@ -142,7 +142,7 @@ fn packets(pid: u16, section: &[u8], counter: &mut u8, out: &mut Vec<u8>) {
 }
 
 /// Adds the clock reference of a packet, if it has one, in a packet without payload.
-fn clock(packet: &Packet<'_>, out: &mut Vec<u8>) {
+fn clock(packet: &TsPacket<'_>, out: &mut Vec<u8>) {
     if packet.adaptation().pcr.is_none() || packet.header.is_damaged() {
         return;
     }
@@ -214,14 +214,17 @@ mod tests {
         let [found] = &self::programmes(&whole)[..] else { panic!("one programme") };
         assert_eq!(found, second);
         let pids = |stream: &[u8]| -> Vec<u16> {
-            stream.chunks_exact(TS_PACKET_BYTES).map(|packet| Header::read(packet).pid()).collect()
+            stream
+                .chunks_exact(TS_PACKET_BYTES)
+                .map(|packet| TsHeader::read(packet).pid())
+                .collect()
         };
         assert_eq!(pids(&whole)[..5], [0, 0x200, 0x201, 0x202, 0x203]);
 
         let sound = extracted(&mut Extract::new(second, Some(0x202)), &stream);
         assert_eq!(pids(&sound)[..4], [0, 0x200, 0x201, 0x202]);
         let clock: &[u8; TS_PACKET_BYTES] = sound[2 * 188..3 * 188].try_into().unwrap();
-        let clock = Packet { header: Header::read(clock), bytes: clock };
+        let clock = TsPacket { header: TsHeader::read(clock), bytes: clock };
         assert!(clock.payload().is_empty() && clock.adaptation().pcr.is_some());
         let [found] = &self::programmes(&sound)[..] else { panic!("one programme") };
         assert_eq!(found.tracks.len(), 1);

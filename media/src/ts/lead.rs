@@ -9,8 +9,8 @@
 //! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
 //! [`SETS_MAX`] at most, and a start costs 8 bytes. Tables of several sections: the last one.
 
-use super::Packet;
-use super::tables::{PAT_PID, Tables};
+use super::TsPacket;
+use super::tables::{PAT_PID, TableReader};
 use crate::TS_PACKET_BYTES;
 use crate::plan::EntryPoint;
 
@@ -23,18 +23,18 @@ pub(crate) const SETS_MAX: usize = 256;
 /// PIDs of which packets are kept; beyond, all are forgotten and gathered anew.
 const PIDS_MAX: usize = 256;
 
-type Bytes = [u8; TS_PACKET_BYTES];
+type PacketBytes = [u8; TS_PACKET_BYTES];
 
 /// The packets of an association table, then those of a map, with continuity counters of zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Set {
-    pat: Vec<Bytes>,
-    map: Vec<Bytes>,
+struct TableSet {
+    pat: Vec<PacketBytes>,
+    map: Vec<PacketBytes>,
 }
 
 /// What is known of a place where play can start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Start {
+pub(crate) struct EntryContext {
     /// Presentation time of its access unit, the low 32 of 33 bits.
     presented: u32,
     set: u16,
@@ -47,7 +47,7 @@ const HAS_TIME: u8 = 1;
 const IS_LED: u8 = 2;
 const HAS_TABLES: u8 = 4;
 
-impl Start {
+impl EntryContext {
     /// Notes when its access unit is presented, in units of 90 kHz.
     pub(super) fn presented_at(mut self, time: Option<u64>) -> Self {
         if let Some(time) = time {
@@ -70,23 +70,23 @@ impl Start {
 
 /// Where play can start, and the tables in force there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Starts {
+pub struct EntryPoints {
     /// The places, in order.
-    pub(crate) entries: Vec<(EntryPoint, Start)>,
+    pub(crate) entries: Vec<(EntryPoint, EntryContext)>,
     /// The first access unit of the stream that they are places of, and its presentation time.
     pub(crate) begin: Option<(u64, u32)>,
-    sets: Vec<Set>,
+    sets: Vec<TableSet>,
     is_spent: bool,
 }
 
-impl Starts {
+impl EntryPoints {
     /// Whether the tables changed more often than is kept.
     pub(crate) fn is_spent(&self) -> bool {
         self.is_spent
     }
 
     /// The packets of the tables in force at `start`; none if there were none.
-    pub(crate) fn tables(&self, start: &Start) -> Vec<u8> {
+    pub(crate) fn tables(&self, start: &EntryContext) -> Vec<u8> {
         let Some(set) = self.sets.get(usize::from(start.set)).filter(|_| start.has_tables()) else {
             return Vec::new();
         };
@@ -102,7 +102,7 @@ impl Starts {
     }
 }
 
-impl Start {
+impl EntryContext {
     fn has_tables(&self) -> bool {
         self.flags & HAS_TABLES != 0
     }
@@ -110,22 +110,22 @@ impl Start {
 
 /// Packets with tables, as they come.
 #[derive(Clone, Default)]
-pub(super) struct Lead {
-    recent: Vec<(u16, Vec<(u64, Bytes)>)>,
+pub(super) struct TablePackets {
+    recent: Vec<(u16, Vec<(u64, PacketBytes)>)>,
     /// Where the tables last taken began.
     pat_at: Option<u64>,
     map_at: Option<u64>,
-    current: Set,
-    sets: Vec<Set>,
+    current: TableSet,
+    sets: Vec<TableSet>,
     is_spent: bool,
     /// The last row of packets with tables that nothing interrupts.
     row: std::ops::Range<u64>,
-    start: Start,
+    start: EntryContext,
 }
 
-impl Lead {
+impl TablePackets {
     /// Takes a packet with tables that `tables` has been fed.
-    pub(super) fn feed(&mut self, index: u64, packet: &Packet<'_>, tables: &Tables) {
+    pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>, tables: &TableReader) {
         if packet.payload().is_empty() || packet.header.is_scrambled() {
             return;
         }
@@ -154,8 +154,8 @@ impl Lead {
     }
 
     /// What is in force at the access unit that starts at `index`; `tables_from` as told by
-    /// [`Tables::complete_from`].
-    pub(super) fn at(&self, index: u64, tables_from: Option<u64>) -> Start {
+    /// [`TableReader::complete_from`].
+    pub(super) fn at(&self, index: u64, tables_from: Option<u64>) -> EntryContext {
         let mut start = self.start;
         if self.row.end == index && tables_from.is_some_and(|from| from >= self.row.start) {
             start.flags |= IS_LED;
@@ -165,13 +165,13 @@ impl Lead {
 
     pub(super) fn into_starts(
         self,
-        entries: Vec<(EntryPoint, Start)>,
+        entries: Vec<(EntryPoint, EntryContext)>,
         begin: Option<(u64, u32)>,
-    ) -> Starts {
-        Starts { entries, begin, sets: self.sets, is_spent: self.is_spent }
+    ) -> EntryPoints {
+        EntryPoints { entries, begin, sets: self.sets, is_spent: self.is_spent }
     }
 
-    fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &Bytes) {
+    fn keep(&mut self, index: u64, pid: u16, counter: u8, bytes: &PacketBytes) {
         let at = self.recent.iter().position(|&(known, _)| known == pid).unwrap_or_else(|| {
             if self.recent.len() == PIDS_MAX {
                 self.recent.clear();
@@ -191,7 +191,7 @@ impl Lead {
     }
 
     /// The packets kept of `pid` from `first` on, without their counters.
-    fn since(&self, pid: u16, first: Option<u64>) -> Vec<Bytes> {
+    fn since(&self, pid: u16, first: Option<u64>) -> Vec<PacketBytes> {
         let packets = self.recent.iter().find(|&&(known, _)| known == pid);
         let packets = packets.map_or(&[][..], |(_, packets)| packets);
         let wanted = packets.iter().filter(|&&(index, _)| Some(index) >= first);

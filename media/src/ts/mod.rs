@@ -30,8 +30,8 @@ pub(crate) use clock::TIMELINE_TICKS_MAX;
 pub use codecs::codecs;
 pub use extract::{ContinuityCounters, Extract};
 pub use format::{Coding, TrackFormat};
-pub use lead::Starts;
-pub(crate) use lead::{SETS_MAX, Start};
+pub use lead::EntryPoints;
+pub(crate) use lead::{EntryContext, SETS_MAX};
 pub use monitor::{Monitor, MonitorCounts};
 pub use scan::Scanner;
 pub(crate) use scan::{EXTENTS_MAX, LOSSES_MAX};
@@ -69,9 +69,9 @@ const HEADER_BYTES: usize = 4;
 /// | 5–4 | adaptation field control |
 /// | 3–0 | continuity counter |
 #[derive(Clone, Copy)]
-struct Header(u32);
+struct TsHeader(u32);
 
-impl Header {
+impl TsHeader {
     /// Reads the word; `bytes` has at least four.
     #[inline]
     fn read(bytes: &[u8]) -> Self {
@@ -129,12 +129,12 @@ struct Adaptation {
 
 /// A whole packet.
 #[derive(Clone, Copy)]
-struct Packet<'a> {
-    header: Header,
+struct TsPacket<'a> {
+    header: TsHeader,
     bytes: &'a [u8; TS_PACKET_BYTES],
 }
 
-impl<'a> Packet<'a> {
+impl<'a> TsPacket<'a> {
     /// The adaptation field; one without content or of an impossible length counts as empty.
     fn adaptation(&self) -> Adaptation {
         let bytes = self.bytes;
@@ -179,26 +179,26 @@ mod tests {
 
     #[test]
     fn header_fields_are_where_the_standard_puts_them() {
-        let header = Header::read(&[0x47, 0x5f, 0xfe, 0x3a]);
+        let header = TsHeader::read(&[0x47, 0x5f, 0xfe, 0x3a]);
         assert!(header.is_sync() && header.starts_unit() && !header.is_damaged());
         assert_eq!((header.pid(), header.continuity()), (0x1ffe, 10));
         assert!(header.has_adaptation() && header.has_payload() && !header.is_scrambled());
-        assert!(Header::read(&[0x47, 0x80, 0, 0xd0]).is_damaged());
-        assert!(Header::read(&[0x47, 0x80, 0, 0xd0]).is_scrambled());
+        assert!(TsHeader::read(&[0x47, 0x80, 0, 0xd0]).is_damaged());
+        assert!(TsHeader::read(&[0x47, 0x80, 0, 0xd0]).is_scrambled());
     }
 
     #[test]
     fn a_row_of_sync_bytes_is_no_packet_but_a_careless_null_packet_is() {
-        assert!(!Header::read(&[0x47; 4]).is_sync());
-        assert!(Header::read(&[0x47, 0x1f, 0xff, 0x00]).is_sync());
-        assert!(!Header::read(&[0x48, 0x1f, 0xff, 0x10]).is_sync());
+        assert!(!TsHeader::read(&[0x47; 4]).is_sync());
+        assert!(TsHeader::read(&[0x47, 0x1f, 0xff, 0x00]).is_sync());
+        assert!(!TsHeader::read(&[0x48, 0x1f, 0xff, 0x10]).is_sync());
     }
 
     #[test]
     fn clock_reference_of_all_ones_is_the_last_tick_before_the_wrap() {
         // Base 2^33 - 1, reserved bits one, extension 299 = 0x12b.
         let bytes = packet(&[0x47, 1, 0, 0x20, 183, 0x10, 0xff, 0xff, 0xff, 0xff, 0xff, 0x2b]);
-        let packet = Packet { header: Header::read(&bytes), bytes: &bytes };
+        let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
         assert_eq!(packet.adaptation().pcr, Some(PCR_MODULUS - 1));
         assert!(packet.payload().is_empty());
     }
@@ -207,7 +207,7 @@ mod tests {
     fn adaptation_field_longer_than_the_packet_is_not_read() {
         for length in [0, 184, 255] {
             let bytes = packet(&[0x47, 1, 0, 0x30, length, 0xff]);
-            let packet = Packet { header: Header::read(&bytes), bytes: &bytes };
+            let packet = TsPacket { header: TsHeader::read(&bytes), bytes: &bytes };
             assert_eq!(packet.adaptation().pcr, None);
             assert!(!packet.adaptation().random_access);
             assert_eq!(packet.payload().len(), if length == 0 { 183 } else { 0 });

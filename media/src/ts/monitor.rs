@@ -22,7 +22,7 @@
 
 use std::time::Duration;
 
-use super::{Header, NULL_PID, PCR_MODULUS, PIDS, Packet, SYNC_BYTE};
+use super::{NULL_PID, PCR_MODULUS, PIDS, SYNC_BYTE, TsHeader, TsPacket};
 use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
 
 /// Watches one stream.
@@ -30,7 +30,7 @@ use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES};
 pub struct Monitor {
     /// For each PID the counter that was last and the flags below it.
     counters: Box<[u8; PIDS]>,
-    clocks: [Clock; CLOCKS_MAX],
+    clocks: [PcrClock; CLOCKS_MAX],
     clocks_known: usize,
     /// Packets in a row with a wrong sync byte, and with a right one after a loss.
     bad_row: u32,
@@ -65,7 +65,7 @@ pub struct MonitorCounts {
 
 /// The clock of one PID.
 #[derive(Debug, Clone, Copy, Default)]
-struct Clock {
+struct PcrClock {
     pid: u16,
     /// The last reference, and when it came.
     last: Option<(u64, Duration)>,
@@ -93,7 +93,7 @@ impl Monitor {
     pub fn new() -> Monitor {
         Monitor {
             counters: vec![0; PIDS].into_boxed_slice().try_into().expect("as many as PIDs"),
-            clocks: [Clock::default(); CLOCKS_MAX],
+            clocks: [PcrClock::default(); CLOCKS_MAX],
             clocks_known: 0,
             bad_row: 0,
             good_row: 0,
@@ -108,7 +108,7 @@ impl Monitor {
         let (packets, _) = packets.as_chunks::<TS_PACKET_BYTES>();
         self.counts.packets += packets.len() as u64;
         for bytes in packets {
-            let header = Header::read(bytes);
+            let header = TsHeader::read(bytes);
             if header.0 >> 24 != SYNC_BYTE {
                 self.lose_sync();
                 continue;
@@ -121,7 +121,7 @@ impl Monitor {
                 continue;
             }
             let is_plain = header.0 & 0x30 == 0x10;
-            let packet = Packet { header, bytes };
+            let packet = TsPacket { header, bytes };
             let is_announced = !is_plain && self.adapt(&packet, arrival);
             if header.has_payload() {
                 self.follow(&packet, is_announced);
@@ -174,7 +174,7 @@ impl Monitor {
     }
 
     /// Looks at the adaptation field; whether it announces a discontinuity.
-    fn adapt(&mut self, packet: &Packet<'_>, arrival: Duration) -> bool {
+    fn adapt(&mut self, packet: &TsPacket<'_>, arrival: Duration) -> bool {
         let adaptation = packet.adaptation();
         let pid = packet.header.pid();
         if adaptation.discontinuity {
@@ -192,7 +192,7 @@ impl Monitor {
         adaptation.discontinuity
     }
 
-    fn clock(&mut self, pid: u16) -> Option<&mut Clock> {
+    fn clock(&mut self, pid: u16) -> Option<&mut PcrClock> {
         let known = self.clocks[..self.clocks_known].iter().position(|clock| clock.pid == pid);
         if let Some(index) = known {
             return self.clocks.get_mut(index);
@@ -201,14 +201,14 @@ impl Monitor {
         let old = self.clocks.iter().position(|clock| is_full && clock.is_old);
         let index = old.unwrap_or(self.clocks_known);
         *self.clocks.get_mut(index)? =
-            Clock { pid, low: NOTHING_SEEN.0, high: NOTHING_SEEN.1, ..Clock::default() };
+            PcrClock { pid, low: NOTHING_SEEN.0, high: NOTHING_SEEN.1, ..PcrClock::default() };
         self.clocks_known = self.clocks_known.max(index + 1);
         self.clocks.get_mut(index)
     }
 
     /// Compares the continuity counter of a packet with payload.
     #[inline]
-    fn follow(&mut self, packet: &Packet<'_>, is_announced: bool) {
+    fn follow(&mut self, packet: &TsPacket<'_>, is_announced: bool) {
         let header = packet.header;
         if header.pid() == NULL_PID {
             return;
@@ -231,30 +231,30 @@ impl Monitor {
 
 /// What a reference showed.
 #[derive(Debug, Default)]
-struct Found {
+struct PcrFinding {
     is_discontinuity: bool,
     /// Ticks from when it should have come; none while the filter settles.
     distance: Option<u64>,
 }
 
-impl Clock {
-    fn take(&mut self, pcr: u64, arrival: Duration, is_announced: bool) -> Found {
+impl PcrClock {
+    fn take(&mut self, pcr: u64, arrival: Duration, is_announced: bool) -> PcrFinding {
         let Some((last, came)) = self.last.replace((pcr, arrival)) else {
             self.begin(arrival);
-            return Found::default();
+            return PcrFinding::default();
         };
         let step = (pcr + PCR_MODULUS - last) % PCR_MODULUS;
         let is_discontinuity = is_announced || step > PCR_STEP_TICKS_MAX;
         if std::mem::take(&mut self.is_old) {
             self.begin(arrival);
             let is_discontinuity = is_discontinuity && !is_announced;
-            return Found { is_discontinuity, distance: None };
+            return PcrFinding { is_discontinuity, distance: None };
         }
         if is_discontinuity {
             // A jump of less than ten seconds forward is a gap in the stream: the clock goes on.
             if is_announced || step > GAP_TICKS_MAX {
                 self.begin(arrival);
-                return Found { is_discontinuity: !is_announced, distance: None };
+                return PcrFinding { is_discontinuity: !is_announced, distance: None };
             }
         }
         if self.ticks > TIME_BASE_TICKS_MAX {
@@ -274,7 +274,7 @@ impl Clock {
             (self.low, self.high) = (self.low.min(distance), self.high.max(distance));
         }
         let distance = is_settled.then_some(distance.unsigned_abs());
-        Found { is_discontinuity, distance }
+        PcrFinding { is_discontinuity, distance }
     }
 
     fn begin(&mut self, arrival: Duration) {

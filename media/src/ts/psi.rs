@@ -7,7 +7,7 @@
 //! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8),
 //! annex A (CRC). Descriptors are handed on as they are.
 
-use super::Packet;
+use super::TsPacket;
 
 /// Longest section of a PAT or PMT: 3 bytes of header and a length of at most 1021.
 const SECTION_BYTES_MAX: usize = 1024;
@@ -33,7 +33,7 @@ impl Sections {
     pub(super) fn feed(
         &mut self,
         index: u64,
-        packet: &Packet<'_>,
+        packet: &TsPacket<'_>,
         mut each: impl FnMut(&[u8], u64),
     ) {
         let mut payload = packet.payload();
@@ -101,7 +101,7 @@ impl Sections {
 
 /// One section of a programme association table.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Association {
+pub(super) struct AssociationSection {
     pub(super) version: u8,
     pub(super) section: u8,
     /// Programme number and PID of its map, in the table's order, without the network's (0).
@@ -110,25 +110,25 @@ pub(super) struct Association {
 
 /// What the map of a programme says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Map {
+pub(super) struct ProgrammeMap {
     pub(super) pcr_pid: u16,
     /// PID and stream type, in the table's order.
     pub(super) streams: Vec<(u16, u8)>,
 }
 
 /// Reads a section of a PAT that is in force.
-pub(super) fn association(section: &[u8]) -> Option<Association> {
+pub(super) fn association(section: &[u8]) -> Option<AssociationSection> {
     let (header, body) = table(section, 0x00)?;
     let programmes = body
         .chunks_exact(4)
         .map(|entry| (u16::from_be_bytes([entry[0], entry[1]]), pid(&entry[2..])))
         .filter(|&(number, _)| number != 0)
         .collect();
-    Some(Association { version: header[5] >> 1 & 0x1f, section: header[6], programmes })
+    Some(AssociationSection { version: header[5] >> 1 & 0x1f, section: header[6], programmes })
 }
 
 /// A section of a PMT with its descriptors.
-pub(super) struct Described<'a> {
+pub(super) struct MapSection<'a> {
     pub(super) number: u16,
     pub(super) pcr_pid: u16,
     /// Of the programme.
@@ -138,7 +138,7 @@ pub(super) struct Described<'a> {
 }
 
 /// Reads a section of a PMT that is in force, with its descriptors.
-pub(super) fn described(section: &[u8]) -> Option<Described<'_>> {
+pub(super) fn described(section: &[u8]) -> Option<MapSection<'_>> {
     let (header, body) = table(section, 0x02)?;
     let number = u16::from_be_bytes([header[3], header[4]]);
     let pcr_pid = pid(body.get(..2)?);
@@ -150,14 +150,14 @@ pub(super) fn described(section: &[u8]) -> Option<Described<'_>> {
         streams.push((pid(&entry[1..3]), entry[0], own));
         rest = rest.get(5 + bytes..).unwrap_or(&[]);
     }
-    Some(Described { number, pcr_pid, descriptors, streams })
+    Some(MapSection { number, pcr_pid, descriptors, streams })
 }
 
 /// Reads a section of a PMT that is in force: the programme's number and its map.
-pub(super) fn map(section: &[u8]) -> Option<(u16, Map)> {
-    let Described { number, pcr_pid, streams, .. } = described(section)?;
+pub(super) fn map(section: &[u8]) -> Option<(u16, ProgrammeMap)> {
+    let MapSection { number, pcr_pid, streams, .. } = described(section)?;
     let streams = streams.into_iter().map(|(pid, stream_type, _)| (pid, stream_type)).collect();
-    Some((number, Map { pcr_pid, streams }))
+    Some((number, ProgrammeMap { pcr_pid, streams }))
 }
 
 /// Splits a section of long form and of the kind `table_id` into its header of eight bytes and
@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn association_of_ffmpeg_is_read() {
         assert_eq!(crc32_mpeg(&PAT), 0);
-        let expected = Association { version: 0, section: 0, programmes: vec![(1, 0x1000)] };
+        let expected = AssociationSection { version: 0, section: 0, programmes: vec![(1, 0x1000)] };
         assert_eq!(association(&PAT), Some(expected));
         assert_eq!(map(&PAT), None);
     }

@@ -13,11 +13,11 @@
 //!
 //! It reads no file, and refuses files rather than guess a clock for them.
 
-use super::content::Content;
-use super::lead::Starts;
-use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, Search};
-use super::{HEADER_BYTES, Header};
-use crate::plan::{PacketPlan, Parts, RtpIdentity, SyncLoss, present};
+use super::content::PacketDispatch;
+use super::lead::EntryPoints;
+use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, SyncSearch};
+use super::{HEADER_BYTES, TsHeader};
+use crate::plan::{PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
 use crate::{Refusal, TS_PACKET_BYTES};
 
 /// Without a packet in so many bytes from the start, a file is no transport stream.
@@ -47,7 +47,7 @@ pub struct Scanner {
     kept: Vec<u8>,
     /// Bytes fed so far.
     fed: u64,
-    state: State,
+    state: ScanState,
     /// Distance of packets; 0 before the first.
     stride: usize,
     /// Offset and number of packets of each stretch.
@@ -58,11 +58,11 @@ pub struct Scanner {
     losses_seen: u64,
     lost_bytes: u64,
     tail_bytes: u64,
-    content: Content,
+    content: PacketDispatch,
 }
 
 #[derive(Clone)]
-enum State {
+enum ScanState {
     /// In step: the next byte is a sync byte.
     InStep,
     /// Looking for packets; the bytes from `since` on belong to none.
@@ -75,7 +75,7 @@ enum State {
 }
 
 /// What a part of the scanner did with the bytes before it.
-enum Step {
+enum ScanStep {
     /// Went on to here.
     To(usize),
     /// Needs more bytes to go on from here.
@@ -94,7 +94,7 @@ impl Scanner {
         Self {
             kept: Vec::new(),
             fed: 0,
-            state: State::Searching { since: 0 },
+            state: ScanState::Searching { since: 0 },
             stride: 0,
             extents: Vec::new(),
             packets_before: 0,
@@ -102,7 +102,7 @@ impl Scanner {
             losses_seen: 0,
             lost_bytes: 0,
             tail_bytes: 0,
-            content: Content::new(),
+            content: PacketDispatch::new(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Scanner {
     /// Whether the file is known to be refused, so that the rest need not be read;
     /// [`finish`](Self::finish) tells why.
     pub fn is_refused(&self) -> bool {
-        matches!(self.state, State::Refused(_))
+        matches!(self.state, ScanState::Refused(_))
     }
 
     /// The plan of what was fed so far, of a file that grows. Packets before
@@ -156,8 +156,8 @@ impl Scanner {
         mut self,
         file_bytes: u64,
         identity: RtpIdentity,
-    ) -> Result<(PacketPlan, Starts), Refusal> {
-        if let State::Refused(refusal) = self.state {
+    ) -> Result<(PacketPlan, EntryPoints), Refusal> {
+        if let ScanState::Refused(refusal) = self.state {
             return Err(refusal);
         }
         if self.fed != file_bytes {
@@ -166,7 +166,7 @@ impl Scanner {
         let kept = std::mem::take(&mut self.kept);
         let base = self.fed - kept.len() as u64;
         self.walk(&kept, base, true);
-        if let State::Refused(refusal) = self.state {
+        if let ScanState::Refused(refusal) = self.state {
             return Err(refusal);
         }
         if file_bytes < 2 * TS_PACKET_BYTES as u64 {
@@ -177,7 +177,7 @@ impl Scanner {
         }
         let (timeline, mut starts, streams) = self.content.finish()?;
         present(&timeline.points, &mut starts);
-        let parts = Parts {
+        let parts = PlanParts {
             identity,
             stride: self.stride as u64,
             file_bytes,
@@ -202,26 +202,26 @@ impl Scanner {
         let mut at = 0;
         loop {
             let step = match self.state {
-                State::InStep => self.follow(window, at, base, at_end),
-                State::Searching { since } => self.search(window, at, base, since, at_end),
-                State::Ended | State::Refused(_) => Step::Wait(window.len()),
+                ScanState::InStep => self.follow(window, at, base, at_end),
+                ScanState::Searching { since } => self.search(window, at, base, since, at_end),
+                ScanState::Ended | ScanState::Refused(_) => ScanStep::Wait(window.len()),
             };
             match step {
-                Step::To(next) => at = next,
-                Step::Wait(next) => return next,
+                ScanStep::To(next) => at = next,
+                ScanStep::Wait(next) => return next,
             }
         }
     }
 
     /// Takes packets from `at` on, as long as they are in step.
-    fn follow(&mut self, window: &[u8], mut at: usize, base: u64, at_end: bool) -> Step {
+    fn follow(&mut self, window: &[u8], mut at: usize, base: u64, at_end: bool) -> ScanStep {
         let stride = self.stride;
         let Some(bytes) = window.get(at..at + HEADER_BYTES) else {
             return self.follow_to_end(window, at, at_end);
         };
-        let mut header = Header::read(bytes);
+        let mut header = TsHeader::read(bytes);
         while let Some(ahead) = window.get(at..at + stride + HEADER_BYTES) {
-            let next = Header::read(&ahead[stride..]);
+            let next = TsHeader::read(&ahead[stride..]);
             if !next.is_sync() {
                 return self.fall_out(window, at, base, at_end);
             }
@@ -234,67 +234,74 @@ impl Scanner {
     }
 
     /// Takes the file's last packet, the one without a next.
-    fn follow_to_end(&mut self, window: &[u8], at: usize, at_end: bool) -> Step {
+    fn follow_to_end(&mut self, window: &[u8], at: usize, at_end: bool) -> ScanStep {
         if !at_end {
-            return Step::Wait(at);
+            return ScanStep::Wait(at);
         }
         let mut rest = &window[at..];
         if let Some((packet, after)) = rest.split_first_chunk() {
-            self.content.feed(Header::read(packet), packet);
+            self.content.feed(TsHeader::read(packet), packet);
             rest = after;
         }
         self.tail_bytes = rest.len() as u64;
         self.close_extent();
-        self.state = State::Ended;
-        Step::Wait(window.len())
+        self.state = ScanState::Ended;
+        ScanStep::Wait(window.len())
     }
 
     /// The packet at `at` is not followed by another.
-    fn fall_out(&mut self, window: &[u8], at: usize, base: u64, at_end: bool) -> Step {
+    fn fall_out(&mut self, window: &[u8], at: usize, base: u64, at_end: bool) -> ScanStep {
         let end = at + TS_PACKET_BYTES;
         if !at_end && window.len() < end + LOOKAHEAD_BYTES {
-            return Step::Wait(at);
+            return ScanStep::Wait(at);
         }
         let start = base + at as u64;
         match sync::search(window, at + 1..end, self.strides(), at_end) {
-            Search::Found { at, stride } => {
+            SyncSearch::Found { at, stride } => {
                 self.close_extent();
                 self.lock(base + at as u64, stride, start);
-                Step::To(at)
+                ScanStep::To(at)
             }
-            Search::Unresolved { .. } | Search::Absent => {
+            SyncSearch::Unresolved { .. } | SyncSearch::Absent => {
                 let (packet, _) = window[at..].split_first_chunk().expect("a packet is there");
-                self.content.feed(Header::read(packet), packet);
+                self.content.feed(TsHeader::read(packet), packet);
                 self.close_extent();
-                self.state = State::Searching { since: start + TS_PACKET_BYTES as u64 };
-                Step::To(end)
+                self.state = ScanState::Searching { since: start + TS_PACKET_BYTES as u64 };
+                ScanStep::To(end)
             }
         }
     }
 
     /// Looks for packets from `at` on.
-    fn search(&mut self, window: &[u8], at: usize, base: u64, since: u64, at_end: bool) -> Step {
+    fn search(
+        &mut self,
+        window: &[u8],
+        at: usize,
+        base: u64,
+        since: u64,
+        at_end: bool,
+    ) -> ScanStep {
         let mut end = window.len();
         if self.stride == 0 {
             let left = SEARCH_BYTES_MAX.saturating_sub(base);
             end = end.min(usize::try_from(left).unwrap_or(usize::MAX));
         }
         match sync::search(window, at..end, self.strides(), at_end) {
-            Search::Found { at, stride } => {
+            SyncSearch::Found { at, stride } => {
                 self.lock(base + at as u64, stride, since);
-                Step::To(at)
+                ScanStep::To(at)
             }
-            Search::Unresolved { at } => Step::Wait(at),
-            Search::Absent if self.stride == 0 && base + end as u64 >= SEARCH_BYTES_MAX => {
+            SyncSearch::Unresolved { at } => ScanStep::Wait(at),
+            SyncSearch::Absent if self.stride == 0 && base + end as u64 >= SEARCH_BYTES_MAX => {
                 self.refuse(Refusal::NotTransportStream { searched_bytes: SEARCH_BYTES_MAX });
-                Step::Wait(window.len())
+                ScanStep::Wait(window.len())
             }
-            Search::Absent => {
+            SyncSearch::Absent => {
                 if at_end {
                     self.record_loss(since, base + end as u64 - since);
-                    self.state = State::Ended;
+                    self.state = ScanState::Ended;
                 }
-                Step::Wait(end)
+                ScanStep::Wait(end)
             }
         }
     }
@@ -329,11 +336,11 @@ impl Scanner {
         }
         self.packets_before = self.content.packets();
         self.extents.push((offset, 0));
-        self.state = State::InStep;
+        self.state = ScanState::InStep;
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        *self = Self { fed: self.fed, state: State::Refused(refusal), ..Self::new() };
+        *self = Self { fed: self.fed, state: ScanState::Refused(refusal), ..Self::new() };
     }
 
     fn record_loss(&mut self, offset: u64, bytes: u64) {

@@ -11,7 +11,7 @@
 use super::format::{Coding, TrackFormat, format, tags};
 use super::psi::{self, Sections};
 use super::tables::{PAT_PID, PROGRAMMES_MAX};
-use super::{Header, Packet};
+use super::{TsHeader, TsPacket};
 use crate::TS_PACKET_BYTES;
 
 /// Bytes of a PES packet that are looked at.
@@ -72,14 +72,14 @@ impl Survey {
     pub fn feed(&mut self, packets: &[u8]) {
         for bytes in packets.chunks_exact(TS_PACKET_BYTES) {
             let bytes: &[u8; TS_PACKET_BYTES] = bytes.try_into().expect("chunks of a packet");
-            let packet = Packet { header: Header::read(bytes), bytes };
+            let packet = TsPacket { header: TsHeader::read(bytes), bytes };
             if packet.header.is_sync() && !packet.header.is_damaged() {
                 self.packet(&packet);
             }
         }
     }
 
-    fn packet(&mut self, packet: &Packet<'_>) {
+    fn packet(&mut self, packet: &TsPacket<'_>) {
         let pid = packet.header.pid();
         if pid == PAT_PID {
             let listed = &mut self.listed;
@@ -202,7 +202,7 @@ impl Track {
         }
     }
 
-    fn feed(&mut self, packet: &Packet<'_>) {
+    fn feed(&mut self, packet: &TsPacket<'_>) {
         self.has_packets |= packet.header.has_payload();
         if packet.header.is_scrambled() {
             return;

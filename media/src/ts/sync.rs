@@ -11,7 +11,7 @@
 
 use wire::mp2t::TS_SYNC_BYTE;
 
-use super::{HEADER_BYTES, Header};
+use super::{HEADER_BYTES, TsHeader};
 use crate::TS_PACKET_BYTES;
 
 /// Packets in a row that prove a distance.
@@ -35,7 +35,7 @@ pub(super) const LOOKAHEAD_BYTES: usize =
 
 /// Outcome of a search.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Search {
+pub(super) enum SyncSearch {
     /// A row of packets starts at `at`.
     Found { at: usize, stride: usize },
     /// At `at` one may start; more bytes are needed to tell.
@@ -51,57 +51,57 @@ pub(super) fn search(
     candidates: std::ops::Range<usize>,
     strides: &[usize],
     at_end: bool,
-) -> Search {
+) -> SyncSearch {
     let mut from = candidates.start;
     while from < candidates.end {
         let Some(step) = window[from..candidates.end].iter().position(|&byte| byte == TS_SYNC_BYTE)
         else {
-            return Search::Absent;
+            return SyncSearch::Absent;
         };
         let at = from + step;
         for &stride in strides {
             match fit(window, at, stride, at_end) {
-                Fit::No => {}
-                Fit::Unknown => return Search::Unresolved { at },
-                Fit::Yes if stride != 192 => return Search::Found { at, stride },
+                RowFit::No => {}
+                RowFit::Unknown => return SyncSearch::Unresolved { at },
+                RowFit::Yes if stride != 192 => return SyncSearch::Found { at, stride },
                 // The first byte of the arrival time is 0x47 for 0.6 s at a time; if the bytes
                 // four further on are sync bytes too, those are the real ones.
-                Fit::Yes => match fit(window, at + ARRIVAL_BYTES, stride, at_end) {
-                    Fit::Yes => return Search::Found { at: at + ARRIVAL_BYTES, stride },
-                    Fit::Unknown => return Search::Unresolved { at },
-                    Fit::No => return Search::Found { at, stride },
+                RowFit::Yes => match fit(window, at + ARRIVAL_BYTES, stride, at_end) {
+                    RowFit::Yes => return SyncSearch::Found { at: at + ARRIVAL_BYTES, stride },
+                    RowFit::Unknown => return SyncSearch::Unresolved { at },
+                    RowFit::No => return SyncSearch::Found { at, stride },
                 },
             }
         }
         from = at + 1;
     }
-    Search::Absent
+    SyncSearch::Absent
 }
 
-enum Fit {
+enum RowFit {
     Yes,
     No,
     Unknown,
 }
 
 /// Whether a row of packets starts at `at`.
-fn fit(window: &[u8], at: usize, stride: usize, at_end: bool) -> Fit {
+fn fit(window: &[u8], at: usize, stride: usize, at_end: bool) -> RowFit {
     for seen in 0..LOCK_PACKETS {
         let position = at + seen * stride;
         match window.get(position..position + HEADER_BYTES) {
-            Some(bytes) if Header::read(bytes).is_sync() => {}
-            Some(_) => return Fit::No,
-            None if !at_end => return Fit::Unknown,
+            Some(bytes) if TsHeader::read(bytes).is_sync() => {}
+            Some(_) => return RowFit::No,
+            None if !at_end => return RowFit::Unknown,
             None => {
                 let ends_with_packet =
                     seen > 0 && position - stride + TS_PACKET_BYTES == window.len();
                 let enough =
                     if ends_with_packet { LOCK_PACKETS_TO_END } else { LOCK_PACKETS_AT_END };
-                return if seen >= enough { Fit::Yes } else { Fit::No };
+                return if seen >= enough { RowFit::Yes } else { RowFit::No };
             }
         }
     }
-    Fit::Yes
+    RowFit::Yes
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
         bytes
     }
 
-    fn search_all(window: &[u8], at_end: bool) -> Search {
+    fn search_all(window: &[u8], at_end: bool) -> SyncSearch {
         search(window, 0..window.len(), &STRIDES, at_end)
     }
 
@@ -125,7 +125,7 @@ mod tests {
         for stride in STRIDES {
             for lead in [0, 1, 4, 100, 187, 188, 191, 1000] {
                 let found = search_all(&row(lead, stride, 6), false);
-                assert_eq!(found, Search::Found { at: lead, stride }, "{lead} {stride}");
+                assert_eq!(found, SyncSearch::Found { at: lead, stride }, "{lead} {stride}");
             }
         }
     }
@@ -134,17 +134,17 @@ mod tests {
     fn too_few_packets_are_unresolved_before_the_end_of_the_file() {
         let bytes = row(3, 188, 5);
         let short = &bytes[..3 + 4 * 188 + 3];
-        assert_eq!(search_all(short, false), Search::Unresolved { at: 3 });
-        assert_eq!(search_all(short, true), Search::Found { at: 3, stride: 188 });
+        assert_eq!(search_all(short, false), SyncSearch::Unresolved { at: 3 });
+        assert_eq!(search_all(short, true), SyncSearch::Found { at: 3, stride: 188 });
     }
 
     #[test]
     fn at_the_end_two_packets_count_only_when_the_file_ends_with_them() {
         let bytes = row(0, 188, 2);
-        assert_eq!(search_all(&bytes, true), Search::Found { at: 0, stride: 188 });
-        assert_eq!(search_all(&bytes[..375], true), Search::Absent);
-        assert_eq!(search_all(&bytes[..188], true), Search::Absent);
-        assert_eq!(search_all(&[], true), Search::Absent);
+        assert_eq!(search_all(&bytes, true), SyncSearch::Found { at: 0, stride: 188 });
+        assert_eq!(search_all(&bytes[..375], true), SyncSearch::Absent);
+        assert_eq!(search_all(&bytes[..188], true), SyncSearch::Absent);
+        assert_eq!(search_all(&[], true), SyncSearch::Absent);
     }
 
     #[test]
@@ -153,6 +153,6 @@ mod tests {
         for start in (0..bytes.len() - 8).step_by(192) {
             bytes[start..start + 4].copy_from_slice(&[0x47, 0x12, 0x34, 0x56]);
         }
-        assert_eq!(search_all(&bytes, false), Search::Found { at: 4, stride: 192 });
+        assert_eq!(search_all(&bytes, false), SyncSearch::Found { at: 4, stride: 192 });
     }
 }

@@ -6,8 +6,8 @@
 //!
 //! Bounded: [`PROGRAMMES_MAX`] programmes, one section buffer for each PID with maps.
 
-use super::Packet;
-use super::psi::{self, Association, Map, Sections};
+use super::TsPacket;
+use super::psi::{self, AssociationSection, ProgrammeMap, Sections};
 
 /// Most programmes looked at; a satellite transponder has about twenty.
 pub(super) const PROGRAMMES_MAX: usize = 128;
@@ -16,17 +16,17 @@ pub(super) const PROGRAMMES_MAX: usize = 128;
 pub(super) const PAT_PID: u16 = 0;
 
 #[derive(Clone)]
-struct Programme {
+struct ListedProgramme {
     number: u16,
     map_pid: u16,
     /// Section of the association table that lists it.
     section: u8,
-    map: Option<Map>,
+    map: Option<ProgrammeMap>,
 }
 
 /// What a packet with tables brought.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum TableChange {
     /// Nothing that was not known.
     None,
     /// A programme that comes earlier in the table is followed from now on.
@@ -37,9 +37,9 @@ pub(super) enum News {
 
 /// The tables as last seen.
 #[derive(Clone, Default)]
-pub(super) struct Tables {
+pub(super) struct TableReader {
     version: u8,
-    programmes: Vec<Programme>,
+    programmes: Vec<ListedProgramme>,
     pat: Sections,
     maps: Vec<(u16, Sections)>,
     followed: Option<usize>,
@@ -51,14 +51,14 @@ pub(super) struct Tables {
     complete_from: Option<u64>,
 }
 
-impl Tables {
+impl TableReader {
     /// The PIDs that carry tables.
     pub(super) fn pids(&self) -> impl Iterator<Item = u16> {
         std::iter::once(PAT_PID).chain(self.maps.iter().map(|&(pid, _)| pid))
     }
 
     /// The map of the programme followed.
-    pub(super) fn map(&self) -> Option<&Map> {
+    pub(super) fn map(&self) -> Option<&ProgrammeMap> {
         self.programmes[self.followed?].map.as_ref()
     }
 
@@ -84,16 +84,16 @@ impl Tables {
     }
 
     /// Takes the next packet of one of [`pids`](Self::pids).
-    pub(super) fn feed(&mut self, index: u64, packet: &Packet<'_>) -> News {
+    pub(super) fn feed(&mut self, index: u64, packet: &TsPacket<'_>) -> TableChange {
         let pid = packet.header.pid();
-        let mut news = News::None;
+        let mut news = TableChange::None;
         if pid == PAT_PID {
             let mut pat = std::mem::take(&mut self.pat);
             pat.feed(index, packet, |section, started| {
                 if let Some(association) = psi::association(section) {
                     self.pat_at = Some(started);
                     if self.associate(association) {
-                        news = News::Changed;
+                        news = TableChange::Changed;
                     }
                 }
             });
@@ -103,7 +103,7 @@ impl Tables {
             sections.feed(index, packet, |section, started| {
                 if let Some((number, map)) = psi::map(section) {
                     match self.put_map(pid, number, map, started) {
-                        News::None => {}
+                        TableChange::None => {}
                         other => news = other,
                     }
                 }
@@ -114,7 +114,7 @@ impl Tables {
     }
 
     /// Takes a section of the association table; whether it says anything new.
-    fn associate(&mut self, new: Association) -> bool {
+    fn associate(&mut self, new: AssociationSection) -> bool {
         let known = self.programmes.iter().filter(|programme| programme.section == new.section);
         if self.version == new.version
             && known.map(|old| (old.number, old.map_pid)).eq(new.programmes.iter().copied())
@@ -131,7 +131,7 @@ impl Tables {
                 .iter_mut()
                 .find(|old| (old.number, old.map_pid) == (number, map_pid))
                 .and_then(|old| old.map.take());
-            same.push(Programme { number, map_pid, section: new.section, map });
+            same.push(ListedProgramme { number, map_pid, section: new.section, map });
         }
         same.sort_by_key(|programme| programme.section);
         same.truncate(PROGRAMMES_MAX);
@@ -153,13 +153,13 @@ impl Tables {
     }
 
     /// Takes the map of programme `number`, found on `pid` in a section that began at `started`.
-    fn put_map(&mut self, pid: u16, number: u16, map: Map, started: u64) -> News {
+    fn put_map(&mut self, pid: u16, number: u16, map: ProgrammeMap, started: u64) -> TableChange {
         let Some(at) = self
             .programmes
             .iter()
             .position(|programme| (programme.map_pid, programme.number) == (pid, number))
         else {
-            return News::None;
+            return TableChange::None;
         };
         let programme = &mut self.programmes[at];
         let is_new = programme.map.as_ref() != Some(&map);
@@ -167,10 +167,10 @@ impl Tables {
             programme.map = Some(map);
         }
         let news = match self.followed {
-            Some(followed) if followed < at => return News::None,
-            Some(followed) if followed > at => News::Preferred,
-            _ if is_new => News::Changed,
-            _ => News::None,
+            Some(followed) if followed < at => return TableChange::None,
+            Some(followed) if followed > at => TableChange::Preferred,
+            _ if is_new => TableChange::Changed,
+            _ => TableChange::None,
         };
         self.followed = Some(at);
         self.map_at = Some(started);
