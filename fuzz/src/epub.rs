@@ -18,9 +18,9 @@ use seal::key::passphrase::Passphrase;
 use seal::lcp::{Algorithm, Names, Signer, Terms, TestProvider, UserKey};
 use zeroize::Zeroizing;
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "epub", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "epub", run };
 
 fn run(data: &[u8]) {
     static DESK: OnceLock<Desk> = OnceLock::new();

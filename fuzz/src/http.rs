@@ -14,10 +14,10 @@ use wire::http::{
     respond,
 };
 
-use crate::Target;
+use crate::FuzzTarget;
 use crate::pieces::pieces;
 
-pub(crate) const TARGET: Target = Target { name: "http", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "http", run };
 
 const TIGHT: Limits =
     Limits { request_line_bytes_max: 100, head_bytes_max: 300, headers_max: 8, body_bytes_max: 40 };

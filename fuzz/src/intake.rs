@@ -19,9 +19,9 @@ use wire::mp2t::{PAYLOAD_TYPE, TS_PACKET_BYTES};
 use wire::rtp::Header;
 use wire::sources::SOURCES_MAX;
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "intake", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "intake", run };
 
 const STEP_BYTES: usize = 6;
 /// Longer ones say nothing new.

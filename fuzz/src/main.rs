@@ -28,7 +28,7 @@ mod ts;
 mod unseal;
 
 /// All targets. A new one is a file, its `mod` and its line here.
-static TARGETS: &[Target] = &[
+static TARGETS: &[FuzzTarget] = &[
     rtsp::TARGET,
     reply::TARGET,
     http::TARGET,
@@ -43,14 +43,14 @@ static TARGETS: &[Target] = &[
 ];
 
 /// One thing that reads bytes from outside.
-struct Target {
+struct FuzzTarget {
     /// The name in `FUZZ_TARGET` and of the folders of seeds and corpus.
     name: &'static str,
     /// Feeds it, and panics when a promise is broken.
     run: fn(&[u8]),
 }
 
-static CHOSEN: OnceLock<&Target> = OnceLock::new();
+static CHOSEN: OnceLock<&FuzzTarget> = OnceLock::new();
 
 /// Reads `FUZZ_TARGET`. Without it, prints the names of the targets and ends the program.
 fn choose() {

@@ -10,9 +10,9 @@ use std::path::{Component, Path};
 
 use seal::manifest::{self, Manifest};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "manifest", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "manifest", run };
 
 const KEY: [u8; 32] = [7; 32];
 const BOOT: &str = "this start";

@@ -11,9 +11,9 @@ use std::sync::OnceLock;
 
 use media::{PacketPlan, PlanKey, RtpIdentity, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "plan", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "plan", run };
 
 /// Sizes of the file that the plan is said to be of.
 const FILE_SIZES: [u64; 6] = [376, 1880, 188_000, 1 << 40, i64::MAX as u64, u64::MAX];

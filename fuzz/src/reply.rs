@@ -10,10 +10,10 @@ use wire::rtsp::client::{Client, Reply, ReplyReader};
 use wire::rtsp::{Limits, Malformed, PortPair, RequestReader};
 use wire::sdp;
 
-use crate::Target;
+use crate::FuzzTarget;
 use crate::pieces::pieces;
 
-pub(crate) const TARGET: Target = Target { name: "reply", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "reply", run };
 
 const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 400, headers_max: 8 };
 const ROOMY: Limits = Limits { head_bytes_max: 1 << 20, body_bytes_max: 1 << 20, headers_max: 64 };

@@ -8,9 +8,9 @@
 
 use wire::rtcp::{self, ReceiverView, ReceptionReport, RtcpItem};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "rtcp", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtcp", run };
 
 /// The least and the most that 24 bits with sign hold.
 const LOST: std::ops::RangeInclusive<i32> = -0x80_0000..=0x7F_FFFF;

@@ -11,9 +11,9 @@ use std::time::Duration;
 use wire::mp2t::{CLOCK_RATE_HZ, PAYLOAD_TYPE};
 use wire::rtp::{GAPS_MAX, Header, Reception, SequenceUpdate};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "rtp", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtp", run };
 
 fn run(data: &[u8]) {
     if let Ok((header, payload)) = Header::parse(data) {

@@ -17,10 +17,10 @@ use wire::rtsp::{
 };
 use wire::sdp;
 
-use crate::Target;
+use crate::FuzzTarget;
 use crate::pieces::pieces;
 
-pub(crate) const TARGET: Target = Target { name: "rtsp", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "rtsp", run };
 
 /// So tight that the fuzzer gets past them.
 const TIGHT: Limits = Limits { head_bytes_max: 300, body_bytes_max: 40, headers_max: 8 };

@@ -15,10 +15,10 @@ use media::{
     Extract, PacketPlan, Refusal, RtpIdentity, Scanner, SegmentPlan, Survey, TS_PACKET_BYTES,
 };
 
-use crate::Target;
+use crate::FuzzTarget;
 use crate::pieces::pieces;
 
-pub(crate) const TARGET: Target = Target { name: "ts", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "ts", run };
 
 const IDENTITY: RtpIdentity =
     RtpIdentity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
@@ -99,7 +99,7 @@ fn check_programmes(bytes: &[u8]) {
 /// A stream with the bytes as an access unit of every kind that has a format.
 fn units(choice: u8, bytes: &[u8]) -> Vec<u8> {
     const TYPES: [u8; 8] = [0x1b, 0x24, 0x02, 0x10, 0x03, 0x0f, 0x11, 0x81];
-    let mut stream = Stream { bytes: Vec::new(), arrival_bytes: 0 };
+    let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes: 0 };
     stream.section(0, &[0x00], &[0, 1, 0xe1, 0]);
     let first = TYPES[usize::from(choice) % TYPES.len()];
     let second = if choice & 0x80 == 0 { 0x87 } else { 0x02 };
@@ -189,7 +189,7 @@ pub(crate) fn smallest_plan(identity: RtpIdentity) -> PacketPlan {
 
 /// The transport stream that a script tells of, each packet with so many bytes in front.
 fn build(script: &[u8], arrival_bytes: usize) -> Vec<u8> {
-    let mut stream = Stream { bytes: Vec::new(), arrival_bytes };
+    let mut stream = StreamBuilder { bytes: Vec::new(), arrival_bytes };
     for step in script.chunks_exact(STEP_BYTES) {
         if stream.bytes.len() > STREAM_BYTES_MAX {
             break;
@@ -230,12 +230,12 @@ fn map(clock: u8, first: u8, first_type: u8, second_type: u8) -> [u8; 14] {
     [high, low, 0xf0, 0, s0, s1, s2, s3, s4, t0, t1, t2, t3, t4]
 }
 
-struct Stream {
+struct StreamBuilder {
     bytes: Vec<u8>,
     arrival_bytes: usize,
 }
 
-impl Stream {
+impl StreamBuilder {
     /// A packet with an adaptation field (flags and what follows them; none where empty), the
     /// payload and stuffing behind it.
     fn packet(&mut self, pid: u16, starts_unit: bool, adaptation: &[u8], payload: &[u8]) {

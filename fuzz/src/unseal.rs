@@ -14,9 +14,9 @@ use seal::folder::{FORMS, Form};
 use seal::key::{Origin, Secret};
 use simd::cbc::{BLOCK_BYTES, Cbc, AesKey, Message};
 
-use crate::Target;
+use crate::FuzzTarget;
 
-pub(crate) const TARGET: Target = Target { name: "unseal", run };
+pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "unseal", run };
 
 /// The input's first bytes: form and what to do; where to change; how.
 const CHOICES_BYTES: usize = 4;

@@ -15,12 +15,12 @@ use std::os::unix::fs::FileExt;
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::jobs::Job;
-use crate::protocol::Line;
-use crate::request::Settings;
+use crate::jobs::GuestJob;
+use crate::protocol::ConsoleLine;
+use crate::request::GuestSettings;
 
 /// The job.
-pub(crate) static JOB: Job = Job { name: "fpu", run };
+pub(crate) static JOB: GuestJob = GuestJob { name: "fpu", run };
 
 const TABLE: &str = "/proc/pagewire_fpu";
 const PARAMETERS: &str = "/sys/module/pagewire_fpu/parameters";
@@ -28,10 +28,10 @@ const CALLS: u64 = 2000;
 /// The least is taken: the others had interrupts in them.
 const REPEATS: u32 = 5;
 
-fn run(settings: &Settings) -> Result<(), Error> {
+fn run(settings: &GuestSettings) -> Result<(), Error> {
     let table = read_to_string(TABLE).map_err(Error::host("read", TABLE))?;
     for line in table.lines() {
-        Line::Fpu(line).say();
+        ConsoleLine::Fpu(line).say();
     }
     let calls = settings.number("calls").unwrap_or(CALLS);
     for name in ["crossing", "crossing_section"] {
@@ -40,7 +40,7 @@ fn run(settings: &Settings) -> Result<(), Error> {
         let least = (0..REPEATS).map(|_| time(&file, calls)).collect::<Result<Vec<_>, _>>();
         let least = least.map_err(Error::host("read", path))?.into_iter().min().unwrap_or(0);
         let each_ps = u128::from(least) * 1000 / u128::from(calls);
-        Line::Fpu(&format!("{name} ps={each_ps}")).say();
+        ConsoleLine::Fpu(&format!("{name} ps={each_ps}")).say();
     }
     Ok(())
 }

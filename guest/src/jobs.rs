@@ -5,19 +5,19 @@
 //! lines, and fails the run with an error.
 
 use crate::error::Error;
-use crate::request::Settings;
+use crate::request::GuestSettings;
 
 /// One of them.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct GuestJob {
     /// The word on the command line.
     pub(crate) name: &'static str,
     /// Does it.
-    pub(crate) run: fn(&Settings) -> Result<(), Error>,
+    pub(crate) run: fn(&GuestSettings) -> Result<(), Error>,
 }
 
 /// All of them.
-pub(crate) static JOBS: &[&Job] = &[
+pub(crate) static JOBS: &[&GuestJob] = &[
     &crate::memcpy_sizes::BEGIN,
     &crate::memcpy_sizes::SAY,
     &crate::unixbench::JOB,

@@ -21,7 +21,7 @@ use rustix::system::{RebootCommand, finit_module, reboot};
 
 use crate::error::Error;
 use crate::network;
-use crate::request::Settings;
+use crate::request::GuestSettings;
 
 /// Kind, folder, data, and whether the kernel may lack it.
 const MOUNTS: &[(&str, &str, Option<&str>, bool)] = &[
@@ -41,7 +41,7 @@ pub(crate) fn is_ours() -> bool {
 }
 
 /// Everything before the first workload.
-pub(crate) fn set_up(settings: &Settings) -> Result<(), Error> {
+pub(crate) fn set_up(settings: &GuestSettings) -> Result<(), Error> {
     for &(kind, folder, data, may_lack) in MOUNTS {
         mount_one(kind, folder, data, may_lack)?;
     }
@@ -96,7 +96,7 @@ fn modules(folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Loads them in an order in which each finds the symbols it needs.
-fn load(files: &[PathBuf], settings: &Settings) -> Result<(), Error> {
+fn load(files: &[PathBuf], settings: &GuestSettings) -> Result<(), Error> {
     let mut open = files.to_vec();
     while !open.is_empty() {
         let before = open.len();

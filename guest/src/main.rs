@@ -16,10 +16,10 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod fixture;
 mod fpu;
 mod jobs;
 mod machine;
-mod material;
 mod memcpy_sizes;
 mod meter;
 mod network;
@@ -36,8 +36,8 @@ use std::panic;
 use std::process::ExitCode;
 
 use error::Error;
-use protocol::Line;
-use request::{Request, Task};
+use protocol::ConsoleLine;
+use request::{CommandLine, Task};
 
 fn main() -> ExitCode {
     let words: Vec<String> =
@@ -47,26 +47,26 @@ fn main() -> ExitCode {
         return outcome;
     }
     // The first process must not die of a panic: that would be the kernel's as well.
-    panic::set_hook(Box::new(|panic| Line::NotOk(&panic.to_string()).say()));
+    panic::set_hook(Box::new(|panic| ConsoleLine::NotOk(&panic.to_string()).say()));
     let outcome = match panic::catch_unwind(|| run(words, is_first)) {
         Ok(Ok(())) => {
-            Line::End.say();
+            ConsoleLine::End.say();
             ExitCode::SUCCESS
         }
         Ok(Err(error)) => {
-            Line::NotOk(&error.to_string()).say();
+            ConsoleLine::NotOk(&error.to_string()).say();
             ExitCode::FAILURE
         }
         Err(_) => ExitCode::FAILURE,
     };
     if is_first && let Err(error) = machine::power_off() {
-        Line::NotOk(&error.to_string()).say();
+        ConsoleLine::NotOk(&error.to_string()).say();
     }
     outcome
 }
 
 fn run(words: Vec<String>, is_first: bool) -> Result<(), Error> {
-    let request = Request::parse(words)?;
+    let request = CommandLine::parse(words)?;
     let settings = &request.settings;
     if is_first {
         machine::set_up(settings)?;

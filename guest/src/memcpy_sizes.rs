@@ -9,13 +9,13 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 
 use crate::error::Error;
-use crate::jobs::Job;
-use crate::protocol::Line;
+use crate::jobs::GuestJob;
+use crate::protocol::ConsoleLine;
 
 /// Says it.
-pub(crate) static SAY: Job = Job { name: "memcpy-sizes", run: |_| say() };
+pub(crate) static SAY: GuestJob = GuestJob { name: "memcpy-sizes", run: |_| say() };
 /// Empties it and begins to count.
-pub(crate) static BEGIN: Job = Job { name: "memcpy-sizes-on", run: |_| begin() };
+pub(crate) static BEGIN: GuestJob = GuestJob { name: "memcpy-sizes-on", run: |_| begin() };
 
 const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
 
@@ -42,7 +42,7 @@ fn refused(call: &'static str) -> impl FnOnce(io::Error) -> Error {
 fn say() -> Result<(), Error> {
     let text = fs::read_to_string(FILE).map_err(refused("read"))?;
     for figure in figures(&text)? {
-        Line::MemcpySizes(figure).say();
+        ConsoleLine::MemcpySizes(figure).say();
     }
     Ok(())
 }

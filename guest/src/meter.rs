@@ -15,7 +15,7 @@ use nix::sys::resource::{Usage, UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
 
 use crate::error::Error;
-use crate::protocol::{Figures, Line, Work};
+use crate::protocol::{ConsoleLine, Measurement, WorkDone};
 
 /// Quiet after `begin` and after `end-of`.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -23,34 +23,34 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Runs `section` between its two lines.
 pub(crate) fn measure(
     name: &str,
-    section: impl FnOnce() -> Result<Work, Error>,
+    section: impl FnOnce() -> Result<WorkDone, Error>,
 ) -> Result<(), Error> {
-    Line::Begin(name).say();
+    ConsoleLine::Begin(name).say();
     sleep(PAUSE);
-    let before = Times::now()?;
+    let before = CpuTimes::now()?;
     let began = Instant::now();
     let work = section()?;
     let wall = began.elapsed();
-    let after = Times::now()?;
-    let figures = Figures {
+    let after = CpuTimes::now()?;
+    let figures = Measurement {
         work,
         wall_ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
         user_ns: after.user_ns.saturating_sub(before.user_ns),
         system_ns: after.system_ns.saturating_sub(before.system_ns),
     };
-    Line::EndOf(name, figures).say();
+    ConsoleLine::EndOf(name, figures).say();
     sleep(PAUSE);
     Ok(())
 }
 
 /// Time of the processor so far, of this process and the children it waited for.
-struct Times {
+struct CpuTimes {
     user_ns: u64,
     system_ns: u64,
 }
 
-impl Times {
-    fn now() -> Result<Times, Error> {
+impl CpuTimes {
+    fn now() -> Result<CpuTimes, Error> {
         let usage = |who, object: &str| getrusage(who).map_err(Error::host("getrusage", object));
         let own = usage(UsageWho::RUSAGE_SELF, "self")?;
         let children = usage(UsageWho::RUSAGE_CHILDREN, "children")?;
@@ -58,7 +58,7 @@ impl Times {
             let ns = of(&own).num_nanoseconds() + of(&children).num_nanoseconds();
             u64::try_from(ns).unwrap_or(0)
         };
-        Ok(Times { user_ns: sum(Usage::user_time), system_ns: sum(Usage::system_time) })
+        Ok(CpuTimes { user_ns: sum(Usage::user_time), system_ns: sum(Usage::system_time) })
     }
 }
 
@@ -68,19 +68,20 @@ mod tests {
 
     #[test]
     fn time_that_is_burnt_is_counted() {
-        let before = Times::now().expect("getrusage");
+        let before = CpuTimes::now().expect("getrusage");
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(50) {
             std::hint::spin_loop();
         }
-        let after = Times::now().expect("getrusage");
+        let after = CpuTimes::now().expect("getrusage");
         let burnt = after.user_ns + after.system_ns - before.user_ns - before.system_ns;
         assert!(burnt > 0, "50 ms of spinning took no time of the processor");
     }
 
     #[test]
     fn what_the_section_says_is_the_result() {
-        let error = measure("nothing", || crate::error::same("it", 1, 2).map(|()| Work::default()));
+        let error =
+            measure("nothing", || crate::error::same("it", 1, 2).map(|()| WorkDone::default()));
         assert_eq!(error.expect_err("1 is not 2").to_string(), "it: expected 1, found 2");
     }
 }

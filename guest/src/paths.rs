@@ -31,14 +31,14 @@ use rustix::net::sockopt::{set_tcp_congestion, set_tcp_cork};
 use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
-use crate::jobs::Job;
-use crate::material::{Material, Room, Shape};
+use crate::fixture::{BatchBuffers, Fixture, FixtureShape};
+use crate::jobs::GuestJob;
 use crate::meter;
-use crate::protocol::{Line, Work};
-use crate::request::Settings;
+use crate::protocol::{ConsoleLine, WorkDone};
+use crate::request::GuestSettings;
 
 /// The job.
-pub(crate) static JOB: Job = Job { name: "paths", run };
+pub(crate) static JOB: GuestJob = GuestJob { name: "paths", run };
 
 /// Bytes of an RTP packet with 7 packets of a transport stream.
 pub(crate) const DATAGRAM_BYTES: u32 = wire::mp2t::PACKET_BYTES as u32;
@@ -53,12 +53,12 @@ const NEIGHBOUR: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 2), 5004);
 const STEP_BYTES_MAX: u64 = 1 << 20;
 /// What a kernel has begun at boot is over then. Under `-icount` sleeping costs nothing.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
-const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+const WRITABLE_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const DISCARDED_BYTES: usize = 1 << 20;
 
-fn run(settings: &Settings) -> Result<(), Error> {
+fn run(settings: &GuestSettings) -> Result<(), Error> {
     let packets = settings.number("packets").unwrap_or(PACKETS);
-    let material = Material::make(Shape {
+    let fixture = Fixture::make(FixtureShape {
         packets: FILE_PACKETS,
         datagram_bytes: DATAGRAM_BYTES,
         last_bytes: DATAGRAM_BYTES,
@@ -70,8 +70,8 @@ fn run(settings: &Settings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in wanted(settings)? {
             let measured = match spec.open {
-                Open::Stream { .. } => stream(spec, &material, segments, packets),
-                Open::Download(_) => download(spec, &material, packets),
+                Open::Stream { .. } => stream(spec, &fixture, segments, packets),
+                Open::Download(_) => download(spec, &fixture, packets),
             };
             settle(spec, measured)?;
         }
@@ -80,7 +80,7 @@ fn run(settings: &Settings) -> Result<(), Error> {
 }
 
 /// The members that were named, or all; those that this machine cannot use are named and left out.
-pub(crate) fn wanted(settings: &Settings) -> Result<Vec<&'static Spec>, Error> {
+pub(crate) fn wanted(settings: &GuestSettings) -> Result<Vec<&'static Spec>, Error> {
     let names = settings.text("members").map(|names| names.split(',').collect::<Vec<_>>());
     for name in names.iter().flatten() {
         if !PATHS.iter().any(|spec| spec.to_string() == *name) {
@@ -97,7 +97,7 @@ pub(crate) fn wanted(settings: &Settings) -> Result<Vec<&'static Spec>, Error> {
     for spec in PATHS.iter().filter(is_wanted) {
         match (spec.probe)(&host) {
             Ok(()) => usable.push(*spec),
-            Err(reason) => Line::Skip(&format!("{spec}: {reason}")).say(),
+            Err(reason) => ConsoleLine::Skip(&format!("{spec}: {reason}")).say(),
         }
     }
     Ok(usable)
@@ -108,7 +108,7 @@ pub(crate) fn settle(spec: &Spec, outcome: Result<(), Failure>) -> Result<(), Er
     match outcome {
         Ok(()) => Ok(()),
         Err(Failure::Send(error @ SendError::Unframed { .. })) => {
-            Line::Skip(&format!("{spec}: {error}")).say();
+            ConsoleLine::Skip(&format!("{spec}: {error}")).say();
             Ok(())
         }
         Err(Failure::Send(error)) => Err(failed(spec, error)),
@@ -141,13 +141,13 @@ pub(crate) fn failed(spec: &Spec, error: impl std::error::Error + Send + Sync + 
 
 fn stream(
     spec: &'static Spec,
-    material: &Material,
+    fixture: &Fixture,
     segments: u32,
     packets: u64,
 ) -> Result<(), Failure> {
-    let mut sender = Sender::open(spec, material, OWN, SocketAddr::from(NEIGHBOUR))?;
+    let mut sender = StreamSender::open(spec, fixture, OWN, SocketAddr::from(NEIGHBOUR))?;
     sender.to.limit_segments(segments);
-    sender.send(u64::from(material.shape.packets))?;
+    sender.send(u64::from(fixture.shape.packets))?;
     let mut sent = Ok(());
     meter::measure(&spec.to_string(), || {
         let before = sender.stats;
@@ -157,28 +157,28 @@ fn stream(
     Ok(sent?)
 }
 
-fn work(stats: &SendStats) -> Work {
-    Work { bytes: stats.bytes, calls: stats.calls, packets: stats.packets }
+fn work(stats: &SendStats) -> WorkDone {
+    WorkDone { bytes: stats.bytes, calls: stats.calls, packets: stats.packets }
 }
 
 /// A stream path and where it sends to.
-pub(crate) struct Sender<'a> {
+pub(crate) struct StreamSender<'a> {
     path: Box<dyn StreamPath>,
     feed: Feed,
     to: Destination,
-    material: &'a Material,
-    room: Room,
+    fixture: &'a Fixture,
+    room: BatchBuffers,
     next: u32,
     pub(crate) stats: SendStats,
 }
 
-impl<'a> Sender<'a> {
+impl<'a> StreamSender<'a> {
     pub(crate) fn open(
         spec: &'static Spec,
-        material: &'a Material,
+        fixture: &'a Fixture,
         from: Ipv4Addr,
         to: SocketAddr,
-    ) -> Result<Sender<'a>, Error> {
+    ) -> Result<StreamSender<'a>, Error> {
         let Open::Stream { feed, open, .. } = spec.open else {
             panic!("{spec} does not send datagrams");
         };
@@ -186,8 +186,8 @@ impl<'a> Sender<'a> {
         let socket = UdpSocket::bind((from, 0)).map_err(Error::host("bind", from.to_string()))?;
         socket.connect(to).map_err(Error::host("connect", to.to_string()))?;
         let to = Destination::new(socket, to.to_string()).map_err(|error| failed(spec, error))?;
-        let (room, stats) = (Room::default(), SendStats::default());
-        Ok(Sender { path, feed, to, material, room, next: 0, stats })
+        let (room, stats) = (BatchBuffers::default(), SendStats::default());
+        Ok(StreamSender { path, feed, to, fixture, room, next: 0, stats })
     }
 
     /// Sends `packets` packets, from the first again after the last.
@@ -203,10 +203,10 @@ impl<'a> Sender<'a> {
     /// Sends as many of the next `packets_max` packets as the socket takes, at least one, and says
     /// how many.
     pub(crate) fn step(&mut self, packets_max: u32) -> Result<u32, SendError> {
-        let packets = self.material.shape.packets;
+        let packets = self.fixture.shape.packets;
         let end = self.next.saturating_add(packets_max).min(packets);
         let taken = loop {
-            let batch = self.material.batch(self.feed, self.next..end, &mut self.room);
+            let batch = self.fixture.batch(self.feed, self.next..end, &mut self.room);
             match self.path.send(&batch, &mut self.to, &mut self.stats) {
                 Err(SendError::Blocked) if is_writable(&self.to) => {}
                 taken => break taken?,
@@ -223,23 +223,23 @@ impl<'a> Sender<'a> {
 /// Waits until a socket takes more; false when it does not for long.
 fn is_writable(socket: &impl AsFd) -> bool {
     let mut asked = [PollFd::new(socket, PollFlags::OUT)];
-    poll(&mut asked, Some(&PATIENCE)).is_ok_and(|ready| ready > 0)
+    poll(&mut asked, Some(&WRITABLE_TIMEOUT)).is_ok_and(|ready| ready > 0)
 }
 
 /// A download in steps of a packet, and one in the largest steps there are, where a call can carry
 /// more than it was read for.
-fn download(spec: &'static Spec, material: &Material, packets: u64) -> Result<(), Failure> {
+fn download(spec: &'static Spec, fixture: &Fixture, packets: u64) -> Result<(), Failure> {
     for (step_bytes, suffix) in [(u64::from(DATAGRAM_BYTES), ""), (STEP_BYTES_MAX, "/1M")] {
-        let (mut source, sink) = Download::open(spec, material, step_bytes)?;
-        source.send(material.image().bytes())?;
+        let (mut source, sink) = DownloadSender::open(spec, fixture, step_bytes)?;
+        source.send(fixture.image().bytes())?;
         let bytes = packets * u64::from(DATAGRAM_BYTES);
         let mut sent = Ok(());
         meter::measure(&format!("{spec}{suffix}"), || {
             let before = source.stats;
             sent = source.send(bytes);
-            let Work { bytes, calls, .. } = work(&source.stats.since(&before));
+            let WorkDone { bytes, calls, .. } = work(&source.stats.since(&before));
             // As many as it would be by datagrams.
-            Ok(Work { bytes, calls, packets: bytes / u64::from(DATAGRAM_BYTES) })
+            Ok(WorkDone { bytes, calls, packets: bytes / u64::from(DATAGRAM_BYTES) })
         })?;
         sent?;
         drop(source);
@@ -249,34 +249,34 @@ fn download(spec: &'static Spec, material: &Material, packets: u64) -> Result<()
 }
 
 /// A download path and its connection.
-pub(crate) struct Download<'a> {
+pub(crate) struct DownloadSender<'a> {
     path: Box<dyn DownloadPath>,
     socket: TcpStream,
-    material: &'a Material,
+    fixture: &'a Fixture,
     step_bytes: u64,
     at: u64,
     stats: SendStats,
 }
 
 /// A thread that takes what comes over a connection, and the bytes it had.
-type Sink = JoinHandle<std::io::Result<u64>>;
+type SinkThread = JoinHandle<std::io::Result<u64>>;
 
-impl<'a> Download<'a> {
+impl<'a> DownloadSender<'a> {
     fn open(
         spec: &'static Spec,
-        material: &'a Material,
+        fixture: &'a Fixture,
         step_bytes: u64,
-    ) -> Result<(Download<'a>, Sink), Error> {
-        let (download, accepted) = Self::connect(spec, material, step_bytes)?;
+    ) -> Result<(DownloadSender<'a>, SinkThread), Error> {
+        let (download, accepted) = Self::connect(spec, fixture, step_bytes)?;
         Ok((download, spawn(move || discard(&accepted))))
     }
 
     /// Both ends of a connection over loopback.
     pub(crate) fn connect(
         spec: &'static Spec,
-        material: &'a Material,
+        fixture: &'a Fixture,
         step_bytes: u64,
-    ) -> Result<(Download<'a>, TcpStream), Error> {
+    ) -> Result<(DownloadSender<'a>, TcpStream), Error> {
         let Open::Download(open) = spec.open else { panic!("{spec} does not download") };
         let path = open().map_err(|error| failed(spec, error))?;
         let connected = || -> std::io::Result<(TcpStream, TcpStream)> {
@@ -291,12 +291,12 @@ impl<'a> Download<'a> {
         };
         let (socket, accepted) = connected().map_err(Error::host("connect", "loopback"))?;
         let stats = SendStats::default();
-        Ok((Download { path, socket, material, step_bytes, at: 0, stats }, accepted))
+        Ok((DownloadSender { path, socket, fixture, step_bytes, at: 0, stats }, accepted))
     }
 
     /// Sends `bytes` bytes, from the file's start again after its end.
     pub(crate) fn send(&mut self, bytes: u64) -> Result<(), SendError> {
-        let media = self.material.image();
+        let media = self.fixture.image();
         let end = self.stats.bytes + bytes;
         while self.stats.bytes < end {
             let left = media.bytes() - self.at;

@@ -5,7 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::error::Error;
-use crate::protocol::Line;
+use crate::protocol::ConsoleLine;
 
 /// Where programs are looked for: the kernel gives the first process no PATH.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
@@ -28,7 +28,7 @@ pub(crate) fn run(words: &[String]) -> Result<(), Error> {
         .status()
         .map_err(Error::host("execve", program.as_str()))?;
     succeeded(&words.join(" "), status)?;
-    Line::Ok(&format!("run {}", words.join(" "))).say();
+    ConsoleLine::Ok(&format!("run {}", words.join(" "))).say();
     Ok(())
 }
 

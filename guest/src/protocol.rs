@@ -18,11 +18,11 @@ use std::io::{self, Write};
 
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub(crate) enum ConsoleLine<'a> {
     /// What is measured begins after a pause.
     Begin(&'a str),
     /// What was measured.
-    EndOf(&'a str, Figures),
+    EndOf(&'a str, Measurement),
     /// A check that passed.
     Ok(&'a str),
     /// A check that did not pass, or why the run ends here.
@@ -39,9 +39,9 @@ pub(crate) enum Line<'a> {
 
 /// What a measured section did and took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub(crate) struct Measurement {
     /// What was done.
-    pub(crate) work: Work,
+    pub(crate) work: WorkDone,
     /// From begin to end.
     pub(crate) wall_ns: u64,
     /// The processor's time outside the kernel, of this process and the children it waited for.
@@ -52,7 +52,7 @@ pub(crate) struct Figures {
 
 /// What a workload did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Work {
+pub(crate) struct WorkDone {
     /// Bytes that crossed between the program and the kernel, each crossing counted.
     pub(crate) bytes: u64,
     /// System calls (or operations, where a workload's list says so).
@@ -61,26 +61,26 @@ pub(crate) struct Work {
     pub(crate) packets: u64,
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for ConsoleLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Line::Begin(name) => write!(f, "guest: begin {name}"),
-            Line::EndOf(name, Figures { work, wall_ns, user_ns, system_ns }) => {
-                let Work { bytes, calls, packets } = work;
+            ConsoleLine::Begin(name) => write!(f, "guest: begin {name}"),
+            ConsoleLine::EndOf(name, Measurement { work, wall_ns, user_ns, system_ns }) => {
+                let WorkDone { bytes, calls, packets } = work;
                 write!(f, "guest: end-of {name} bytes={bytes} calls={calls} packets={packets} ")?;
                 write!(f, "wall_ns={wall_ns} user_ns={user_ns} system_ns={system_ns}")
             }
-            Line::Ok(what) => write!(f, "guest: ok {what}"),
-            Line::NotOk(what) => write!(f, "guest: not ok {what}"),
-            Line::Skip(what) => write!(f, "guest: skip {what}"),
-            Line::MemcpySizes(figure) => write!(f, "guest: memcpy-sizes {figure}"),
-            Line::Fpu(figure) => write!(f, "guest: fpu {figure}"),
-            Line::End => write!(f, "guest: end"),
+            ConsoleLine::Ok(what) => write!(f, "guest: ok {what}"),
+            ConsoleLine::NotOk(what) => write!(f, "guest: not ok {what}"),
+            ConsoleLine::Skip(what) => write!(f, "guest: skip {what}"),
+            ConsoleLine::MemcpySizes(figure) => write!(f, "guest: memcpy-sizes {figure}"),
+            ConsoleLine::Fpu(figure) => write!(f, "guest: fpu {figure}"),
+            ConsoleLine::End => write!(f, "guest: end"),
         }
     }
 }
 
-impl Line<'_> {
+impl ConsoleLine<'_> {
     /// Writes it with its end by one call, so that no message of the kernel falls into it.
     pub(crate) fn say(&self) {
         // A newline inside (of an error) would make a line without a beginning.
@@ -97,20 +97,20 @@ mod tests {
 
     #[test]
     fn lines_are_those_of_the_protocol() {
-        let work = Work { bytes: 1, calls: 2, packets: 3 };
-        let figures = Figures { work, wall_ns: 4, user_ns: 5, system_ns: 6 };
+        let work = WorkDone { bytes: 1, calls: 2, packets: 3 };
+        let figures = Measurement { work, wall_ns: 4, user_ns: 5, system_ns: 6 };
         let cases = [
-            (Line::Begin("udp"), "guest: begin udp"),
+            (ConsoleLine::Begin("udp"), "guest: begin udp"),
             (
-                Line::EndOf("udp", figures),
+                ConsoleLine::EndOf("udp", figures),
                 "guest: end-of udp bytes=1 calls=2 packets=3 wall_ns=4 user_ns=5 system_ns=6",
             ),
-            (Line::Ok("it is so"), "guest: ok it is so"),
-            (Line::NotOk("it is not"), "guest: not ok it is not"),
-            (Line::Skip("a: too old"), "guest: skip a: too old"),
-            (Line::MemcpySizes("a 64 3"), "guest: memcpy-sizes a 64 3"),
-            (Line::Fpu("section ps=7"), "guest: fpu section ps=7"),
-            (Line::End, "guest: end"),
+            (ConsoleLine::Ok("it is so"), "guest: ok it is so"),
+            (ConsoleLine::NotOk("it is not"), "guest: not ok it is not"),
+            (ConsoleLine::Skip("a: too old"), "guest: skip a: too old"),
+            (ConsoleLine::MemcpySizes("a 64 3"), "guest: memcpy-sizes a 64 3"),
+            (ConsoleLine::Fpu("section ps=7"), "guest: fpu section ps=7"),
+            (ConsoleLine::End, "guest: end"),
         ];
         for (line, expected) in cases {
             assert_eq!(line.to_string(), expected);

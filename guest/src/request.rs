@@ -15,69 +15,69 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 use crate::jobs::JOBS;
-use crate::workloads::{self, Spec};
+use crate::workloads::{self, WorkloadSpec};
 
 /// The command line, understood.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct CommandLine {
     /// What to do, in this order.
     pub(crate) tasks: Vec<Task>,
     /// How.
-    pub(crate) settings: Settings,
+    pub(crate) settings: GuestSettings,
 }
 
 /// One thing to do.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Workloads named one after the other; rounds go over all of them, so that they interleave.
-    Workloads(Vec<&'static Spec>),
+    Workloads(Vec<&'static WorkloadSpec>),
     /// A member of the list of other jobs.
-    Job(&'static crate::jobs::Job),
+    Job(&'static crate::jobs::GuestJob),
     /// A program and its arguments.
     Program(Vec<String>),
 }
 
 /// `key=value` words.
 #[derive(Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct GuestSettings {
     values: BTreeMap<&'static str, String>,
     parameters: Vec<(String, String)>,
 }
 
 /// A setting that can be given.
-pub(crate) struct Key {
+pub(crate) struct SettingKey {
     name: &'static str,
-    kind: Kind,
+    kind: SettingKind,
 }
 
-enum Kind {
+enum SettingKind {
     /// At least and at most; `K`, `M` and `G` behind it are powers of 1024.
     Number(u64, u64),
     Text,
 }
 
 /// All settings, beside `MODULE.PARAMETER=VALUE`.
-static KEYS: &[Key] = &[
+static KEYS: &[SettingKey] = &[
     // How many times each workload is measured.
-    Key { name: "rounds", kind: Kind::Number(1, 1000) },
+    SettingKey { name: "rounds", kind: SettingKind::Number(1, 1000) },
     // What a workload that moves bytes moves in one round; rounded up to its buffers.
-    Key { name: "bytes", kind: Kind::Number(1, 1 << 40) },
+    SettingKey { name: "bytes", kind: SettingKind::Number(1, 1 << 40) },
     // The file that the workloads of tmpfs go over.
-    Key { name: "file_bytes", kind: Kind::Number(1, 512 << 20) },
+    SettingKey { name: "file_bytes", kind: SettingKind::Number(1, 512 << 20) },
     // What a workload that counts calls does in one round.
-    Key { name: "calls", kind: Kind::Number(1, 1 << 32) },
+    SettingKey { name: "calls", kind: SettingKind::Number(1, 1 << 32) },
     // Of what each does without it: the same part of all, where bytes and calls suit some only.
-    Key { name: "percent", kind: Kind::Number(1, 10_000) },
+    SettingKey { name: "percent", kind: SettingKind::Number(1, 10_000) },
     // Of the list of paths: members by transport and name, packets that each sends, and how many
     // a call carries for the kernel to cut apart.
-    Key { name: "members", kind: Kind::Text },
-    Key { name: "packets", kind: Kind::Number(1, 1 << 32) },
-    Key { name: "segments", kind: Kind::Number(1, 64) },
+    SettingKey { name: "members", kind: SettingKind::Text },
+    SettingKey { name: "packets", kind: SettingKind::Number(1, 1 << 32) },
+    SettingKey { name: "segments", kind: SettingKind::Number(1, 64) },
     // Modules to load, of those in the root folder, in this order; without it all of them.
-    Key { name: "modules", kind: Kind::Text },
+    SettingKey { name: "modules", kind: SettingKind::Text },
     // The folder of a UnixBench that was built, and how long each of its programs runs.
-    Key { name: "unixbench", kind: Kind::Text },
-    Key { name: "seconds", kind: Kind::Number(1, 600) },
+    SettingKey { name: "unixbench", kind: SettingKind::Text },
+    SettingKey { name: "seconds", kind: SettingKind::Number(1, 600) },
 ];
 
 /// What the kernel adds to the words of the first process.
@@ -85,10 +85,10 @@ const WORDS_OF_KERNEL: &[&str] = &["console=", "root="];
 /// Ends the arguments of `run=`.
 const THEN: &str = "then";
 
-impl Request {
+impl CommandLine {
     /// Reads the words; an error names the one that is not understood.
-    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Request, Error> {
-        let mut request = Request { tasks: Vec::new(), settings: Settings::default() };
+    pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<CommandLine, Error> {
+        let mut request = CommandLine { tasks: Vec::new(), settings: GuestSettings::default() };
         let of_kernel = |word: &String| WORDS_OF_KERNEL.iter().any(|own| word.starts_with(own));
         let mut words = words.into_iter().filter(|word| !of_kernel(word));
         while let Some(word) = words.next() {
@@ -139,7 +139,7 @@ fn known_words() -> String {
     jobs.chain(workloads::names()).collect::<Vec<_>>().join(", ")
 }
 
-impl Settings {
+impl GuestSettings {
     fn set(&mut self, name: &str, value: &str) -> Result<(), Error> {
         if let Some((module, parameter)) = name.split_once('.') {
             let setting = format!("{parameter}={value}");
@@ -155,7 +155,7 @@ impl Settings {
             let known = known.join("=, ");
             return refused(format!("no such setting; write one of run=, {known}="));
         };
-        if let Kind::Number(at_least, at_most) = key.kind
+        if let SettingKind::Number(at_least, at_most) = key.kind
             && !number(value).is_some_and(|found| (at_least..=at_most).contains(&found))
         {
             return refused(format!("write a number from {at_least} to {at_most}"));
@@ -218,8 +218,8 @@ fn number(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn parse(line: &str) -> Result<Request, Error> {
-        Request::parse(line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned))
+    fn parse(line: &str) -> Result<CommandLine, Error> {
+        CommandLine::parse(line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned))
     }
 
     fn refusal(line: &str) -> String {
@@ -243,7 +243,8 @@ mod tests {
             panic!("{:?}", request.tasks)
         };
         assert_eq!(words[..], ["/bin/check", "a=1", "-v"]);
-        let quoted = Request::parse(["run=/bin/check 3 4".to_owned(), "console=tty0".to_owned()]);
+        let quoted =
+            CommandLine::parse(["run=/bin/check 3 4".to_owned(), "console=tty0".to_owned()]);
         let tasks = quoted.expect("a request").tasks;
         assert!(
             matches!(&tasks[..], [Task::Program(words)] if words[..] == ["/bin/check", "3", "4"])

@@ -19,14 +19,14 @@ use std::path::Path;
 use std::process::Stdio;
 
 use crate::error::Error;
-use crate::jobs::Job;
+use crate::jobs::GuestJob;
 use crate::meter::measure;
 use crate::program::{command, succeeded};
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 
 /// On the command line; `unixbench=PATH` names it by itself.
-pub(crate) static JOB: Job = Job { name: "unixbench", run };
+pub(crate) static JOB: GuestJob = GuestJob { name: "unixbench", run };
 
 const SECONDS: u64 = 10;
 const FOLDER: &str = "/unixbench";
@@ -49,7 +49,7 @@ const fn copy_of(buffer_bytes: &'static str, blocks: &'static str) -> [&'static 
     ["-c", "-t", "SECONDS", "-d", "TMP", "-b", buffer_bytes, "-m", blocks]
 }
 
-fn run(settings: &Settings) -> Result<(), Error> {
+fn run(settings: &GuestSettings) -> Result<(), Error> {
     let top = Path::new(settings.text("unixbench").unwrap_or(FOLDER));
     let (folder, texts) = (top.join("pgms"), top.join("testdir"));
     let seconds = settings.number("seconds").unwrap_or(SECONDS).to_string();
@@ -83,7 +83,7 @@ fn run(settings: &Settings) -> Result<(), Error> {
 }
 
 /// What a program's line `COUNT|number|seconds|unit` says.
-fn work_of(name: &str, text: &str, seconds: &str) -> Result<Work, Error> {
+fn work_of(name: &str, text: &str, seconds: &str) -> Result<WorkDone, Error> {
     let wrong = || Error::Wrong {
         what: name.to_owned(),
         expected: "a line COUNT|number|seconds|unit".into(),
@@ -97,9 +97,9 @@ fn work_of(name: &str, text: &str, seconds: &str) -> Result<Work, Error> {
     Ok(match unit.trim() {
         "KBps" => {
             let seconds: f64 = seconds.parse().map_err(|_| wrong())?;
-            Work { bytes: (count * 1024.0 * seconds) as u64, ..Work::default() }
+            WorkDone { bytes: (count * 1024.0 * seconds) as u64, ..WorkDone::default() }
         }
-        _ => Work { calls: count as u64, ..Work::default() },
+        _ => WorkDone { calls: count as u64, ..WorkDone::default() },
     })
 }
 

@@ -23,14 +23,14 @@ use paths::{Open, Spec};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 
 use crate::error::{Error, same, same_bytes};
-use crate::jobs::Job;
-use crate::material::{Material, Shape};
-use crate::paths::{DATAGRAM_BYTES, Download, Failure, Sender, settle, wanted};
-use crate::protocol::Line;
-use crate::request::Settings;
+use crate::fixture::{Fixture, FixtureShape};
+use crate::jobs::GuestJob;
+use crate::paths::{DATAGRAM_BYTES, DownloadSender, Failure, StreamSender, settle, wanted};
+use crate::protocol::ConsoleLine;
+use crate::request::GuestSettings;
 
 /// The job.
-pub(crate) static JOB: Job = Job { name: "verify", run };
+pub(crate) static JOB: GuestJob = GuestJob { name: "verify", run };
 
 const PACKETS: u64 = 4000;
 const PACKETS_MAX: u64 = 60_000;
@@ -47,9 +47,9 @@ const STEP_BYTES: u64 = 77_777;
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
 
-fn run(settings: &Settings) -> Result<(), Error> {
+fn run(settings: &GuestSettings) -> Result<(), Error> {
     let packets = settings.number("packets").unwrap_or(PACKETS).min(PACKETS_MAX) as u32;
-    let material = Material::make(Shape {
+    let fixture = Fixture::make(FixtureShape {
         packets,
         datagram_bytes: DATAGRAM_BYTES,
         last_bytes: LAST_BYTES,
@@ -58,8 +58,8 @@ fn run(settings: &Settings) -> Result<(), Error> {
     })?;
     for spec in wanted(settings)? {
         let outcome = match spec.open {
-            Open::Stream { .. } => stream(spec, &material),
-            Open::Download(_) => download(spec, &material).map_err(Failure::Other),
+            Open::Stream { .. } => stream(spec, &fixture),
+            Open::Download(_) => download(spec, &fixture).map_err(Failure::Other),
         };
         settle(spec, outcome)?;
     }
@@ -67,8 +67,8 @@ fn run(settings: &Settings) -> Result<(), Error> {
 }
 
 /// Sends all packets and compares each with what it must be.
-fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
-    let packets = material.shape.packets;
+fn stream(spec: &'static Spec, fixture: &Fixture) -> Result<(), Failure> {
+    let packets = fixture.shape.packets;
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).map_err(Error::host("bind", "lo"))?;
     if set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)
@@ -76,7 +76,7 @@ fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
     }
     socket.set_nonblocking(true).map_err(Error::host("ioctl FIONBIO", "lo"))?;
     let to = socket.local_addr().map_err(Error::host("getsockname", "lo"))?;
-    let mut sender = Sender::open(spec, material, Ipv4Addr::LOCALHOST, to)?;
+    let mut sender = StreamSender::open(spec, fixture, Ipv4Addr::LOCALHOST, to)?;
     let (mut sent, mut arrived) = (0, 0);
     let mut lengths = BATCHES.iter().cycle();
     let mut buffer = vec![0; 65_536];
@@ -87,7 +87,7 @@ fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
             let bytes = receive(&socket, &mut buffer)
                 .map_err(Error::host("recv", format!("packet {arrived} by {spec}")))?;
             let what = format!("{spec}: packet {arrived}");
-            same_bytes(&what, material.datagram(arrived), &buffer[..bytes])?;
+            same_bytes(&what, fixture.datagram(arrived), &buffer[..bytes])?;
             arrived += 1;
         }
     }
@@ -101,7 +101,7 @@ fn stream(spec: &'static Spec, material: &Material) -> Result<(), Failure> {
         }
     }
     same(&format!("{spec}: packets in its stats"), packets.into(), sender.stats.packets)?;
-    Line::Ok(&format!("verify {spec}: {packets} packets, none bad")).say();
+    ConsoleLine::Ok(&format!("verify {spec}: {packets} packets, none bad")).say();
     Ok(())
 }
 
@@ -119,10 +119,10 @@ fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> std::io::Result<usize> {
 }
 
 /// Downloads the image and compares all of it.
-fn download(spec: &'static Spec, material: &Material) -> Result<(), Error> {
-    let bytes = material.image().bytes();
+fn download(spec: &'static Spec, fixture: &Fixture) -> Result<(), Error> {
+    let bytes = fixture.image().bytes();
     let wrong = |error| crate::paths::failed(spec, error);
-    let (mut source, mut accepted) = Download::connect(spec, material, STEP_BYTES)?;
+    let (mut source, mut accepted) = DownloadSender::connect(spec, fixture, STEP_BYTES)?;
     let sink = spawn(move || {
         let mut all = Vec::new();
         accepted.read_to_end(&mut all).map(|_| all)
@@ -135,8 +135,8 @@ fn download(spec: &'static Spec, material: &Material) -> Result<(), Error> {
     let (_, packets) = received.split_at(START_BYTES as usize);
     for (packet, found) in packets.chunks(DATAGRAM_BYTES as usize).enumerate() {
         let what = format!("{spec}: part {packet}");
-        same_bytes(&what, material.datagram(packet as u32), found)?;
+        same_bytes(&what, fixture.datagram(packet as u32), found)?;
     }
-    Line::Ok(&format!("verify {spec}: {bytes} bytes, none bad")).say();
+    ConsoleLine::Ok(&format!("verify {spec}: {bytes} bytes, none bad")).say();
     Ok(())
 }

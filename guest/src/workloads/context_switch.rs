@@ -8,11 +8,11 @@
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use super::{Amount, Load, MIX, Spec, pattern};
+use super::{Amount, MIX, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same};
 use crate::program::{command, succeeded};
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 use crate::role::SELF;
 
 const NAME: &str = "context_switch";
@@ -20,8 +20,8 @@ const NAME: &str = "context_switch";
 pub(crate) const TOKEN_BYTES: usize = pattern::WORD_BYTES;
 const CALLS_OF_TRIP: u64 = 4;
 
-pub(super) static CONTEXT_SWITCH: Spec =
-    Spec { name: NAME, groups: MIX, amount: Amount::Calls(10_000), open };
+pub(super) static CONTEXT_SWITCH: WorkloadSpec =
+    WorkloadSpec { name: NAME, groups: MIX, amount: Amount::Calls(10_000), open };
 
 struct ContextSwitch {
     echo: Child,
@@ -30,7 +30,7 @@ struct ContextSwitch {
     trips: u64,
 }
 
-fn open(amount: Amount, _: &Settings) -> Result<Box<dyn Load>, Error> {
+fn open(amount: Amount, _: &GuestSettings) -> Result<Box<dyn Workload>, Error> {
     let mut echo = command(SELF)
         .arg("role=echo")
         .stdin(Stdio::piped())
@@ -55,13 +55,13 @@ impl ContextSwitch {
     }
 }
 
-impl Load for ContextSwitch {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for ContextSwitch {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         for number in 0..self.trips {
             self.trip(number)?;
         }
         let calls = self.trips * CALLS_OF_TRIP;
-        Ok(Work { bytes: calls * TOKEN_BYTES as u64, calls, packets: 0 })
+        Ok(WorkDone { bytes: calls * TOKEN_BYTES as u64, calls, packets: 0 })
     }
 
     fn check(&mut self) -> Result<(), Error> {

@@ -4,15 +4,15 @@
 //!
 //! Sources: execve(2); UnixBench 5.1.3 `execl.c`.
 
-use super::{Amount, Load, MIX, Spec};
+use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 use crate::role::SELF;
 
 const NAME: &str = "execl";
 
-pub(super) static EXECL: Spec = Spec {
+pub(super) static EXECL: WorkloadSpec = WorkloadSpec {
     name: NAME,
     groups: MIX,
     amount: Amount::Calls(100),
@@ -23,12 +23,12 @@ struct Execl {
     count: u64,
 }
 
-impl Load for Execl {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for Execl {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         // The start of the process is one of them.
         let left = (self.count - 1).to_string();
         let status = command(SELF).args(["role=exec", &left]).status();
         succeeded(NAME, status.map_err(Error::host("execve", SELF))?)?;
-        Ok(Work { calls: self.count, ..Work::default() })
+        Ok(WorkDone { calls: self.count, ..WorkDone::default() })
     }
 }

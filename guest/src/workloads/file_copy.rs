@@ -8,24 +8,27 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::buffer::Buffer;
-use super::{Amount, Load, MIX, Spec, pattern};
+use super::{Amount, MIX, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same_bytes};
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 
-pub(super) static FILE_COPY_1024: Spec = spec::<1024, 2000>("file_copy_1024", 16 << 20);
-pub(super) static FILE_COPY_256: Spec = spec::<256, 500>("file_copy_256", 4 << 20);
-pub(super) static FILE_COPY_4096: Spec = spec::<4096, 8000>("file_copy_4096", 64 << 20);
+pub(super) static FILE_COPY_1024: WorkloadSpec = spec::<1024, 2000>("file_copy_1024", 16 << 20);
+pub(super) static FILE_COPY_256: WorkloadSpec = spec::<256, 500>("file_copy_256", 4 << 20);
+pub(super) static FILE_COPY_4096: WorkloadSpec = spec::<4096, 8000>("file_copy_4096", 64 << 20);
 
-const fn spec<const BUFFER: usize, const BLOCKS: u64>(name: &'static str, bytes: u64) -> Spec {
+const fn spec<const BUFFER: usize, const BLOCKS: u64>(
+    name: &'static str,
+    bytes: u64,
+) -> WorkloadSpec {
     let amount = Amount::Bytes(bytes);
-    Spec { name, groups: MIX, amount, open: open::<BUFFER, BLOCKS> }
+    WorkloadSpec { name, groups: MIX, amount, open: open::<BUFFER, BLOCKS> }
 }
 
 fn open<const BUFFER: usize, const BLOCKS: u64>(
     amount: Amount,
-    _: &Settings,
-) -> Result<Box<dyn Load>, Error> {
+    _: &GuestSettings,
+) -> Result<Box<dyn Workload>, Error> {
     Ok(Box::new(FileCopy {
         source: pattern::file(BUFFER as u64 * BLOCKS)?,
         target: pattern::empty_file()?,
@@ -43,8 +46,8 @@ struct FileCopy {
     blocks: u64,
 }
 
-impl Load for FileCopy {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for FileCopy {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let bytes = self.buffer.len();
         for number in 0..self.blocks {
             let offset = number % self.blocks_of_file * bytes as u64;
@@ -52,7 +55,7 @@ impl Load for FileCopy {
             pattern::whole("pwrite", "copy", bytes, self.target.write_at(&self.buffer, offset))?;
         }
         let calls = 2 * self.blocks;
-        Ok(Work { bytes: calls * bytes as u64, calls, packets: 0 })
+        Ok(WorkDone { bytes: calls * bytes as u64, calls, packets: 0 })
     }
 
     fn check(&mut self) -> Result<(), Error> {

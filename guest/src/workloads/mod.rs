@@ -29,12 +29,12 @@ mod unix;
 
 use crate::error::Error;
 use crate::meter::measure;
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 
 /// One workload.
 #[derive(Debug)]
-pub(crate) struct Spec {
+pub(crate) struct WorkloadSpec {
     /// The word on the command line and in the lines of figures.
     pub(crate) name: &'static str,
     /// Which of [`GROUPS`] have it.
@@ -42,11 +42,11 @@ pub(crate) struct Spec {
     /// What it does in one round when nothing is set.
     pub(crate) amount: Amount,
     /// Makes it ready, for this amount.
-    pub(crate) open: fn(Amount, &Settings) -> Opened,
+    pub(crate) open: fn(Amount, &GuestSettings) -> OpenedWorkload,
 }
 
 /// A workload that is ready, or why there is none.
-type Opened = Result<Box<dyn Load>, Error>;
+type OpenedWorkload = Result<Box<dyn Workload>, Error>;
 
 /// How much to do.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +58,9 @@ pub(crate) enum Amount {
 }
 
 /// A workload that is ready.
-pub(crate) trait Load {
+pub(crate) trait Workload {
     /// The measured section.
-    fn run(&mut self) -> Result<Work, Error>;
+    fn run(&mut self) -> Result<WorkDone, Error>;
 
     /// Not measured: whether what the section left behind is right.
     fn check(&mut self) -> Result<(), Error> {
@@ -80,7 +80,7 @@ const NETWORK: &[&str] = &["network"];
 const MIX: &[&str] = &["mix"];
 
 /// All of them; a member is a line here.
-static WORKLOADS: &[&Spec] = &[
+static WORKLOADS: &[&WorkloadSpec] = &[
     &pipe::PIPE_4K,
     &pipe::PIPE_64K,
     &tmpfs::READ_4K,
@@ -109,10 +109,10 @@ static WORKLOADS: &[&Spec] = &[
 ];
 
 /// What a word stands for: one workload, a group, or nothing. A hyphen is as good as an underscore.
-pub(crate) fn named(word: &str) -> Vec<&'static Spec> {
+pub(crate) fn named(word: &str) -> Vec<&'static WorkloadSpec> {
     let word = &*word.replace('-', "_");
     let is_meant =
-        |spec: &&&Spec| word == "all" || spec.name == word || spec.groups.contains(&word);
+        |spec: &&&WorkloadSpec| word == "all" || spec.name == word || spec.groups.contains(&word);
     WORKLOADS.iter().filter(is_meant).copied().collect()
 }
 
@@ -123,7 +123,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 /// Runs all of the list, as many times over as the settings say: rounds interleave, so that a
 /// machine that becomes slower does so for all.
-pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
+pub(crate) fn run(list: &[&WorkloadSpec], settings: &GuestSettings) -> Result<(), Error> {
     for _ in 0..settings.number("rounds").unwrap_or(1) {
         for spec in list {
             let mut load = (spec.open)(spec.amount.set(settings), settings)?;
@@ -136,7 +136,7 @@ pub(crate) fn run(list: &[&Spec], settings: &Settings) -> Result<(), Error> {
 
 impl Amount {
     /// As the settings want it.
-    fn set(self, settings: &Settings) -> Amount {
+    fn set(self, settings: &GuestSettings) -> Amount {
         let part = |own: u64| own * settings.number("percent").unwrap_or(100) / 100;
         match self {
             Amount::Bytes(own) => Amount::Bytes(settings.number("bytes").unwrap_or(part(own))),

@@ -8,32 +8,36 @@
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::stream::Stream;
-use super::{Amount, COPIES, LARGE, Load, MIX, Spec};
+use super::stream::StreamEnds;
+use super::{Amount, COPIES, LARGE, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
 
-pub(super) static PIPE_4K: Spec = Spec {
+pub(super) static PIPE_4K: WorkloadSpec = WorkloadSpec {
     name: "pipe_4k",
     groups: COPIES,
     amount: Amount::Bytes(64 << 20),
     open: |amount, _| open("pipe_4k", 4 << 10, amount),
 };
 
-pub(super) static PIPE_64K: Spec = Spec {
+pub(super) static PIPE_64K: WorkloadSpec = WorkloadSpec {
     name: "pipe_64k",
     groups: LARGE,
     amount: Amount::Bytes(512 << 20),
     open: |amount, _| open("pipe_64k", 64 << 10, amount),
 };
 
-pub(super) static PIPE_THROUGHPUT: Spec = Spec {
+pub(super) static PIPE_THROUGHPUT: WorkloadSpec = WorkloadSpec {
     name: "pipe_throughput",
     groups: MIX,
     amount: Amount::Calls(20_000),
     open: |amount, _| open("pipe_throughput", 512, amount),
 };
 
-fn open(name: &'static str, block_bytes: usize, amount: Amount) -> Result<Box<dyn Load>, Error> {
+fn open(
+    name: &'static str,
+    block_bytes: usize,
+    amount: Amount,
+) -> Result<Box<dyn Workload>, Error> {
     let (target, source) = pipe_with(PipeFlags::CLOEXEC).map_err(Error::host("pipe2", name))?;
-    Ok(Box::new(Stream::new(name, (source, target), block_bytes, amount)?))
+    Ok(Box::new(StreamEnds::new(name, (source, target), block_bytes, amount)?))
 }

@@ -13,15 +13,15 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use super::{Amount, Load, MIX, Spec};
+use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 
 const NAME: &str = "process_creation";
 /// A name that no root folder has.
 const NOWHERE: &str = "/no-such-program";
 
-pub(super) static PROCESS_CREATION: Spec = Spec {
+pub(super) static PROCESS_CREATION: WorkloadSpec = WorkloadSpec {
     name: NAME,
     groups: MIX,
     amount: Amount::Calls(150),
@@ -32,8 +32,8 @@ struct ProcessCreation {
     count: u64,
 }
 
-impl Load for ProcessCreation {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for ProcessCreation {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let user = rustix::process::getuid().as_raw();
         for _ in 0..self.count {
             match Command::new(NOWHERE).uid(user).spawn() {
@@ -48,6 +48,6 @@ impl Load for ProcessCreation {
                 }
             }
         }
-        Ok(Work { calls: self.count, ..Work::default() })
+        Ok(WorkDone { calls: self.count, ..WorkDone::default() })
     }
 }

@@ -4,15 +4,15 @@
 //!
 //! Sources: posix_spawn(3), which the standard library uses here (vfork and execve).
 
-use super::{Amount, Load, MIX, Spec};
+use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 use crate::role::SELF;
 
 const NAME: &str = "processes";
 
-pub(super) static PROCESSES: Spec = Spec {
+pub(super) static PROCESSES: WorkloadSpec = WorkloadSpec {
     name: NAME,
     groups: MIX,
     amount: Amount::Calls(40),
@@ -23,12 +23,12 @@ struct Processes {
     count: u64,
 }
 
-impl Load for Processes {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for Processes {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         for _ in 0..self.count {
             let status = command(SELF).arg("role=exit").status();
             succeeded(NAME, status.map_err(Error::host("posix_spawn", SELF))?)?;
         }
-        Ok(Work { calls: self.count, ..Work::default() })
+        Ok(WorkDone { calls: self.count, ..WorkDone::default() })
     }
 }

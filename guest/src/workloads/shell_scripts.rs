@@ -13,11 +13,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use super::{Amount, Load, MIX, Spec};
+use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::Error;
 use crate::program::{command, succeeded};
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 
 const NAME: &str = "shell_scripts";
 const SHELL: &str = "/bin/sh";
@@ -40,8 +40,8 @@ rm sorted dump found lines
 echo $lines $first
 "#;
 
-pub(super) static SHELL_SCRIPTS: Spec =
-    Spec { name: NAME, groups: MIX, amount: Amount::Calls(5 * PROGRAMS), open };
+pub(super) static SHELL_SCRIPTS: WorkloadSpec =
+    WorkloadSpec { name: NAME, groups: MIX, amount: Amount::Calls(5 * PROGRAMS), open };
 
 struct ShellScripts {
     folder: PathBuf,
@@ -49,7 +49,7 @@ struct ShellScripts {
     runs: u64,
 }
 
-fn open(amount: Amount, _: &Settings) -> Result<Box<dyn Load>, Error> {
+fn open(amount: Amount, _: &GuestSettings) -> Result<Box<dyn Workload>, Error> {
     if fs::metadata(SHELL).is_err() {
         return Err(Error::Unavailable {
             what: NAME.into(),
@@ -80,8 +80,8 @@ fn text() -> String {
     })
 }
 
-impl Load for ShellScripts {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for ShellScripts {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         for _ in 0..self.runs {
             let mut script: Command = command(SHELL);
             let output = script.args(["-c", SCRIPT, NAME]).arg(&self.folder).output();
@@ -96,7 +96,7 @@ impl Load for ShellScripts {
                 return Err(Error::Wrong { what: NAME.into(), expected, found });
             }
         }
-        Ok(Work { calls: self.runs * PROGRAMS, ..Work::default() })
+        Ok(WorkDone { calls: self.runs * PROGRAMS, ..WorkDone::default() })
     }
 }
 

@@ -11,12 +11,12 @@ use std::os::fd::OwnedFd;
 use rustix::io::{Errno, read, write};
 
 use super::buffer::Buffer;
-use super::{Amount, Load, pattern};
+use super::{Amount, Workload, pattern};
 use crate::error::{Error, same, same_bytes};
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 
 /// Blocks through two ends of something.
-pub(super) struct Stream {
+pub(super) struct StreamEnds {
     name: &'static str,
     source: OwnedFd,
     target: OwnedFd,
@@ -25,18 +25,18 @@ pub(super) struct Stream {
     blocks: u64,
 }
 
-impl Stream {
+impl StreamEnds {
     /// `source` is written to and what was written comes out of `target`.
     pub(super) fn new(
         name: &'static str,
         (source, target): (OwnedFd, OwnedFd),
         block_bytes: usize,
         amount: Amount,
-    ) -> Result<Stream, Error> {
+    ) -> Result<StreamEnds, Error> {
         for end in [&source, &target] {
             rustix::io::ioctl_fionbio(end, true).map_err(Error::host("ioctl FIONBIO", name))?;
         }
-        Ok(Stream {
+        Ok(StreamEnds {
             name,
             source,
             target,
@@ -47,8 +47,8 @@ impl Stream {
     }
 }
 
-impl Load for Stream {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for StreamEnds {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let mut calls = 0;
         for number in 0..self.blocks {
             pattern::stamp(&mut self.sent, number);
@@ -64,7 +64,7 @@ impl Load for Stream {
                 }
                 calls += 1;
                 match read(&self.target, &mut self.received[found..]) {
-                    Ok(0) => return same(self.name, 1, 0).map(|()| Work::default()),
+                    Ok(0) => return same(self.name, 1, 0).map(|()| WorkDone::default()),
                     Ok(bytes) => found += bytes,
                     Err(Errno::AGAIN) => {}
                     Err(error) => return Err(Error::host("read", self.name)(error)),
@@ -74,7 +74,7 @@ impl Load for Stream {
                 same(self.name, number, pattern::first(&self.received))?;
             }
         }
-        Ok(Work { bytes: self.blocks * 2 * self.sent.len() as u64, calls, packets: 0 })
+        Ok(WorkDone { bytes: self.blocks * 2 * self.sent.len() as u64, calls, packets: 0 })
     }
 
     fn check(&mut self) -> Result<(), Error> {

@@ -9,13 +9,13 @@ use std::fs::File;
 use rustix::fs::Mode;
 use rustix::process::{getpid, getuid, umask};
 
-use super::{Amount, Load, MIX, Spec};
+use super::{Amount, MIX, Workload, WorkloadSpec};
 use crate::error::{Error, same};
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 
 const CALLS_OF_TURN: u64 = 5;
 
-pub(super) static SYSTEM_CALL: Spec = Spec {
+pub(super) static SYSTEM_CALL: WorkloadSpec = WorkloadSpec {
     name: "system_call",
     groups: MIX,
     amount: Amount::Calls(25_000),
@@ -26,8 +26,8 @@ struct SystemCall {
     turns: u64,
 }
 
-impl Load for SystemCall {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for SystemCall {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let null = File::open("/dev/null").map_err(Error::host("open", "/dev/null"))?;
         let mask = umask(Mode::from_raw_mode(0o022));
         let own = std::process::id();
@@ -44,6 +44,6 @@ impl Load for SystemCall {
             }
         }
         umask(mask);
-        Ok(Work { calls: self.turns * CALLS_OF_TURN, ..Work::default() })
+        Ok(WorkDone { calls: self.turns * CALLS_OF_TURN, ..WorkDone::default() })
     }
 }

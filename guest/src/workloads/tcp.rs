@@ -6,19 +6,19 @@
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 
-use super::stream::Stream;
-use super::{Amount, NETWORK, Spec};
+use super::stream::StreamEnds;
+use super::{Amount, NETWORK, WorkloadSpec};
 use crate::error::Error;
 
 const BLOCK_BYTES: usize = 64 << 10;
 
-pub(super) static TCP_64K: Spec = Spec {
+pub(super) static TCP_64K: WorkloadSpec = WorkloadSpec {
     name: "tcp_64k",
     groups: NETWORK,
     amount: Amount::Bytes(512 << 20),
     open: |amount, _| {
         let ends = connection().map_err(Error::host("connect", "TCP on 127.0.0.1"))?;
-        Ok(Box::new(Stream::new("tcp_64k", ends, BLOCK_BYTES, amount)?))
+        Ok(Box::new(StreamEnds::new("tcp_64k", ends, BLOCK_BYTES, amount)?))
     },
 };
 

@@ -18,63 +18,70 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::buffer::Buffer;
-use super::{Amount, FILES, LARGE_FILES, Load, Spec, pattern};
+use super::{Amount, FILES, LARGE_FILES, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same};
-use crate::protocol::Work;
-use crate::request::Settings;
+use crate::protocol::WorkDone;
+use crate::request::GuestSettings;
 
 const FILE_BYTES: u64 = 4 << 20;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-pub(super) static READ_4K: Spec = read::<{ 4 * KIB }>("tmpfs_read_4k", FILES, 64 << 20);
-pub(super) static READ_16K: Spec = read::<{ 16 * KIB }>("tmpfs_read_16k", FILES, 256 << 20);
-pub(super) static READ_64K: Spec = read::<{ 64 * KIB }>("tmpfs_read_64k", FILES, 512 << 20);
-pub(super) static READ_256K: Spec = read::<{ 256 * KIB }>("tmpfs_read_256k", LARGE_FILES, 2 << 30);
-pub(super) static READ_1M: Spec = read::<MIB>("tmpfs_read_1m", LARGE_FILES, 2 << 30);
-pub(super) static WRITE_4K: Spec = write::<{ 4 * KIB }>("tmpfs_write_4k", FILES, 64 << 20);
-pub(super) static WRITE_16K: Spec = write::<{ 16 * KIB }>("tmpfs_write_16k", FILES, 256 << 20);
-pub(super) static WRITE_64K: Spec = write::<{ 64 * KIB }>("tmpfs_write_64k", FILES, 512 << 20);
-pub(super) static WRITE_256K: Spec =
+pub(super) static READ_4K: WorkloadSpec = read::<{ 4 * KIB }>("tmpfs_read_4k", FILES, 64 << 20);
+pub(super) static READ_16K: WorkloadSpec = read::<{ 16 * KIB }>("tmpfs_read_16k", FILES, 256 << 20);
+pub(super) static READ_64K: WorkloadSpec = read::<{ 64 * KIB }>("tmpfs_read_64k", FILES, 512 << 20);
+pub(super) static READ_256K: WorkloadSpec =
+    read::<{ 256 * KIB }>("tmpfs_read_256k", LARGE_FILES, 2 << 30);
+pub(super) static READ_1M: WorkloadSpec = read::<MIB>("tmpfs_read_1m", LARGE_FILES, 2 << 30);
+pub(super) static WRITE_4K: WorkloadSpec = write::<{ 4 * KIB }>("tmpfs_write_4k", FILES, 64 << 20);
+pub(super) static WRITE_16K: WorkloadSpec =
+    write::<{ 16 * KIB }>("tmpfs_write_16k", FILES, 256 << 20);
+pub(super) static WRITE_64K: WorkloadSpec =
+    write::<{ 64 * KIB }>("tmpfs_write_64k", FILES, 512 << 20);
+pub(super) static WRITE_256K: WorkloadSpec =
     write::<{ 256 * KIB }>("tmpfs_write_256k", LARGE_FILES, 2 << 30);
-pub(super) static WRITE_1M: Spec = write::<MIB>("tmpfs_write_1m", LARGE_FILES, 2 << 30);
+pub(super) static WRITE_1M: WorkloadSpec = write::<MIB>("tmpfs_write_1m", LARGE_FILES, 2 << 30);
 
 type Groups = &'static [&'static str];
 
-const fn read<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
+const fn read<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> WorkloadSpec {
     let amount = Amount::Bytes(bytes);
-    Spec {
+    WorkloadSpec {
         name,
         groups,
         amount,
-        open: |amount, settings| Ok(Box::new(Read(Blocks::open(BLOCK, amount, settings)?))),
+        open: |amount, settings| Ok(Box::new(Read(BlockFile::open(BLOCK, amount, settings)?))),
     }
 }
 
-const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> Spec {
+const fn write<const BLOCK: usize>(name: &'static str, groups: Groups, bytes: u64) -> WorkloadSpec {
     let amount = Amount::Bytes(bytes);
-    Spec {
+    WorkloadSpec {
         name,
         groups,
         amount,
-        open: |amount, settings| Ok(Box::new(Write(Blocks::open(BLOCK, amount, settings)?))),
+        open: |amount, settings| Ok(Box::new(Write(BlockFile::open(BLOCK, amount, settings)?))),
     }
 }
 
 /// A file, and how many blocks of it are to be moved.
-struct Blocks {
+struct BlockFile {
     file: File,
     file_bytes: u64,
     buffer: Buffer,
     count: u64,
 }
 
-impl Blocks {
-    fn open(block_bytes: usize, amount: Amount, settings: &Settings) -> Result<Blocks, Error> {
+impl BlockFile {
+    fn open(
+        block_bytes: usize,
+        amount: Amount,
+        settings: &GuestSettings,
+    ) -> Result<BlockFile, Error> {
         // Whole blocks of every size.
         let file_bytes = settings.number("file_bytes").unwrap_or(FILE_BYTES);
         let file_bytes = file_bytes.next_multiple_of(MIB as u64);
-        Ok(Blocks {
+        Ok(BlockFile {
             file: pattern::file(file_bytes)?,
             file_bytes,
             buffer: pattern::buffer(block_bytes),
@@ -87,8 +94,8 @@ impl Blocks {
         number * self.buffer.len() as u64 % self.file_bytes
     }
 
-    fn work(&self) -> Work {
-        Work { bytes: self.count * self.buffer.len() as u64, calls: self.count, packets: 0 }
+    fn work(&self) -> WorkDone {
+        WorkDone { bytes: self.count * self.buffer.len() as u64, calls: self.count, packets: 0 }
     }
 
     fn read(&mut self, offset: u64) -> Result<(), Error> {
@@ -102,10 +109,10 @@ impl Blocks {
     }
 }
 
-struct Read(Blocks);
+struct Read(BlockFile);
 
-impl Load for Read {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for Read {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let Read(blocks) = self;
         for number in 0..blocks.count {
             let offset = blocks.offset(number);
@@ -128,10 +135,10 @@ impl Load for Read {
     }
 }
 
-struct Write(Blocks);
+struct Write(BlockFile);
 
-impl Load for Write {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for Write {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         let Write(blocks) = self;
         for number in 0..blocks.count {
             pattern::stamp(&mut blocks.buffer, number);

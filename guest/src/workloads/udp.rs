@@ -7,16 +7,16 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::time::Duration;
 
 use super::buffer::Buffer;
-use super::{Amount, Load, NETWORK, Spec, pattern};
+use super::{Amount, NETWORK, Workload, WorkloadSpec, pattern};
 use crate::error::{Error, same, same_bytes};
-use crate::protocol::Work;
+use crate::protocol::WorkDone;
 
 const DATAGRAM_BYTES: usize = 1400;
 /// A datagram on loopback is there before its send returns; one that is not is lost.
 const WAIT_MAX: Duration = Duration::from_secs(5);
 const NAME: &str = "udp_1400";
 
-pub(super) static UDP_1400: Spec = Spec {
+pub(super) static UDP_1400: WorkloadSpec = WorkloadSpec {
     name: NAME,
     groups: NETWORK,
     amount: Amount::Bytes(16 << 20),
@@ -50,8 +50,8 @@ fn pair() -> std::io::Result<(UdpSocket, UdpSocket)> {
     Ok((source, target))
 }
 
-impl Load for Udp {
-    fn run(&mut self) -> Result<Work, Error> {
+impl Workload for Udp {
+    fn run(&mut self) -> Result<WorkDone, Error> {
         for number in 0..self.datagrams {
             pattern::stamp(&mut self.sent, number);
             let sent = self.source.send(&self.sent);
@@ -62,7 +62,7 @@ impl Load for Udp {
                 same(NAME, number, pattern::first(&self.received))?;
             }
         }
-        Ok(Work {
+        Ok(WorkDone {
             bytes: self.datagrams * 2 * DATAGRAM_BYTES as u64,
             calls: self.datagrams * 2,
             packets: self.datagrams,

@@ -25,7 +25,7 @@ const SSRC: u32 = u32::from_be_bytes(*b"pwag");
 
 /// How much there is of it, and how it lies.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct FixtureShape {
     pub(crate) packets: u32,
     /// Of each packet, header included.
     pub(crate) datagram_bytes: u32,
@@ -37,18 +37,18 @@ pub(crate) struct Shape {
 }
 
 /// The file and the image of it.
-pub(crate) struct Material {
-    pub(crate) shape: Shape,
+pub(crate) struct Fixture {
+    pub(crate) shape: FixtureShape,
     file: MappedFile,
     image: MappedFile,
     /// The image's bytes, from the first packet on.
     wire: Vec<u8>,
 }
 
-impl Material {
+impl Fixture {
     /// Makes both in the temporary folder.
-    pub(crate) fn make(shape: Shape) -> Result<Material, Error> {
-        let mut noise = Noise(0x9e37_79b9_7f4a_7c15);
+    pub(crate) fn make(shape: FixtureShape) -> Result<Fixture, Error> {
+        let mut noise = PseudoRandom(0x9e37_79b9_7f4a_7c15);
         let start = noise.bytes(shape.start_bytes);
         let (mut content, mut wire) = (start.clone(), Vec::new());
         for packet in 0..shape.packets {
@@ -61,7 +61,7 @@ impl Material {
         }
         let file = media("file", &[&content])?;
         let image = media("image", &[&start, &wire])?;
-        Ok(Material { shape, file, image, wire })
+        Ok(Fixture { shape, file, image, wire })
     }
 
     /// The packets of that range, in the form that a path wants; `room` is for what it borrows.
@@ -69,9 +69,9 @@ impl Material {
         &'a self,
         feed: Feed,
         packets: Range<u32>,
-        room: &'a mut Room,
+        room: &'a mut BatchBuffers,
     ) -> Batch<'a> {
-        let Shape { start_bytes, datagram_bytes, .. } = self.shape;
+        let FixtureShape { start_bytes, datagram_bytes, .. } = self.shape;
         let count = packets.end - packets.start;
         let all_bytes = self.range(packets.clone());
         let all_bytes = (all_bytes.end - all_bytes.start) as u64;
@@ -114,12 +114,12 @@ impl Material {
 
 /// What a batch borrows.
 #[derive(Default)]
-pub(crate) struct Room {
+pub(crate) struct BatchBuffers {
     heads: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
-impl Shape {
+impl FixtureShape {
     /// The RTP header of a packet: sequence number and timestamp grow, as a server makes them.
     fn head(&self, packet: u32) -> [u8; rtp::HEADER_BYTES] {
         let header = rtp::Header {
@@ -134,9 +134,9 @@ impl Shape {
 }
 
 /// Bytes without a period that a mistake in offsets could hide in, the same in every run.
-struct Noise(u64);
+struct PseudoRandom(u64);
 
-impl Noise {
+impl PseudoRandom {
     fn bytes(&mut self, bytes: u32) -> Vec<u8> {
         let mut made = Vec::with_capacity(bytes as usize + 8);
         while made.len() < bytes as usize {
@@ -171,7 +171,7 @@ mod tests {
     use paths::BatchForm;
     use std::os::unix::fs::FileExt;
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: FixtureShape = FixtureShape {
         packets: 9,
         datagram_bytes: 1000,
         last_bytes: 300,
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn both_forms_have_the_same_packets() {
-        let material = Material::make(SHAPE).expect("two files");
-        let mut room = Room::default();
+        let fixture = Fixture::make(SHAPE).expect("two files");
+        let mut room = BatchBuffers::default();
         for range in [0..9, 0..1, 8..9, 3..8] {
-            let batch = material.batch(Feed::Gathered, range.clone(), &mut room);
+            let batch = fixture.batch(Feed::Gathered, range.clone(), &mut room);
             let BatchForm::Gathered { source: media, heads, pieces: [piece] } = batch.form else {
                 panic!()
             };
@@ -196,9 +196,9 @@ mod tests {
                 .flat_map(|(head, payload)| [head, payload].concat())
                 .collect();
             let wanted: Vec<u8> =
-                range.clone().flat_map(|packet| material.datagram(packet).to_vec()).collect();
+                range.clone().flat_map(|packet| fixture.datagram(packet).to_vec()).collect();
             assert_eq!(sent, wanted, "{range:?}");
-            let batch = material.batch(Feed::Image, range.clone(), &mut room);
+            let batch = fixture.batch(Feed::Image, range.clone(), &mut room);
             let BatchForm::Image { source: media, offset } = batch.form else { panic!() };
             let mut sent = vec![0; batch.bytes as usize];
             media.file().read_exact_at(&mut sent, offset).expect("packets");
