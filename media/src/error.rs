@@ -58,10 +58,10 @@ pub enum Refusal {
         limit_s: u64,
     },
     /// Synchronisation was lost, or the clock broken, too often for a plan of bounded size.
-    #[error("transport stream with more than {limit} {what}: too damaged to stream")]
+    #[error("transport stream with more than {limit} {damage}: too damaged to stream")]
     TooDamaged {
-        /// What was counted.
-        what: &'static str,
+        /// Kind of damage that was counted.
+        damage: Damage,
         /// How many are allowed.
         limit: u64,
     },
@@ -100,7 +100,7 @@ pub enum Refusal {
     /// A segment would be far too long.
     #[error(
         "no random-access point for {seconds} s from {from_s} s on, and segments of {target_s} s \
-         are wanted; write a longer --target-duration, or encode it with more key frames"
+         are wanted; choose a longer target duration, or encode it with more key frames"
     )]
     FarStart {
         /// Where the segment would begin.
@@ -117,6 +117,45 @@ pub enum Refusal {
         fed_bytes: u64,
         /// Bytes the file was said to have.
         file_bytes: u64,
+    },
+}
+
+/// Kind of damage of which a file may have a limited number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Places where the clock was set anew.
+    ClockBreaks,
+    /// Places where the row of sync bytes was interrupted.
+    SyncLosses,
+    /// Different sets of PAT and PMT.
+    TableSets,
+}
+
+impl std::fmt::Display for Damage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ClockBreaks => "breaks of the clock",
+            Self::SyncLosses => "losses of sync",
+            Self::TableSets => "different tables",
+        })
+    }
+}
+
+/// Reason why a programme has no CODECS attribute (RFC 8216 §4.3.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CodecsFault {
+    /// The programme has neither pictures nor sound.
+    #[error("no picture and no sound")]
+    NoMedia,
+    /// The type has no name here, or no header of the track was found.
+    #[error("PID {pid} of stream type 0x{stream_type:02x} does not tell its profile")]
+    NoProfile {
+        /// Packet identifier of the track.
+        pid: u16,
+        /// Type of the track (ISO/IEC 13818-1 table 2-34).
+        stream_type: u8,
     },
 }
 

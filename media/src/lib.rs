@@ -17,7 +17,7 @@ pub mod plan;
 pub mod segments;
 pub mod ts;
 
-pub use error::{Aspect, PlanFault, Refusal};
+pub use error::{Aspect, CodecsFault, Damage, PlanFault, Refusal};
 pub use plan::{
     ClockPoint, ElementaryStream, EntryPoint, Extent, PacketPlan, PayloadRange, PlanKey,
     RtpIdentity, SyncLoss, Timestamps,

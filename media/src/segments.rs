@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use crate::plan::{EntryPoint, PacketPlan};
 use crate::ts::{EntryContext, EntryPoints, SETS_MAX};
-use crate::{Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
+use crate::{Damage, Refusal, TICKS_PER_SECOND, TICKS_PER_TIMESTAMP, TS_PACKET_BYTES};
 
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
 
@@ -167,7 +167,7 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
     }
     if starts.is_spent() {
         let limit = SETS_MAX as u64;
-        return Err(Refusal::TooDamaged { what: "different tables", limit });
+        return Err(Refusal::TooDamaged { damage: Damage::TableSets, limit });
     }
     Ok(())
 }

@@ -14,7 +14,7 @@
 
 use super::{NULL_PID, PCR_MODULUS};
 use crate::plan::ClockPoint;
-use crate::{Refusal, TICKS_PER_SECOND};
+use crate::{Damage, Refusal, TICKS_PER_SECOND};
 
 /// A step forward of more than this, or backward, is a new time base. References come every
 /// 100 ms at most (§2.7.2); a recording that lost its signal for a while has gaps of seconds.
@@ -198,7 +198,7 @@ impl PcrTimelines {
             });
         };
         if track.discontinuities > BREAKS_MAX {
-            return Err(Refusal::TooDamaged { what: "breaks of the clock", limit: BREAKS_MAX });
+            return Err(Refusal::TooDamaged { damage: Damage::ClockBreaks, limit: BREAKS_MAX });
         }
         let points = lay_out(&track.samples, track.ticks, packets);
         match points.last() {

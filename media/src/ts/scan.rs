@@ -18,7 +18,7 @@ use super::lead::EntryPoints;
 use super::sync::{self, ARRIVAL_BYTES, LOOKAHEAD_BYTES, STRIDES, SyncSearch};
 use super::{HEADER_BYTES, TsHeader};
 use crate::plan::{PacketPlan, PlanParts, RtpIdentity, SyncLoss, present};
-use crate::{Refusal, TS_PACKET_BYTES};
+use crate::{Damage, Refusal, TS_PACKET_BYTES};
 
 /// Without a packet in so many bytes from the start, a file is no transport stream.
 const SEARCH_BYTES_MAX: u64 = 1 << 20;
@@ -332,7 +332,7 @@ impl Scanner {
         }
         if self.extents.len() == EXTENTS_MAX {
             let limit = EXTENTS_MAX as u64;
-            return self.refuse(Refusal::TooDamaged { what: "losses of sync", limit });
+            return self.refuse(Refusal::TooDamaged { damage: Damage::SyncLosses, limit });
         }
         self.packets_before = self.content.packets();
         self.extents.push((offset, 0));

@@ -53,8 +53,8 @@ pub struct Track {
     pub format: Option<TrackFormat>,
     /// Whether it has packets.
     pub has_packets: bool,
-    unit: Vec<u8>,
-    times: Vec<u64>,
+    pub(super) unit: Vec<u8>,
+    pub(super) times: Vec<u64>,
 }
 
 /// The first packets of a stream, looked at one after the other.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The timeline is that of the clock references, and goes on where they break.
 
-use media::{ClockPoint, PacketPlan, Refusal};
+use media::{ClockPoint, Damage, PacketPlan, Refusal};
 
 use crate::scan;
 use crate::writer::{
@@ -225,6 +225,6 @@ fn too_many_breaks_are_refused() {
             Adaptation { discontinuity: index % 2 == 0, pcr: Some(index), random_access: false };
         writer.packet(VIDEO_PID, false, Some(adaptation), &[]);
     }
-    let expected = Refusal::TooDamaged { what: "breaks of the clock", limit: 65_536 };
+    let expected = Refusal::TooDamaged { damage: Damage::ClockBreaks, limit: 65_536 };
     assert_eq!(scan(&writer.file), Err(expected));
 }

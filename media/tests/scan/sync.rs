@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every packet is found, nothing else is streamed, and what was lost is reported.
 
-use media::{Refusal, SyncLoss};
+use media::{Damage, Refusal, SyncLoss};
 
 use crate::writer::{Writer, film, film_into};
 use crate::{assert_streams, scan};
@@ -204,7 +204,7 @@ fn a_file_with_too_many_losses_is_refused() {
         }
     }
     let refusal = scan(&writer.file).unwrap_err();
-    assert_eq!(refusal, Refusal::TooDamaged { what: "losses of sync", limit: 65_536 });
+    assert_eq!(refusal, Refusal::TooDamaged { damage: Damage::SyncLosses, limit: 65_536 });
 }
 
 #[test]

@@ -83,7 +83,8 @@ pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<Part>) {
             masters = if index == 0 { vec![own, MASTER.to_owned()] } else { vec![own] };
         }
         let video = there().find(|track| track.coding.is_video()).cloned();
-        titles.push(Title { masters, media, video, sounds, codecs: codecs(&programme.tracks) });
+        let codecs = codecs(&programme.tracks).map_err(|fault| fault.to_string());
+        titles.push(Title { masters, media, video, sounds, codecs });
     }
     if titles.is_empty() {
         titles.push(Title {
