@@ -12,6 +12,10 @@
 //! This crate reads no file, asks no clock and draws no random number; all three are arguments.
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 mod error;
 pub mod plan;
 pub mod segments;

@@ -19,6 +19,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 pub mod error;
 pub mod http;
 pub mod mp2t;
