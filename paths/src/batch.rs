@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What to send in one go: a run of datagrams of one asset to one destination.
+//! A batch: a run of datagrams of one asset to one destination, sent together.
 //!
 //! A batch borrows all it names, so making one allocates nothing. In *gathered* form a datagram is
 //! a header from memory and a payload from the file; in *image* form the file is laid out as it
 //! goes on the wire and the batch is one range of it. All datagrams have `segment_bytes` but the
-//! last, which may be shorter: that is what UDP segmentation can express, and a plan's run keeps to
-//! it.
+//! last, which may be shorter: UDP segmentation requires it, and a plan's segment run keeps to it.
 //!
 //! Sources: `udp(7)`, `UDP_SEGMENT`.
 //!
-//! What it does not do: it does not know what is in a header; 12 bytes of RTP are as good as any.
+//! Does not interpret headers; 12 bytes of RTP are as good as any.
 
 use crate::mapped_file::MappedFile;
 
 /// The most payload a UDP datagram over IPv4 can have: 65,535 less the IP and UDP headers.
 pub(crate) const DATAGRAM_BYTES_MAX: u32 = 65_507;
 
-/// A range of the file.
+/// A range of the file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Where it begins, in bytes from the file's start.
@@ -28,17 +27,17 @@ pub struct Piece {
 /// Datagrams to send. Fields are open to read; [`Batch::gathered`] and [`Batch::image`] make one.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
-    /// How many datagrams; 0 is an empty batch.
+    /// Number of datagrams; 0 is an empty batch.
     pub packets: u32,
     /// Bytes of each datagram, header included; the last may be shorter.
     pub segment_bytes: u32,
     /// Bytes of all datagrams.
     pub bytes: u64,
-    /// Where the bytes are.
+    /// The location of the bytes.
     pub form: BatchForm<'a>,
 }
 
-/// Where a batch's bytes are.
+/// The location of a batch's bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum BatchForm<'a> {
     /// Headers in memory, payloads in the file.
@@ -104,7 +103,7 @@ impl<'a> Batch<'a> {
         end.saturating_sub(start)
     }
 
-    /// That the numbers belong together; every later step relies on it.
+    /// Checks that the numbers belong together; every later step relies on it.
     pub(crate) fn assert_sound(&self) {
         let segment_bytes = u64::from(self.segment_bytes);
         if self.packets == 0 {
@@ -127,7 +126,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Where a cursor is, for one that outlives the borrow of its pieces.
+/// Position of a cursor, kept beyond the borrow of its pieces.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CursorPosition {
     piece: usize,
@@ -148,12 +147,12 @@ impl<'a> Cursor<'a> {
         Self { pieces, used: 0 }
     }
 
-    /// Goes on in `pieces` where [`Cursor::mark`] was.
+    /// Continues in `pieces` at a position from [`Cursor::mark`].
     pub(crate) fn at(pieces: &'a [Piece], mark: CursorPosition) -> Self {
         Self { pieces: &pieces[mark.piece..], used: mark.used }
     }
 
-    /// Where it is in `pieces`, which it was made of.
+    /// Its position in `pieces`, from which it was made.
     pub(crate) fn mark(&self, pieces: &[Piece]) -> CursorPosition {
         CursorPosition { piece: pieces.len() - self.pieces.len(), used: self.used }
     }

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From sockets to memory, many datagrams a call, each with the kernel's own time; and the number
-//! of datagrams a socket has dropped, one by one counted by the kernel.
+//! Reads datagrams from sockets, many a call, each with the kernel's timestamp and the socket's
+//! count of dropped datagrams.
 //!
-//! For those who measure: the time is taken when the packet comes from the device, so how late the
-//! reader is does not show in it, and a reader may come every few milliseconds for all that is
-//! there. An [`DatagramReader`] belongs to a reading thread and serves any number of sockets. Costs
-//! one copy a byte and one system call for up to 32 datagrams.
+//! For measurements. The timestamp is that of the packet's arrival from the device, so a late
+//! reader does not distort it and may read every few milliseconds. A [`DatagramReader`] belongs to
+//! a reading thread and serves any number of sockets. Costs one copy a byte and one system call for
+//! up to 32 datagrams.
 //!
-//! A socket filter that lets nothing through makes a socket that only counts: what a filter refuses
+//! A socket filter that rejects everything makes a socket that only counts: each rejected datagram
 //! is a drop ([`dropped_packets`]), at no cost to the process that owns the socket.
 //!
-//! Sources: `recvmmsg(2)`, `socket(7)`; Linux `net/ipv4/udp.c` (`udp_queue_rcv_one_skb` counts what
-//! the filter refuses).
+//! Sources: `recvmmsg(2)`, `socket(7)`; Linux `net/ipv4/udp.c` (`udp_queue_rcv_one_skb` counts
+//! rejected datagrams).
 //!
-//! What it does not do: wait for datagrams, or say who sent them.
+//! Does not wait for datagrams. Does not return their senders.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,9 +35,9 @@ pub struct DatagramReader {
 /// A datagram that came.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
-    /// What is in it, as far as there was room.
+    /// Its payload, as far as there was room.
     pub bytes: &'a [u8],
-    /// Whether there was more than there was room for.
+    /// True when the datagram was longer than the room.
     pub is_cut: bool,
     /// When the kernel took it from the device, on the clock that the user sees; the socket must
     /// have been [`prepare`](DatagramReader::prepare)d.
@@ -53,19 +53,19 @@ impl DatagramReader {
         Self { slots: Slots::new(DATAGRAMS_MAX, datagram_bytes_max), count: 0 }
     }
 
-    /// Has the kernel say with each datagram of a socket when it came and what was dropped.
+    /// Makes the kernel attach the arrival time and the drop count to each datagram of a socket.
     ///
     /// # Errors
-    /// What the kernel answers to setsockopt.
+    /// The kernel's answer to setsockopt.
     pub fn prepare(socket: impl AsFd) -> Result<(), Errno> {
         report_time_and_drops(socket.as_fd())
     }
 
-    /// Takes what is in a socket, without waiting; true when there may be more.
-    /// [`datagrams`](Self::datagrams) has it until the next call.
+    /// Reads the waiting datagrams of a socket, without waiting; true when there may be more.
+    /// [`datagrams`](Self::datagrams) returns them until the next call.
     ///
     /// # Errors
-    /// What the kernel answers, but for "nothing there".
+    /// The kernel's answer, except for an empty socket.
     pub fn receive(&mut self, socket: impl AsFd) -> Result<bool, Errno> {
         self.count = 0;
         self.count =
@@ -77,7 +77,7 @@ impl DatagramReader {
         Ok(self.count == DATAGRAMS_MAX)
     }
 
-    /// What the last call took, in the order it came.
+    /// The datagrams of the last call, in order of arrival.
     pub fn datagrams(&self) -> impl Iterator<Item = Datagram<'_>> {
         (0..self.count).map(|slot| {
             let (bytes, meta) = (self.slots.datagram(slot), self.slots.meta(slot));

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a stream goes: a connected UDP socket, and what its device and peer have shown they bear.
+//! Destination of a stream: a connected UDP socket, and the limits that its device and peer have
+//! shown.
 //!
-//! How many datagrams one call may carry depends on kernel, route and device, and none of them says
-//! so beforehand: a device without checksum offload answers `EIO` (before Linux 6.11) and an IPsec
-//! route still does, a segment larger than the MTU gives `EINVAL` or `EMSGSIZE`. So the number of
-//! segments is found out by sending. It begins high, falls when a send is refused for one of these
-//! reasons, and the send is made again at once; the caller takes the [`SegmentLimitLowered`] and
-//! logs one line. At one segment `UDP_SEGMENT` is switched off and every packet has its own call.
+//! The number of datagrams that one call may carry depends on kernel, route and device, and none of
+//! them reports it beforehand. A device without checksum offload answers `EIO` (before Linux 6.11),
+//! an IPsec route still does, and a segment larger than the MTU gives `EINVAL` or `EMSGSIZE`. The
+//! number of segments is therefore found by sending. It begins high and is lowered when a send is
+//! refused for one of these reasons; the send is repeated at once, and the caller takes the
+//! [`SegmentLimitLowered`] and logs one line. At one segment `UDP_SEGMENT` is switched off and
+//! every packet has its own call.
 //!
-//! A peer without a socket is told by ICMP, which anybody can forge. The kernel reports it on the
-//! *next* send, which then sends nothing. That send is made again at once, so no packet is lost to
-//! a report, and no report ends or slows a stream by itself: the destination keeps what each report
-//! quotes ([`Destination::take_reports`]), and the caller, who knows what was sent, judges it. A
-//! socket of which no ICMP is heard makes no call for this. A flood that refuses
-//! [`REPEATS_MAX`] sends in a row leaves the batch for later.
+//! A peer without a socket is reported by ICMP, which anybody can forge. The kernel reports it on
+//! the *next* send, which then sends nothing. That send is repeated at once, so no packet is lost
+//! to a report, and no report ends or slows a stream by itself: the destination keeps the quote of
+//! each report ([`Destination::take_reports`]), and the caller compares it with the packets it
+//! sent. A socket without ICMP makes no call for this. A flood that refuses [`REPEATS_MAX`] sends
+//! in a row leaves the batch for later.
 //!
 //! The MTU is the device's, not the path's, which a stranger can lower by one forged packet
 //! ([`crate::sys::ignore_path_mtu`]).
@@ -21,8 +23,8 @@
 //! Sources: `udp(7)`; Linux 6.18 `net/ipv4/udp.c` (`udp_send_skb`) and commit
 //! 10154dbded6d; RFC 5927 (ICMP attacks); quinn-udp for segments as a number that may fall.
 //!
-//! What it does not do: send. It costs a session one socket and about 100 bytes, and 200 more where
-//! frames are made for it.
+//! Does not send. Costs a session one socket and about 100 bytes, and 200 more where frames are
+//! made for it.
 
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -57,11 +59,11 @@ pub struct SegmentLimitLowered {
     pub from: u32,
     /// Segments a call carries from now on.
     pub to: u32,
-    /// What the kernel answered; `None` when it took a run in pieces instead of as one.
+    /// The kernel's answer; `None` when it took a run in pieces instead of as one.
     pub errno: Option<Errno>,
 }
 
-/// What to do after a refused call.
+/// The action after a refused call.
 #[derive(Debug)]
 pub(crate) enum RefusalAction {
     /// Make the call again; it may have to carry less.
@@ -70,34 +72,34 @@ pub(crate) enum RefusalAction {
     Stop(SendError),
 }
 
-/// A connected, non-blocking UDP socket and the number of segments it bears.
+/// A connected, non-blocking UDP socket and its limit of segments.
 #[derive(Debug)]
 pub struct Destination {
     socket: UdpSocket,
     name: Arc<str>,
     segments: u32,
-    /// What `UDP_SEGMENT` is set to on the socket; 0 is off.
+    /// Value of `UDP_SEGMENT` on the socket; 0 is off.
     segment_bytes: u32,
     lowered: Option<SegmentLimitLowered>,
     peer: IpAddr,
     /// Sends refused since one succeeded.
     refused_in_row: u32,
-    /// Whether the kernel queues reports of the path.
+    /// True when the kernel queues reports of the path.
     hears_reports: bool,
     /// Reports of the path that nobody has taken yet.
     reports: Vec<PathReport>,
-    /// Whether packets that exceed the device's MTU leave in fragments.
+    /// True when packets that exceed the device's MTU leave in fragments.
     cuts_at_device: bool,
-    /// Whether it has had zero-copy sends, whose reports are in the same queue.
+    /// True when it has had zero-copy sends, whose reports are in the same queue.
     is_zerocopy: bool,
     /// These sends, while no path holds them.
     unreported: Option<Box<Unreported>>,
-    /// How frames to it begin, once a path that makes frames has asked.
+    /// Headers of frames to it, kept after a path by frames has asked the kernel.
     framing: Option<Box<Framing>>,
 }
 
 impl Destination {
-    /// Takes a connected socket and makes it non-blocking; `name` is what log lines call it.
+    /// Takes a connected socket and makes it non-blocking; `name` is its name in log lines.
     pub fn new(socket: UdpSocket, name: impl Into<Arc<str>>) -> Result<Self, Error> {
         let name = name.into();
         let host = |call| {
@@ -134,8 +136,8 @@ impl Destination {
         self.segments
     }
 
-    /// Lowers that number to `segments` (at least 1) by decision, which is no
-    /// [`SegmentLimitLowered`]. It cannot be raised: what was refused once would be refused again.
+    /// Lowers that number to `segments` (at least 1) on request, without a [`SegmentLimitLowered`].
+    /// It cannot be raised: the kernel would refuse again.
     pub fn limit_segments(&mut self, segments: u32) {
         self.segments = segments.clamp(1, self.segments);
     }
@@ -151,12 +153,12 @@ impl Destination {
         std::mem::take(&mut self.reports)
     }
 
-    /// Whether routers cut packets that do not fit: then the path's MTU is no concern of ours.
+    /// True when routers fragment packets that do not fit; then the path's MTU does not matter.
     pub fn is_cut_on_the_way(&self) -> bool {
         sys::is_ipv4(self.peer)
     }
 
-    /// What log lines call it.
+    /// Its name in log lines.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -166,8 +168,8 @@ impl Destination {
         &self.socket
     }
 
-    /// Takes out how frames to it begin; given back by [`Destination::keep_framing`] while it
-    /// holds.
+    /// Takes the headers of frames out; [`Destination::keep_framing`] puts them back while they
+    /// hold.
     pub(crate) fn take_framing(&mut self) -> Option<Box<Framing>> {
         self.framing.take()
     }
@@ -180,7 +182,7 @@ impl Destination {
         SendError::Unframed { object: self.name.clone(), reason }
     }
 
-    /// How many packets of `segment_bytes` a run has at most.
+    /// The most packets of `segment_bytes` in a run.
     pub(crate) fn fit(&self, segment_bytes: u32) -> u32 {
         self.segments.min(DATAGRAM_BYTES_MAX / segment_bytes)
     }
@@ -208,8 +210,8 @@ impl Destination {
         }
     }
 
-    /// Readies the socket for zero-copy sends, with a call the first time; hands out what is known
-    /// of those that are out, until [`Destination::end_zerocopy`]. Other sends are not affected.
+    /// Readies the socket for zero-copy sends, with a call the first time; hands out the record of
+    /// unreported sends until [`Destination::end_zerocopy`]. Other sends are not affected.
     pub(crate) fn begin_zerocopy(
         &mut self,
         stats: &mut SendStats,
@@ -308,7 +310,7 @@ impl Destination {
         RefusalAction::Stop(lasting)
     }
 
-    /// `EMSGSIZE`: ICMP says so once, the kernel of a packet that exceeds the device's MTU always.
+    /// `EMSGSIZE`: ICMP causes it once; a packet that exceeds the device's MTU causes it each time.
     fn judge_length(
         &mut self,
         call: &'static str,
@@ -331,8 +333,8 @@ impl Destination {
         RefusalAction::Stop(self.host(call, errno))
     }
 
-    /// The kernel took a run of `packets` in pieces and what it took is thrown away: shorter runs
-    /// go in one piece. At one packet nothing is left but to wait.
+    /// The kernel took a run of `packets` in pieces, and the pieces are thrown away: shorter runs
+    /// go in one piece. A single packet is left for later.
     pub(crate) fn judge_in_pieces(&mut self, packets: u32, stats: &mut SendStats) -> RefusalAction {
         if packets > 1 {
             self.lower(packets / 2, None);
@@ -347,7 +349,7 @@ impl Destination {
     fn hear(&mut self, errno: Errno, stats: &mut SendStats) -> bool {
         self.refused_in_row += 1;
         let before = self.reports.len();
-        // A report of IPv4 about the length is none of a packet that routers cut.
+        // With IPv4, routers fragment, so a report about the length does not concern our packets.
         if !self.hears_reports && (errno.code() != libc::EMSGSIZE || !self.is_cut_on_the_way()) {
             self.hears_reports = true;
             // Without them, reports cannot be verified and the send is repeated all the same.

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong, by kind: a fact about the host, a call that failed, a send that did not
-//! happen.
+//! Errors by kind: a fact about the host, a failed call, a send that did not happen.
 //!
-//! [`Unavailable`] is no error but a fact with what is needed and what was found. [`Error`] is for
-//! opening things, [`SendError`] for sending; they are two because a refused send is an everyday
-//! event on a data path, is matched on at every batch and must not allocate.
+//! [`Unavailable`] is a fact, with the need and the finding, and not an error. [`Error`] is for
+//! opening things, [`SendError`] for sending; they are two because refused sends are frequent on a
+//! data path, are matched at every batch and must not allocate.
 //!
 //! Sources: `errno(3)`, `send(2)`, `sendfile(2)`.
 //!
-//! What it does not do: log. The caller counts what repeats and logs once.
+//! Does not log. The caller counts repetitions and logs once.
 
 use std::fmt;
 use std::io;
@@ -79,7 +78,7 @@ impl Errno {
         self.0
     }
 
-    /// Whether it only says that there is nothing to be had now.
+    /// True when nothing is available now (`EAGAIN`, `EINTR`).
     pub(crate) const fn is_again(self) -> bool {
         self.0 == libc::EAGAIN || self.0 == libc::EINTR
     }
@@ -101,17 +100,17 @@ impl From<io::Error> for Errno {
     }
 }
 
-/// Why a path cannot be used on this host: not an error, a fact.
+/// The reason why a path cannot be used on this host: a fact, not an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("needs {need}, found {found}")]
 pub struct Unavailable {
-    /// What the path needs, such as `kernel 6.5`.
+    /// The path's need, such as `kernel 6.5`.
     pub need: String,
-    /// What is there, such as `kernel 5.15.0`.
+    /// The finding, such as `kernel 5.15.0`.
     pub found: String,
 }
 
-/// What kept something from being opened.
+/// Error on opening a file, a path or a port.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -120,34 +119,34 @@ pub enum Error {
     Host {
         /// The call, such as `mmap`.
         call: &'static str,
-        /// What it was made on: a file's or a destination's name.
+        /// The object of the call: the name of a file or a destination.
         object: Arc<str>,
-        /// What the kernel answered.
+        /// The kernel's answer.
         errno: Errno,
     },
-    /// What is relayed would come in again.
+    /// Relayed datagrams would come in again.
     #[error(
         "relaying {port} to {target}: what is sent comes in again; \
          write another address or port, or a device for each"
     )]
     Loop {
-        /// Where it is awaited.
+        /// The receiving address.
         port: Arc<str>,
-        /// Where it is sent.
+        /// The address of the target.
         target: Arc<str>,
     },
-    /// What a device receives cannot be taken from it.
+    /// Frames cannot be received from a device.
     #[error("frames of {device}: {reason}")]
     Untapped {
         /// The device's name.
         device: Arc<str>,
-        /// Why not.
+        /// The reason.
         reason: Untapped,
     },
-    /// No device is known to bring what is sent there.
+    /// The device that receives datagrams for the address is not known.
     #[error("frames for {address}: on which device is not known; name it, or an address it has")]
     NoDevice {
-        /// Where datagrams were to be awaited.
+        /// The receiving address.
         address: SocketAddr,
     },
     /// MappedFile can be sent from regular files alone.
@@ -174,14 +173,14 @@ impl Error {
     }
 }
 
-/// Why what a device receives cannot be taken from it.
+/// The reason why frames cannot be received from a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Untapped {
     /// It was removed, and one of the same name is another. Its ports are to be added anew.
     #[error("the device is gone; add its ports again when it is back")]
     Gone,
-    /// It is switched off; what comes when it is on again is taken.
+    /// It is switched off; frames are received again once it is on.
     #[error("the device is down; ip link set it up")]
     Down,
     /// Somebody else's program sees its frames first.
@@ -207,29 +206,29 @@ pub enum Untapped {
     /// The kernel's verifier did not take the program.
     #[error("the kernel refused the XDP program: {errno}\n{log}")]
     Refused {
-        /// What `bpf(2)` answered.
+        /// The answer of `bpf(2)`.
         errno: Errno,
-        /// What the verifier said.
+        /// The verifier's log.
         log: String,
     },
     /// It has more queues than a path has sockets for.
     #[error("more than {most} queues; make them fewer (ethtool -L), or take a path by socket")]
     TooManyQueues {
-        /// How many will do.
+        /// The largest number of queues.
         most: u32,
     },
     /// A path has rings on many others.
     #[error("a path object takes from {most} devices at most; open another")]
     TooMany {
-        /// How many those are.
+        /// The largest number of devices.
         most: usize,
     },
 }
 
-/// Why a send stopped.
+/// The reason why a send stopped.
 ///
 /// After [`SendError::Blocked`] the same packets are sent again later. The others end the stream:
-/// packets of the batch may have left before, and the [`crate::SendStats`] has them.
+/// packets of the batch may have left before, and are counted in [`crate::SendStats`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
@@ -246,7 +245,7 @@ pub enum SendError {
     /// The file ends before what was to be sent.
     #[error("the file now ends at byte {at}, before what was to be sent")]
     Shrunk {
-        /// Where the file ends, in bytes.
+        /// The end of the file, in bytes.
         at: u64,
     },
     /// A system call failed in a way that waiting does not mend.
@@ -254,9 +253,9 @@ pub enum SendError {
     Host {
         /// The call, such as `sendfile`.
         call: &'static str,
-        /// What it was made on: a file's or a destination's name.
+        /// The object of the call: the name of a file or a destination.
         object: Arc<str>,
-        /// What the kernel answered.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// Whole frames cannot be made for the destination; a path by socket may serve it.
@@ -264,12 +263,12 @@ pub enum SendError {
     Unframed {
         /// The destination's name.
         object: Arc<str>,
-        /// Why not.
+        /// The reason.
         reason: Unframed,
     },
 }
 
-/// Why a destination cannot be sent whole frames.
+/// The reason why a destination cannot be sent whole frames.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unframed {
@@ -279,7 +278,7 @@ pub enum Unframed {
     /// The kernel has no route.
     #[error("no route: {errno}")]
     NoRoute {
-        /// What the kernel answered.
+        /// The kernel's answer.
         errno: Errno,
     },
     /// The route leads to this host, to many, or through a tunnel.
@@ -314,7 +313,7 @@ pub enum Unframed {
     TooLarge {
         /// The datagram's UDP payload.
         bytes: u32,
-        /// What fits.
+        /// The largest datagram that fits.
         most: u32,
         /// The route's device.
         device: Arc<str>,

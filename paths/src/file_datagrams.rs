@@ -2,7 +2,7 @@
 //! Datagrams that lie in a file one after the other: their ranges, and the copy of a lone one.
 //!
 //! Shared by `rtp/wire_sendfile` and the paths of `udp/`. A path asks for the range of a run, makes
-//! one call for it, and learns here what a refusal means.
+//! one call for it, and has a refusal interpreted here.
 //!
 //! Some datagrams are read into a buffer and sent instead ([`CopySender`]), at two calls and two
 //! copies: a datagram that is sent alone and crosses a page border at an odd byte. Where the device
@@ -38,7 +38,7 @@ pub(crate) struct FileDatagrams<'a> {
 
 impl<'a> FileDatagrams<'a> {
     /// # Panics
-    /// When the batch is of the other form: the caller was told which.
+    /// When the batch is gathered: [`crate::Feed`] names the form that each path takes.
     pub(crate) fn of(batch: &Batch<'a>) -> Self {
         let BatchForm::Image { source, offset: start } = batch.form else {
             panic!("this path is fed images");
@@ -46,7 +46,7 @@ impl<'a> FileDatagrams<'a> {
         Self { source, start, segment_bytes: batch.segment_bytes.into() }
     }
 
-    /// Where the packets of a run lie.
+    /// The range of the packets of a run.
     pub(crate) fn range(&self, batch: &Batch<'_>, run: SegmentRun) -> RunRange<'a> {
         let offset = self.start.saturating_add(batch.run_bytes(0, run.first));
         let bytes = batch.run_bytes(run.first, run.packets);
@@ -68,7 +68,7 @@ impl<'a> RunRange<'a> {
         self.offset.saturating_add(self.bytes)
     }
 
-    /// How many of its packets lie within a step of `pages` pages; at least one.
+    /// Number of its packets that lie within a step of `pages` pages; at least one.
     pub(crate) fn packets_per_step(&self, pages: u64, page_bytes: u64) -> u32 {
         let bytes = pages * page_bytes - self.offset % page_bytes;
         u32::try_from(bytes / self.segment_bytes).unwrap_or(u32::MAX).max(1)
@@ -79,7 +79,7 @@ impl<'a> RunRange<'a> {
         (self.offset % page_bytes).saturating_add(self.bytes).div_ceil(page_bytes)
     }
 
-    /// Whether its second page begins at an odd byte of it.
+    /// True when its second page begins at an odd byte of it.
     pub(crate) fn crosses_oddly(&self, page_bytes: u64) -> bool {
         crosses_oddly(self.offset, self.bytes, page_bytes)
     }
@@ -90,7 +90,7 @@ impl<'a> RunRange<'a> {
         let map = self.source.mapped().map_err(refused)?;
         match map.address(self.offset, self.bytes) {
             Some(_) => Ok(map),
-            // Beyond what the file had when it was opened.
+            // Beyond the file's size when it was opened.
             None => Err(self.cut(self.source.bytes())),
         }
     }
@@ -101,8 +101,8 @@ impl<'a> RunRange<'a> {
         SendFailure::Cut { at, whole: u32::try_from(whole).unwrap_or(u32::MAX) }
     }
 
-    /// Why `call` was refused: a page of the map cannot be read because the file was cut, or for
-    /// the reason that the kernel gives.
+    /// Interprets a refusal of `call`: `EFAULT` of a page that was cut off is a cut; other errors
+    /// are the kernel's.
     pub(crate) fn refused(
         &self,
         call: &'static str,
@@ -120,7 +120,7 @@ impl<'a> RunRange<'a> {
     }
 }
 
-/// Whether the second page of `bytes` bytes from `offset` on begins at an odd byte of them.
+/// True when the second page of `bytes` bytes from `offset` on begins at an odd byte of them.
 pub(crate) fn crosses_oddly(offset: u64, bytes: u64, page_bytes: u64) -> bool {
     let first_bytes = page_bytes - offset % page_bytes;
     !first_bytes.is_multiple_of(2) && first_bytes < bytes

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Facts about the host that decide which paths can be used here.
+//! Facts about the host that decide which paths are available.
 //!
-//! Read once at start and handed to each path's probe, so that a test can ask what a path would say
-//! on another host. Costs a few system calls, the reading of one file of proc and the setting up of
-//! a small `io_uring`, whose operations are asked for, of a program of two instructions for XDP,
-//! and a call on the device of the RTP engine, where there is one; all are closed again.
+//! Read once at start and handed to each path's probe, so a test can probe for another host. Costs
+//! a few system calls, the reading of one file of proc, the setting up of a small `io_uring` and a
+//! query of its operations, the loading of an XDP program of two instructions, and a call on the
+//! device of the RTP engine where there is one; all are closed again.
 //!
 //! Sources: `uname(2)`, `proc_pid_status(5)`, `capabilities(7)`, `io_uring_register(2)`
 //! (`IORING_REGISTER_PROBE`).
 //!
-//! What it does not do: it asks the kernel's release and parts and this process's rights. What
-//! varies with the device (UDP segmentation) is found out by sending and is a number that may fall
-//! ([`crate::Destination`]).
+//! Reads the kernel's release and features and this process's rights alone. Facts that vary with
+//! the device (UDP segmentation) are found by sending ([`crate::Destination`]).
 
 use crate::error::{Errno, Unavailable};
 use crate::sys;
@@ -21,19 +20,20 @@ use crate::sys;
 pub struct Host {
     /// The kernel's release as it calls itself, such as `6.18.44-1-amd64`.
     pub kernel_release: String,
-    /// Whether this process has `CAP_NET_RAW` in its network namespace: packet and XDP sockets.
+    /// True when this process has `CAP_NET_RAW` in its network namespace: packet and XDP sockets.
     pub raw_frames: bool,
-    /// Whether the kernel was built with XDP sockets (`AF_XDP`).
+    /// True when the kernel was built with XDP sockets (`AF_XDP`).
     pub xdp_sockets: bool,
-    /// Whether this process may load programs of XDP, or why it is refused.
+    /// True when this process may load programs of XDP, or why it is refused.
     pub xdp_programs: Result<(), Errno>,
-    /// What `io_uring` offers this process, or why it is refused.
+    /// The operations of `io_uring` that this process may use, or the refusal.
     pub io_uring: Result<Uring, Errno>,
-    /// Whether this process may use the in-kernel RTP engine, or why opening its device is refused.
+    /// True when this process may use the in-kernel RTP engine, or why opening its device is
+    /// refused.
     pub engine: Result<(), Errno>,
 }
 
-/// What `io_uring` offers.
+/// Operations of `io_uring`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Uring {
     /// `IORING_OP_SEND`, `IORING_OP_SENDMSG` and reads into registered buffers.
@@ -68,7 +68,7 @@ impl Host {
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 
-    /// Says that a kernel older than `major.minor` will not do.
+    /// Requires a kernel of at least `major.minor`.
     pub fn needs_kernel(&self, major: u32, minor: u32) -> Result<(), Unavailable> {
         if self.kernel() >= (major, minor) {
             return Ok(());
@@ -79,7 +79,7 @@ impl Host {
         })
     }
 
-    /// Says that frames cannot be put onto a device without `CAP_NET_RAW`.
+    /// Requires `CAP_NET_RAW`, to put frames onto a device.
     pub fn needs_raw_frames(&self) -> Result<(), Unavailable> {
         if self.raw_frames {
             return Ok(());
@@ -90,7 +90,7 @@ impl Host {
         })
     }
 
-    /// Says that the kernel has no XDP sockets.
+    /// Requires XDP sockets.
     pub fn needs_xdp_sockets(&self) -> Result<(), Unavailable> {
         if self.xdp_sockets {
             return Ok(());
@@ -99,7 +99,7 @@ impl Host {
         Err(Unavailable { need, found: "a kernel without".to_string() })
     }
 
-    /// Says that programs of XDP may not be loaded.
+    /// Requires the right to load XDP programs.
     pub fn needs_xdp_programs(&self) -> Result<(), Unavailable> {
         let Err(errno) = self.xdp_programs else { return Ok(()) };
         let why = match errno.code() {
@@ -111,26 +111,26 @@ impl Host {
         Err(Unavailable { need, found: format!("bpf refused: {errno}{why}") })
     }
 
-    /// Says that `io_uring` is not there, or not with sends.
+    /// Requires `io_uring` with sends.
     pub fn needs_io_uring(&self) -> Result<(), Unavailable> {
         self.needs_of_io_uring("io_uring with sends (kernel 5.19)", |offer| offer.sends)
     }
 
-    /// Says that `io_uring` is not there, or not with zero-copy sends that report.
+    /// Requires `io_uring` with zero-copy sends that are reported.
     pub fn needs_io_uring_zero_copy(&self) -> Result<(), Unavailable> {
         let need = "io_uring with SEND_ZC and SENDMSG_ZC (kernel 6.2)";
         self.needs_of_io_uring(need, |offer| offer.zero_copy)?;
         self.needs_kernel(6, 2)
     }
 
-    /// Says that `io_uring` is not there, or not with receives that go on by themselves.
+    /// Requires `io_uring` with multishot receives.
     pub fn needs_io_uring_receives(&self) -> Result<(), Unavailable> {
         let need = "io_uring with multishot RECVMSG (kernel 6.0)";
         self.needs_of_io_uring(need, |offer| offer.receives)?;
         self.needs_kernel(6, 0)
     }
 
-    /// Says that the in-kernel RTP engine is not there, or not for this process.
+    /// Requires the in-kernel RTP engine, usable by this process.
     pub fn needs_engine(&self) -> Result<(), Unavailable> {
         let Err(errno) = self.engine else { return Ok(()) };
         let device = sys::ENGINE_DEVICE;
@@ -157,7 +157,7 @@ impl Host {
     }
 }
 
-/// What usually makes the kernel refuse to set up a ring.
+/// The usual cause of a refusal to set up a ring.
 fn why_refused(errno: Errno) -> &'static str {
     match errno.code() {
         libc::EPERM => " (kernel.io_uring_disabled, or a container's filter)",
@@ -168,8 +168,8 @@ fn why_refused(errno: Errno) -> &'static str {
     }
 }
 
-/// Whether the device of that name cuts super-packets of UDP into datagrams itself; the kernel does
-/// it otherwise, before the device.
+/// True when the device of that name cuts super-packets of UDP into datagrams itself; the kernel
+/// does it otherwise, before the device.
 ///
 /// # Errors
 /// `ENODEV`: there is no such device. `EOPNOTSUPP`: the kernel does not say.
@@ -177,7 +177,7 @@ pub fn segments_udp(device: &str) -> Result<bool, Errno> {
     sys::has_feature(device, "tx-udp-segmentation")
 }
 
-/// Whether the effective capabilities in a thread's status have `CAP_NET_RAW`.
+/// True when the effective capabilities in a thread's status have `CAP_NET_RAW`.
 fn has_net_raw(status: &str) -> bool {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok());

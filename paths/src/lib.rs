@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every way from a file to a socket, in one list ([`PATHS`]), with what each costs.
+//! Every way from a file to a socket, in one list ([`PATHS`]), with the cost of each.
 //!
-//! A content server spends its processor on moving bytes. This crate holds the ways to move them as
-//! members of one list, so that the server, the laboratory, the contract tests and `--help` all see
-//! the same set, and each member says what it claims to cost: copies per byte and system calls per
-//! packet, run or step. The claims are compared with what was counted ([`SendStats`]) in
-//! `tests/contract`.
+//! A content server spends its processor time on moving bytes. This crate holds the ways to move
+//! them as members of one list, so that the server, the laboratory, the contract tests and `--help`
+//! all see the same set. Each member claims its cost: copies per byte, and system calls per packet,
+//! run or step. The contract tests compare the claims with counts ([`SendStats`]).
 //!
-//! How the pieces fit: a [`MappedFile`] is an open file; a [`Batch`] says which packets to send
-//! from it; a [`Destination`] is where they go and the only thing a session has to own; a path
-//! object ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
-//! buffers, so a session costs no buffer and a batch no allocation.
+//! The parts: a [`MappedFile`] is an open file; a [`Batch`] names the packets to send from it; a
+//! [`Destination`] is their target and the only object that a session owns. A path object
+//! ([`StreamPath`], [`DownloadPath`]) belongs to a sending *thread* and holds that thread's
+//! buffers, so a session costs no buffer and a batch no allocation. In the other direction,
+//! [`RECEIVE_PATHS`] lists the ways from a socket to memory, and a [`Relay`] sends received
+//! datagrams on.
 //!
 //! Sources: `sendfile(2)`, `writev(2)`, `udp(7)` (`UDP_SEGMENT`), `madvise(2)`
 //! (`MADV_POPULATE_READ`), `preadv2(2)` (`RWF_NOWAIT`); Linux `fs/splice.c`, `net/ipv4/udp.c`.
 //!
-//! What it does not do: it knows nothing of RTP, of plans or of time (`wire`, `media`, `serve`),
-//! and it starts no thread. `unsafe` is in `sys` alone.
+//! Has no knowledge of packet plans and of time, and starts no thread. `unsafe` is in `sys` alone.
 
 #![deny(unsafe_code)]
 

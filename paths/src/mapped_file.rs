@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An open file to send from, shared by all who send it.
+//! An open file to send from, shared by all its senders.
 //!
-//! It holds what the file was when it was opened, the map of it once a path wants one, and the two
-//! questions that keep a cold file from stalling a sending thread: [`MappedFile::is_in_cache`],
-//! cheap, and [`MappedFile::prefetch`], which waits and so belongs on a reader thread.
+//! It holds the file's size at opening, its map once a path wants one, and two operations that keep
+//! a cold file from stalling a sending thread: [`MappedFile::is_in_cache`], cheap, and
+//! [`MappedFile::prefetch`], which waits and therefore belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
 //! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
@@ -13,7 +13,7 @@
 //! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
 //! `cachestat(2)` (6.5), `posix_fadvise(2)`.
 //!
-//! What it does not do: read ahead by itself, or pin pages. What is resident may be reclaimed.
+//! Does not read ahead by itself, or pin pages. The kernel may reclaim cached pages.
 
 use std::fs::File;
 use std::ops::Range;
@@ -27,7 +27,7 @@ use crate::sys::{self, FileMap};
 /// Distance of the bytes that [`MappedFile::is_in_cache`] looks at where it has to.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
-/// What [`read_ahead`] asks the kernel for in one call: some tens of microseconds of its work.
+/// Bytes that [`read_ahead`] asks of the kernel in one call: some tens of microseconds of its work.
 const AHEAD_BYTES: u64 = 64 * 1024;
 
 /// Buffer of [`MappedFile::prefetch`] where the kernel cannot populate a map.
@@ -40,17 +40,17 @@ pub struct MappedFile {
     name: Arc<str>,
     bytes: u64,
     map: OnceLock<Result<FileMap, Errno>>,
-    /// Whether the kernel has refused to count the file's cached pages.
+    /// True when the kernel has refused to count the file's cached pages.
     uncountable: AtomicBool,
 }
 
-/// Has the disk begin with all of `range`, and does not wait. A hint: what fails, fails when it is
+/// Starts reading `range` from the disk, without waiting. A hint: a failure shows when the range is
 /// waited for.
 ///
-/// In short steps, because the kernel's own are as long as the disk's setting says, several MiB on
-/// some: where kernel code is not preempted, a pacer that wants this core waits for the whole of a
-/// step. And one thread of the process at a time: beginning is work (memory is found, and cleared
-/// for holes), and as many threads as wait for disks would keep every core at it.
+/// Proceeds in short steps, because the kernel's own are as long as the disk's setting, several MiB
+/// on some: where kernel code is not preempted, a pacer on this core waits for a whole step. One
+/// thread of the process proceeds at a time, because starting is work (memory is found, and cleared
+/// for holes), and the threads that wait for disks would keep every core busy with it.
 pub fn read_ahead(file: &File, range: Range<u64>) {
     static TURN: Mutex<()> = Mutex::new(());
     let mut offset = range.start;
@@ -83,7 +83,7 @@ impl MappedFile {
         &self.file
     }
 
-    /// What log lines call it.
+    /// Its name in log lines.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,15 +114,15 @@ impl MappedFile {
         sys::size_now(&self.file, stats)
     }
 
-    /// Waits until `range` is in the page cache. What lies there is made resident even when the
-    /// file ends before the range does, which is then [`SendError::Shrunk`].
+    /// Waits until `range` is in the page cache. The existing part is read even when the file ends
+    /// before the range does, which is then [`SendError::Shrunk`].
     pub fn prefetch(&self, range: Range<u64>) -> Result<(), SendError> {
         let is_in_cache = self.is_in_cache(range.clone());
         self.prefetch_unless(range, is_in_cache)
     }
 
-    /// As [`MappedFile::prefetch`], for a caller who has just asked [`MappedFile::is_in_cache`] of
-    /// the range: it costs a system call, and is not asked twice.
+    /// As [`MappedFile::prefetch`], for a caller that has just called [`MappedFile::is_in_cache`]:
+    /// it saves the second query, a system call.
     pub fn prefetch_unless(&self, range: Range<u64>, is_in_cache: bool) -> Result<(), SendError> {
         let size = self.size_now(&mut SendStats::default()).map_err(|e| self.host("statx", e))?;
         let there = range.start..range.end.min(size);
@@ -177,9 +177,9 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Whether `range` is probably in the page cache; what lies beyond the file's end is nothing to
-    /// wait for. Costs two calls: the kernel counts the pages that are there or on their way, and
-    /// the last byte, which arrives last, is looked at.
+    /// True when `range` is probably in the page cache; bytes beyond the file's end need no wait.
+    /// Costs two calls: the kernel counts the pages that are there or on their way, and the last
+    /// byte, which arrives last, is looked at.
     ///
     /// Where the kernel does not count them (before Linux 6.5, or for a file that this process
     /// neither owns nor may write) the first byte is looked at, the last and one every 64 KiB
@@ -196,7 +196,7 @@ impl MappedFile {
         }
     }
 
-    /// Whether all pages of `range` are in the page cache or being read into it; `None` when the
+    /// True when all pages of `range` are in the page cache or being read into it; `None` when the
     /// kernel does not say.
     fn count_cached(&self, range: Range<u64>) -> Option<bool> {
         if self.uncountable.load(Ordering::Relaxed) {

@@ -4,13 +4,14 @@
 //! ICMP is not authenticated. The kernel finds the socket by the addresses and ports of the packet
 //! that a report quotes, which a stranger can guess: 32,256 packets cover all even ports of a
 //! client. So a report here is a claim, with the quoted payload as its only evidence. The caller
-//! knows which packets it sent lately; it counts and ignores a report that quotes none of them.
+//! knows which packets it sent lately; it counts and ignores a report without a quote of one of
+//! them.
 //!
-//! Sources: RFC 792, RFC 4443, RFC 5927 (ICMP attacks; §4.1: check what is quoted), RFC 1812
-//! §4.3.2.3 (how much is quoted), `ip(7)` (`IP_RECVERR`), `linux/errqueue.h`.
+//! Sources: RFC 792, RFC 4443, RFC 5927 (ICMP attacks; §4.1: check the quote), RFC 1812 §4.3.2.3
+//! (how much is quoted), `ip(7)` (`IP_RECVERR`), `linux/errqueue.h`.
 //!
-//! What it does not do: judge. A host that quotes 8 bytes (RFC 792; BSD and macOS) shows the UDP
-//! header alone, so its reports cannot be verified.
+//! Does not decide whether a report is true. A host that quotes 8 bytes (RFC 792; BSD and macOS)
+//! shows the UDP header alone, so its reports cannot be verified.
 
 /// Bytes of a quoted payload that are kept: an RTP header (RFC 3550 §5.1).
 pub const QUOTE_BYTES: usize = wire::rtp::HEADER_BYTES;
@@ -49,8 +50,8 @@ impl PathReport {
         Self { fault, quote, quoted: bytes as u8 }
     }
 
-    /// How the payload of the quoted packet begins: as much as was quoted, at most
-    /// [`QUOTE_BYTES`]. Empty where the kernel had no room to keep the report.
+    /// The beginning of the quoted packet's payload, at most [`QUOTE_BYTES`]. Empty where the
+    /// kernel had no room to keep the report.
     pub fn quote(&self) -> &[u8] {
         &self.quote[..usize::from(self.quoted)]
     }

@@ -12,12 +12,12 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-/// Counters of what was sent and what that took.
+/// Counters of sent packets and of the work they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendStats {
     /// Datagrams the kernel accepted. Downloads have none.
     pub packets: u64,
-    /// Bytes the kernel accepted, headers of ours included, UDP and IP headers not.
+    /// Bytes the kernel accepted, RTP headers included, UDP and IP headers not.
     pub bytes: u64,
     /// System calls made, those that failed included.
     pub calls: u64,

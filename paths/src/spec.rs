@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of paths and what a member of it says about itself.
+//! The list of paths, and the description that each member gives of itself.
 //!
 //! Adding a path is one file and one line in [`PATHS`]; server, laboratory, contract tests and
 //! `--help` take it from there. Dispatch is per batch, through a box that each sending thread opens
@@ -8,7 +8,7 @@
 //! Sources: DPDK's path tables (`i40e_rx_path_infos`) for the form: one row each, the same name in
 //! log, statistics and code.
 //!
-//! What it does not do: choose. The caller picks by name, or by measuring.
+//! Does not choose. The caller picks a path by name or by measurement.
 
 use std::fmt;
 
@@ -73,8 +73,8 @@ pub fn find(transport: Transport, name: &str) -> Option<&'static Spec> {
     PATHS.iter().copied().find(|spec| spec.transport == transport && spec.name == name)
 }
 
-/// What a path sends over what. A name belongs to one way of moving bytes and may occur once for
-/// each transport.
+/// Payload and transport of a path. A name belongs to one way of moving bytes and may occur once
+/// for each transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
     /// RTP packets, a datagram each.
@@ -105,25 +105,25 @@ impl fmt::Display for Transport {
     }
 }
 
-/// What a path is and what it claims.
+/// Description of a path, with its claims.
 #[derive(Debug)]
 pub struct Spec {
     /// Its name: in `--path`, log, statistics and code alike.
     pub name: &'static str,
-    /// What it sends over what.
+    /// Its payload and transport.
     pub transport: Transport,
     /// One line on how it moves the bytes.
     pub summary: &'static str,
-    /// How often each byte of the file is copied between kernel and user memory.
+    /// Number of times that each byte of the file is copied between kernel and user memory.
     pub copies_per_byte: u32,
-    /// How often each byte of a header that was made in memory is copied to the kernel; 0 where
-    /// headers lie in the file, or there are none.
+    /// Number of times that each byte of a header that was made in memory is copied to the kernel;
+    /// 0 where headers lie in the file, or there are none.
     pub header_copies: u32,
     /// System calls, when nothing is refused.
     pub system_calls: SystemCalls,
     /// Where to read up on it.
     pub sources: &'static [&'static str],
-    /// Whether this host can use it.
+    /// True when this host can use it.
     pub probe: fn(&Host) -> Result<(), Unavailable>,
     /// Makes the path object for one sending thread.
     pub open: Open,
@@ -138,17 +138,17 @@ impl fmt::Display for Spec {
 
 /// A claim: system calls made when nothing is refused. Setting `UDP_SEGMENT` when a destination's
 /// segment size changes is one call more, once, and so are two at most to set up a socket for zero
-/// copies. What a socket takes in part is refused in part: emptying a pipe of the rest is a call
-/// more.
+/// copies. A socket that takes a part refuses the rest: emptying a pipe of it is a call more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCalls {
-    /// That many for each packet.
+    /// This number for each packet.
     PerPacket(u32),
-    /// That many for each run of as many packets as the destination's segments and 64 KiB allow.
+    /// This number for each segment run: as many packets as the destination's segments and 64 KiB
+    /// allow.
     PerRun(u32),
-    /// That many for each batch, as long as one call holds it (1,024 messages, where that counts).
+    /// This number for each batch that fits one call (1,024 messages, where that counts).
     PerBatch(u32),
-    /// That many for each step of a download.
+    /// This number for each step of a download.
     PerStep(u32),
 }
 
@@ -163,14 +163,14 @@ impl fmt::Display for SystemCalls {
     }
 }
 
-/// How a path object is made, by what it is for.
+/// Constructor of a path object, by its use.
 #[derive(Clone, Copy, Debug)]
 pub enum Open {
     /// A stream of datagrams.
     Stream {
         /// The form of batch it wants.
         feed: Feed,
-        /// How far down it goes.
+        /// Its entry to the network.
         via: Via,
         /// Makes one.
         open: fn() -> Result<Box<dyn StreamPath>, Error>,
@@ -179,7 +179,7 @@ pub enum Open {
     Download(fn() -> Result<Box<dyn DownloadPath>, Error>),
 }
 
-/// How a stream path gets onto the network.
+/// Entry of a path to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Via {
     /// By the destination's socket: the kernel routes, filters, fragments and segments.

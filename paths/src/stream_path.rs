@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What paths of datagrams share: the trait, and the loop over the runs of a batch.
+//! Paths of datagrams: the trait, and the loop over the runs of a batch.
 //!
-//! The loop cuts a batch into runs, lets a path make one call for each and settles what a refusal
-//! means. A path (`rtp/`, `udp/`) is then only its call.
+//! The loop cuts a batch into runs, has a path make one call for each and interprets refusals. A
+//! path (`rtp/`, `udp/`) is then only its call.
 //!
-//! What comes out is the same for all: packets leave in order and whole, none is sent twice, and
-//! the number returned says how many the kernel took. When the file has shrunk, the packets that
-//! lie before the cut are sent first.
+//! All paths keep the same contract: packets leave in order and whole, none is sent twice, and the
+//! returned number is that of the packets that the kernel took. When the file has shrunk, the
+//! packets before the cut are sent first.
 //!
 //! Sources: `udp(7)`; ARCHITECTURE.md, "a streamed byte's journey".
 //!
-//! What it does not do: wait, or decide how much is due.
+//! Does not wait, or decide how much is due.
 
 use crate::batch::Batch;
 use crate::destination::{Destination, RefusalAction};
@@ -37,9 +37,9 @@ pub trait StreamPath: Send {
         stats: &mut SendStats,
     ) -> Result<u32, SendError>;
 
-    /// Sends the batches of many destinations; what became of each is left in its
-    /// [`Due::outcome`], as [`StreamPath::send`] would have returned it. A path that can hand
-    /// several to the kernel at once does so; here they take turns.
+    /// Sends the batches of many destinations; the result of each is left in its [`Due::outcome`],
+    /// as [`StreamPath::send`] would have returned it. A path that can hand several to the kernel
+    /// at once does so; here they take turns.
     fn send_all(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         for due in dues {
             due.outcome = self.send(&due.batch, due.to, stats);
@@ -47,14 +47,14 @@ pub trait StreamPath: Send {
     }
 }
 
-/// A batch that is due to a destination, and what became of it.
+/// A batch that is due to a destination, and the result of its send.
 #[derive(Debug)]
 pub struct Due<'a> {
-    /// What to send.
+    /// The batch.
     pub batch: Batch<'a>,
-    /// Where to; no two of one call may be the same.
+    /// The destination; no two of one call may be the same.
     pub to: &'a mut Destination,
-    /// How many packets were taken, or why none was; `Ok(0)` before it is sent.
+    /// Number of packets taken, or the reason why none was; `Ok(0)` before the send.
     pub outcome: Result<u32, SendError>,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct SegmentRun {
     pub(crate) packets: u32,
 }
 
-/// Why a call did not send its run.
+/// The reason why a call did not send its run.
 #[derive(Debug)]
 pub(crate) enum SendFailure {
     /// The kernel refused it.
@@ -84,7 +84,7 @@ pub(crate) enum SendFailure {
     Cut { at: u64, whole: u32 },
 }
 
-/// Where a batch stops because the file does.
+/// The end of a batch in a file that was cut.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     at: u64,
@@ -92,7 +92,7 @@ struct Cut {
     packet: u32,
 }
 
-/// What a call may carry.
+/// The number of packets that a call carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PacketsPerCall {
     /// One packet.
@@ -105,7 +105,7 @@ pub(crate) enum PacketsPerCall {
     BatchInRuns,
 }
 
-/// Sends `batch` run by run, where a run is as long as `per_call` says; `attempt` makes the call
+/// Sends `batch` run by run, where `per_call` sets the length of a run; `attempt` makes the call
 /// for a run and returns how many of its packets it carried, at least one.
 pub(crate) fn send_runs(
     batch: &Batch<'_>,

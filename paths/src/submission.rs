@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The runs of many destinations in one submission to `io_uring`: what the rings' paths share.
+//! Runs of many destinations in one submission to `io_uring`, for the paths by rings.
 //!
-//! All runs of all that is due are laid out, handed to the kernel in one call and settled one by
-//! one, with the verdicts that [`crate::stream_path`] gives a run sent alone. What a refusal makes
-//! necessary (a run again, or shorter) goes into the next submission, as does what exceeds
-//! a ring's number of operations.
+//! All due runs are laid out, handed to the kernel in one call and settled one by one, with the
+//! same actions as for a run sent alone ([`crate::stream_path`]). Repeated and shortened runs go
+//! into the next submission, as do runs beyond a ring's number of operations.
 //!
-//! EngineRequest. The kernel issues operations as they are queued, each to its end: sends ask with
-//! `MSG_DONTWAIT`. But a run might be refused and the next one taken, if the socket had room again
-//! in between; so runs of one destination are linked, and one refused cancels the rest. A
-//! destination with one run, the usual case at a burst of 20 ms, needs no link. A link costs
-//! 0.5 µs: the kernel issues what is linked from its task work.
+//! Order. The kernel issues operations in the order of the queue, each to its end: sends ask with
+//! `MSG_DONTWAIT`. A run might be refused and the next one taken, if the socket had room again in
+//! between; so runs of one destination are linked, and a refused run cancels the rest. A
+//! destination with one run, the usual case at a burst of 20 ms, needs no link. A link costs 0.5
+//! µs: the kernel issues linked operations from its task work.
 //!
 //! Sources: `io_uring_enter(2)` (`IOSQE_IO_LINK`); Linux 6.18 `io_uring/io_uring.c`
 //! (`io_req_defer_failed`, `io_fail_links`).
 //!
-//! What it does not do: know how a run is laid out ([`RunQueuer`]).
+//! Does not lay out runs ([`RunQueuer`]).
 
 use crate::batch::{Batch, CursorPosition};
 use crate::destination::{Destination, RefusalAction};
@@ -26,7 +25,7 @@ use crate::sys::{Queue, Ring};
 
 const CALL: &str = "io_uring_enter";
 
-/// How a path puts a run onto a queue.
+/// Puts the runs of one path onto a queue.
 pub(crate) trait RunQueuer: Send {
     /// A destination's runs begin; the first of them is not linked to what was queued before.
     fn begin(&mut self, _: &Queue<'_, '_>) {}
@@ -39,7 +38,7 @@ pub(crate) trait RunQueuer: Send {
         part: &RunToQueue<'data>,
     ) -> Result<Option<QueuedSend>, QueueFailure>;
 
-    /// What it means that the send of a run, whose payload begins at the mark, was refused.
+    /// Interprets the refusal of a send whose payload begins at the given position.
     fn refused(
         &self,
         batch: &Batch<'_>,
@@ -48,8 +47,8 @@ pub(crate) trait RunQueuer: Send {
         stats: &mut SendStats,
     ) -> SendFailure;
 
-    /// What it means that not all bytes could be read of `rest`, a run and those behind it. Where
-    /// the file's end is known already, `rest` ends there: a second cut is an earlier one.
+    /// Interprets a failed read of `rest`, a run and those behind it. `rest` ends at the file's end
+    /// where that is known: a second cut is an earlier one.
     fn unread(
         &self,
         batch: &Batch<'_>,
@@ -66,26 +65,26 @@ pub(crate) struct RunToQueue<'data> {
     pub(crate) batch: &'data Batch<'data>,
     pub(crate) to: &'data Destination,
     pub(crate) run: SegmentRun,
-    /// Where its payload begins.
+    /// The position of its payload.
     pub(crate) start: CursorPosition,
-    /// The packet that the batch, or what is left of its file, ends before.
+    /// The packet behind the last one of the batch, or of the rest of its file.
     pub(crate) end: u32,
     /// Zero-copy sends were refused: copy.
     pub(crate) copy: bool,
 }
 
-/// What has been queued for a run.
+/// The operations queued for a run.
 #[derive(Debug)]
 pub(crate) struct QueuedSend {
     pub(crate) packets: u32,
     /// Where the payload after them begins.
     pub(crate) after: CursorPosition,
-    /// An operation that reads what is sent, and the bytes it is to read; linked to the send.
+    /// The operation that reads the run's bytes, and their number; linked to the send.
     pub(crate) read: Option<(u32, u32)>,
     pub(crate) send: u32,
 }
 
-/// Why a run was not queued.
+/// The reason why a run was not queued.
 #[derive(Debug)]
 pub(crate) enum QueueFailure {
     /// The file ends at byte `at`; `whole` packets of the run lie before that.
@@ -95,7 +94,7 @@ pub(crate) enum QueueFailure {
 }
 
 impl QueueFailure {
-    /// From what would have been a failure, had it been sent to `to`.
+    /// Converts a failure found before the send to `to`.
     pub(crate) fn of(failure: SendFailure, to: &Destination) -> Self {
         match failure {
             SendFailure::Cut { at, whole } => Self::Cut { at, whole },
@@ -105,7 +104,7 @@ impl QueueFailure {
     }
 }
 
-/// How far a batch has come.
+/// Progress of a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     taken: u32,
@@ -124,7 +123,7 @@ impl State {
         self.cut.map_or(batch.packets, |(_, packet)| packet)
     }
 
-    /// How the batch ended, when it did.
+    /// The result of the batch, once it has ended.
     fn outcome(&self, batch: &Batch<'_>) -> Option<Result<u32, SendError>> {
         match self.cut {
             _ if self.taken >= batch.packets => Some(Ok(self.taken)),
@@ -171,8 +170,7 @@ struct QueuedRun {
     laid: QueuedSend,
 }
 
-/// A ring and what is known of the batches that are sent with it; kept from call to call so that
-/// sending allocates nothing.
+/// A ring and the state of its batches; kept from call to call so that sending allocates nothing.
 pub(crate) struct Submission<L> {
     ring: Ring,
     layout: L,
@@ -187,7 +185,7 @@ impl<L: RunQueuer> Submission<L> {
         Self { ring, layout, states: Vec::new(), queued: Vec::new(), ended: Vec::new() }
     }
 
-    /// Lays out what is due, or as much of it as there is room for, and hands it to the kernel.
+    /// Lays out the due runs, or as many as there is room for, and hands them to the kernel.
     fn submit(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) -> Result<(), Errno> {
         let Self { ring, layout, states, queued, ended } = self;
         queued.clear();
@@ -207,7 +205,7 @@ impl<L: RunQueuer> Submission<L> {
         if queued.is_empty() { Ok(()) } else { queue.submit(stats) }
     }
 
-    /// Looks at what became of each run.
+    /// Settles the result of each run.
     fn settle(&mut self, dues: &mut [Due<'_>], stats: &mut SendStats) {
         let Self { ring, layout, states, queued, .. } = self;
         for QueuedRun { due: number, run, start, laid } in queued.drain(..) {
@@ -242,8 +240,8 @@ impl<L: RunQueuer> Submission<L> {
                     let rest = SegmentRun { packets: state.end(&due.batch) - run.first, ..run };
                     layout.unread(&due.batch, rest, errno, stats)
                 }
-                // No more memory may be held for the kernel. It says so before the chain begins,
-                // which cancels all of it.
+                // The kernel refuses to hold more memory before the chain begins, which cancels all
+                // of it.
                 libc::ENOMEM | libc::ECANCELED if ring.is_zero_copy(laid.send) && !state.copy => {
                     state.copy = true;
                     continue;
@@ -327,7 +325,7 @@ impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
             Ok(fit) => fit,
             Err(error) => return Some(Err(error)),
         };
-        // From here on the kernel may be lent what is due.
+        // From here on the kernel may borrow the batch.
         let Due { batch, to, .. } = &*due;
         self.layout.begin(&self.queue);
         let (mut at, mut start) = (state.taken, state.mark);
@@ -344,7 +342,7 @@ impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
                     continue;
                 }
                 Err(QueueFailure::Over(error)) if before.is_none() => return Some(Err(error)),
-                // What comes before it is sent first.
+                // The runs before it are sent first.
                 Err(QueueFailure::Over(_)) => break,
             };
             if let Some(before) = before {
@@ -359,5 +357,5 @@ impl<'data, L: RunQueuer> SubmissionBuilder<'_, 'data, L> {
     }
 }
 
-/// A read, and the send of what was read.
+/// A read, and the send of its bytes.
 const OPERATIONS_PER_RUN_MAX: usize = 2;

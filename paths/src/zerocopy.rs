@@ -2,8 +2,8 @@
 //! Zero-copy sends of one socket that the kernel has not reported yet.
 //!
 //! The kernel's report names numbers of sends, not bytes; the bytes of each are kept here until
-//! then, so that what was copied after all can be said in bytes. Costs 4 bytes a send that is out,
-//! of which there are at most [`UNREPORTED_MAX`].
+//! then, so that copies by the kernel can be counted in bytes. Costs 4 bytes a send that is out, of
+//! which there are at most [`UNREPORTED_MAX`].
 //!
 //! Nothing else has to be kept: the kernel holds the pages it refers to, so the mapping may go, and
 //! a file that is overwritten in place meanwhile is sent as it then is.
@@ -14,7 +14,7 @@
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`.
 //!
-//! What it does not do: ask for reports ([`crate::sys::next_error`]).
+//! Does not ask for reports ([`crate::sys::next_error`]).
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -43,7 +43,7 @@ pub(crate) struct Unreported {
 }
 
 impl Unreported {
-    /// Whether one more may be sent.
+    /// True when one more may be sent.
     pub(crate) fn has_room(&self) -> bool {
         self.bytes.len() < UNREPORTED_MAX
     }
@@ -69,19 +69,19 @@ impl Unreported {
         Ok(())
     }
 
-    /// What was heard of the path meanwhile.
+    /// Takes the reports of the path received meanwhile.
     pub(crate) fn take_path_reports(&mut self) -> Vec<PathReport> {
         std::mem::take(&mut self.path_reports)
     }
 
-    /// Takes all reports there are. After a refused send this has to be done before the next: its
-    /// number may be used up (a datagram that was made and then refused) or not (one that never
-    /// was), and only its report, which is there at once, tells.
+    /// Takes all waiting reports. Required after a refused send and before the next: its number may
+    /// be used up (a datagram that was made and then refused) or not (a datagram that was never
+    /// made), and only its report, available at once, shows which.
     pub(crate) fn reap_all(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) {
         while self.reap(socket, stats).is_ok() {}
     }
 
-    /// Notes a report; returns how many bytes of ours it says were copied.
+    /// Notes a report; returns the number of our bytes that the kernel copied.
     fn settle(&mut self, report: ZerocopyReport) -> u64 {
         let mut copied_bytes = 0;
         let reported = report.last.wrapping_sub(report.first);

@@ -16,7 +16,7 @@
 //! multiple messages", 2012 (independent messages in lanes), and Intel's Multi-Buffer Crypto, which
 //! does it for ciphers.
 //!
-//! What it does not do: pad, authenticate, or make IVs.
+//! Does not pad, authenticate, or make IVs.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod decrypt;

@@ -8,7 +8,7 @@
 //!
 //! Sources: RFC 1071 §1 (the sum), §2 B (byte order), §2 C (parallel summation).
 //!
-//! What it does not do: complement the sum, or know of headers ([`crate::stamp`] does).
+//! Does not complement the sum, or know of headers ([`crate::stamp`] does).
 
 use crate::variant::{self, Dropped, Variant, everywhere};
 
@@ -262,7 +262,7 @@ impl Checksum {
         sums[0]
     }
 
-    /// Whether it gives the known answers.
+    /// True when it gives the known answers.
     fn is_right(self) -> bool {
         // RFC 1071 §3, and bytes that carry in every word.
         let known = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];

@@ -11,7 +11,7 @@
 //!
 //! Sources: RFC 791 §3.1, RFC 768, RFC 1071, RFC 6864 (identification), IEEE 802.3.
 //!
-//! What it does not do: sum the payloads ([`crate::checksum`] does), or IPv6.
+//! Does not sum the payloads ([`crate::checksum`] does), or IPv6.
 
 use core::net::SocketAddrV4;
 
@@ -359,7 +359,7 @@ impl Stamp {
         unsafe { (self.0.run)(template, frames, sums) }
     }
 
-    /// Whether it gives the known answers.
+    /// True when it gives the known answers.
     fn is_right(self) -> bool {
         const STRIDE: usize = 64;
         let heads: [u8; 3 * HEAD_BYTES] = std::array::from_fn(|n| (n * 41 + 7) as u8);

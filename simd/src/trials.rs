@@ -4,7 +4,7 @@
 //! Sources: transport stream packets are of 188 bytes, seven go in a datagram; 1,500 and 9,000 are
 //! the usual MTUs.
 //!
-//! What it does not do: compare. Each kernel's tests know what is right.
+//! Does not compare. Each kernel's tests know what is right.
 
 /// Lengths beyond those around a register's width.
 pub(crate) const LENGTHS: &[usize] = &[

@@ -3,8 +3,8 @@
 //!
 //! Sources: STYLE of memchr's and ring's dispatch: detected once, then a plain function pointer.
 //!
-//! What it does not do: measure. Widest last is the author's order, backed by the figures in each
-//! kernel's header.
+//! Does not measure. Widest last is the author's order, backed by the figures in each kernel's
+//! header.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use std::fmt;
 pub struct Variant<F: 'static> {
     /// The instruction set, as in `/proc/cpuinfo`; `portable` needs none.
     pub name: &'static str,
-    /// Whether this processor has it.
+    /// True when this processor has it.
     pub is_here: fn() -> bool,
     /// The function. It may be called where `is_here` says so.
     pub run: F,

@@ -9,7 +9,7 @@
 //!
 //! Sources: Intel 64 and IA-32 Architectures Optimization Reference Manual, "Store Forwarding".
 //!
-//! What it does not do: read a clock. Nor is it for use: nothing ever chooses it.
+//! Does not read a clock. Nor is it for use: nothing ever chooses it.
 
 use core::hint::black_box;
 

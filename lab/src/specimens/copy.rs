@@ -20,7 +20,7 @@
 //! sections 6 and 8.1 (a routine for each fixed size); glibc's `memmove-vec-unaligned-erms.S`
 //! (registers from both ends that overlap).
 //!
-//! What it does not do: ranges that overlap; two references cannot.
+//! Does not ranges that overlap; two references cannot.
 
 mod fixed;
 pub mod published;
@@ -175,7 +175,7 @@ impl Copier {
         unsafe { self.0.run.set.batch(batch) }
     }
 
-    /// Whether it gives the known answers.
+    /// True when it gives the known answers.
     fn is_right(self) -> bool {
         let source: [u8; KNOWN_BYTES] = std::array::from_fn(|n| (n * n / 3 + 200) as u8);
         let fixed = |target: &mut [u8; KNOWN_BYTES]| self.copy_fixed(&source, target);

@@ -22,8 +22,8 @@
 //! Linux `include/uapi/linux/if_xdp.h`; Richardson, "Improving Driver Performance: A Worked
 //! Example" (the fault and its remedy).
 //!
-//! What it does not do: own a ring, hand out buffers, or put split packets together; whoever polls
-//! does. Flow director's programming status and header split have no flags here.
+//! Does not own a ring, hand out buffers, or put split packets together; whoever polls does. Flow
+//! director's programming status and header split have no flags here.
 
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;
@@ -240,7 +240,7 @@ impl Descriptor {
         unsafe { (self.0.run.xdp)(&descriptors[..count], &mut packets[..count]) }
     }
 
-    /// Whether it gives the known answers.
+    /// True when it gives the known answers.
     fn is_right(self) -> bool {
         const COUNT: usize = 37;
         let noise = |index: usize, salt: u64| {

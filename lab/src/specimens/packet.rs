@@ -10,8 +10,8 @@
 //! Sources: IEEE 802.1Q (tags, 802.1ad's too); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768 (UDP);
 //! RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on one port with it).
 //!
-//! What it does not do: checksums (the device's verdict or [`simd::checksum`] is for those),
-//! reassembly, addresses: those stand behind [`Fields::ip_at`].
+//! Does not checksums (the device's verdict or [`simd::checksum`] is for those), reassembly,
+//! addresses: those stand behind [`Fields::ip_at`].
 
 mod parse;
 #[cfg(target_arch = "x86_64")]
@@ -115,7 +115,7 @@ impl ParseFlags {
     /// RTP whose sources, extension or padding are longer than the packet.
     pub const BAD_RTP: Self = Self(1 << 11);
 
-    /// Whether all of `others` are set.
+    /// True when all of `others` are set.
     #[inline]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0
@@ -392,7 +392,7 @@ impl Packet {
         unsafe { (self.0.run)(&frames[..count], &mut fields[..count]) }
     }
 
-    /// Whether it gives the known answers.
+    /// True when it gives the known answers.
     fn is_right(self) -> bool {
         let mut usual = [0; 80];
         for (index, byte) in usual.iter_mut().enumerate() {

@@ -7,7 +7,7 @@
 //! Sources: `netlink(7)`, `rtnetlink(7)`; Linux `include/uapi/linux/{netlink,rtnetlink,if_link,
 //! neighbour}.h`.
 //!
-//! What it does not do: send them, or dumps of many.
+//! Does not send them, or dumps of many.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 

@@ -13,8 +13,8 @@
 //! Sources: `rtnetlink(7)`, RFC 826, RFC 1122 §2.3; Linux 6.18 `net/ipv4/route.c`
 //! (`inet_rtm_getroute`).
 //!
-//! What it does not do: ask the network who has an address (ARP). That is the kernel's, which does
-//! it for anything sent by a socket; here an address that is being asked for is waited for
+//! Does not ask the network who has an address (ARP). That is the kernel's, which does it for
+//! anything sent by a socket; here an address that is being asked for is waited for
 //! ([`SendError::Blocked`]) and one that is not known a refusal.
 
 mod message;

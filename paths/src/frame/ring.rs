@@ -6,7 +6,7 @@
 //!
 //! Sources: `packet(7)`, the kernel's `Documentation/networking/{packet_mmap,af_xdp}.rst`.
 //!
-//! What it does not do: know what is in a frame.
+//! Does not know what is in a frame.
 
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
@@ -23,7 +23,7 @@ pub(crate) trait Ring: Send + Sized {
     /// The device's index.
     fn device(&self) -> u32;
 
-    /// How many slots there are.
+    /// Number of slots there are.
     fn slot_count(&self) -> u32;
 
     /// The largest frame a slot holds.
@@ -35,7 +35,7 @@ pub(crate) trait Ring: Send + Sized {
     /// Where in a slot its frame begins.
     fn frame_at(&self) -> usize;
 
-    /// How many slots are free, `wanted` at most.
+    /// Number of slots are free, `wanted` at most.
     fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32;
 
     /// The memory of the next `count` slots, which `free` said are: in two parts, for the ring may

@@ -7,7 +7,7 @@
 //!
 //! Sources: RFC 1122 §3.3.4.2 (an address is the host's, whichever device brings it); RFC 4607.
 //!
-//! What it does not do: ask for addresses that the host gets later.
+//! Does not ask for addresses that the host gets later.
 
 use std::net::IpAddr;
 
@@ -45,7 +45,7 @@ impl AwaitedPorts {
         self.0.retain(|awaited| awaited.key != key);
     }
 
-    /// Whether anybody awaits something there.
+    /// True when anybody awaits something there.
     pub(super) fn has(&self, target: IpAddr, port: u16) -> bool {
         self.at(target, port).next().is_some()
     }

@@ -10,7 +10,7 @@
 //! Sources: RFC 768; RFC 791 §3.1; RFC 1071; RFC 8200 §3, §8.1; Linux `net/ipv4/udp.c`
 //! (`__udp4_lib_rcv`: a datagram shorter than its packet is one).
 //!
-//! What it does not do: put fragments together, step over extension headers of IPv6.
+//! Does not put fragments together, step over extension headers of IPv6.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 

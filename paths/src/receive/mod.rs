@@ -10,7 +10,7 @@
 //! Sources: `recvmmsg(2)`, `udp(7)` (`UDP_GRO`), `packet(7)`, `io_uring(7)`;
 //! `Documentation/networking/af_xdp.rst`; DPDK's path tables for the form.
 //!
-//! What it does not do: look into datagrams (`wire`, `media`), or put them in order.
+//! Does not look into datagrams (`wire`, `media`), or put them in order.
 
 mod awaited_ports;
 mod filter;
@@ -62,8 +62,8 @@ pub struct ReceiveSpec {
     pub name: &'static str,
     /// One line on how it moves the bytes.
     pub summary: &'static str,
-    /// How often each byte of a datagram is copied between kernel and user memory. Memory that
-    /// both see (a ring) is the kernel's.
+    /// Number of times that each byte of a datagram is copied between kernel and user memory.
+    /// Memory that both see (a ring) is the kernel's.
     pub copies_per_byte: u32,
     /// System calls, those that wait not counted: a run is a super-packet that the kernel has
     /// joined, a batch is what one call brings when there is plenty.
@@ -72,7 +72,7 @@ pub struct ReceiveSpec {
     pub via: Via,
     /// Where to read up on it.
     pub sources: &'static [&'static str],
-    /// Whether this host can use it.
+    /// True when this host can use it.
     pub probe: fn(&Host) -> Result<(), Unavailable>,
     /// Makes the path object for one receiving thread.
     pub open: fn() -> Result<Box<dyn ReceivePath>, Error>,
@@ -146,7 +146,7 @@ pub trait ReceivePath: fmt::Debug + Send {
 pub struct ReceivedRun<'a> {
     /// Of which port.
     pub key: u32,
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
     /// The payload of UDP.
     pub bytes: &'a [u8],
@@ -167,7 +167,7 @@ impl<'a> ReceivedRun<'a> {
         empty.into_iter().chain(self.bytes.chunks(each))
     }
 
-    /// How many that is.
+    /// Number of that is.
     pub fn count(&self) -> usize {
         match self.segment_bytes {
             0 => 1,

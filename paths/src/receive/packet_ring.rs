@@ -19,9 +19,9 @@
 //! Sources: `packet(7)`, `Documentation/networking/packet_mmap.rst`, [`crate::sys`]'s
 //! `packet_receive`.
 //!
-//! What it does not do: see frames of a VLAN on the device that carries it (they are of the VLAN's
-//! device), or what this host sends to itself other than by loopback. What is dropped for want of
-//! room is counted for all ports of a device together.
+//! Does not see frames of a VLAN on the device that carries it (they are of the VLAN's device), or
+//! what this host sends to itself other than by loopback. What is dropped for want of room is
+//! counted for all ports of a device together.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;

@@ -18,7 +18,7 @@
 //! `map_lookup_elem`, `ktime_get_ns`, `redirect_map`, `xdp_adjust_meta`). RFC 768, RFC 791,
 //! RFC 8200, IEEE 802.1Q.
 //!
-//! What it does not do: verify anything of what it sends to the socket ([`super::frames`] does).
+//! Does not verify anything of what it sends to the socket ([`super::frames`] does).
 
 use std::net::IpAddr;
 

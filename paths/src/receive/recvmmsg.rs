@@ -6,7 +6,7 @@
 //!
 //! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
 //!
-//! What it does not do: take runs as one.
+//! Does not take runs as one.
 
 use std::net::SocketAddr;
 use std::time::Duration;

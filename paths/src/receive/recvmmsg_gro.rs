@@ -13,8 +13,8 @@
 //!
 //! Sources: `udp(7)` (`UDP_GRO`); Linux commit e20cf8d3f1f7 (5.0), `net/ipv4/udp_offload.c`.
 //!
-//! What it does not do: cut runs apart; [`ReceivedRun::datagrams`](crate::ReceivedRun::datagrams)
-//! does, at no cost.
+//! Does not cut runs apart; [`ReceivedRun::datagrams`](crate::ReceivedRun::datagrams) does, at no
+//! cost.
 
 use crate::receive::ReceiveSpec;
 use crate::receive::recvmmsg::Recvmmsg;

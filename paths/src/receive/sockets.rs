@@ -19,8 +19,8 @@
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `epoll(7)`, `udp(7)`; RFC 3678, RFC 4607.
 //!
-//! What it does not do: look into datagrams; bind a unicast port to a device (`interface` has to
-//! exist, no more).
+//! Does not look into datagrams; bind a unicast port to a device (`interface` has to exist, no
+//! more).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ impl BoundPort {
         self.dropped.get()
     }
 
-    /// Whether the device that its group was joined on has gone.
+    /// True when the device that its group was joined on has gone.
     pub(crate) fn is_orphan(&self, send_stats: &mut SendStats) -> bool {
         self.device.is_some_and(|device| !sys::has_device(device, send_stats))
     }
@@ -166,8 +166,8 @@ fn join(
     Ok(())
 }
 
-/// Whether a call was refused for a reason that says nothing of the socket: nothing was there, the
-/// network complained, memory is short.
+/// True when a call was refused for a reason that says nothing of the socket: nothing was there,
+/// the network complained, memory is short.
 pub(super) fn is_passing(errno: Errno) -> bool {
     let passing = [
         libc::ECONNREFUSED,

@@ -160,7 +160,8 @@ pub(super) struct Taps<T> {
     kernel: Netlink,
     /// Whose device was asked after last.
     asked: usize,
-    /// How often it was called, and how long it has waited in vain since a device was asked after.
+    /// Number of times that it was called, and how long it has waited in vain since a device was
+    /// asked after.
     calls: u32,
     vain: Duration,
     /// The last wait was not in vain.

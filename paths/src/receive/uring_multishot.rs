@@ -14,8 +14,8 @@
 //!
 //! Sources: `io_uring(7)`, `io_uring_prep_recvmsg_multishot(3)`, `io_uring_setup_buf_ring(3)`.
 //!
-//! What it does not do: take a port's turn from it. The kernel takes 32 datagrams of one before it
-//! looks at the next.
+//! Does not take a port's turn from it. The kernel takes 32 datagrams of one before it looks at the
+//! next.
 
 use std::net::SocketAddr;
 use std::thread::{self, ThreadId};

@@ -9,7 +9,7 @@
 //!
 //! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] says how the pieces fit.
 //!
-//! What it does not do: know of ports and targets.
+//! Does not know of ports and targets.
 
 use std::net::SocketAddr;
 use std::ops::Range;

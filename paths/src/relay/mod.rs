@@ -31,7 +31,7 @@
 //! Sources: `splice(2)`, `udp(7)` (`UDP_GRO`, `UDP_SEGMENT`), `recvmsg(2)` (`MSG_PEEK`); Linux 6.18
 //! `fs/splice.c` (`copy_splice_read`, since 6.5 for UDP sockets; `splice_to_socket`).
 //!
-//! What it does not do: change what is relayed, put it in order or send it evenly.
+//! Does not change what is relayed, put it in order or send it evenly.
 
 mod forwarder;
 
@@ -86,7 +86,7 @@ impl fmt::Display for RelayMethod {
 pub struct RelayedRun<'a> {
     /// Of which port.
     pub key: u32,
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
     /// How the first datagram begins: at most [`HEAD_BYTES_MAX`].
     pub head: &'a [u8],
@@ -96,7 +96,7 @@ pub struct RelayedRun<'a> {
     pub segment_bytes: u16,
     /// Datagrams in it.
     pub packets: u32,
-    /// How many of them the target's socket has receive_stats, the first ones.
+    /// Number of of them the target's socket has receive_stats, the first ones.
     pub sent: u32,
     /// When the kernel took it from the device.
     pub time: Option<SystemTime>,
@@ -130,7 +130,7 @@ struct RouteEnd {
 }
 
 impl RouteEnd {
-    /// Whether what is sent to `target` comes in here.
+    /// True when what is sent to `target` comes in here.
     fn takes(&self, target: &Self) -> bool {
         let (own, theirs) = (self.address.ip(), target.address.ip());
         if self.address.port() != target.address.port() || own.is_ipv4() != theirs.is_ipv4() {
@@ -211,7 +211,7 @@ impl Relay {
         Ok(Route { to: Destination::new(socket, name)?, port, target, lost: 0 })
     }
 
-    /// Whether what is sent to `target` comes to `port`, by the routes there are.
+    /// True when what is sent to `target` comes to `port`, by the routes there are.
     fn comes_back(&self, port: &RouteEnd, target: &RouteEnd) -> bool {
         let mut ahead = vec![*target];
         let mut passed = vec![];

@@ -48,7 +48,7 @@ pub(super) fn send_head(
     sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "send", errno })
 }
 
-/// Whether the packet can be sent by a copy, or at least be refused for a better reason.
+/// True when the packet can be sent by a copy, or at least be refused for a better reason.
 pub(super) fn is_for_a_copy(failure: &SendFailure) -> bool {
     match failure {
         SendFailure::InPieces => true,

@@ -9,8 +9,7 @@
 //!
 //! Sources: `writev(2)`, `mmap(2)`.
 //!
-//! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves
-//! unseen.
+//! Does not look at a mapped byte. See [`crate::MappedFile`] for what that leaves unseen.
 
 use crate::batch::{Batch, BatchForm, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, SendError};

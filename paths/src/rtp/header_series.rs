@@ -20,11 +20,11 @@ use crate::sys::{HeaderSeries, PlanEntry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recognised {
     pub(super) series: HeaderSeries,
-    /// Whether markers or timestamps need a plan.
+    /// True when markers or timestamps need a plan.
     pub(super) needs_plan: bool,
 }
 
-/// Whether `header` can stand right behind `before`.
+/// True when `header` can stand right behind `before`.
 fn follows(header: &Header, before: &Header) -> bool {
     header.sequence == before.sequence.wrapping_add(1)
         && (header.ssrc, header.payload_type) == (before.ssrc, before.payload_type)

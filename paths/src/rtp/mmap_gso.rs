@@ -9,8 +9,8 @@
 //!
 //! Sources: `udp(7)` (`UDP_SEGMENT`, Linux 4.18), `writev(2)`, `mmap(2)`.
 //!
-//! What it does not do: avoid the copy. `MSG_ZEROCOPY` was measured and not worth it: it is limited
-//! to 17 page fragments and copies on loopback.
+//! Does not avoid the copy. `MSG_ZEROCOPY` was measured and not worth it: it is limited to 17 page
+//! fragments and copies on loopback.
 
 use std::os::fd::AsFd;
 

@@ -12,8 +12,8 @@
 //! Sources: the study, section 4; `udp(7)` (`UDP_CORK`), `mmap(2)`;
 //! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
 //!
-//! What it does not do: work without the module `pagewire_rtp`; learn what becomes of the datagram
-//! once the cork is out; look at a mapped byte ([`crate::MappedFile`]).
+//! Does not work without the module `pagewire_rtp`; learn what becomes of the datagram once the
+//! cork is out; look at a mapped byte ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 

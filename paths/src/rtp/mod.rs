@@ -7,7 +7,7 @@
 //! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
 //! is known here except in `header_series`, for headers that the kernel makes.
 //!
-//! What it does not do: make headers, or choose.
+//! Does not make headers, or choose.
 
 pub(crate) mod engine;
 pub(crate) mod frame_paths;

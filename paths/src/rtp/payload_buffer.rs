@@ -7,7 +7,7 @@
 //!
 //! Sources: `pread(2)`, `writev(2)`.
 //!
-//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+//! Does not read ahead or keep what it read; a refused packet is read again.
 
 use std::ops::Range;
 use std::os::fd::AsFd;

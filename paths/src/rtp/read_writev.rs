@@ -6,7 +6,7 @@
 //!
 //! Sources: `pread(2)`, `writev(2)`; a row of the study's table 1-B.
 //!
-//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+//! Does not read ahead or keep what it read; a refused packet is read again.
 
 use crate::batch::Batch;
 use crate::destination::Destination;

@@ -75,7 +75,7 @@ pub(crate) static MORE_SENDFILE: Spec = Spec {
 /// Header by `send`, payload by `sendfile`, in one datagram.
 pub(super) struct HeaderAndFile {
     page_bytes: u64,
-    /// Whether the header's call says that more follows, where that is enough, instead of a cork.
+    /// True when the header's call says that more follows, where that is enough, instead of a cork.
     by_flag: bool,
     /// For the packet that cannot be sent so.
     reader: PayloadBuffer,

@@ -10,8 +10,8 @@
 //!
 //! Sources: `io_uring_enter(2)`, `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
 //!
-//! What it does not do: have the kernel poll for the submission (`SQPOLL`): the time of that thread
-//! would be spent all the same, out of sight.
+//! Does not have the kernel poll for the submission (`SQPOLL`): the time of that thread would be
+//! spent all the same, out of sight.
 
 use std::os::fd::AsFd;
 

@@ -19,7 +19,7 @@
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SENDMSG_ZC`, Linux 6.1); Linux 6.18
 //! `net/core/datagram.c` (`zerocopy_fill_skb_from_iter`), `io_uring/notif.c`.
 //!
-//! What it does not do: wait until what was sent has left.
+//! Does not wait until what was sent has left.
 
 use std::os::fd::AsFd;
 
@@ -69,12 +69,12 @@ struct Referred {
 }
 
 impl Referred {
-    /// How many pages a range of the map lies in.
+    /// Number of pages a range of the map lies in.
     fn pages(&self, piece: Piece) -> u64 {
         (piece.offset % self.page_bytes + piece.bytes).div_ceil(self.page_bytes)
     }
 
-    /// How many fragments a packet takes whose payload begins at `cursor`.
+    /// Number of fragments a packet takes whose payload begins at `cursor`.
     fn fragments(&self, packets: &GatheredPackets<'_>, packet: u32, mut cursor: Cursor<'_>) -> u64 {
         let mut fragments = u64::from(packets.head_bytes() > 0);
         cursor.take(packets.payload_bytes(packet), |piece| fragments += self.pages(piece));

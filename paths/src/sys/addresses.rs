@@ -3,7 +3,7 @@
 //!
 //! Sources: `getifaddrs(3)`.
 //!
-//! What it does not do: follow changes.
+//! Does not follow changes.
 
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

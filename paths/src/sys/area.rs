@@ -6,7 +6,7 @@
 //!
 //! Sources: `mmap(2)`.
 //!
-//! What it does not do: know what lies where.
+//! Does not know what lies where.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};

@@ -9,7 +9,7 @@
 //! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
 //! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
 //!
-//! What it does not do: choose what is set.
+//! Does not choose what is set.
 
 use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -70,7 +70,7 @@ pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, E
     }
 }
 
-/// Whether there is still a device of that number.
+/// True when there is still a device of that number.
 pub(crate) fn has_device(index: u32, stats: &mut SendStats) -> bool {
     let mut device = [0; libc::IF_NAMESIZE];
     stats.calls += 3;

@@ -11,7 +11,7 @@
 //! Sources: `bpf(2)`; Linux `include/uapi/linux/bpf.h` (`union bpf_attr`), `net/core/dev.c`
 //! (`bpf_xdp_link_attach`, Linux 5.9).
 //!
-//! What it does not do: know what a program does ([`crate::receive`] does), or pin anything.
+//! Does not know what a program does ([`crate::receive`] does), or pin anything.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -234,7 +234,7 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
     unsafe { created(command::PROG_LOAD, &mut attribute) }
 }
 
-/// Whether this process may load programs of XDP; what refuses it, if not.
+/// True when this process may load programs of XDP; what refuses it, if not.
 pub(crate) fn may_load_xdp() -> Result<(), Errno> {
     // r0 = XDP_PASS; exit
     let pass = [Instruction::new(0xb7, 0, 0, 0, 2), Instruction::new(0x95, 0, 0, 0, 0)];

@@ -5,7 +5,7 @@
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`); Linux 6.18 `net/ipv4/udp.c`
 //! (`udp_lib_setsockopt`, `udp_sendmsg`).
 //!
-//! What it does not do: remember whether a socket is corked; a path takes its own cork out.
+//! Does not remember whether a socket is corked; a path takes its own cork out.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;

@@ -7,7 +7,7 @@
 //!
 //! Sources: that header; `ioctl(2)`.
 //!
-//! What it does not do: start sessions that the engine paces; interpret a refusal or repeat a call.
+//! Does not start sessions that the engine paces; interpret a refusal or repeat a call.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -258,7 +258,7 @@ impl Engine {
     }
 }
 
-/// Whether this process may use the engine: `ENOENT` where the module is not loaded, `EACCES` for
+/// True when this process may use the engine: `ENOENT` where the module is not loaded, `EACCES` for
 /// who is not of the device's group, `ENOTTY` when it is a module of another layout. Costs opening
 /// the device and a call on it that can send nothing.
 pub(crate) fn may_use_engine() -> Result<(), Errno> {

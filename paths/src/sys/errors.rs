@@ -17,8 +17,8 @@
 //! (`ip_sk_accept_pmtu`, `ip_sk_use_pmtu`), `net/core/skbuff.c` (`sock_dequeue_err_skb`: a report
 //! that is taken also takes back the pending error that it set).
 //!
-//! What it does not do: know which number was which send ([`crate::zerocopy`] does), or believe a
-//! report ([`crate::PathReport`]).
+//! Does not know which number was which send ([`crate::zerocopy`] does), or believe a report
+//! ([`crate::PathReport`]).
 
 use std::mem::{MaybeUninit, zeroed};
 use std::net::IpAddr;
@@ -68,7 +68,7 @@ pub(crate) struct ZerocopyReport {
     pub(crate) first: u32,
     /// Included.
     pub(crate) last: u32,
-    /// Whether their bytes were copied after all.
+    /// True when their bytes were copied after all.
     pub(crate) copied: bool,
 }
 

@@ -7,7 +7,7 @@
 //! Sources: `netdevice(7)`, Linux `include/uapi/linux/ethtool.h`, `net/ethtool/common.c`
 //! (`netdev_features_strings`).
 //!
-//! What it does not do: change a feature.
+//! Does not change a feature.
 
 use std::ffi::c_void;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -23,7 +23,7 @@ const ETH_GSTRING_LEN: usize = 32;
 /// Twice what 6.18 has: the kernel says how many before this much is made.
 const FEATURES_MAX: u32 = 256;
 
-/// Whether the device of that name has the feature of that name, and it is on.
+/// True when the device of that name has the feature of that name, and it is on.
 pub(crate) fn has_feature(device: &str, feature: &str) -> Result<bool, Errno> {
     let socket = control_socket()?;
     // struct ethtool_sset_info: command, reserved, mask of sets, a length a set.

@@ -4,7 +4,7 @@
 //! Sources: `pread(2)`, `statx(2)`, `preadv2(2)` (`RWF_NOWAIT`), `cachestat(2)` (Linux 6.5); 6.18
 //! `mm/filemap.c` (`can_do_cachestat`).
 //!
-//! What it does not do: move the file's own offset; files are shared by threads.
+//! Does not move the file's own offset; files are shared by threads.
 
 use std::fs::File;
 use std::ops::Range;
@@ -56,7 +56,7 @@ pub(crate) fn size_now(file: &File, stats: &mut SendStats) -> Result<u64, Errno>
     Ok(file.metadata()?.len())
 }
 
-/// Whether the byte at `offset` can be read without waiting for a device, as far as one can tell:
+/// True when the byte at `offset` can be read without waiting for a device, as far as one can tell:
 /// also true past the end, where a read returns at once.
 pub(crate) fn is_cached(file: &File, offset: u64) -> bool {
     let Ok(offset) = libc::off_t::try_from(offset) else { return true };
@@ -78,7 +78,7 @@ pub(crate) fn will_need(file: &File, range: Range<u64>) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
 }
 
-/// How many pages of `range`, which is not empty, are in the page cache, those included that are
+/// Number of pages of `range`, which is not empty, are in the page cache, those included that are
 /// being read at this moment. `EPERM` for a file that this process neither owns nor may write (from
 /// Linux 6.14 on, and later versions of the older ones), `ENOSYS` before 6.5.
 pub(crate) fn cached_pages(file: &File, range: Range<u64>) -> Result<u64, Errno> {

@@ -6,7 +6,7 @@
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`).
 //!
-//! What it does not do: know which completions there will be ([`super::uring`]).
+//! Does not know which completions there will be ([`super::uring`]).
 
 use crate::sys::pool::Pool;
 
@@ -48,7 +48,7 @@ impl Flights {
         self.all[flight].bytes = bytes;
     }
 
-    /// How many more may begin.
+    /// Number of more may begin.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }

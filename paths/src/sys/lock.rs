@@ -31,7 +31,7 @@ pub fn lock_to_write(file: &File) -> Result<(), Errno> {
     }
 }
 
-/// Whether another open file has a write lock on any part of this one.
+/// True when another open file has a write lock on any part of this one.
 ///
 /// # Errors
 /// The file system or the kernel has no such locks.

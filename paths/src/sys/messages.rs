@@ -7,7 +7,7 @@
 //! Sources: `sendmmsg(2)`: up to 1,024 messages a call, and the count of those sent when one is
 //! refused; its error is then lost.
 //!
-//! What it does not do: interpret a refusal or repeat a call.
+//! Does not interpret a refusal or repeat a call.
 
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -7,7 +7,7 @@
 //!
 //! Sources: section 2 of the manual, one page a function.
 //!
-//! What it does not do: retry, allocate or interpret.
+//! Does not retry, allocate or interpret.
 
 mod address;
 mod addresses;

@@ -24,7 +24,7 @@
 //! 6.0); Linux 6.18 `io_uring/net.c` (`io_recvmsg_prep_multishot`, `MULTISHOT_MAX_RETRY`),
 //! `io_uring/kbuf.c`.
 //!
-//! What it does not do: know which socket is whose.
+//! Does not know which socket is whose.
 
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
@@ -112,7 +112,7 @@ impl fmt::Debug for Multishot {
 pub(crate) struct Completion {
     /// What it was armed as.
     pub(crate) mark: u64,
-    /// Whether the receive goes on.
+    /// True when the receive goes on.
     pub(crate) goes_on: bool,
     /// The buffer that it has filled, to be given back; or why it has not.
     pub(crate) filled: Result<u16, Errno>,
@@ -162,7 +162,7 @@ impl Multishot {
         passing(self.uring.submit())
     }
 
-    /// Whether something is to be armed yet.
+    /// True when something is to be armed yet.
     pub(crate) fn is_pending(&mut self) -> bool {
         !self.uring.submission().is_empty()
     }

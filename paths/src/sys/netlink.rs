@@ -3,8 +3,8 @@
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`.
 //!
-//! What it does not do: know what is in a message ([`crate::frame`] does), or wait: the kernel has
-//! put the answer to a question about one thing into the socket before the send returns.
+//! Does not know what is in a message ([`crate::frame`] does), or wait: the kernel has put the
+//! answer to a question about one thing into the socket before the send returns.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 

@@ -4,7 +4,7 @@
 //!
 //! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18; `ip(7)`, `socket(7)`.
 //!
-//! What it does not do: remember what is set ([`crate::Destination`] does).
+//! Does not remember what is set ([`crate::Destination`] does).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

@@ -14,7 +14,7 @@
 //! `net/packet/af_packet.c` (`tpacket_snd`), commit 5cd8d46ea156 (4.20: a device that delivers on
 //! this host copies the frame first).
 //!
-//! What it does not do: receive. The socket is bound to no protocol.
+//! Does not receive. The socket is bound to no protocol.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;

@@ -17,7 +17,7 @@
 //! `net/packet/af_packet.c` (`tpacket_rcv`, `prb_retire_current_block`), commit 9840036786d9
 //! (6.2: super-packets of UDP have a `virtio_net_hdr`).
 //!
-//! What it does not do: transmit, or see what this host sends.
+//! Does not transmit, or see what this host sends.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -130,7 +130,7 @@ impl BlockRing {
         set_filter(self.socket.as_fd(), filter, &mut SendStats::default())
     }
 
-    /// How many blocks there are.
+    /// Number of blocks there are.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks
     }
@@ -234,7 +234,7 @@ pub(crate) struct Block<'a> {
     bytes: &'a [u8],
     /// Where the next frame's header lies.
     next: usize,
-    /// How many are left.
+    /// Number of are left.
     frames: u32,
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Sources: `epoll(7)`, `epoll_wait(2)` (`epoll_pwait2`, Linux 5.11).
 //!
-//! What it does not do: read.
+//! Does not read.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
@@ -23,7 +23,7 @@ pub(crate) const READY_MAX: usize = 64;
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Box<[libc::epoll_event; READY_MAX]>,
-    /// Whether the kernel waits for less than a millisecond.
+    /// True when the kernel waits for less than a millisecond.
     is_fine: bool,
 }
 

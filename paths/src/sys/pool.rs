@@ -12,7 +12,7 @@
 //! Sources: `mmap(2)`; Linux 6.18 `net/core/datagram.c` (`zerocopy_fill_skb_from_iter`),
 //! `io_uring/rsrc.c` (registered buffers are pinned).
 //!
-//! What it does not do: grow. When no buffer is free the caller copies.
+//! Does not grow. When no buffer is free the caller copies.
 
 use std::ptr;
 
@@ -24,7 +24,7 @@ use crate::sys::last_errno;
 pub(super) struct Pool {
     start: *mut libc::c_void,
     buffer_bytes: usize,
-    /// How many users each buffer has.
+    /// Number of users each buffer has.
     users: Vec<u16>,
     free: Vec<u16>,
 }
@@ -50,7 +50,7 @@ impl Pool {
         Ok(Self { start, buffer_bytes, users: vec![0; buffers.into()], free })
     }
 
-    /// How many buffers there are.
+    /// Number of buffers there are.
     pub(super) fn buffers(&self) -> u16 {
         self.users.len() as u16
     }

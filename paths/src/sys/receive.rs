@@ -14,7 +14,7 @@
 //! Sources: `recvmmsg(2)`, `recvfrom(2)`, `cmsg(3)`, `socket(7)` (`SO_TIMESTAMPNS`, `SO_RXQ_OVFL`),
 //! `udp(7)` (`UDP_GRO`); Linux `net/core/sock.c` (`SO_MEMINFO`, Linux 4.12).
 //!
-//! What it does not do: wait.
+//! Does not wait.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;

@@ -6,7 +6,7 @@
 //!
 //! Sources: `preadv(2)`.
 //!
-//! What it does not do: repeat a short read. It says how many bytes came.
+//! Does not repeat a short read. It says how many bytes came.
 
 use std::fs::File;
 use std::marker::PhantomData;

@@ -7,7 +7,7 @@
 //!
 //! Sources: `writev(2)`, `sendfile(2)`, `send(2)`; Linux 6.18 `net/ipv4/udp.c`.
 //!
-//! What it does not do: interpret a refusal or repeat a call.
+//! Does not interpret a refusal or repeat a call.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -55,7 +55,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
         Self { ranges, first, data: PhantomData }
     }
 
-    /// How many ranges are on the list.
+    /// Number of ranges are on the list.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len() - self.first
     }

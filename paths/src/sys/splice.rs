@@ -9,7 +9,7 @@
 //! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
 //! (`splice_to_socket`, `copy_splice_read`), `mm/filemap.c` (`filemap_splice_read`).
 //!
-//! What it does not do: wait for room in the pipe. It may wait for the file.
+//! Does not wait for room in the pipe. It may wait for the file.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

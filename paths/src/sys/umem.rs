@@ -9,8 +9,8 @@
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`,
 //! `net/xdp/xsk_queue.h`.
 //!
-//! What it does not do: know whose a frame of the UMEM is ([`super::XdpRing`] and
-//! [`super::XdpQueue`] do), or share one among sockets.
+//! Does not know whose a frame of the UMEM is ([`super::XdpRing`] and [`super::XdpQueue`] do), or
+//! share one among sockets.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::send_stats::SendStats;
 use crate::sys::area::Area;
 use crate::sys::{last_errno, set_record};
 
-/// Whether the kernel has XDP sockets. Those who may not open one are told so by another errno.
+/// True when the kernel has XDP sockets. Those who may not open one are told so by another errno.
 pub(crate) fn has_xdp_sockets() -> bool {
     match socket() {
         Ok(_) => true,
@@ -170,7 +170,7 @@ impl Queue {
         self.area.word(self.offsets.consumer as usize).store(to, Ordering::Release);
     }
 
-    /// Whether the kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
+    /// True when the kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
     pub(super) fn needs_wakeup(&self) -> bool {
         let flags = self.area.word(self.offsets.flags as usize).load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0

@@ -33,7 +33,7 @@
 //! Sources: `io_uring(7)`, `io_uring_enter(2)`, `io_uring_register(2)`; Linux 6.18
 //! `io_uring/net.c` (`io_sendmsg_prep`: `REQ_F_NOWAIT`), `io_uring/notif.c`.
 //!
-//! What it does not do: interpret a result or repeat an operation that the kernel has taken.
+//! Does not interpret a result or repeat an operation that the kernel has taken.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -57,8 +57,8 @@ pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 /// Ranges of memory in one submission; what bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
-/// How often a submission of which the kernel has taken nothing, for want of memory, is made again
-/// at once: milliseconds, while others of the thread's sessions wait.
+/// Number of times that a submission of which the kernel has taken nothing, for want of memory, is
+/// made again at once: milliseconds, while others of the thread's sessions wait.
 const RETRIES_MAX: u32 = 1000;
 
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -113,7 +113,7 @@ pub(crate) struct Ring {
     // Before the pool: dropped first.
     uring: IoUring,
     pool: Option<Pool>,
-    /// Whether the pool's buffers are registered with the ring.
+    /// True when the pool's buffers are registered with the ring.
     registered: bool,
     /// Buffers taken for the submission being queued.
     taken: Vec<u16>,
@@ -213,12 +213,12 @@ impl Ring {
         }
     }
 
-    /// Whether an operation of the last submission has been taken by the kernel.
+    /// True when an operation of the last submission has been taken by the kernel.
     pub(crate) fn is_issued(&self, operation: u32) -> bool {
         self.results[operation as usize].is_some()
     }
 
-    /// Whether an operation of the last submission was a zero-copy send.
+    /// True when an operation of the last submission was a zero-copy send.
     pub(crate) fn is_zero_copy(&self, operation: u32) -> bool {
         self.operations[operation as usize].flight.is_some()
     }
@@ -353,7 +353,7 @@ fn send(
     }
 }
 
-/// Whether an operation is linked to the one before it.
+/// True when an operation is linked to the one before it.
 fn follows(operations: &[Operation], number: usize) -> bool {
     number.checked_sub(1).is_some_and(|before| operations[before].linked)
 }
@@ -385,18 +385,18 @@ pub(crate) struct Queue<'ring, 'data> {
 }
 
 impl<'data> Queue<'_, 'data> {
-    /// Whether nothing is queued.
+    /// True when nothing is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.ring.operations.is_empty()
     }
 
-    /// Whether there is room for `operations` more, and for the ranges of a message.
+    /// True when there is room for `operations` more, and for the ranges of a message.
     pub(crate) fn has_room(&self, operations: usize) -> bool {
         self.ring.operations.len() + operations <= RING_OPERATIONS_MAX
             && self.closed + RANGES_MAX <= RANGES_TOGETHER_MAX
     }
 
-    /// Whether one more send may be a zero-copy one.
+    /// True when one more send may be a zero-copy one.
     pub(crate) fn can_fly(&self) -> bool {
         self.ring.flights.free() > 0
     }

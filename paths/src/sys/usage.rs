@@ -20,9 +20,9 @@ pub struct Usage {
     pub faults_minor: u64,
     /// Pages that had to be read.
     pub faults_major: u64,
-    /// How often a thread went to sleep.
+    /// Number of times that a thread went to sleep.
     pub switches_voluntary: u64,
-    /// How often a thread was taken off its core.
+    /// Number of times that a thread was taken off its core.
     pub switches_involuntary: u64,
 }
 

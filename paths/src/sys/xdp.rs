@@ -22,7 +22,7 @@
 //! (`__xsk_generic_xmit`), `net/xdp/xsk_queue.h`, commit 45e359be1ce8 (6.17: more than 32 frames a
 //! call).
 //!
-//! What it does not do: receive, share a UMEM, or send frames of more than a page.
+//! Does not receive, share a UMEM, or send frames of more than a page.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -59,7 +59,7 @@ pub(crate) struct XdpRing {
     completion: Queue,
     device: u32,
     slot_bytes: usize,
-    /// Whether a slot's frame is the kernel's; slots are used in turn.
+    /// True when a slot's frame is the kernel's; slots are used in turn.
     busy: Box<[bool]>,
     /// The slot to be filled next.
     next: u32,

@@ -13,7 +13,7 @@
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c` (`__xsk_rcv`,
 //! `xsk_poll`), `net/xdp/xsk_buff_pool.c` (`xp_assign_dev`).
 //!
-//! What it does not do: transmit; frames of several pieces (`XDP_USE_SG`).
+//! Does not transmit; frames of several pieces (`XDP_USE_SG`).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -36,7 +36,7 @@ pub(crate) struct XdpQueue {
     fill: Queue,
     receive: Queue,
     slot_bytes: u64,
-    /// How many frames at the receive ring's consumer were seen and not given back.
+    /// Number of frames at the receive ring's consumer were seen and not given back.
     ready: u32,
     /// The receive ring's consumer and the fill ring's producer, which are ours.
     consumed: u32,
@@ -96,17 +96,17 @@ impl XdpQueue {
         Ok(this)
     }
 
-    /// Whether the driver writes into the UMEM itself.
+    /// True when the driver writes into the UMEM itself.
     pub(crate) fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
-    /// How many frames there is room for.
+    /// Number of frames there is room for.
     pub(crate) fn slot_count(&self) -> u32 {
         self.receive.entries
     }
 
-    /// How many frames are there, `most` at most.
+    /// Number of frames are there, `most` at most.
     pub(crate) fn ready(&mut self, most: u32) -> u32 {
         self.ready = self.receive.producer().wrapping_sub(self.consumed).min(most);
         self.ready

@@ -7,7 +7,7 @@
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`, `socket(7)` (`SO_ZEROCOPY`, 4.14 for
 //! TCP and 5.0 for UDP), `SO_COOKIE` (4.6).
 //!
-//! What it does not do: read the reports ([`crate::sys::next_error`] does).
+//! Does not read the reports ([`crate::sys::next_error`] does).
 
 use std::os::fd::BorrowedFd;
 
@@ -24,7 +24,7 @@ pub(crate) fn set_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Res
     set_option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, 1, stats)
 }
 
-/// Whether somebody has done so already.
+/// True when somebody has done so already.
 pub(crate) fn is_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<bool, Errno> {
     // SAFETY: an int is plain numbers.
     let value: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, stats) }?;

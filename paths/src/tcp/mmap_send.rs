@@ -2,16 +2,16 @@
 //! `mmap_send`: the mapped file, one `send` a step.
 //!
 //! `mmap_send` of the study's table 1-A (n copies, 1 mmap and n sends): against `read_write` it
-//! saves the read and its copy, and what the socket leaves of a step costs nothing. Costs one copy
-//! per byte and one call per step of at most 1 MiB or what the socket's buffer takes.
+//! saves the read and its copy, and bytes that the socket does not take cost nothing. Costs one
+//! copy per byte and one call per step of at most 1 MiB or the room in the socket's buffer.
 //!
 //! When the file has been cut and the cut lies in a step's last page, the step ends with that
-//! page's zeroes, up to the page's end: nothing in the call shows it. The next step says
+//! page's zeroes, up to the page's end: the call does not show it. The next step returns
 //! [`SendError::Shrunk`].
 //!
 //! Sources: `mmap(2)`, `send(2)` (`MSG_NOSIGNAL`).
 //!
-//! What it does not do: look at a mapped byte; the kernel says `EFAULT` where a page has gone.
+//! Does not look at a mapped byte; the kernel answers `EFAULT` for a page that was cut off.
 
 use std::os::fd::BorrowedFd;
 

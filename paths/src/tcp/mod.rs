@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths for downloads: a range of a file to a TCP socket, one step at a time, one file per path.
 //!
-//! A step makes its calls once and does not wait for the peer, so the caller decides how sockets
-//! take turns. It may wait for the *file*: ask [`crate::MappedFile::is_in_cache`] first.
+//! A step makes its calls once and does not wait for the peer, so the caller decides the order of
+//! the sockets. It may wait for the *file*: ask [`crate::MappedFile::is_in_cache`] first.
 //!
-//! What they share is here: what a refusal by a TCP socket means.
+//! Shared here: the interpretation of a refusal by a TCP socket.
 //!
 //! Sources: `sendfile(2)`, `send(2)`, `tcp(7)`.
 //!
-//! What it does not do: wait until a socket is writable, or keep what was read for the next step.
+//! Does not wait until a socket is writable, or keep read bytes for the next step.
 
 pub(crate) mod mmap_send;
 pub(crate) mod read_write;
@@ -30,8 +30,8 @@ pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;
 
 /// One way to send a file's range over TCP; belongs to one thread and serves all its connections.
 pub trait DownloadPath: Send {
-    /// Sends what the socket takes now of `bytes` bytes from `offset` on; returns how many bytes
-    /// that was, at least one unless `bytes` is 0. The socket is non-blocking.
+    /// Sends as much as the socket takes now of `bytes` bytes from `offset` on; returns the number
+    /// of bytes sent, at least one unless `bytes` is 0. The socket is non-blocking.
     ///
     /// [`SendError::Blocked`] means none was, and to come back when the socket is writable.
     fn send(
@@ -44,7 +44,7 @@ pub trait DownloadPath: Send {
     ) -> Result<u64, SendError>;
 }
 
-/// What it means that `call` was refused while sending `source`.
+/// Interprets the refusal of `call` while sending `source`.
 fn refusal(
     call: &'static str,
     errno: Errno,
@@ -71,9 +71,9 @@ fn refusal(
     }
 }
 
-/// Sends by `send` what the socket takes of the mapped file's `bytes` bytes from `offset` on, one
-/// step at most. Where the file has been cut (`EFAULT`) what it still has is sent, by as many calls
-/// more.
+/// Sends by `send` as much as the socket takes of the mapped file's `bytes` bytes from `offset` on,
+/// one step at most. Where the file has been cut (`EFAULT`) the remaining part is sent, by as many
+/// calls more.
 fn send_mapped(
     source: &MappedFile,
     offset: u64,
@@ -105,7 +105,7 @@ fn send_mapped(
     }
 }
 
-/// Nothing more is to be had from byte `at` on: the file ends there, or before.
+/// Error for a file that ends at byte `at` or before.
 fn ended(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendError {
     match source.size_now(stats) {
         Ok(size) => SendError::Shrunk { at: size.min(at) },

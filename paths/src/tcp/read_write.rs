@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `read_write`: read into a buffer, send the buffer. The reference for downloads.
 //!
-//! What a plain program does. Costs two copies per byte and two calls per step of at most 128 KiB
-//! (15 calls per megabyte), more when the socket takes part of a step: what it leaves is read
-//! again.
+//! The way of a plain program. Costs two copies per byte and two calls per step of at most 128 KiB
+//! (15 calls per megabyte), more when the socket takes part of a step: the rest is read again.
 //!
 //! Sources: `pread(2)`, `send(2)` (`MSG_NOSIGNAL`).
 //!
-//! What it does not do: wait; the socket is asked with `MSG_DONTWAIT`.
+//! Does not wait; the socket is asked with `MSG_DONTWAIT`.
 
 use std::os::fd::BorrowedFd;
 

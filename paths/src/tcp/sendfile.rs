@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendfile`: page cache to socket inside the kernel, no user buffer.
 //!
-//! Costs no copy and one call per step of at most 1 MiB or what the socket's buffer takes. The
+//! Costs no copy and one call per step of at most 1 MiB or the room in the socket's buffer. The
 //! socket refers to the page cache until the peer has acknowledged: a file overwritten in place
 //! meanwhile is sent, and sent again, as it then is.
 //!
@@ -11,8 +11,8 @@
 //!
 //! Sources: `sendfile(2)`, `std::process` on SIGPIPE (rust-lang/rust#62569).
 //!
-//! What it does not do: wait for the socket, which has to be non-blocking itself; there is no flag
-//! for that either.
+//! Does not wait for the socket, which has to be non-blocking itself; there is no flag for that
+//! either.
 
 use std::os::fd::BorrowedFd;
 

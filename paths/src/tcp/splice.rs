@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `splice`: page cache into a pipe, the pipe into the socket.
 //!
-//! What `sendfile` does inside the kernel with a pipe of its own, done with one of ours. Costs no
-//! copy and two calls per step of at most the pipe's size, 256 KiB (16 pages for a user who has
-//! many pipes open).
+//! The steps of `sendfile`, with a pipe of this process instead of the kernel's own. Costs no copy
+//! and two calls per step of at most the pipe's size, 256 KiB (16 pages for a user who has many
+//! pipes open).
 //!
-//! The pipe serves all connections of a thread in turn, so nothing stays in it: what a socket
-//! leaves of a step is thrown away, one call more, and put in again when its connection has its
-//! next turn. Keeping it would save that, and tie the pipe to one connection.
+//! The pipe serves all connections of a thread in turn, so nothing stays in it: bytes that a socket
+//! does not take are thrown away, at one call more, and read again when its connection has its next
+//! turn. Keeping them would save that, and tie the pipe to one connection.
 //!
 //! A peer that has closed gives `EPIPE` and SIGPIPE, as with `sendfile`; Rust's runtime ignores the
 //! signal.
 //!
 //! Sources: `splice(2)`, `pipe(7)`; Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!
-//! What it does not do: wait for the socket, which has to be non-blocking itself.
+//! Does not wait for the socket, which has to be non-blocking itself.
 
 use std::os::fd::BorrowedFd;
 
@@ -48,7 +48,7 @@ struct Splice {
 }
 
 impl Splice {
-    /// A step; what the socket does not take is left in the pipe.
+    /// A step; bytes that the socket does not take stay in the pipe.
     fn step(
         &mut self,
         source: &MappedFile,
@@ -99,7 +99,7 @@ impl DownloadPath for Splice {
         self.pipe.clear(stats).map_err(no_pipe)?;
         let sent = self.step(source, offset, bytes.min(STEP_BYTES_MAX), socket, stats);
         stats.bytes += *sent.as_ref().unwrap_or(&0);
-        // What was sent was sent: the next step says if there is no pipe any more.
+        // The bytes were sent; the next step reports a lost pipe.
         let _ = self.pipe.clear(stats);
         sent
     }

@@ -2,13 +2,13 @@
 //! `uring_send`: the mapped file, sent by `io_uring`.
 //!
 //! As `mmap_send` in every respect, by another entrance to the kernel. Costs one copy per byte and
-//! one call per step of at most 1 MiB or what the socket's buffer takes. For one connection a ring
+//! one call per step of at most 1 MiB or the room in the socket's buffer. For one connection a ring
 //! is a longer way to `send`; it is here to be measured against it.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `mmap(2)`.
 //!
-//! What it does not do: wait; the socket is asked with `MSG_DONTWAIT`, for which the kernel neither
-//! arms a poll nor calls a worker.
+//! Does not wait; the socket is asked with `MSG_DONTWAIT`, for which the kernel neither arms a poll
+//! nor calls a worker.
 
 use std::os::fd::BorrowedFd;
 

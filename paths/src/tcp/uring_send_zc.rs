@@ -3,17 +3,17 @@
 //! one submission to `io_uring`.
 //!
 //! A read of at most 64 KiB is linked to the send. Costs one copy per byte, the read, and one call
-//! per step; more when the socket takes part of a step: what it leaves is read again.
+//! per step; more when the socket takes part of a step: the rest is read again.
 //!
-//! A buffer is in use until the peer has acknowledged what was sent from it, so a slow peer, or a
-//! fast one far away, holds as many as its window takes. When all but one are held, steps are
-//! copied from the last (two copies per byte); both kinds of copies are counted, and
-//! so are those of the kernel itself: on loopback everything.
+//! A buffer is in use until the peer has acknowledged its bytes, so a slow peer, or a fast one far
+//! away, holds as many as its window takes. When all but one are held, steps are copied from the
+//! last (two copies per byte); both kinds of copies are counted, and so are those of the kernel
+//! itself: on loopback everything.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`).
 //!
-//! What it does not do: wait for the socket (`MSG_DONTWAIT`) or for acknowledgements.
+//! Does not wait for the socket (`MSG_DONTWAIT`) or for acknowledgements.
 
 use std::os::fd::BorrowedFd;
 
@@ -74,7 +74,8 @@ impl DownloadPath for UringSendZc {
             queue.submit(stats).map_err(|errno| source.host("io_uring_enter", errno))?;
             match self.ring.result(read) {
                 Ok(0) => return Err(ended(source, offset, stats)),
-                // The end of the file, usually: what is there is sent in a step of its own.
+                // The end of the file, usually: the available bytes are sent in a step of their
+                // own.
                 Ok(read) if read < wanted => {
                     wanted = read;
                     continue;

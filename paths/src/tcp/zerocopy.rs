@@ -9,10 +9,11 @@
 //! `poll(2)` say `POLLERR` and never wait.
 //!
 //! Reports name sends by number, and a path object serves many connections, whose descriptors are
-//! used again; so it remembers the last [`SOCKETS_MAX`] sockets by their cookies. One that it has
-//! forgotten, or that another thread has used this way, is known by `SO_ZEROCOPY` being set: its
-//! numbers are not known any more, and it is sent to by a copy, counted as one. So is a step while
-//! 128 reports are outstanding or the kernel has no more memory to account for (`ENOBUFS`).
+//! used again; so it remembers the last [`SOCKETS_MAX`] sockets by their cookies. `SO_ZEROCOPY` is
+//! already set on a socket that it has forgotten, or that another thread has used this way: the
+//! numbers of such a socket are not known any more, and it is sent to by a copy, counted as one. So
+//! is a step while 128 reports are outstanding or the kernel has no more memory to account for
+//! (`ENOBUFS`).
 //!
 //! Bytes that the kernel copied after all are in [`SendStats::zerocopy_copied_bytes`]: all of them
 //! on loopback. TCP reports when bytes are acknowledged and joins neighbouring reports; those of
@@ -24,8 +25,8 @@
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`, 6.18 `net/ipv4/tcp.c`
 //! (`tcp_sendmsg_locked`), `net/core/skbuff.c` (`__msg_zerocopy_callback`).
 //!
-//! What it does not do: keep the file as it was: bytes overwritten in place before they are
-//! acknowledged are sent, and sent again, as they then are.
+//! Does not protect the file's content: bytes overwritten in place before they are acknowledged are
+//! sent, and sent again, as they then are.
 
 use std::os::fd::BorrowedFd;
 
@@ -65,7 +66,7 @@ struct Zerocopy {
 }
 
 impl Zerocopy {
-    /// What is known of the socket, to be put back at the end of `sockets`.
+    /// The record of the socket, to be put back at the end of `sockets`.
     fn known(&mut self, socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<Known, Errno> {
         let cookie = sys::cookie(socket, stats)?;
         // Downloads come in runs of steps: the one sought is mostly the last.
@@ -114,7 +115,7 @@ impl DownloadPath for Zerocopy {
     }
 }
 
-/// Sends what the socket takes and takes a report.
+/// Sends as much as the socket takes, and takes a report.
 fn send(
     unreported: &mut Unreported,
     map: &FileMap,
@@ -132,7 +133,7 @@ fn send(
         Err(errno) if errno.code() == libc::ENOBUFS => {
             sent = sys::send_mapped(socket, map, offset, bytes, stats);
         }
-        // TCP takes a number for what it takes, and none when it takes nothing.
+        // TCP uses a number for bytes that it takes, and none when it takes nothing.
         Err(_) => {}
     }
     // None may have come yet.

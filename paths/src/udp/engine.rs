@@ -103,7 +103,7 @@ impl EngineSender {
         Ok(Self { mapped, per_call, engine, page_bytes, copy_sender: CopySender::new() })
     }
 
-    /// Sends `run`, or as many of its packets as a call carries; says how many.
+    /// Sends `run`, or as many of its packets as a call carries; returns their number.
     fn send_run(
         &mut self,
         batch: &Batch<'_>,
@@ -142,7 +142,7 @@ impl EngineSender {
     }
 }
 
-/// How many packets of `run`, from its first on, the engine is given.
+/// Number of packets of `run`, from its first on, the engine is given.
 fn taken_together(
     datagrams: &FileDatagrams<'_>,
     batch: &Batch<'_>,
@@ -157,12 +157,12 @@ fn taken_together(
     (run.first..end).find(is_for_a_copy).unwrap_or(end) - run.first
 }
 
-/// Whether `sent` are packets of `run` and not a byte less.
+/// True when `sent` are packets of `run` and not a byte less.
 fn is_whole(batch: &Batch<'_>, run: SegmentRun, sent: Sent) -> bool {
     sent.packets > 0 && sent.bytes == batch.run_bytes(run.first, sent.packets)
 }
 
-/// The engine found no more whole packets in the file than it says it sent.
+/// Failure of a call that sent fewer packets than asked: the file has no more whole ones.
 fn ended(range: RunRange<'_>, sent: Sent, stats: &mut SendStats) -> SendFailure {
     let at = match range.source.size_now(stats) {
         Ok(at) => at,

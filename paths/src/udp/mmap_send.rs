@@ -6,8 +6,8 @@
 //!
 //! Sources: `mmap(2)`, `send(2)`.
 //!
-//! What it does not do: look at a mapped byte. See [`crate::MappedFile`] for what that leaves
-//! unseen of a file that is cut.
+//! Does not look at a mapped byte. [`crate::MappedFile`] describes the consequence for a file that
+//! is cut.
 
 use std::os::fd::AsFd;
 

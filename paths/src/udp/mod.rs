@@ -6,7 +6,7 @@
 //!
 //! Sources: the study's table 1-A.
 //!
-//! What it does not do: make a protocol of it; nothing is acknowledged or repeated.
+//! Does not add a protocol; nothing is acknowledged or repeated.
 
 pub(crate) mod engine;
 pub(crate) mod mmap_send;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `read_write`: read a datagram's bytes into a buffer, send the buffer. The reference.
 //!
-//! What a plain program does: `read_write` of the study's table 1-A (2n copies, n reads and n
+//! The way of a plain program: `read_write` of the study's table 1-A (2n copies, n reads and n
 //! writes). Costs two copies per byte and two calls per packet.
 //!
 //! Sources: `pread(2)`, `send(2)`.
 //!
-//! What it does not do: read ahead or keep what it read; a refused packet is read again.
+//! Does not read ahead or keep read bytes; a refused packet is read again.
 
 use crate::batch::Batch;
 use crate::destination::Destination;

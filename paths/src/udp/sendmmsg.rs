@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendmmsg`: the mapped file, all packets of a batch as messages of one call.
 //!
-//! It exists to tell system_calls from the work per packet: against `mmap_send` it saves the calls
+//! It exists to tell the cost of system calls from the work per packet: against `mmap_send` it saves the calls
 //! and nothing else, for each message still makes its way through the kernel alone. Costs one copy
 //! per byte and one call per batch of up to 1,024 packets.
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
-//! What it does not do: use UDP segmentation; and say why a message in the middle was refused: the
+//! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
 //! kernel forgets that, and the rest is handed to it again.
 
 use std::os::fd::AsFd;

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `splice`: page cache into a pipe, the pipe into the socket, a run at a time.
 //!
-//! What `sendfile` does inside the kernel with a pipe of its own, done with one of ours: it tells
-//! what that hidden pipe costs, and what a second crossing adds. Costs no copy and two calls per
-//! run, which the kernel cuts into datagrams.
+//! The steps of `sendfile`, with a pipe of this process instead of the kernel's own: it shows the
+//! cost of that hidden pipe and of a second system call. Costs no copy and two calls per run, which
+//! the kernel cuts into datagrams.
 //!
-//! How a run stays whole: it touches no more pages than the pipe has room for (16, as
+//! A run stays whole because it touches no more pages than the pipe has room for (16, as
 //! `splice_to_socket` hands on no more at once), so the socket is given all of it in one message.
-//! When the file ends within a run, what is in the pipe is thrown away and the packets before the
-//! end are sent as a run of their own, so no short datagram leaves. After a refusal the pipe is
-//! emptied: nothing is left in it for the next destination. A lone datagram that crosses a page
-//! border at an odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that the
-//! pipe has no room for.
+//! When the file ends within a run, the pipe is emptied and the packets before the end are sent as
+//! a run of their own, so no short datagram leaves. After a refusal the pipe is emptied too:
+//! nothing is left in it for the next destination. A lone datagram that crosses a page border at an
+//! odd byte is read and sent ([`crate::file_datagrams`] says why), as is one that exceeds the pipe.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_SEGMENT`); Linux 6.18 `fs/splice.c` (`splice_to_socket`).
 //!
-//! What it does not do: run on kernels before 6.5, where each page went to the socket alone.
+//! Does not run on kernels before 6.5, where each page went to the socket alone.
 
 use std::os::fd::AsFd;
 

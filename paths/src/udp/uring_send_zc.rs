@@ -2,10 +2,11 @@
 //! `uring_send_zc`: the file read into registered buffers and sent from there without a copy, all
 //! in one submission to `io_uring`.
 //!
-//! A read of up to 64 KiB is linked to the sends of the runs in it; what is read for several
-//! destinations shares a buffer, each from a page's beginning. Costs one copy per byte, the
-//! read, and one call for all that is due: where `uring_send` copies from the file's mapping to the
-//! socket's buffers, this copies from the page cache to its own, which the socket then refers to.
+//! A read of up to 64 KiB is linked to the sends of the runs in it; the runs of several
+//! destinations share a buffer, each from a page's beginning. Costs one copy per byte, the read,
+//! and one call for all due batches. `uring_send` copies from the file's mapping to the socket's
+//! buffers; this path copies from the page cache to its own buffers, to which the socket then
+//! refers.
 //!
 //! Why not from the mapped file: the kernel registers only memory it may write to (`FOLL_WRITE`;
 //! Linux 6.18 answers `EFAULT` for a file mapped to be read, shared or private).
@@ -17,8 +18,8 @@
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`, Linux 6.0; `IORING_OP_READ_FIXED`),
 //! `io_uring_register(2)` (`IORING_REGISTER_BUFFERS`); Linux 6.18 `io_uring/rsrc.c`.
 //!
-//! What it does not do: wait until what was sent has left. A read of what is not in the page cache
-//! waits for the disk, or for a worker of the kernel's where the file system cannot be asked.
+//! Does not wait until the packets have left. A read of pages that are not in the page cache waits
+//! for the disk, or for a worker of the kernel's where the file system cannot be asked.
 
 use std::os::fd::AsFd;
 
@@ -62,13 +63,13 @@ const BUFFERS: u16 = 17;
 /// Runs in buffers that are read into.
 struct Registered {
     page_bytes: usize,
-    /// What the destination's next run may lie in.
+    /// The chunk that may hold the destination's next run.
     chunk: Option<Chunk>,
     /// The buffer of the submission that still has room.
     open: Option<Room>,
 }
 
-/// GatheredPackets that are read in one piece.
+/// Packets that are read in one piece.
 #[derive(Clone, Copy)]
 struct Chunk {
     room: Room,

@@ -13,15 +13,15 @@
 //! 65,507 bytes of a file in one range never touch more, which is why this path is for files and
 //! not for payloads with headers between them.
 //!
-//! The kernel accounts for what is out with the socket's option memory (`optmem_max`) and the
+//! The kernel accounts for sends under way with the socket's option memory (`optmem_max`) and the
 //! user's locked memory (`RLIMIT_MEMLOCK`); when either is used up (`ENOBUFS`), or 128 reports are
 //! outstanding, reports are taken and the run is sent by a copy, counted as one.
 //!
 //! Sources: Linux `Documentation/networking/msg_zerocopy.rst`; 6.18 `net/ipv4/ip_output.c`
 //! (`__ip_append_data`), `net/core/skbuff.c` (`msg_zerocopy_realloc`, `skb_orphan_frags_rx`).
 //!
-//! What it does not do: keep the file as it was: bytes overwritten in place before the device has
-//! sent them are sent as they then are. And look at a mapped byte: see [`crate::MappedFile`].
+//! Does not protect the file's content: bytes overwritten in place before the device has sent them
+//! are sent as they then are. Does not look at a mapped byte: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 

@@ -5,7 +5,7 @@
 //!
 //! Sources: `tc-tbf(8)`, `veth(4)`, `ip-neighbour(8)`.
 //!
-//! What it does not do: fill a driver's own queue, which neither veth nor ifb has.
+//! Does not fill a driver's own queue, which neither veth nor ifb has.
 
 use std::time::{Duration, Instant};
 

@@ -6,7 +6,7 @@
 //!
 //! Source: `packet(7)`.
 //!
-//! What it does not do: other devices. A card's driver is the laboratory's, with `--interface`.
+//! Does not other devices. A card's driver is the laboratory's, with `--interface`.
 
 use std::net::UdpSocket;
 use std::sync::Mutex;

@@ -7,7 +7,7 @@
 //! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
 //! stream paths by socket and leaves the others out.
 //!
-//! What it does not do: measure time. Bills are the laboratory's.
+//! Does not measure time. Bills are the laboratory's.
 
 #![forbid(unsafe_code)]
 
@@ -55,7 +55,7 @@ fn stream_paths_via(wanted: Via) -> Vec<(&'static Spec, Feed, Box<dyn StreamPath
     usable
 }
 
-/// Whether the list of those to be tested has it, or there is none.
+/// True when the list of those to be tested has it, or there is none.
 fn is_asked_for(spec: &Spec) -> bool {
     std::env::var("ONLY").map_or(true, |names| names.split(',').any(|name| name == spec.name))
 }

@@ -41,7 +41,7 @@ impl Peer {
         self.socket.local_addr().unwrap()
     }
 
-    /// How many packets surely fit what the host granted for a receive buffer, where each is
+    /// Number of packets surely fit what the host granted for a receive buffer, where each is
     /// charged with more than its bytes.
     pub(crate) fn room_packets(&self, segment_bytes: usize) -> u32 {
         let granted_bytes = socket_recv_buffer_size(&self.socket).unwrap();

@@ -7,7 +7,7 @@
 //! came is compared datagram by datagram with what was sent, and what was counted with what is
 //! claimed.
 //!
-//! What it does not do: measure time. Bills are the laboratory's.
+//! Does not measure time. Bills are the laboratory's.
 
 #![forbid(unsafe_code)]
 
@@ -87,7 +87,7 @@ fn loopback() -> Vec<Place> {
     places
 }
 
-/// Whether a member says that it takes runs as one.
+/// True when a member says that it takes runs as one.
 fn joins(spec: &ReceiveSpec) -> bool {
     spec.name.contains("gro") || spec.summary.contains("joined")
 }
@@ -118,7 +118,7 @@ struct Receiver {
     place: Place,
     path: Box<dyn ReceivePath>,
     got: Vec<Got>,
-    /// How often something was handed over, and how many pieces that were.
+    /// Number of times that something was handed over, and how many pieces that were.
     bursts: u64,
     arrivals: u64,
 }

@@ -7,7 +7,7 @@
 //!
 //! Sources: Arm Architecture Reference Manual for A-profile, C7.2 (AESE, AESMC, AESD, AESIMC).
 //!
-//! What it does not do: use SVE's wide AES, which few processors have.
+//! Does not use SVE's wide AES, which few processors have.
 
 // Registers are inlined into bodies, and these into functions that are compiled for AES: nothing of
 // it is called where it matters.

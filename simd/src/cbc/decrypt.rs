@@ -8,7 +8,7 @@
 //!
 //! Sources: NIST SP 800-38A §6.2 (CBC decryption may run in parallel).
 //!
-//! What it does not do: take more than one message; there is nothing to gain.
+//! Does not take more than one message; there is nothing to gain.
 
 use super::encrypt::{Register, Shared};
 use super::key::AesKey;

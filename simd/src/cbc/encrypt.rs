@@ -3,7 +3,7 @@
 //!
 //! Sources: see [`super`], where the idea is written down.
 //!
-//! What it does not do: know which message is in a lane; [`super::lanes`] does.
+//! Does not know which message is in a lane; [`super::lanes`] does.
 
 #![expect(clippy::needless_range_loop, reason = "registers and places in memory count together")]
 

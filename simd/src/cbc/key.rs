@@ -7,7 +7,7 @@
 //!
 //! Sources: FIPS 197 §5.2 (key expansion), §5.3.5 (equivalent inverse cipher).
 //!
-//! What it does not do: derive keys, or keep the compiler from copying one into a register.
+//! Does not derive keys, or keep the compiler from copying one into a register.
 
 use core::fmt;
 

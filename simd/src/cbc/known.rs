@@ -4,7 +4,7 @@
 //!
 //! Sources: NIST SP 800-38A, F.2.1 to F.2.6.
 //!
-//! What it does not do: replace the tests; it takes some 200 µs at the start of the program.
+//! Does not replace the tests; it takes some 200 µs at the start of the program.
 
 use super::{AesKey, BLOCK_BYTES, Block, Cbc, Message};
 
@@ -60,7 +60,7 @@ pub(super) fn bytes<const N: usize>(blocks: [u128; N]) -> [Block; N] {
     blocks.map(u128::to_be_bytes)
 }
 
-/// Whether a variant is right in both directions.
+/// True when a variant is right in both directions.
 pub(super) fn answers(cbc: Cbc, portable: Cbc) -> bool {
     let examples = EXAMPLES.iter().all(|(key_bytes, key, ciphertext)| {
         let key = AesKey::new(&bytes(*key).as_flattened()[..*key_bytes]).expect("a size of AES");
@@ -122,7 +122,7 @@ impl Trial {
         trial
     }
 
-    /// Whether decrypting gives what there was before.
+    /// True when decrypting gives what there was before.
     fn opened(mut self, cbc: Cbc, keys: &[AesKey], count: usize) -> bool {
         let mut before = Self::new();
         let each = self.texts.iter_mut().zip(&mut before.ivs).enumerate();

@@ -13,7 +13,7 @@
 //!
 //! Sources: Graham, "Bounds on Multiprocessing Timing Anomalies", 1969 (longest first).
 //!
-//! What it does not do: encrypt; [`super::encrypt`] does, on the registers of each processor.
+//! Does not encrypt; [`super::encrypt`] does, on the registers of each processor.
 
 use core::mem::MaybeUninit;
 use core::ptr;
@@ -53,7 +53,7 @@ pub(super) struct Lanes<const N: usize> {
     message: [usize; N],
     /// Rounds of all keys.
     pub(super) rounds: usize,
-    /// Whether columns of `keys` are written.
+    /// True when columns of `keys` are written.
     has_columns: bool,
 }
 

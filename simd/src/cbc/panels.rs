@@ -10,7 +10,7 @@
 //! Sources: see [`super`], where the idea is written down; AMD's Software Optimization Guide for
 //! Zen 4 (sets of the cache; loads that wait for stores of the same place of another page).
 //!
-//! What it does not do: lanes of a block a register; [`super::encrypt`] does.
+//! Does not lanes of a block a register; [`super::encrypt`] does.
 
 #![expect(clippy::needless_range_loop, reason = "registers and places in memory count together")]
 

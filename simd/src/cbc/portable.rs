@@ -7,7 +7,7 @@
 //!
 //! Sources: NIST SP 800-38A §6.2.
 //!
-//! What it does not do: put messages in order, or mix keys.
+//! Does not put messages in order, or mix keys.
 
 use core::ptr;
 

@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! What it does not do: choose (`VARIANTS` and whoever made the [`super::Cbc`] did).
+//! Does not choose (`VARIANTS` and whoever made the [`super::Cbc`] did).
 
 use core::arch::x86_64::*;
 

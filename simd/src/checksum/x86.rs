@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide; RFC 1071.
 //!
-//! What it does not do: choose (`VARIANTS` and whoever made the [`super::Checksum`] did).
+//! Does not choose (`VARIANTS` and whoever made the [`super::Checksum`] did).
 
 use core::arch::x86_64::*;
 

@@ -3,7 +3,7 @@
 //!
 //! Sources: the golden frame is one of Linux 6.18's own, sent through a veth pair and captured.
 //!
-//! What it does not do: send. `paths/tests/contract/frames.rs` has the kernel verify checksums.
+//! Does not send. `paths/tests/contract/frames.rs` has the kernel verify checksums.
 
 use super::*;
 use crate::trials::{LENGTHS, noise};

@@ -10,7 +10,7 @@
 //!
 //! Sources: pulp's `WithSimd` for the form.
 //!
-//! What it does not do: sizes over [`FIXED_BYTES_MAX`].
+//! Does not sizes over [`FIXED_BYTES_MAX`].
 
 /// Copies of fixed sizes by registers that this processor has.
 pub trait Fixed: Copy + sealed::SealedSize {

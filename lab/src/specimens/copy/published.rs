@@ -9,7 +9,7 @@
 //! Sources: Saito and Oikawa, "Utilization of a SIMD unit in the OS Kernel", section 6; Linux
 //! `arch/x86/lib/memcpy_64.S` (rep movsq, then the last bytes).
 //!
-//! What it does not do: serve. Nothing but the lab calls these.
+//! Does not serve. Nothing but the lab calls these.
 
 #[cfg(target_arch = "x86_64")]
 mod x86;

@@ -7,7 +7,7 @@
 //!
 //! Sources: glibc's `memmove-vec-unaligned-erms.S` for registers from both ends.
 //!
-//! What it does not do: know an instruction set, or choose one.
+//! Does not know an instruction set, or choose one.
 
 use core::arch::asm;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Every variant of the copy, and the routines of others, against the oracle.
 //!
-//! What it does not do: measure.
+//! Does not measure.
 
 use super::*;
 use crate::specimens::trials::{LENGTHS, noise};

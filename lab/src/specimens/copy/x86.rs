@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! What it does not do: choose (whoever made the [`super::Copier`] did).
+//! Does not choose (whoever made the [`super::Copier`] did).
 
 mod vectors;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How processors other than x86-64 write a record.
 //!
-//! What it does not do: vectors; there are none for them.
+//! Does not vectors; there are none for them.
 
 use super::{Flags, Metadata};
 

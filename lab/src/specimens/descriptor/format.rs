@@ -9,8 +9,8 @@
 //! 32-byte forms, as the `i40e` drivers of Linux and DPDK name them (`i40e_type.h`); Linux
 //! `include/uapi/linux/if_xdp.h`.
 //!
-//! What it does not do: header split (the length in bits 52 to 62), flow director's programming
-//! status, flexible bytes.
+//! Does not header split (the length in bits 52 to 62), flow director's programming status,
+//! flexible bytes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -211,7 +211,7 @@ impl Flags {
     /// There is a second tag.
     pub const SECOND_VLAN: Self = Self(1 << 8);
 
-    /// Whether all of `others` are set.
+    /// True when all of `others` are set.
     #[inline]
     pub const fn contains(self, others: Self) -> bool {
         self.0 & others.0 == others.0

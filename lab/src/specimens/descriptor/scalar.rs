@@ -4,7 +4,7 @@
 //! The tables are the vectors' too, which look up sixteen bytes in a register; they are made by the
 //! compiler from the names of the bits.
 //!
-//! What it does not do: serve as the oracle, which has no tables.
+//! Does not serve as the oracle, which has no tables.
 
 use super::Burst;
 #[cfg(not(target_arch = "x86_64"))]

@@ -2,7 +2,7 @@
 //! Every variant of descriptor conversion, the specimens too, against the oracle; and the oracle
 //! against descriptors taken apart by hand.
 //!
-//! What it does not do: read a card. The bits are as Linux's and DPDK's drivers name them.
+//! Does not read a card. The bits are as Linux's and DPDK's drivers name them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

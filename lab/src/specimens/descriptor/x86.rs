@@ -9,7 +9,7 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! What it does not do: choose (`VARIANTS` and whoever made the [`super::Descriptor`] did).
+//! Does not choose (`VARIANTS` and whoever made the [`super::Descriptor`] did).
 
 mod blend;
 mod load;

@@ -7,7 +7,7 @@
 //!
 //! Sources: as [`super`]'s.
 //!
-//! What it does not do: be fast.
+//! Does not be fast.
 
 use super::{Fields, ParseFlags};
 

@@ -4,7 +4,7 @@
 //!
 //! Frames end where a page ends that nobody may touch behind: a byte read too far is a fault.
 //!
-//! What it does not do: fuzz.
+//! Does not fuzz.
 
 use core::net::{Ipv4Addr, SocketAddrV4};
 

@@ -6,7 +6,7 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! What it does not do: compare lengths with one another; that is done by words, in all variants.
+//! Does not compare lengths with one another; that is done by words, in all variants.
 
 mod eight;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The instruction of x86-64.
 //!
-//! What it does not do: fault. It is a hint, even where nothing may be read.
+//! Does not fault. It is a hint, even where nothing may be read.
 
 use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 

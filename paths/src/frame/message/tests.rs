@@ -3,7 +3,7 @@
 //!
 //! Sources: captured in a network namespace with a veth pair and a route with a gateway and an MTU.
 //!
-//! What it does not do: ask. The contract tests do, with devices.
+//! Does not ask. The contract tests do, with devices.
 
 use super::*;
 

@@ -5,7 +5,7 @@
 //!
 //! Sources: Intel's manual, volume 2 (movdqu, rep movs).
 //!
-//! What it does not do: check anything; [`super::Routine::copy`] does.
+//! Does not check anything; [`super::Routine::copy`] does.
 
 use core::arch::asm;
 

@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide; its manual, volume 3, on streamed stores and sfence.
 //!
-//! What it does not do: know what is copied.
+//! Does not know what is copied.
 
 use core::arch::x86_64::*;
 

@@ -11,7 +11,7 @@
 //! Sources: Richardson, "Improving Driver Performance: A Worked Example" (the two versions of
 //! `desc_pktlen_align`); Intel's optimisation manual, "Store Forwarding".
 //!
-//! What it does not do: store flags and types one by one, as that driver did besides.
+//! Does not store flags and types one by one, as that driver did besides.
 
 use core::arch::x86_64::*;
 

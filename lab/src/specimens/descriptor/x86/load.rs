@@ -10,9 +10,9 @@
 //!
 //! Sources: Intel's manual, volume 3A, 9.1.1 and 9.2.2 (order); AMD's, volume 2, 7.2 and 7.3.2.
 //!
-//! What it does not do: promise the 16 bytes in one piece on processors without AVX. Where SSE4.1
-//! is the widest (before 2011), a ring is shared with a card at the risk of the reader, as it was
-//! for the drivers of the time.
+//! Does not promise the 16 bytes in one piece on processors without AVX. Where SSE4.1 is the widest
+//! (before 2011), a ring is shared with a card at the risk of the reader, as it was for the drivers
+//! of the time.
 
 use core::arch::asm;
 use core::arch::x86_64::*;

@@ -5,7 +5,7 @@
 //! or a lower quad word: there it meets the descriptor's own lower half, tag and hash, which are
 //! where the record has them. No byte shuffle, no blend of single words.
 //!
-//! What it does not do: registers of 16 bytes for XL710; those are as published ([`super::blend`]).
+//! Does not registers of 16 bytes for XL710; those are as published ([`super::blend`]).
 
 use core::arch::x86_64::*;
 
@@ -52,7 +52,7 @@ pub(super) trait Wide: Dwords + Lanes {
     /// # Safety
     /// As for `of_each`.
     unsafe fn total(self) -> u32;
-    /// Whether the lowest bit of each double word is set.
+    /// True when the lowest bit of each double word is set.
     ///
     /// # Safety
     /// As for `of_each`.

@@ -8,7 +8,7 @@
 //!
 //! Sources: Intel's intrinsics guide (VPERMB).
 //!
-//! What it does not do: fewer than eight frames; those are read one by one.
+//! Does not fewer than eight frames; those are read one by one.
 
 use core::arch::x86_64::*;
 
