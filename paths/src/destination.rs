@@ -142,7 +142,7 @@ impl Destination {
         self.segments = segments.clamp(1, self.segments);
     }
 
-    /// The lowered since this was last asked, once: several in a row are one.
+    /// The lowering since the last call, once: several in a row are one.
     pub fn take_segment_limit_lowered(&mut self) -> Option<SegmentLimitLowered> {
         self.lowered.take()
     }

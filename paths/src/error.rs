@@ -149,7 +149,7 @@ pub enum Error {
         /// The receiving address.
         address: SocketAddr,
     },
-    /// MappedFile can be sent from regular files alone.
+    /// Only regular files can be sent.
     #[error("opening {object} to send from: not a regular file")]
     NotFile {
         /// The file's name.

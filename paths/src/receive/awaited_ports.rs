@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is awaited on a device: addresses and ports, and whose each is.
+//! Awaited addresses and ports of a device, each with its owner.
 //!
-//! A port of any address is awaited at each address that the host has when it is added, for what is
-//! sent on to others by this host must not be taken from them. Found by halving, some 10 ns among a
+//! A port of any address is awaited at each address that the host has when it is added: datagrams
+//! that this host forwards to others must not be taken. Found by halving, some 10 ns among a
 //! hundred.
 //!
 //! Sources: RFC 1122 §3.3.4.2 (an address is the host's, whichever device brings it); RFC 4607.
@@ -17,7 +17,7 @@ pub(super) struct AwaitedPort {
     pub(super) port: u16,
     pub(super) target: IpAddr,
     pub(super) key: u32,
-    /// Who may send; anybody when empty.
+    /// Allowed senders; anybody when empty.
     pub(super) sources: Vec<IpAddr>,
 }
 
@@ -40,17 +40,17 @@ impl AwaitedPorts {
         self.0.insert(at, awaited);
     }
 
-    /// Takes out what has this key.
+    /// Removes the entries of this key.
     pub(super) fn remove(&mut self, key: u32) {
         self.0.retain(|awaited| awaited.key != key);
     }
 
-    /// True when anybody awaits something there.
+    /// True when an owner awaits datagrams there.
     pub(super) fn has(&self, target: IpAddr, port: u16) -> bool {
         self.at(target, port).next().is_some()
     }
 
-    /// The keys of those who await what `source` sends there. More than one only for a group.
+    /// The keys of the owners of datagrams from `source`. More than one only for a group.
     pub(super) fn keys(
         &self,
         target: IpAddr,

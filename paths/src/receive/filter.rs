@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The filter of a packet socket: lets through what may be for a port that is awaited.
+//! The filter of a packet socket: passes frames that may be for an awaited port.
 //!
-//! A program of classic BPF, made anew for each set of ports: is the frame for this host, of no
-//! VLAN (a tagged frame is another network's, whose device sees it without its tag), of UDP by IPv4
-//! or IPv6, not a fragment without a UDP header; is the port one of those awaited; is the address?
-//! Ports and addresses are found by halving, so a hundred cost seven comparisons more than one.
-//! What it lets through is looked at again ([`super::awaited_ports`]), so it may let through too
-//! much: all awaited addresses on all awaited ports, of an IPv6 address the last four bytes, and of
-//! more than [`RANGES_MAX`] numbers those that lie between the closest.
+//! A program of classic BPF, made anew for each set of ports. It checks that the frame is for this
+//! host, of no VLAN (a tagged frame is another network's, whose device sees it without its tag), of
+//! UDP by IPv4 or IPv6, and not a fragment without a UDP header; then port and address. Ports and
+//! addresses are found by halving, so a hundred cost seven comparisons more than one. Passed frames
+//! are looked at again ([`super::awaited_ports`]), so the filter may pass too much: all awaited
+//! addresses on all awaited ports, of an IPv6 address the last four bytes, and of more than
+//! [`RANGES_MAX`] numbers those that lie between the closest.
 //!
 //! Sources: the kernel's `Documentation/networking/filter.rst`; Linux `net/core/filter.c`
 //! (`bpf_convert_filter`), `include/uapi/linux/filter.h`. RFC 768, RFC 791, RFC 8200.
 //!
-//! What it does not do: IPv6 with extension headers.
+//! Does not pass IPv6 with extension headers.
 
 use std::net::IpAddr;
 
@@ -44,7 +44,7 @@ mod code {
     pub(super) const RETURN: u16 = 0x06;
 }
 
-/// Places of what is not in the frame (`SKF_AD_OFF`), and of the network header (`SKF_NET_OFF`).
+/// Places of facts outside the frame (`SKF_AD_OFF`), and of the network header (`SKF_NET_OFF`).
 mod place {
     pub(super) const PROTOCOL: u32 = (-0x1000_i32) as u32;
     pub(super) const PACKET_TYPE: u32 = PROTOCOL + 4;
@@ -137,7 +137,7 @@ impl Writer {
     }
 }
 
-/// The filter for what is awaited.
+/// The filter for the awaited ports.
 pub(super) fn filter(wanted: &AwaitedPorts) -> Filter {
     let mut writer = Writer::default();
     let nothing = writer.mark();
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// What the program says of a number that stands in the accumulator: `find` run by hand.
+    /// The program's answer for a number in the accumulator: `find` run by hand.
     #[test]
     fn a_number_is_found_exactly_when_it_is_in_a_range() {
         for count in 0..40_u32 {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a frame carries: the datagram in a packet of IP, when all of it is sound.
+//! The datagram in a received frame, checked for soundness.
 //!
-//! A path by device does what the kernel's IP and UDP do for a socket: versions, lengths, the IPv4
-//! header's checksum, fragments, UDP's length and checksum. In two steps, for most of a busy
-//! device's frames are for nobody here: [`UdpPacket::of`] looks as far as it takes to say who it is
-//! for, [`UdpPacket::payload`] at the rest. Costs some 10 ns, and where nobody has verified the
+//! A path by device does the work of the kernel's IP and UDP: versions, lengths, the IPv4 header's
+//! checksum, fragments, UDP's length and checksum. It works in two steps, because most frames of a
+//! busy device are for nobody here: [`UdpPacket::of`] reads address and port,
+//! [`UdpPacket::payload`] checks the rest. Costs some 10 ns, and where nobody has verified the
 //! checksum, the sum of the payload (25 ns of 1,316 bytes).
 //!
 //! Sources: RFC 768; RFC 791 §3.1; RFC 1071; RFC 8200 §3, §8.1; Linux `net/ipv4/udp.c`
 //! (`__udp4_lib_rcv`: a datagram shorter than its packet is one).
 //!
-//! Does not put fragments together, step over extension headers of IPv6.
+//! Does not reassemble fragments, and does not skip IPv6 extension headers.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -25,7 +25,7 @@ const FRAGMENT: u16 = 0x3fff;
 const FRAGMENT_OFFSET: u16 = 0x1fff;
 const VLAN_NUMBER: u16 = 0x0fff;
 
-/// What is known of a datagram's checksum.
+/// State of a datagram's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChecksumStatus {
     /// It was verified, or the sender is on this host and has left it to a card.
@@ -37,7 +37,7 @@ pub(super) enum ChecksumStatus {
     MayBePartial,
 }
 
-/// Which protocol the network header is of.
+/// Version of the IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum IpVersion {
     V4,
@@ -77,7 +77,7 @@ pub(super) struct UdpPacket<'a> {
 }
 
 impl<'a> UdpPacket<'a> {
-    /// Says who a packet is for, as far as it says so itself.
+    /// Reads the addresses and finds the UDP header; `None` for other packets.
     pub(super) fn of(network: IpVersion, bytes: &'a [u8]) -> Option<Self> {
         let (udp_at, source, target) = match network {
             IpVersion::V4 => {
@@ -109,7 +109,7 @@ impl<'a> UdpPacket<'a> {
         number(self.bytes, self.udp_at + 2)
     }
 
-    /// Who sent it, to a device of that number: an address that is of one link alone says which.
+    /// The sender's address, as seen by the device of that number: a link-local address needs it.
     pub(super) fn sender(&self, device: u32) -> SocketAddr {
         let port = number(self.bytes, self.udp_at);
         match self.source {
@@ -120,7 +120,7 @@ impl<'a> UdpPacket<'a> {
         }
     }
 
-    /// What the datagram carries; none where it is not sound.
+    /// The datagram's payload; none where it is not sound.
     pub(super) fn payload(&self, status: ChecksumStatus, checksum: Checksum) -> Option<&'a [u8]> {
         let end = self.end()?;
         let length = usize::from(number(self.bytes, self.udp_at + 4));
@@ -285,7 +285,7 @@ pub(super) mod tests {
             for bytes in [0, 1, 2, 18, 1316, 1472] {
                 let mut whole = packet(network, options, bytes);
                 let expected: Vec<u8> = (0..bytes).map(|n| (n * 7) as u8).collect();
-                // Ethernet's shortest frame ends in what is left.
+                // Ethernet pads its shortest frames.
                 whole.extend_from_slice(&[0xee; 9]);
                 let seen = UdpPacket::of(network, &whole).unwrap();
                 assert_eq!((seen.port(), seen.sender(3).port()), (5006, 5004));
@@ -324,7 +324,7 @@ pub(super) mod tests {
         };
         for _ in 0..20_000 {
             let mut noise: Vec<u8> = (0..next() % 120).map(|_| next() as u8).collect();
-            // What lets it be looked at further, more often than not.
+            // Mostly values that pass the first checks.
             for (at, value) in [(0, 0x45), (9, UDP), (6, 0), (7, 0), (2, 0), (4, 0), (24, 0)] {
                 if let Some(byte) = noise.get_mut(at)
                     && next() % 4 > 0

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with what each costs.
+//! Every way from a socket to memory, in one list ([`RECEIVE_PATHS`]), with the cost of each.
 //!
-//! The other direction of [`crate::PATHS`]: a member says what it claims to cost (copies a byte,
-//! system calls a burst) and `tests/receive` compares that with what was counted
-//! ([`ReceiveStats`]). A path object ([`ReceivePath`]) belongs to a receiving thread, takes in for
-//! any number of ports and hands over what came a burst at a time, where the kernel or the path
-//! left it: the bytes are the path's again when the call is over.
+//! The other direction of [`crate::PATHS`]: a member claims its cost (copies a byte, system calls a
+//! burst) and `tests/receive` compares the claims with counts ([`ReceiveStats`]). A path object
+//! ([`ReceivePath`]) belongs to a receiving thread, receives for any number of ports and hands
+//! datagrams over a burst at a time, in place: after the call the bytes are the path's again.
 //!
 //! Sources: `recvmmsg(2)`, `udp(7)` (`UDP_GRO`), `packet(7)`, `io_uring(7)`;
 //! `Documentation/networking/af_xdp.rst`; DPDK's path tables for the form.
 //!
-//! Does not look into datagrams (`wire`, `media`), or put them in order.
+//! Does not interpret datagrams or put them in order.
 
 mod awaited_ports;
 mod filter;
@@ -50,12 +49,12 @@ pub static RECEIVE_PATHS: &[&ReceiveSpec] = &[
 /// milliseconds' worth of work for a reader, which can look at other things between two calls.
 pub const FULL_CALL_PACKETS: usize = 4096;
 
-/// The way of that name.
+/// The path of that name.
 pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
     RECEIVE_PATHS.iter().copied().find(|spec| spec.name == name)
 }
 
-/// What a way is and what it claims.
+/// Description of a path, with its claims.
 #[derive(Debug)]
 pub struct ReceiveSpec {
     /// Its name: in `--path`, log, statistics and code alike.
@@ -65,10 +64,10 @@ pub struct ReceiveSpec {
     /// Number of times that each byte of a datagram is copied between kernel and user memory.
     /// Memory that both see (a ring) is the kernel's.
     pub copies_per_byte: u32,
-    /// System calls, those that wait not counted: a run is a super-packet that the kernel has
-    /// joined, a batch is what one call brings when there is plenty.
+    /// System calls, without those that wait: a run is a super-packet that the kernel has joined, a
+    /// batch is the yield of one call under load.
     pub system_calls: SystemCalls,
-    /// How far down it goes.
+    /// Its entry to the network.
     pub via: Via,
     /// Where to read up on it.
     pub sources: &'static [&'static str],
@@ -84,38 +83,37 @@ impl fmt::Display for ReceiveSpec {
     }
 }
 
-/// Where datagrams are awaited.
+/// A receiving address, with its options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The local address, or the group's, and the UDP port; unspecified: any address of the host.
     pub address: SocketAddr,
-    /// Who may send to the group (RFC 4607); anybody when empty.
+    /// Allowed senders to the group (RFC 4607); anybody when empty.
     pub sources: Vec<IpAddr>,
     /// The device's name: where a group is joined and a device path looks; the route's when none.
     pub interface: Option<String>,
-    /// What the kernel shall keep for a reader that is late: bytes, as `SO_RCVBUF` counts them.
+    /// Bytes that the kernel keeps for a late reader, as `SO_RCVBUF` counts them.
     pub buffer_bytes: u32,
 }
 
-/// Takes in datagrams, for the thread that owns it.
+/// Receives datagrams, for the thread that owns it.
 pub trait ReceivePath: fmt::Debug + Send {
-    /// Takes in for this port as well; what comes there carries `key`, which no other port of this
-    /// path has.
+    /// Adds a port; its datagrams carry `key`, which no other port of this path has.
     ///
     /// # Errors
     /// A call that the kernel refused, with its object; an address that is not of this host.
     fn add(&mut self, port: &Port, key: u32) -> Result<(), Error>;
 
-    /// Takes in for it no longer. What was there and not yet handed over is dropped.
+    /// Removes a port. Datagrams that were not handed over are dropped.
     fn remove(&mut self, key: u32);
 
     /// The address it took, for a port that was asked for as 0.
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
-    /// Waits at most so long for something to come, then hands over all that is there, a burst at
-    /// a time. Returns the number of datagrams; none when there was nothing, or a signal ended the
-    /// wait. Ports with much take turns. When fewer than [`FULL_CALL_PACKETS`] came, every port was
-    /// found empty; when more came, there may be more still.
+    /// Waits at most so long for datagrams, then hands over all that are there, a burst at a time.
+    /// Returns the number of datagrams; none when there was nothing, or a signal ended the wait.
+    /// Ports with much take turns. When fewer than [`FULL_CALL_PACKETS`] came, every port was found
+    /// empty; when more came, there may be more still.
     ///
     /// # Errors
     /// The device is gone or down, or the kernel refuses; a single bad datagram is no error but
@@ -126,12 +124,12 @@ pub trait ReceivePath: fmt::Debug + Send {
         each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<usize, Error>;
 
-    /// How long a reader may stay away from ports that it has emptied, and lose nothing of 500,000
-    /// datagrams a second that begin to come at one of them meanwhile. No pause is too long where
+    /// Longest time that a reader may stay away from emptied ports without loss, when 500,000
+    /// datagrams a second begin to arrive at one of them meanwhile. No pause is too long where
     /// there are no ports.
     fn pause_max(&self) -> Duration;
 
-    /// What was taken in so far, and what that took.
+    /// Counters of received datagrams and of the work they took.
     fn stats(&self) -> ReceiveStats;
 
     /// Datagrams for this port that came to the host and were not handed over for want of room,
@@ -141,10 +139,10 @@ pub trait ReceivePath: fmt::Debug + Send {
     fn dropped(&self, key: u32) -> u64;
 }
 
-/// What came in one piece: a datagram, or a run of them that the kernel has joined.
+/// A received datagram, or a run of them that the kernel has joined.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceivedRun<'a> {
-    /// Of which port.
+    /// The port's key.
     pub key: u32,
     /// The sender.
     pub source: SocketAddr,
@@ -167,7 +165,7 @@ impl<'a> ReceivedRun<'a> {
         empty.into_iter().chain(self.bytes.chunks(each))
     }
 
-    /// Number of that is.
+    /// Number of datagrams in it.
     pub fn count(&self) -> usize {
         match self.segment_bytes {
             0 => 1,
@@ -176,7 +174,7 @@ impl<'a> ReceivedRun<'a> {
     }
 }
 
-/// Counters of what was taken in and what that took.
+/// Counters of received datagrams and of the work they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveStats {
     /// Datagrams handed over, each of a joined run.
@@ -191,8 +189,8 @@ pub struct ReceiveStats {
     pub copied_bytes: u64,
     /// Datagrams longer than there was room for, not handed over.
     pub truncated: u64,
-    /// Frames for a port of ours that are no sound UDP datagram (lengths, checksums, fragments),
-    /// not handed over. By a socket the kernel drops them itself, uncounted here.
+    /// Frames for an added port without a sound UDP datagram (lengths, checksums, fragments), not
+    /// handed over. With a socket the kernel drops them itself, uncounted here.
     pub malformed: u64,
 }
 

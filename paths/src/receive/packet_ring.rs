@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `packet_ring`: whole frames from a packet socket's ring, no call a datagram.
 //!
-//! A packet socket sees copies of what a device receives: the kernel copies the frames that the
-//! filter ([`super::filter`]) lets through into a ring that this process has mapped, block by
-//! block, and a wait a block is all that is called. The frames themselves go on through IP and UDP
-//! to the socket that holds the port, which drops them: that work is not saved. What is saved are
-//! the socket's queue and the calls: in runs of 44 datagrams of 1,328 bytes by veth 0.43 of what
-//! `recvmmsg` takes, one by one as much as that (`pagewire lab receive`), and a receiving thread
-//! that is hardly ever awake.
+//! A packet socket sees copies of received frames: the kernel copies the frames that the filter
+//! ([`super::filter`]) lets through into a ring that this process has mapped, block by block, and
+//! the only call is one wait a block. The frames themselves go on through IP and UDP to the socket
+//! that holds the port, which drops them: that work is not saved. The socket's queue and the calls
+//! are saved: in runs of 44 datagrams of 1,328 bytes by veth this path takes 0.43 of the time of
+//! `recvmmsg`, one by one as much as that (`pagewire lab receive`), and its thread is hardly ever
+//! awake.
 //!
 //! That socket takes joined runs (`UDP_GRO`), so the kernel has no reason to cut super-packets up
-//! before it drops them, and joins what a card brings in pieces; the ring has them joined, and they
-//! are handed over so.
+//! before it drops them, and joins the pieces that a card brings; the ring has them joined, and
+//! they are handed over so.
 //!
 //! A burst is a block's. Each frame has the time at which the kernel took it. Some are there up to
 //! 4 ms before their block is handed over, if nothing else comes.
@@ -19,9 +19,9 @@
 //! Sources: `packet(7)`, `Documentation/networking/packet_mmap.rst`, [`crate::sys`]'s
 //! `packet_receive`.
 //!
-//! Does not see frames of a VLAN on the device that carries it (they are of the VLAN's device), or
-//! what this host sends to itself other than by loopback. What is dropped for want of room is
-//! counted for all ports of a device together.
+//! Does not see frames of a VLAN on the device that carries it (they are of the VLAN's device), and
+//! does not see packets that this host sends to itself other than by loopback. Frames dropped for
+//! want of room are counted for all ports of a device together.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -50,7 +50,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     open: || Ok(Box::new(Taps::<PacketTap>::new()?)),
 };
 
-/// Bytes of a ring: what is asked for, within these. Blocks are filled and waited for one by one,
+/// Bytes of a ring: the requested size, within these. Blocks are filled and waited for one by one,
 /// so there have to be some.
 const RING_BYTES_MIN: usize = 4 << 20;
 const RING_BYTES_MAX: usize = 256 << 20;
@@ -64,7 +64,7 @@ struct PacketTap {
 
 impl Tap for PacketTap {
     const OPTIONS: SocketOptions = SocketOptions { time: false, joined: true, discard: true };
-    /// A block is what one is woken for.
+    /// The kernel wakes the reader once a block.
     const NAP: Option<Duration> = None;
 
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error> {
@@ -97,7 +97,7 @@ impl Tap for PacketTap {
     }
 
     fn settle(&self) {
-        // What it is, the device's state says.
+        // The device's state shows the reason.
         let _ = self.ring.take_error();
     }
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Longest pause of a reader between two visits to emptied ports without loss.
 //!
-//! A socket's buffer is charged with what a datagram takes of the kernel's memory (its true size),
-//! not with its bytes. On loopback that is 768 bytes for a datagram of 20 bytes and 2304 for one of
-//! 1328; a driver that receives into halves of pages charges 2304 for either. At the rate below a
-//! buffer fills evenly; half of it is left for a reader that the scheduler wakes late.
+//! A socket's buffer is charged with a datagram's memory in the kernel (its true size), not with
+//! its bytes. On loopback that is 768 bytes for a datagram of 20 bytes and 2304 for one of 1328; a
+//! driver that receives into halves of pages charges 2304 for either. At the rate below a buffer
+//! fills evenly; half of it is left for a reader that the scheduler wakes late.
 //!
 //! Sources: Linux 6.18 `include/linux/skbuff.h` (`SKB_TRUESIZE`), `net/ipv4/udp.c`
-//! (`__udp_enqueue_schedule_skb`); `socket(7)` (`SO_RCVBUF`).
-//! Does not do: measure the rate; a flood begins without notice.
+//! (`__udp_enqueue_schedule_skb`); `socket(7)` (`SO_RCVBUF`). Does not measure the rate: a flood
+//! begins without notice.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use std::time::Duration;
 /// of those of 1328 bytes.
 pub(super) const PACKETS_PER_S: u64 = 500_000;
 
-/// What the kernel charges a socket for a datagram of up to 1500 bytes, at most.
+/// The most that the kernel charges a socket for a datagram of up to 1500 bytes.
 const TRUE_BYTES: u64 = 2304;
 
-/// What a frame of up to 1500 bytes takes of a ring, heads included.
+/// Room that a frame of up to 1500 bytes takes in a ring, headers included.
 const FRAME_BYTES: u64 = 1664;
 
 /// Bytes of frames a second that one device brings without loss: [`PACKETS_PER_S`] of any size.
 const RING_BYTES_PER_S: u64 = PACKETS_PER_S * FRAME_BYTES;
 
-/// For a socket whose buffer has `granted_bytes` (`SO_RCVBUF` as the kernel has it, which is twice
-/// what was asked for).
+/// For a socket whose buffer has `granted_bytes` (`SO_RCVBUF` as the kernel has it: twice the
+/// requested size).
 pub(super) fn of_socket(granted_bytes: usize) -> Duration {
     half_of(granted_bytes as u64, PACKETS_PER_S * TRUE_BYTES)
 }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_pause_fills_half_of_the_room() {
-        // What a process without rights gets by default: 212,992 bytes, doubled.
+        // The default of a process without rights: 212,992 bytes, doubled.
         assert_eq!(of_socket(425_984).as_micros(), 184);
         assert_eq!(of_socket(16 << 20).as_micros(), 7281);
         assert_eq!(of_ring(8 << 20).as_micros(), 5041);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `recvfrom`: one call a datagram, the reference.
 //!
-//! What a program does that knows nothing better. Costs a system call and a copy for each, and one
-//! call more, in vain, to learn that a socket is empty. The kernel's time of a datagram does not
-//! come with this call.
+//! The way of a plain program. Costs a system call and a copy for each datagram, and one call more,
+//! in vain, to learn that a socket is empty. The kernel's time of a datagram does not come with
+//! this call.
 //!
 //! Sources: `recvfrom(2)`.
 //!
-//! What it does not do: anything to be faster.
+//! Does not try to be fast.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -68,7 +68,7 @@ impl ReceivePath for Recvfrom {
             for packets in 0..TURN {
                 let (bytes, source) = match sys::receive_one(bound.as_fd(), room, stats) {
                     Ok(one) => one,
-                    // What came before it has been handed over.
+                    // The datagrams before it have been handed over.
                     Err(_) if packets > 0 => return Ok(Turn { packets, is_full: false }),
                     Err(errno) => return Err(errno),
                 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `recvmmsg`: up to 64 datagrams a call, each with the kernel's time of it.
 //!
-//! Saves system_calls; what the kernel does for each datagram, it still does for each. Costs a copy
-//! a byte and a call for up to 64 datagrams of a port: one that brings fewer has emptied it.
+//! Saves system calls; the kernel's work for each datagram remains. Costs a copy a byte and a call
+//! for up to 64 datagrams of a port: a call that brings fewer has emptied it.
 //!
 //! Sources: `recvmmsg(2)`, `socket(7)` (`SO_TIMESTAMPNS`).
 //!
-//! Does not take runs as one.
+//! Does not receive joined runs.
 
 use std::net::SocketAddr;
 use std::time::Duration;

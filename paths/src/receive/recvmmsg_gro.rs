@@ -3,13 +3,12 @@
 //!
 //! A sender's super-packet (`UDP_SEGMENT`) that comes over a virtual device, and datagrams of a
 //! stream that the receiving device's driver hands in together, pass through the kernel as one
-//! packet: what is done for each datagram otherwise is done for each run of up to 64 of them. A
-//! datagram that comes alone costs what it costs by `recvmmsg`: 16 slots instead of 64 made that
-//! dearer by a tenth, and runs no cheaper.
+//! packet: the work per datagram becomes work per run of up to 64 of them. A lone datagram costs as
+//! much as by `recvmmsg`: 16 slots instead of 64 made that dearer by a tenth, and runs no cheaper.
 //!
 //! Costs a copy a byte and a call for up to 64 runs of a port. The kernel counts a run that it has
-//! no room for as one drop ([`crate::ReceivePath::dropped`]), whatever is in it, and charges a run
-//! with its pages, so a buffer holds fewer short runs than their bytes say.
+//! no room for as one drop ([`crate::ReceivePath::dropped`]), of any length, and charges a run with
+//! its pages, so a buffer holds fewer short runs than their bytes say.
 //!
 //! Sources: `udp(7)` (`UDP_GRO`); Linux commit e20cf8d3f1f7 (5.0), `net/ipv4/udp_offload.c`.
 //!

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP sockets to take in from: what the members by socket share.
+//! UDP sockets of the receive paths by socket.
 //!
-//! A port is a socket of its own, bound to the address asked for, so the kernel tells streams apart
-//! and each has its own room. One of a group is bound to the group's address and takes what was
-//! joined by itself alone (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL` off), from the sources named
-//! (RFC 4607) or from any; others may be bound to the same group and have the same datagrams. The
-//! address of a host is taken alone: a second socket would take the first one's datagrams away. A
-//! socket of IPv6 takes nothing of IPv4.
+//! A port is a socket of its own, bound to the requested address, so the kernel separates streams
+//! and each has its own buffer. A group's socket is bound to the group's address and receives for
+//! its own memberships alone (`IP_MULTICAST_ALL`, `IPV6_MULTICAST_ALL` off), from the named sources
+//! (RFC 4607) or from any; other sockets may be bound to the same group and receive the same
+//! datagrams. A host's address is bound exclusively: a second socket would take the first one's
+//! datagrams away. A socket of IPv6 receives no IPv4.
 //!
-//! Waiting is one `epoll_wait` for all. Each socket that is ready has a turn then, of so many
-//! datagrams as the member takes at a time, and those that a turn has not emptied have another,
-//! round after round, up to [`FULL_CALL_PACKETS`]. So a port with much traffic delays another by a
-//! turn, and starves none, and a reader that sleeps after a call leaves nothing behind.
+//! One `epoll_wait` waits for all sockets. Each ready socket then has a turn of a fixed number of
+//! datagrams, and those that a turn has not emptied have another, round after round, up to
+//! [`FULL_CALL_PACKETS`]. So a busy port delays another by a turn, and starves none, and a reader
+//! that sleeps after a call leaves nothing behind.
 //!
-//! A network's complaints (ICMP) about what others sent by the same address end nothing. A device
-//! that goes away takes the groups joined on it along without a word: when a wait has been in vain,
-//! one of the ports in a group is asked whether its device is still there.
+//! ICMP errors about packets that others sent from the same address end nothing. A device that goes
+//! away takes the groups joined on it along silently: after a wait in vain, one of the ports in a
+//! group is asked whether its device is still there.
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `epoll(7)`, `udp(7)`; RFC 3678, RFC 4607.
 //!
-//! Does not look into datagrams; bind a unicast port to a device (`interface` has to exist, no
-//! more).
+//! Does not interpret datagrams. Does not bind a unicast port to a device (`interface` only has to
+//! exist).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -34,18 +34,18 @@ use crate::receive::{FULL_CALL_PACKETS, Port, ReceiveStats, ReceivedRun, pause};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Poll, READY_MAX, RecvMeta, Slots};
 
-/// The longest datagram: what the length of UDP can say. Joined runs are no longer either.
+/// The longest datagram that UDP's length can express. Joined runs are no longer either.
 pub(crate) const DATAGRAM_BYTES_MAX: usize = 65_535;
 
-/// What a member has the kernel tell or do.
+/// Socket options of a receive path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SocketOptions {
-    /// Say when each datagram came.
+    /// Timestamp each datagram.
     pub(crate) time: bool,
-    /// Delivery over runs that the kernel has joined as one.
+    /// Receive runs that the kernel has joined as one.
     pub(crate) joined: bool,
-    /// Drop all: what comes is taken from the device, and the socket is there so that the port is
-    /// taken and the group joined.
+    /// Drop all: frames are taken from the device, and the socket only holds the port and the
+    /// group's membership.
     pub(crate) discard: bool,
 }
 
@@ -58,9 +58,9 @@ pub(crate) struct BoundPort {
     address: SocketAddr,
     /// The device that a group was joined on, where one was named.
     device: Option<u32>,
-    /// How long it may be left alone when it is empty.
+    /// Longest pause while it is empty.
     pause_max: Duration,
-    /// What the kernel had counted when it was last asked.
+    /// The kernel's count when it was last asked.
     dropped: Cell<u64>,
 }
 
@@ -85,7 +85,7 @@ impl BoundPort {
         let ip = port.address.ip();
         let socket = sys::udp_socket(port.address, send_stats).map_err(host("socket"))?;
         let fd = socket.as_fd();
-        // Before anything can come: what comes is told of as wished, from the first on.
+        // Before the first datagram can arrive.
         if options.time {
             sys::report_time(fd, send_stats).map_err(host("setsockopt SO_TIMESTAMPNS"))?;
         }
@@ -101,7 +101,7 @@ impl BoundPort {
         if ip.is_multicast() {
             sys::share_address(fd, send_stats).map_err(host("setsockopt SO_REUSEADDR"))?;
         }
-        // All addresses would have what anybody on the host has joined as well.
+        // A wildcard address would also receive the groups that others on the host have joined.
         if ip.is_multicast() || ip.is_unspecified() {
             let only = sys::own_groups_only(fd, ip, send_stats);
             only.map_err(host("setsockopt IP_MULTICAST_ALL=0"))?;
@@ -121,13 +121,13 @@ impl BoundPort {
         self.socket.as_fd()
     }
 
-    /// The address it has taken.
+    /// The bound address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the kernel has dropped there. It counts modulo 2³²; that is made whole as long as
-    /// somebody asks before it has gone round.
+    /// Datagrams that the kernel dropped there. It counts modulo 2³²; the total is right as long as
+    /// somebody asks before the count wraps.
     pub(crate) fn dropped(&self) -> u64 {
         if let Ok(now) = sys::drops(self.as_fd()) {
             let before = self.dropped.get();
@@ -166,8 +166,8 @@ fn join(
     Ok(())
 }
 
-/// True when a call was refused for a reason that says nothing of the socket: nothing was there,
-/// the network complained, memory is short.
+/// True for an error that does not concern the socket itself: nothing waiting, an ICMP error,
+/// memory short.
 pub(super) fn is_passing(errno: Errno) -> bool {
     let passing = [
         libc::ECONNREFUSED,
@@ -192,7 +192,7 @@ pub(super) struct Ports {
     bound: Vec<Option<BoundPort>>,
     free: Vec<u32>,
     places: HashMap<u32, u32>,
-    /// Whose device is asked after next.
+    /// The port whose device is checked next.
     asked: usize,
 }
 
@@ -235,7 +235,7 @@ impl Ports {
         self.at(*self.places.get(&key)?)
     }
 
-    /// How long all of them may be left alone when they are empty.
+    /// Longest pause while all of them are empty.
     pub(super) fn pause_max(&self) -> Duration {
         self.bound.iter().flatten().map(|bound| bound.pause_max).min().unwrap_or(Duration::MAX)
     }
@@ -270,7 +270,7 @@ pub(crate) struct Sockets {
     pub(crate) stats: ReceiveStats,
 }
 
-/// What a port's turn has brought.
+/// The yield of a port's turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) packets: usize,
@@ -364,8 +364,8 @@ impl Sockets {
     }
 }
 
-/// Hands over what the last call has put into the first `count` slots; returns how many datagrams
-/// that were. `burst` is room for the list, empty again afterwards.
+/// Hands over the first `count` slots, filled by the last call; returns the number of datagrams.
+/// `burst` is room for the list, empty again afterwards.
 pub(super) fn hand_over(
     (slots, count): (&Slots, usize),
     key: u32,
@@ -389,7 +389,7 @@ pub(super) fn hand_over(
     packets
 }
 
-/// What a call has brought.
+/// A received datagram or run, with its metadata.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedMessage<'a> {
     pub(crate) bytes: &'a [u8],
@@ -398,7 +398,7 @@ pub(crate) struct ReceivedMessage<'a> {
 }
 
 impl<'a> ReceivedMessage<'a> {
-    /// What is to be handed over of it; it is counted, and so is what had no room.
+    /// Counts it and converts it for handing over; `None` when it was cut.
     pub(crate) fn received(self, key: u32, stats: &mut ReceiveStats) -> Option<ReceivedRun<'a>> {
         let Self { bytes, source, meta } = self;
         stats.copied_bytes += bytes.len() as u64;
@@ -416,7 +416,7 @@ impl<'a> ReceivedMessage<'a> {
     }
 }
 
-/// The memory of a list for another, whose arrivals lie elsewhere.
+/// Reuses the memory of a list for runs that lie elsewhere.
 pub(super) fn emptied<'to>(mut list: Vec<ReceivedRun<'_>>) -> Vec<ReceivedRun<'to>> {
     list.clear();
     // In place: the standard library uses the allocation again, as the types are as large.

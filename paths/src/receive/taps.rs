@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Taking datagrams from devices: what the members by device share.
+//! Receiving frames from devices, for the paths by device.
 //!
-//! A path has a tap on each device that brings something for one of its ports, and for each port a
-//! socket that takes nothing: it holds the port, so that no other program gets it and the kernel
-//! complains to no sender, and it is a member of the group, so that network and device bring what
-//! is sent there. What a tap takes in is looked at frame by frame ([`super::frames`]): whose it is,
-//! and whether it is sound.
+//! A path has a tap on each device that receives for one of its ports, and for each port a socket
+//! that drops everything: it holds the port, so that no other program gets it and the kernel sends
+//! no ICMP errors, and it is a member of the group, so that network and device deliver its
+//! datagrams. Tapped frames are looked at one by one ([`super::frames`]) for their owner and their
+//! soundness.
 //!
-//! Where the device is not named, it is the one that has the address, or to which the route to the
-//! group leads. What this host sends to an address of its own comes by loopback and by no other
-//! device.
+//! An unnamed device is the one that has the address, or to which the route to the group leads.
+//! Packets that this host sends to an address of its own arrive by loopback and by no other device.
 //!
-//! A device that goes away or is switched off says nothing to a reader that waits. So one of the
-//! taps' devices, another each time, is asked after when nothing came for a tenth of a second of
-//! waiting, and every 256 calls: two calls, counted with the others.
+//! A device that goes away or is switched off does not wake a reader. So one of the taps' devices,
+//! another each time, is checked after a tenth of a second of waiting in vain, and every 256 calls:
+//! two calls, counted with the others.
 //!
 //! Sources: `packet(7)`, `getifaddrs(3)`, `rtnetlink(7)`; RFC 1122 §3.3.4.2.
 //!
-//! What it does not do: what the kernel's IP does beyond (firewall, IPsec, options of IPv4): see
+//! Does not replace the rest of the kernel's IP (firewall, IPsec, options of IPv4): see
 //! [`crate::Via::Device`].
 
 use std::collections::HashMap;
@@ -84,7 +83,7 @@ impl Device {
         Error::Host { call, object: self.name.clone(), errno }
     }
 
-    /// Says that it is gone, or down.
+    /// Checks that it is there and up.
     fn ask_after(&self, kernel: &Netlink, send_stats: &mut SendStats) -> Result<(), Error> {
         match frame::link(kernel, self.index, send_stats) {
             Ok(link) if link.is_up => Ok(()),
@@ -95,19 +94,19 @@ impl Device {
     }
 }
 
-/// What takes frames from a device.
+/// Takes frames from a device.
 pub(super) trait Tap: Debug + Send + Sized {
-    /// What the sockets that hold the ports shall do.
+    /// Options of the sockets that hold the ports.
     const OPTIONS: SocketOptions;
 
-    /// How long to sleep before the next look, while something comes at each, instead of being
-    /// woken for it; none where the kernel wakes nobody for a few frames.
+    /// Sleep before the next look while each look finds frames, instead of a wait; none where the
+    /// kernel wakes nobody for a few frames.
     const NAP: Option<Duration>;
 
     /// Opens one; it takes nothing yet.
     fn open(device: &Device, buffer_bytes: u32) -> Result<Self, Error>;
 
-    /// From now on takes what is awaited `now`, instead of `before`.
+    /// Changes the awaited ports from `before` to `now`.
     fn steer(
         &mut self,
         device: &Device,
@@ -118,20 +117,20 @@ pub(super) trait Tap: Debug + Send + Sized {
     /// Waits for it as well.
     fn wait_for(&self, waiting: &mut Waiting);
 
-    /// Hands over what is there, up to a bound.
+    /// Hands over the waiting frames, up to a bound.
     fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>);
 
     /// Reads the error that the kernel may have left, so that it is not ready for that any more.
     fn settle(&self);
 
-    /// How long it may be left alone when it is empty.
+    /// Longest pause while it is empty.
     fn pause_max(&self) -> Duration;
 
     /// Frames dropped since it was opened for want of room.
     fn drops(&self) -> u64;
 }
 
-/// A tap on a device, and who awaits what there.
+/// A tap on a device, and the awaited ports there.
 #[derive(Debug)]
 struct Open<T> {
     device: Device,
@@ -144,7 +143,7 @@ struct Open<T> {
 struct DevicePort {
     bound: BoundPort,
     device: u32,
-    /// What the tap had dropped when the port was added.
+    /// The tap's drops when the port was added.
     drops_before: u64,
 }
 
@@ -158,10 +157,9 @@ pub(super) struct Taps<T> {
     burst: Vec<ReceivedRun<'static>>,
     stats: ReceiveStats,
     kernel: Netlink,
-    /// Whose device was asked after last.
+    /// The device checked last.
     asked: usize,
-    /// Number of times that it was called, and how long it has waited in vain since a device was
-    /// asked after.
+    /// Number of calls, and time waited in vain since the last check of a device.
     calls: u32,
     vain: Duration,
     /// The last wait was not in vain.
@@ -250,7 +248,7 @@ impl<T: Tap> Taps<T> {
         answer
     }
 
-    /// Has each tap hand over what is there; returns how many datagrams that were.
+    /// Has each tap hand over its frames; returns the number of datagrams.
     fn take(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> usize {
         let Self { taps, checksum, burst, stats, .. } = self;
         let before = stats.packets;
@@ -329,7 +327,7 @@ impl<T: Tap> ReceivePath for Taps<T> {
     }
 }
 
-/// The device that brings what is sent to a port.
+/// The device that receives for a port.
 fn device_of(port: &Port, kernel: &Netlink) -> Result<Device, Error> {
     let what = port.address.to_string();
     let host = |call, errno| Error::Host { call, object: what.as_str().into(), errno };
@@ -399,9 +397,9 @@ pub(super) struct CapturedFrame<'a> {
     pub(super) is_cut: bool,
 }
 
-/// What taps hand datagrams over to.
+/// Receiver of the taps' datagrams.
 pub(super) struct Delivery<'a> {
-    /// Whose tap it is.
+    /// The tap's device.
     device: u32,
     checksum: Checksum,
     burst: &'a mut Vec<ReceivedRun<'static>>,
@@ -415,8 +413,8 @@ impl Delivery<'_> {
         self.stats.calls += 1;
     }
 
-    /// Hands over the datagrams in frames that came, those that are for a port and sound. The
-    /// kernel has copied each byte of them into memory of ours so many times.
+    /// Hands over the sound datagrams of frames for awaited ports. `copies` is how often the kernel
+    /// has copied each byte into this process's memory.
     pub(super) fn over<'a>(
         &mut self,
         wanted: &AwaitedPorts,

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `uring_multishot`: receives that go on by themselves, all ports in one ring.
 //!
-//! A port is armed once. What comes there, the kernel puts into buffers that it shares with us
-//! ([`Multishot`]) whenever this thread is in the kernel; the one call that waits for all ports is
-//! the one that moves, and none is made for a port. Costs a copy a byte, and no call that does not
-//! wait but for ports that come, go, or had an error.
+//! A port is armed once. The kernel puts its datagrams into buffers that it shares with this
+//! process ([`Multishot`]) whenever this thread is in the kernel; the one call that waits for all
+//! ports also moves the datagrams. Costs a copy a byte, and no call besides the wait except for
+//! ports that are added, removed, or had an error.
 //!
 //! Joined runs are taken as such (`UDP_GRO`), which costs no more where there are none.
 //!
-//! When all buffers are full, or a port has had an error, its receive ends, and is armed again by
-//! the next wait: at no call more. A path that another thread goes on with is armed there anew, for
-//! the kernel does what it does for the thread that armed.
+//! A receive ends when all buffers are full or its port has had an error; the next wait arms it
+//! again, at no further call. A path that moves to another thread is armed anew there, because the
+//! kernel works for the thread that armed.
 //!
 //! Sources: `io_uring(7)`, `io_uring_prep_recvmsg_multishot(3)`, `io_uring_setup_buf_ring(3)`.
 //!
-//! Does not take a port's turn from it. The kernel takes 32 datagrams of one before it looks at the
-//! next.
+//! Does not limit a port's turn.
 
 use std::net::SocketAddr;
 use std::thread::{self, ThreadId};
@@ -51,14 +50,14 @@ const BURST: usize = 64;
 
 #[derive(Debug)]
 struct UringMultishot {
-    // Before the ports: what is in the kernel's hands is ended before they are closed.
+    // Before the ports: operations in the kernel are ended before the sockets are closed.
     ring: Multishot,
     ports: Ports,
-    /// Of each place, how often it has been given to a port: what its receive is marked with.
+    /// For each place, the number of ports it has had: the mark of its receive.
     rounds: Vec<u32>,
     /// Places that the next wait arms.
     unarmed: Vec<u32>,
-    /// Who has armed the others.
+    /// The thread that armed the others.
     thread: Option<ThreadId>,
     completions: Vec<Completion>,
     burst: Vec<ReceivedRun<'static>>,
@@ -84,7 +83,8 @@ impl UringMultishot {
         Error::Host { call, object: "a path's ports".into(), errno }
     }
 
-    /// Arms what is not, by the wait that follows, or before it where that is too much for one.
+    /// Arms the unarmed places by the wait that follows, or before it where they are too many for
+    /// one call.
     fn arm(&mut self) -> Result<(), Error> {
         let thread = thread::current().id();
         if self.thread.replace(thread).is_some_and(|before| before != thread) {
@@ -110,7 +110,7 @@ impl UringMultishot {
         Ok(())
     }
 
-    /// Hands over what the completions at hand are of, and notes whose receive has ended.
+    /// Hands over the datagrams of the completions at hand, and notes ended receives.
     fn hand_over(&mut self, each: &mut dyn FnMut(&[ReceivedRun<'_>])) -> Result<usize, Error> {
         let mut list = emptied(std::mem::take(&mut self.burst));
         let (mut packets, mut refusal) = (0, None);
@@ -145,21 +145,21 @@ impl UringMultishot {
     }
 }
 
-/// What the receive of a place is marked with, of the port that has it now.
+/// The mark of a place's receive, for its present port.
 fn mark(rounds: &[u32], place: u32) -> u64 {
     u64::from(rounds[place as usize]) << 32 | u64::from(place)
 }
 
 impl UringMultishot {
-    /// Hands over what is there, and says whether there may be more: receives have ended, or every
+    /// Hands over the waiting datagrams; true when there may be more: receives have ended, or every
     /// buffer was filled.
     fn take_in(
         &mut self,
         each: &mut dyn FnMut(&[ReceivedRun<'_>]),
     ) -> Result<(usize, bool), Error> {
         let (mut packets, mut refusal, mut filled) = (0, None, 0);
-        // Buffers that are given back here may be filled again at any call; what was there is
-        // handed over, and no more.
+        // Buffers that are given back here may be filled again at any call; only those filled so
+        // far are handed over.
         while filled < usize::from(BUFFERS) {
             self.ring.take(BURST, &mut self.completions);
             if self.completions.is_empty() {
@@ -193,7 +193,7 @@ impl ReceivePath for UringMultishot {
         let Some((place, bound)) = self.ports.remove(key) else { return };
         self.unarmed.retain(|unarmed| *unarmed != place);
         if self.ring.is_pending() {
-            // So that nothing refers to a descriptor that may soon be another's.
+            // No entry may refer to a descriptor that may soon be another's.
             let _ = self.ring.submit(&mut self.stats);
         }
         self.ring.disarm(mark(&self.rounds, place));
@@ -223,8 +223,8 @@ impl ReceivePath for UringMultishot {
             waited.map_err(|errno| Self::refused("io_uring_enter", errno))?;
             let (more, may_be_more) = self.take_in(each)?;
             packets += more;
-            // Where receives have ended and brought nothing, something may be there all the same:
-            // armed again, they find it, even for who does not wait.
+            // Ended receives may have left datagrams behind: armed again, they find them, even for
+            // a caller that does not wait.
             let is_vain = more == 0 && left.is_zero() && is_second;
             if !may_be_more || is_vain || packets >= FULL_CALL_PACKETS {
                 break;

@@ -6,17 +6,17 @@
 //! on. The frames lie in memory of this process; no call brings them. In copy mode the kernel
 //! copies each into it; a driver that has zero-copy writes them there.
 //!
-//! The program is device_port by a link, which the kernel closes with this process, however that
-//! ends: the device is then as it was. It is tried in the driver first (native), then in the kernel
+//! The program is held by a link, which the kernel closes with this process, however that ends: the
+//! device is then as it was. It is tried in the driver first (native), then in the kernel
 //! (generic), where a buffer of the kernel's has been made by then and less is saved. Where a
 //! program is attached already, this path does not push it aside, so a device serves one path
 //! object at a time.
 //!
-//! What it takes, nobody else on the host sees: no second member of a group, no packet socket.
-//! Frames of a VLAN are passed on to the VLAN's device if their tag is in the frame; a card that
-//! takes it out (`ethtool -k`, rx-vlan-offload) is to be told not to where VLANs count. Joined runs
-//! there are none: a device with XDP does not join, and a veth's peer cuts super-packets up before
-//! it sends.
+//! Frames taken here are invisible to the rest of the host: to a second member of a group, and to
+//! packet sockets. Frames of a VLAN are passed on to the VLAN's device if their tag is in the
+//! frame; a card that strips tags (`ethtool -k`, rx-vlan-offload) has to be told not to where VLANs
+//! matter. There are no joined runs: a device with XDP does not join, and a veth's peer cuts
+//! super-packets up before it sends.
 //!
 //! While frames come, the ring is looked at once a millisecond, and nobody is woken for one: so
 //! late a datagram may be.
@@ -27,18 +27,18 @@
 //! the page and freeing both; the program is a tenth. A card's driver has no use for the first and
 //! the freeing, and one with zero-copy none for any copy (docs/measuring.md has the profile).
 //!
-//! Checksums are verified here, for no card tells an XDP socket what it has found. A sender on this
-//! host leaves them unfinished on devices without a wire (veth): the field then holds the sum of
-//! the pseudo-header, which is taken for good on such devices and in generic mode alone.
+//! Checksums are verified here, because no card reports its verification to an XDP socket. A sender
+//! on this host leaves them unfinished on devices without a wire (veth): the field then holds the
+//! sum of the pseudo-header, which is accepted on such devices and in generic mode alone.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/core/dev.c`
 //! (`bpf_xdp_link_attach`), `drivers/net/veth.c` (`veth_xdp_set`, `veth_xdp_rcv_skb`);
 //! [`crate::sys`]'s `bpf` and `xdp_receive`.
 //!
-//! What it does not do: frames of more than a page; order between queues, of which a card brings
-//! each flow by one. What is dropped for want of room is counted for all ports of a device
-//! together; what a driver drops before its program runs (veth: 256 frames a queue) is on the
-//! device's own account (`ip -s link`).
+//! Does not take frames of more than a page. Does not keep the order between queues; a card brings
+//! each flow by one. Frames dropped for want of room are counted for all ports of a device
+//! together; frames that a driver drops before its program runs (veth: 256 frames a queue) are
+//! counted by the device (`ip -s link`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
@@ -78,21 +78,21 @@ fn probe(host: &Host) -> Result<(), Unavailable> {
 const AWAITED_MAX: u32 = 16 * 1024;
 /// Queues that a device has a socket for.
 const QUEUES_MAX: u32 = 64;
-/// What a socket may hold (`SO_RCVBUF`) for each slot of a queue's memory: the kernel grants twice
+/// Bytes a socket may hold (`SO_RCVBUF`) for each slot of a queue's memory: the kernel grants twice
 /// that, of which the shortest datagram takes 768 bytes. So a ring holds about as many of them.
 const BUFFER_BYTES_A_SLOT: u32 = 512;
 /// Slots of a queue's memory at least and at most: 4 and 64 MiB, pinned.
 const SLOTS_MIN: u32 = 2048;
 const SLOTS_MAX: u32 = 32 * 1024;
-/// Frames looked at between giving slots back: half of what the smallest ring has would do.
+/// Frames looked at between giving slots back; half of the smallest ring would do.
 const FRAMES_A_TURN: u32 = 256;
 /// While frames come, the ring is looked at this often. Waking costs 20 µs, a look some ten
 /// nanoseconds, and the smallest ring is full after 20 ms of 100,000 frames a second.
 const NAP: Duration = Duration::from_millis(1);
 /// Bytes of an Ethernet header with a tag.
 const ETHERNET_BYTES: u32 = 18;
-/// How long, and how often, a queue is waited for whose socket was just closed: the kernel leaves
-/// that to a worker.
+/// Pause and number of attempts while a queue's socket was just closed: the kernel leaves closing
+/// to a worker.
 const QUEUE_WAIT: Duration = Duration::from_millis(10);
 const QUEUE_TRIES: u32 = 200;
 
@@ -197,8 +197,8 @@ impl Tap for XdpTap {
     }
 }
 
-/// What is in a frame with the time in front of it, which is 0 where the driver cannot have it
-/// there; `clock` is what the user's clock showed when that time was.
+/// Splits a frame from the time in front of it, which is 0 where the driver cannot store it there;
+/// `clock` is the user's clock at that clock's zero.
 fn came(
     frame: &[u8],
     status: ChecksumStatus,
@@ -238,7 +238,7 @@ fn open_queues(device: &Device, frame_bytes: u32, slots: u32) -> Result<Vec<XdpQ
     loop {
         let number = queues.len() as u32;
         match XdpQueue::open((device.index, number), frame_bytes, slots) {
-            // What came by it would be passed on and lost without a count.
+            // Frames of further queues would be passed on and lost without a count.
             Ok(_) if number == QUEUES_MAX => {
                 return Err(device.untapped(Untapped::TooManyQueues { most: QUEUES_MAX }));
             }

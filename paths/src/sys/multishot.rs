@@ -130,7 +130,7 @@ impl Multishot {
         let mut head: Box<libc::msghdr> = Box::new(unsafe { mem::zeroed() });
         head.msg_namelen = NAME_ROOM_BYTES as libc::socklen_t;
         head.msg_controllen = CONTROL_BYTES as _;
-        // SAFETY: the list is as long as meta and lives until it has been taken back.
+        // SAFETY: the list is as long as said and lives until it has been taken back.
         unsafe { uring.submitter().register_buf_ring_with_flags(list.address(), count, GROUP, 0)? };
         let mut ring = Self {
             uring,

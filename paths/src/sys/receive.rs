@@ -192,7 +192,7 @@ pub(crate) fn receive_many(
     slots.empty();
     stats.calls += 1;
     // SAFETY: each head names one range, one name and one control buffer, all of `slots`, of the
-    // lengths given, and disjoint; there are as many heads as meta.
+    // lengths given, and disjoint; there are as many heads as said.
     let count = unsafe {
         libc::recvmmsg(
             socket.as_raw_fd(),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The members by device and frames of every kind, put onto the other end of a pair of devices.
 //!
-//! Only frames made here can be wrong; what is right over sockets, `tests/receive` shows. Each test
-//! runs itself in a network of its own: real root's where there is one, for only there the kernel
-//! takes programs of XDP.
+//! Malformed frames can only be made here; `tests/receive` shows the sound ones. Each test runs
+//! itself in a network of its own: real root's where there is one, because only there the kernel
+//! takes XDP programs.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ fn six(change: impl Fn(&mut Vec<u8>)) -> Vec<u8> {
     framed(IPV6, &packet)
 }
 
-/// What each is, and the frame.
+/// A name and the frame.
 type Frames = Vec<(&'static str, Vec<u8>)>;
 
 fn sound() -> Frames {
