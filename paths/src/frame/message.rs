@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages of rtnetlink: three questions, and what their answers say.
+//! Messages of rtnetlink: three questions, and the parsing of their answers.
 //!
 //! Made and read by hand: three questions of 28 to 60 bytes are less than any crate for them is,
 //! and the answers are read here like anything from outside, every length checked.
@@ -7,7 +7,7 @@
 //! Sources: `netlink(7)`, `rtnetlink(7)`; Linux `include/uapi/linux/{netlink,rtnetlink,if_link,
 //! neighbour}.h`.
 //!
-//! Does not send them, or dumps of many.
+//! Does not send messages, and does not parse dumps.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -92,7 +92,8 @@ impl Question {
     }
 }
 
-/// How a datagram between two addresses is routed; ports count where there are several ways.
+/// Asks for the route of a datagram between two addresses; ports matter where there are several
+/// routes.
 pub(super) fn ask_route(source: SocketAddrV4, target: SocketAddrV4) -> Vec<u8> {
     let mut body = [0; ROUTE_BYTES];
     body[..3].copy_from_slice(&[INET, 32, 32]);
@@ -105,7 +106,7 @@ pub(super) fn ask_route(source: SocketAddrV4, target: SocketAddrV4) -> Vec<u8> {
         .done()
 }
 
-/// What a device is.
+/// Asks for a device's properties.
 pub(super) fn ask_link(device: u32) -> Vec<u8> {
     let mut body = [0; LINK_BYTES];
     body[4..8].copy_from_slice(&device.to_ne_bytes());
@@ -120,7 +121,7 @@ pub(super) fn ask_neighbour(device: u32, hop: Ipv4Addr) -> Vec<u8> {
     Question::new(GET_NEIGHBOUR, &body).with(nda::DESTINATION, &hop.octets()).done()
 }
 
-/// Where datagrams to an address go.
+/// The route of datagrams to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Route {
     /// `RTN_UNICAST` and so on.
@@ -156,7 +157,7 @@ pub(super) struct Neighbour {
     pub(super) address: Option<[u8; 6]>,
 }
 
-/// What an answer that breaks the protocol counts as.
+/// Error for an answer that breaks the protocol.
 const MALFORMED: Errno = Errno::new(libc::EPROTO);
 
 pub(super) fn route(answer: &[u8]) -> Result<Route, Errno> {

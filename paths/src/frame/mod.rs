@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whole Ethernet frames: what a destination's begin with, and the rings they are put on.
+//! Whole Ethernet frames: the headers of a destination's frames, and the rings of frames.
 //!
-//! A path by device does what the kernel's routing does for a socket: it finds device, next hop and
-//! its Ethernet address, asked of the kernel itself (rtnetlink), so policy rules, gateways and the
-//! route's MTU count. What comes out is a [`Framing`], kept in the destination: a template of the
-//! three headers. It is asked for once, again when the device fails, and every 1,024 batches, for
+//! A path by device does the work of the kernel's routing: it finds device, next hop and its
+//! Ethernet address by asking the kernel (rtnetlink), so policy rules, gateways and the route's MTU
+//! count. The result is a [`Framing`], kept in the destination: a template of the three headers.
+//! The kernel is asked once, again when the device fails, and every 1,024 batches, because
 //! neighbours move; that costs 12 calls and some 30 µs.
 //!
-//! Known to no path by socket: the firewall does not see these frames, IPsec policies and tunnels
-//! do not apply, and what the peer answers by ICMP is not asked for.
+//! Unlike with a socket, the firewall does not see these frames, IPsec policies and tunnels do not
+//! apply, and ICMP answers of the peer are not read.
 //!
 //! Sources: `rtnetlink(7)`, RFC 826, RFC 1122 §2.3; Linux 6.18 `net/ipv4/route.c`
 //! (`inet_rtm_getroute`).
 //!
-//! Does not ask the network who has an address (ARP). That is the kernel's, which does it for
-//! anything sent by a socket; here an address that is being asked for is waited for
-//! ([`SendError::Blocked`]) and one that is not known a refusal.
+//! Does not ask the network for an address (ARP). The kernel does, for anything sent by a socket;
+//! here an address that is being resolved is waited for ([`SendError::Blocked`]) and an unknown one
+//! is a refusal.
 
 mod message;
 pub(crate) mod ring;
@@ -36,7 +36,7 @@ use message::Neighbour;
 /// Batches after which route and neighbour are asked for again.
 const FRESH_BATCHES: u32 = 1024;
 
-/// What errors call the questions.
+/// Name of the questions in errors.
 const CALL: &str = "rtnetlink";
 
 /// Bytes of the IPv4 and UDP headers, which count in an MTU.
@@ -67,21 +67,21 @@ pub(crate) struct Device {
     pub(crate) frame_bytes: u32,
 }
 
-/// How frames to a destination begin.
+/// Headers of the frames to a destination.
 #[derive(Clone, Debug)]
 pub(crate) struct Framing {
     pub(crate) template: Template,
     pub(crate) device: Device,
     /// The most UDP payload of a datagram that needs no fragments.
     most_bytes: u32,
-    /// The next datagram's IP identification. Of no meaning in a datagram that may not be cut
-    /// (RFC 6864 §4.1); different ones are kinder to what does look at it.
+    /// The next datagram's IP identification. It has no meaning in a datagram that may not be
+    /// fragmented (RFC 6864 §4.1); different ones are kinder to software that reads it.
     identification: u16,
     batches: u32,
 }
 
 impl Framing {
-    /// Asks how frames to the destination have to begin.
+    /// Asks the kernel for the headers of frames to the destination.
     pub(crate) fn ask(to: &Destination, stats: &mut SendStats) -> Result<Self, SendError> {
         let (source, target) = addresses(to, stats)?;
         let failed = |errno| to.host(CALL, errno);
@@ -133,8 +133,8 @@ impl Framing {
         })
     }
 
-    /// What the destination has kept, or what the kernel says. A neighbour that the kernel has
-    /// forgotten meanwhile is no news: frames do not remind it.
+    /// Headers kept by the destination, or asked of the kernel. A neighbour that the kernel has
+    /// forgotten meanwhile stays in use: frames do not renew its entry.
     pub(crate) fn of(to: &mut Destination, stats: &mut SendStats) -> Result<Box<Self>, SendError> {
         let Some(mut kept) = to.take_framing() else {
             return Self::ask(to, stats).map(Box::new);
@@ -152,7 +152,7 @@ impl Framing {
         Ok(kept)
     }
 
-    /// Says that a datagram is too large for a frame that holds at most `room_bytes`.
+    /// Refuses a datagram that is too large for a frame of at most `room_bytes`.
     pub(crate) fn fits(&self, bytes: u32, room_bytes: u32) -> Result<(), Unframed> {
         let most = self.most_bytes.min(room_bytes.saturating_sub(FRONT_BYTES as u32));
         if bytes <= most {
@@ -166,13 +166,13 @@ impl Framing {
         self.identification
     }
 
-    /// So many datagrams have been sent.
+    /// Counts sent datagrams.
     pub(crate) fn sent(&mut self, packets: u32) {
         self.identification = self.identification.wrapping_add(packets as u16);
     }
 }
 
-/// What the device of that number is.
+/// Properties of the device of that number.
 pub(crate) fn link(kernel: &Netlink, device: u32, stats: &mut SendStats) -> Result<Link, Errno> {
     let mut answer = vec![0; ANSWER_BYTES];
     message::link(kernel.ask(&message::ask_link(device), &mut answer, stats)?)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a ring of frames is to a path that fills it.
+//! A ring of frames, as the paths by frames fill it.
 //!
 //! Slots of equal size go round. Those that are free belong to this program and are next in turn;
 //! from [`Ring::send`] on they belong to the kernel until it has done with them.
 //!
 //! Sources: `packet(7)`, the kernel's `Documentation/networking/{packet_mmap,af_xdp}.rst`.
 //!
-//! Does not know what is in a frame.
+//! Does not interpret frames.
 
 use crate::error::{Errno, Unframed};
 use crate::frame::Device;
@@ -23,7 +23,7 @@ pub(crate) trait Ring: Send + Sized {
     /// The device's index.
     fn device(&self) -> u32;
 
-    /// Number of slots there are.
+    /// Number of slots.
     fn slot_count(&self) -> u32;
 
     /// The largest frame a slot holds.
@@ -32,10 +32,10 @@ pub(crate) trait Ring: Send + Sized {
     /// Bytes from one slot to the next.
     fn stride(&self) -> usize;
 
-    /// Where in a slot its frame begins.
+    /// Offset of the frame in its slot.
     fn frame_at(&self) -> usize;
 
-    /// Number of slots are free, `wanted` at most.
+    /// Number of free slots, `wanted` at most.
     fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32;
 
     /// The memory of the next `count` slots, which `free` said are: in two parts, for the ring may
@@ -55,16 +55,16 @@ pub(crate) trait Ring: Send + Sized {
     ) -> Sent;
 }
 
-/// What the kernel took of what it was given, always the first ones.
+/// The frames that the kernel took, always the first ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) taken: u32,
-    /// Why not all. `EAGAIN` and `ENOBUFS`: later more; the others' slots are free again. Anything
-    /// else: the ring is to be closed.
+    /// The reason why not all. `EAGAIN` and `ENOBUFS`: later more; the others' slots are free
+    /// again. Anything else: the ring is to be closed.
     pub(crate) errno: Option<Errno>,
 }
 
-/// Why a ring could not be opened.
+/// The reason why a ring could not be opened.
 #[derive(Debug)]
 pub(crate) enum RingError {
     /// A call failed.

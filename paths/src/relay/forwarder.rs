@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How a relay moves bytes: by a pipe, or by memory.
+//! The two ways of a relay to move bytes: by a pipe, or by memory.
 //!
 //! A thread's relay has one [`Forwarder`], which serves its ports in turn and is empty between two.
 //!
-//! Datagrams of one size that wait behind each other, alone or in runs, leave as one run: what they
-//! cost to send is most of it. That is done for those that fit any Ethernet frame, and with as much
-//! as the pipe's pages hold, or a call may carry.
+//! Datagrams of one size that wait behind each other, alone or in runs, leave as one run, because
+//! the send is most of their cost. Limits are the size of any Ethernet frame, the pipe's pages, and
+//! the room of a call.
 //!
 //! Sources: `splice(2)`, `udp(7)`; [`crate::relay`] says how the pieces fit.
 //!
-//! Does not know of ports and targets.
+//! Does not manage ports and targets.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -38,32 +38,33 @@ const ALONE_BYTES_MAX: usize = 1452;
 /// The most bytes of a run that is made of several.
 const RUN_BYTES_MAX: usize = 65_507;
 
-/// What all routes of a relay share.
+/// State shared by all routes of a relay.
 #[derive(Debug)]
 pub(super) struct Forwarder {
     method: RelayMethod,
     pipe: Pipe,
     room_bytes: u64,
-    /// For what is received and sent: all of it, or what comes out of the pipe again.
+    /// For datagrams that are received and sent, and for the pipe's content when it has to be read
+    /// back.
     slots: Slots,
     room: Box<[u8]>,
     scratch: Scratch,
-    /// What is in the pipe, to be sent as one, and of whom it is.
+    /// Content of the pipe, to be sent as one run.
     run: JoinedRun,
     pages: u64,
     pending: Vec<PendingRun>,
-    /// What is next at the port has been admitted, and not been receive_stats.
+    /// The next datagram at the port has been admitted, and is not yet read.
     is_admitted: bool,
     send_stats: SendStats,
 }
 
-/// Who is asked before a datagram or run is sent, and told when it has been.
+/// Callbacks before and after the send of a datagram or run.
 pub(super) struct RelayCallbacks<'a> {
     pub(super) admit: &'a mut dyn FnMut(&RelayedRun<'_>) -> bool,
     pub(super) note: &'a mut dyn FnMut(&RelayedRun<'_>),
 }
 
-/// What is told of a datagram or run when it has been sent.
+/// A datagram or run in the pipe, to be reported after the send.
 #[derive(Clone, Copy, Debug)]
 struct PendingRun {
     source: SocketAddr,
@@ -104,7 +105,7 @@ impl Forwarder {
         self.pipe.spoil();
     }
 
-    /// Sends on what waits at a port; returns whether there may be more.
+    /// Forwards the waiting datagrams of a port; true when there may be more.
     pub(super) fn turn(
         &mut self,
         from: (BorrowedFd<'_>, u32),
@@ -126,8 +127,8 @@ impl Forwarder {
         Ok(true)
     }
 
-    /// Takes what is next at a port into the pipe, and sends what is there before if they cannot
-    /// leave together.
+    /// Moves the next datagram or run of a port into the pipe, after sending the pipe's content
+    /// where they cannot leave together.
     fn pull(
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
@@ -158,7 +159,7 @@ impl Forwarder {
             }
         };
         match self.pipe.take(from, bytes as u64, &mut self.send_stats) {
-            // Nobody else takes from this socket, so what was looked at is what was receive_stats.
+            // Nobody else reads from this socket, so the peeked datagram is the one that was moved.
             Ok(piped) => debug_assert_eq!(piped, bytes as u64, "all of it"),
             Err(errno) if errno.code() == libc::EINVAL => {
                 self.flush(key, route, calls.note);
@@ -178,7 +179,7 @@ impl Forwarder {
         Ok(())
     }
 
-    /// Sends what is in the pipe, and leaves nothing there.
+    /// Sends the pipe's content, and leaves the pipe empty.
     fn flush(&mut self, key: u32, route: &mut Route, note: &mut dyn FnMut(&RelayedRun<'_>)) {
         if self.pending.is_empty() {
             return;
@@ -186,7 +187,7 @@ impl Forwarder {
         let run = std::mem::take(&mut self.run);
         self.pages = 0;
         let mut left = self.empty(run, &mut route.to);
-        // What could not be sent is thrown away: no call when that is nothing.
+        // Unsent bytes are thrown away; no call when there are none.
         if let Err(errno) = self.pipe.clear(&mut self.send_stats) {
             // Neither emptied nor replaced, for want of descriptors.
             let found = format!("{errno} for pipe2");
@@ -200,13 +201,13 @@ impl Forwarder {
         }
     }
 
-    /// Sends what is in the pipe; returns how many datagrams the socket took.
+    /// Sends the pipe's content; returns the number of datagrams that the socket took.
     fn empty(&mut self, run: JoinedRun, to: &mut Destination) -> u32 {
         let send_stats = &mut self.send_stats;
         loop {
             match ready(run, to, send_stats) {
                 Ok(bytes) if bytes >= run.bytes => {}
-                // In several calls, whose parts would begin anywhere in a page.
+                // Several calls would be needed, whose parts would begin anywhere in a page.
                 Ok(_) => break,
                 Err(_) => return 0,
             }
@@ -233,8 +234,7 @@ impl Forwarder {
         send(&self.room[..run.bytes], run, to, send_stats)
     }
 
-    /// Receives what waits at a port, a call's worth, and sends it; returns how many datagrams or
-    /// runs that were.
+    /// Receives one call's worth of a port and sends it; returns the number of datagrams or runs.
     fn copy(
         &mut self,
         (from, key): (BorrowedFd<'_>, u32),
@@ -278,8 +278,8 @@ impl Forwarder {
         Ok(count)
     }
 
-    /// Asks whether what is in a slot is to be sent. What had no room, or no sender, is sent to
-    /// nobody, and counted when it is come to.
+    /// Asks whether a slot's datagram is to be sent. A datagram without room or without a sender is
+    /// not sent, and counted later.
     fn admits(&mut self, slot: usize, key: u32, calls: &mut RelayCallbacks<'_>) -> bool {
         if std::mem::take(&mut self.is_admitted) {
             return true;
@@ -295,7 +295,7 @@ impl Forwarder {
         (calls.admit)(&relayed((key, source), (run, 0), head, meta))
     }
 
-    /// What is in a slot; nothing that could be sent where it had no room.
+    /// A slot's datagram or run; empty where there was no room for it.
     fn in_slot(&self, slot: usize) -> JoinedRun {
         let meta = self.slots.meta(slot);
         if meta.is_cut {
@@ -306,7 +306,7 @@ impl Forwarder {
 }
 
 impl Route {
-    /// Tells of a run that came, and of how many of its datagrams went.
+    /// Reports a run and the number of its datagrams that went.
     fn tell(
         &mut self,
         (key, source): (u32, SocketAddr),
@@ -321,7 +321,7 @@ impl Route {
     }
 }
 
-/// What is told of a run that came, so many of whose datagrams went.
+/// The description of a run for the callbacks; `sent` of its datagrams went.
 fn relayed(
     (key, source): (u32, SocketAddr),
     (run, sent): (JoinedRun, u32),
@@ -364,7 +364,8 @@ impl JoinedRun {
         }
     }
 
-    /// This and `next` behind it as one run, where they are one when cut again.
+    /// This and `next` behind it as one run, where the kernel cuts the result into the same
+    /// datagrams.
     fn with(self, next: Self) -> Option<Self> {
         let each = match self.segment_bytes {
             0 => self.bytes,
@@ -382,7 +383,7 @@ impl JoinedRun {
         (is_full && is_alike && fits).then_some(joined)
     }
 
-    /// The socket took all of it; returns how many datagrams that were.
+    /// The socket took all of it; returns the number of datagrams.
     fn went(self, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
         to.accepted();
         send_stats.packets += u64::from(self.packets());
@@ -406,8 +407,8 @@ fn ready(
     }
 }
 
-/// Sends what is in some slots, which is `run` receive_stats together, by one call if possible;
-/// returns how many datagrams of it went.
+/// Sends the content of some slots, together `run`, by one call if possible; returns the number of
+/// datagrams that went.
 fn send_slots(
     (slots, range): (&Slots, Range<usize>),
     run: JoinedRun,
@@ -432,7 +433,7 @@ fn send_slots(
     let mut sent = 0;
     for slot in range {
         let (bytes, meta) = (slots.datagram(slot), slots.meta(slot));
-        // What had no room is not sent in part.
+        // A cut datagram is not sent in part.
         if meta.is_cut {
             continue;
         }

@@ -1,37 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From a port to another address without coming to user memory.
+//! Relays datagrams from a port to another address without a copy to user memory.
 //!
-//! What waits at a port is looked at first (`MSG_PEEK`: its length, whether it is a run that the
-//! kernel has joined and of what size, its first bytes for whoever keeps statistics), then spliced
-//! into a pipe and out of it to the target's socket, whose `UDP_SEGMENT` is that size: a run leaves
-//! as it came, in one call, and the kernel or the device cuts it where it was cut before. The bytes
+//! The next datagram or run of a port is peeked at (`MSG_PEEK`: its length, the segment size of a
+//! run that the kernel has joined, its first bytes for statistics), then spliced into a pipe and
+//! out of it to the target's socket, whose `UDP_SEGMENT` is set to that size: a run leaves as it
+//! arrived, in one call, and the kernel or the device cuts it where it was cut before. The bytes
 //! are copied once, within the kernel, into the pipe's pages; the socket refers to those.
 //!
-//! How nothing is split or joined: a pipe holds what leaves as one run, and comes apart at the
-//! target as it came; in at most 16 pages, so `splice` hands it on in one message; and a datagram
-//! that leaves alone begins with a page, so that none begins at an odd byte of it
-//! ([`crate::file_datagrams`] says why that matters). What the pipe has no room for,
-//! the size that the target's route does not segment, and empty datagrams, which no pipe can hold,
-//! are received and sent; so is all where the kernel does not splice from UDP sockets
-//! ([`RelayMethod::Copy`]).
+//! Datagrams are neither split nor joined: the pipe's content leaves as one run and is cut at the
+//! target as it arrived; it has at most 16 pages, so `splice` hands it on in one message; and a
+//! lone datagram begins with a page, so that no page begins at an odd byte of it
+//! ([`crate::file_datagrams`] says why that matters). Datagrams beyond the pipe's room, sizes that
+//! the target's route does not segment, and empty datagrams, which no pipe can hold, are received
+//! and sent; so are all where the kernel does not splice from UDP sockets ([`RelayMethod::Copy`]).
 //!
 //! Costs three calls a run (two, and a third for up to 16, where they leave together), a copy of 64
 //! bytes at most, and a call for each change of size. By [`RelayMethod::Copy`] up to 64 are
 //! received by a call, those that leave together are sent by one, with two copies.
 //!
-//! What splicing is worth: a copy to user memory costs little where the cache holds a run, and
-//! pages have to be had for the pipe. At 1,328 bytes over loopback, delivery included, seconds of
-//! processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that came one by one
-//! spliced 2.4, as each is looked at and receive_stats by itself, copied 1.1. So [`Relay::copying`]
-//! is not only for old kernels.
+//! The gain of splicing is small: a copy to user memory costs little where the cache holds a run,
+//! and the pipe's pages have to be allocated. At 1,328 bytes over loopback, delivery included,
+//! seconds of processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that came
+//! one by one spliced 2.4, as each is looked at and taken by itself, copied 1.1. So
+//! [`Relay::copying`] is not only for old kernels.
 //!
-//! What the target's socket or route does not take is lost, as on a wire, and counted: waiting for
-//! one target would hold up the others.
+//! Datagrams that the target's socket or route does not take are lost, as on a wire, and counted:
+//! waiting for one target would delay the others.
 //!
 //! Sources: `splice(2)`, `udp(7)` (`UDP_GRO`, `UDP_SEGMENT`), `recvmsg(2)` (`MSG_PEEK`); Linux 6.18
 //! `fs/splice.c` (`copy_splice_read`, since 6.5 for UDP sockets; `splice_to_socket`).
 //!
-//! Does not change what is relayed, put it in order or send it evenly.
+//! Does not change datagrams, put them in order or send them evenly.
 
 mod forwarder;
 
@@ -52,18 +51,18 @@ use forwarder::{Forwarder, RelayCallbacks};
 /// Bytes of a datagram or run that are shown.
 pub const HEAD_BYTES_MAX: usize = 64;
 
-/// Where what comes to a port is sent.
+/// Target of a port's datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayTarget {
     /// A host's or a group's address, and the port there.
     pub address: SocketAddr,
     /// The device that a group's datagrams leave by; the route's when none.
     pub interface: Option<String>,
-    /// Hops (TTL) that they may pass; what the host has set when none, which for a group is 1.
+    /// Hops (TTL) that they may pass; the host's default when none, which for a group is 1.
     pub hops: Option<u8>,
 }
 
-/// How datagrams get from port to target.
+/// The way of datagrams from port to target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayMethod {
     /// Spliced: not a byte but the first 64 comes to user memory.
@@ -81,14 +80,14 @@ impl fmt::Display for RelayMethod {
     }
 }
 
-/// A datagram or joined run that came, and what became of it.
+/// A received datagram or joined run, and the result of its send.
 #[derive(Clone, Copy, Debug)]
 pub struct RelayedRun<'a> {
-    /// Of which port.
+    /// The port's key.
     pub key: u32,
     /// The sender.
     pub source: SocketAddr,
-    /// How the first datagram begins: at most [`HEAD_BYTES_MAX`].
+    /// The beginning of the first datagram: at most [`HEAD_BYTES_MAX`].
     pub head: &'a [u8],
     /// Bytes of all datagrams.
     pub bytes: u32,
@@ -96,7 +95,7 @@ pub struct RelayedRun<'a> {
     pub segment_bytes: u16,
     /// Datagrams in it.
     pub packets: u32,
-    /// Number of of them the target's socket has receive_stats, the first ones.
+    /// Number of datagrams that the target's socket has taken, the first ones.
     pub sent: u32,
     /// When the kernel took it from the device.
     pub time: Option<SystemTime>,
@@ -130,7 +129,7 @@ struct RouteEnd {
 }
 
 impl RouteEnd {
-    /// True when what is sent to `target` comes in here.
+    /// True when packets to `target` arrive here.
     fn takes(&self, target: &Self) -> bool {
         let (own, theirs) = (self.address.ip(), target.address.ip());
         if self.address.port() != target.address.port() || own.is_ipv4() != theirs.is_ipv4() {
@@ -148,7 +147,7 @@ impl Relay {
     /// Relays by splicing, as long as the kernel does it.
     ///
     /// # Errors
-    /// What the kernel answers to `epoll_create1` or `pipe2`.
+    /// The kernel's answer to `epoll_create1` or `pipe2`.
     pub fn new() -> Result<Self, Error> {
         Self::by(RelayMethod::Splice)
     }
@@ -168,10 +167,10 @@ impl Relay {
         Ok(Self { sockets, routes: HashMap::new(), forwarder })
     }
 
-    /// Relays what comes to `port` to `target` as well; it carries `key`, which no other has.
+    /// Adds a route from `port` to `target`; it carries `key`, which no other has.
     ///
     /// # Errors
-    /// A call that the kernel refused, with its object. [`Error::Loop`] where what is sent would
+    /// A call that the kernel refused, with its object. [`Error::Loop`] where relayed packets would
     /// come in again, by other routes of this relay or at once.
     pub fn add(&mut self, port: &Port, key: u32, target: &RelayTarget) -> Result<(), Error> {
         self.sockets.add(port, key)?;
@@ -201,7 +200,7 @@ impl Relay {
         let (from, by) = (from?, by?);
         let address = self.sockets.address(key).unwrap_or(port.address);
         let socket = connected(target, by).map_err(|(call, errno)| refused(call, errno))?;
-        // A host's own address is what a socket can be bound to.
+        // A socket can be bound to a host's own address only.
         let is_ours = UdpSocket::bind(SocketAddr::new(target.address.ip(), 0)).is_ok();
         let port = RouteEnd { address, is_ours: true, device: from };
         let target = RouteEnd { address: target.address, is_ours, device: by };
@@ -211,7 +210,7 @@ impl Relay {
         Ok(Route { to: Destination::new(socket, name)?, port, target, lost: 0 })
     }
 
-    /// True when what is sent to `target` comes to `port`, by the routes there are.
+    /// True when packets to `target` arrive at `port`, by the present routes.
     fn comes_back(&self, port: &RouteEnd, target: &RouteEnd) -> bool {
         let mut ahead = vec![*target];
         let mut passed = vec![];
@@ -229,7 +228,7 @@ impl Relay {
         false
     }
 
-    /// Relays it no longer. What was there and not yet sent is dropped.
+    /// Removes a route. Waiting datagrams are dropped.
     pub fn remove(&mut self, key: u32) {
         self.sockets.remove(key);
         self.routes.remove(&key);
@@ -240,10 +239,10 @@ impl Relay {
         self.sockets.address(key)
     }
 
-    /// Waits at most so long for something to come, then sends all that is there on its way, in
-    /// turns of 64 datagrams or runs of a port, and tells of each of them. Returns the number of
-    /// datagrams that came, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] came, every
-    /// port was found empty.
+    /// Waits at most so long for datagrams, then forwards all that are there, in turns of 64
+    /// datagrams or runs of a port, and tells of each of them. Returns the number of datagrams that
+    /// came, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] came, every port was found
+    /// empty.
     ///
     /// # Errors
     /// A device is gone, or the kernel refuses to receive. It may be asked again.
@@ -255,9 +254,9 @@ impl Relay {
         self.forward_if(wait, &mut |_| true, each)
     }
 
-    /// As [`Relay::forward`]; only what `admit` says yes to is sent and told of. It is asked once
-    /// for each datagram or run, in their order, before any of it is sent (`sent` is 0). What is
-    /// not admitted is dropped by a call each.
+    /// As [`Relay::forward`]; only datagrams that `admit` accepts are sent and reported. It is
+    /// asked once for each datagram or run, in their order, before any of it is sent (`sent` is 0).
+    /// Each rejected one is dropped by a call of its own.
     ///
     /// # Errors
     /// As [`Relay::forward`].
@@ -279,7 +278,7 @@ impl Relay {
             let mut calls = RelayCallbacks { admit: &mut asked, note: each };
             let turned =
                 forwarder.turn((bound.as_fd(), bound.key), route, receive_stats, &mut calls);
-            // What came before has been told.
+            // The datagrams before it have been reported.
             match turned {
                 Err(errno) if packets == 0 => Err(errno),
                 turned => Ok(Turn { packets, is_full: turned.unwrap_or(false) }),
@@ -287,17 +286,17 @@ impl Relay {
         })
     }
 
-    /// How datagrams are moved, and why not otherwise.
+    /// The way of datagrams, with the reason.
     pub fn method(&self) -> &RelayMethod {
         self.forwarder.method()
     }
 
-    /// What was receive_stats in, and the calls and copies of that.
+    /// Counters of received datagrams and of the work they took.
     pub fn receive_stats(&self) -> ReceiveStats {
         self.sockets.stats
     }
 
-    /// What was sent, and the calls and copies of that; those of the pipe are among them.
+    /// Counters of sent datagrams and of the work they took; the pipe's calls are among them.
     pub fn send_stats(&self) -> SendStats {
         self.forwarder.send_stats()
     }
@@ -318,7 +317,7 @@ impl Relay {
     }
 }
 
-/// A socket for a target, and what was refused of making it.
+/// Makes a socket for a target; an error names the refused call.
 fn connected(
     target: &RelayTarget,
     device: Option<u32>,

@@ -19,7 +19,7 @@ use crate::send_stats::SendStats;
 use crate::stream_path::SendFailure;
 use crate::sys;
 
-/// Sends what `parts` sends as one datagram, or nothing of it.
+/// Sends the bytes that `parts` sends as one datagram, or none of them.
 pub(super) fn corked(
     to: &Destination,
     stats: &mut SendStats,

@@ -11,8 +11,7 @@
 //! Some packets are read and written instead, at two calls and two copies: a payload in several
 //! pieces (a time stamp before each packet of transport stream), a payload that crosses a page
 //! border at an odd byte ([`crate::file_datagrams`] says why), and a datagram of more fragments
-//! than the kernel takes. PayloadSource of MPEG transport stream in one piece is never such a
-//! packet.
+//! than the kernel takes. Payload of MPEG transport stream in one piece is never such a packet.
 //!
 //! Of a file that was cut, no packet after the last whole one leaves; from a map, the page of the
 //! cut is sent to its end, as [`crate::MappedFile`] says.
@@ -170,10 +169,10 @@ pub(crate) static KRTPMSEND: Spec = Spec {
     },
 };
 
-/// What a member is.
+/// The mode of a member.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Way {
-    /// PayloadSource by the addresses of a map instead of from the file.
+    /// Payload by the addresses of a map instead of from the file.
     pub(super) mapped: bool,
     /// Headers made by the engine, where it would make the same.
     pub(super) made: bool,
@@ -186,11 +185,11 @@ pub(super) struct EngineSender {
     engine: Engine,
     page_bytes: u64,
     plan: Vec<PlanEntry>,
-    /// For the packet that cannot be sent so.
+    /// For packets that the engine does not take.
     reader: PayloadBuffer,
 }
 
-/// GatheredPackets whose payloads lie one behind the other.
+/// Packets whose payloads lie one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     packets: u32,
@@ -199,8 +198,8 @@ struct Stretch {
 }
 
 impl Stretch {
-    /// The one from packet `run.first` on, whose payload begins at `start`; no longer than `run`.
-    /// It has no packets when the first is none for the engine.
+    /// The stretch from packet `run.first` on, whose payload begins at `start`; no longer than
+    /// `run`. It has no packets when the engine cannot take the first.
     fn of(
         packets: &GatheredPackets<'_>,
         run: SegmentRun,
@@ -246,8 +245,8 @@ impl EngineSender {
         Ok(Self { way, engine, page_bytes, plan: Vec::new(), reader: PayloadBuffer::new() })
     }
 
-    /// Sends `run`, or as many of its packets as a call carries; says how many, and where the
-    /// payload after them begins.
+    /// Sends `run`, or as many of its packets as a call carries; returns their number and the
+    /// position of the payload after them.
     fn send_run<'a>(
         &mut self,
         packets: &GatheredPackets<'a>,
@@ -288,7 +287,7 @@ impl EngineSender {
         Ok((sent.packets, cursor))
     }
 
-    /// GatheredPackets that pass the network stack as one.
+    /// Packets that pass the network stack as one.
     fn segments(&self, packets: &GatheredPackets<'_>, to: &Destination) -> u32 {
         if self.way.per_call == PacketsPerCall::BatchInRuns {
             to.fit(packets.segment_bytes())
@@ -312,8 +311,8 @@ impl EngineSender {
     }
 }
 
-/// Says what of `stretch` lies before the end of the map, when not all of it does: the file was
-/// shorter when it was opened.
+/// Checks that `stretch` lies within the map; a cut otherwise: the file was shorter when it was
+/// opened.
 fn within_map(
     packets: &GatheredPackets<'_>,
     run: SegmentRun,
@@ -333,7 +332,7 @@ fn within_map(
     Err(SendFailure::Cut { at: packets.source.bytes(), whole })
 }
 
-/// What the engine is told of the headers of `run`.
+/// The headers of `run`, as the engine takes them.
 fn heads_of<'a>(
     packets: &GatheredPackets<'a>,
     run: SegmentRun,
@@ -357,7 +356,7 @@ fn heads_of<'a>(
     }
 }
 
-/// The engine found no more whole packets in the file than it says it sent.
+/// Failure of a call that sent fewer packets than asked: the file has no more whole ones.
 fn ended(
     packets: &GatheredPackets<'_>,
     stretch: Stretch,
@@ -446,7 +445,7 @@ mod tests {
     fn payloads_behind_each_other_are_one_stretch() {
         assert_eq!(stretches(10, 12, &[(78, 9880)]), [(10, 78, 9880)]);
         assert_eq!(stretches(10, 12, &[(78, 9000)]), [(10, 78, 9000)]);
-        // Also where they are said in pieces.
+        // Also where they are given in pieces.
         assert_eq!(stretches(10, 12, &[(78, 500), (578, 0), (578, 9380)]), [(10, 78, 9880)]);
         assert_eq!(stretches(10, 0, &[(0, 9001)]), [(10, 0, 9001)]);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `packet_ring` and `xdp`: payloads read into a ring of frames, headers stamped in front.
 //!
-//! A batch is: as many free slots as it has packets; one `preadv` of the payloads to where each
-//! frame has its own; checksums and headers by the kernels of `simd`, while the bytes lie in the
-//! cache; one call to send. The file is read, not mapped, so a file that is cut is a short read and
-//! no zeroes are sent for what is gone.
+//! A batch takes as many free slots as it has packets, one `preadv` of the payloads to their places
+//! in the frames, checksums and headers by the kernels of `simd` while the bytes lie in the cache,
+//! and one call to send. The file is read, not mapped, so a file that is cut is a short read and no
+//! zeroes are sent for the missing bytes.
 //!
-//! Where the ring has no free slot for all, what fits is sent and the rest is the caller's to send
-//! again: nothing is waited for. A device that went away is looked up anew, once a batch.
+//! A ring with too few free slots takes the packets that fit, and the caller sends the rest again:
+//! nothing is waited for. A device that went away is looked up anew, once a batch.
 //!
 //! Sources: `preadv(2)`; RFC 768, RFC 791; `packet(7)`, Linux `Documentation/networking/`
 //! `packet_mmap.rst` and `af_xdp.rst`; [`crate::sys`]'s `packet` and `xdp` (which says why not
@@ -122,7 +122,7 @@ pub(super) struct FrameSender<R> {
     call: &'static str,
 }
 
-/// What a batch is made of, and how far it is sent.
+/// Content and progress of a batch.
 struct BatchProgress<'a> {
     batch: &'a Batch<'a>,
     source: &'a MappedFile,
@@ -172,7 +172,7 @@ impl<R: Ring> FrameSender<R> {
         self.rings.retain(|ring| ring.device() != framing.device.index);
     }
 
-    /// Sends what is left of the batch.
+    /// Sends the rest of the batch.
     fn push(
         &mut self,
         progress: &mut BatchProgress<'_>,
@@ -401,10 +401,10 @@ impl<R: Ring + Send> StreamPath for FrameSender<R> {
     }
 }
 
-/// Why a batch is not sent to its end.
+/// The reason why a batch is not sent to its end.
 enum Stop {
     Error(SendError),
-    /// The device is not what it was.
+    /// The device has changed.
     Device(Errno),
 }
 
@@ -416,7 +416,7 @@ fn stop(failure: SendFailure, source: &MappedFile) -> Stop {
     })
 }
 
-/// Reads the next packet by itself, which says why it could not be read with the others.
+/// Reads the next packet by itself, to find why it could not be read with the others.
 fn fill_first(
     ring: &mut impl Ring,
     progress: &BatchProgress<'_>,
@@ -435,13 +435,13 @@ fn fill_first(
     Ok(())
 }
 
-/// Where in a slot the file's bytes begin.
+/// Offset of the file's bytes in a slot.
 fn payload_at(ring: &impl Ring, progress: &BatchProgress<'_>) -> usize {
     ring.frame_at() + FRONT_BYTES + progress.head_bytes
 }
 
-/// Reads what is on the list. `whole` is raised by the packets that are complete then; false when
-/// the read was short.
+/// Reads the listed ranges. Raises `whole` by the packets that are complete then; false when the
+/// read was short.
 fn flush(
     list: &mut Scatter<'_, '_>,
     source: &MappedFile,

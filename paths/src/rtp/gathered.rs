@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GatheredPackets of a header in memory and a payload in the file; and header, payload, header,
-//! payload from a mapped file in one list: what `mmap_writev`, `mmap_gso` and the rings share.
+//! Packets of a header in memory and a payload in the file; and their list of header, payload,
+//! header, payload for one gathered send, shared by `mmap_gso`, `mmap_writev` and the rings.
 //!
 //! The list holds addresses of the map; the kernel reads the file's pages straight into the
 //! socket's buffers, so each byte is copied once and never by this program. Where the file has been
@@ -9,7 +9,8 @@
 //!
 //! Sources: `writev(2)`, `mmap(2)`.
 //!
-//! Does not look at a mapped byte. See [`crate::MappedFile`] for what that leaves unseen.
+//! Does not look at a mapped byte. [`crate::MappedFile`] describes the consequence for a file that
+//! is cut.
 
 use crate::batch::{Batch, BatchForm, Cursor, CursorPosition, Piece};
 use crate::error::{Errno, SendError};
@@ -31,7 +32,7 @@ pub(super) struct GatheredPackets<'a> {
 
 impl<'a> GatheredPackets<'a> {
     /// # Panics
-    /// When the batch is of the other form: the caller was told which.
+    /// When the batch is an image: [`crate::Feed`] names the form that each path takes.
     pub(super) fn of(batch: &'a Batch<'a>) -> Self {
         let BatchForm::Gathered { source, heads, pieces } = batch.form else {
             panic!("this path is fed gathered batches");
@@ -39,17 +40,17 @@ impl<'a> GatheredPackets<'a> {
         Self { batch, source, heads, pieces }
     }
 
-    /// Where the first payload begins.
+    /// Position of the first payload.
     pub(super) fn start(&self) -> Cursor<'a> {
         Cursor::new(self.pieces)
     }
 
-    /// Where the payload after `mark` begins.
+    /// The cursor at a position.
     pub(super) fn at(&self, mark: CursorPosition) -> Cursor<'a> {
         Cursor::at(self.pieces, mark)
     }
 
-    /// Where `cursor` is.
+    /// The position of a cursor.
     pub(super) fn mark(&self, cursor: Cursor<'_>) -> CursorPosition {
         cursor.mark(self.pieces)
     }
@@ -76,7 +77,7 @@ impl<'a> GatheredPackets<'a> {
         self.batch.segment_bytes
     }
 
-    /// PayloadSource bytes of a packet.
+    /// Payload bytes of a packet.
     pub(super) fn payload_bytes(&self, packet: u32) -> u64 {
         self.batch.run_bytes(packet, 1) - self.head_bytes() as u64
     }
@@ -86,9 +87,9 @@ impl<'a> GatheredPackets<'a> {
         self.source.mapped().map_err(|errno| self.source.host("mmap", errno))
     }
 
-    /// Calls `each` with the ranges of the next payload as long as it answers yes; says whether it
-    /// always did. A range beyond what the file had when it was mapped is [`SendFailure::Cut`] with
-    /// `whole` packets before it.
+    /// Calls `each` with the ranges of the next payload until it returns false; returns whether it
+    /// never did. A range beyond the file's size at mapping is [`SendFailure::Cut`] with `whole`
+    /// packets before it.
     pub(super) fn take_mapped(
         &self,
         map: &FileMap,
@@ -104,8 +105,8 @@ impl<'a> GatheredPackets<'a> {
         if in_map { Ok(fits) } else { Err(SendFailure::Cut { at: self.source.bytes(), whole }) }
     }
 
-    /// Why `call` was refused: a page of the map could not be read because the file was cut, or for
-    /// the reason that the kernel gives.
+    /// Interprets a refusal of `call`: `EFAULT` of a page that was cut off is a cut; other errors
+    /// are the kernel's.
     pub(super) fn refused(
         &self,
         (call, errno): (&'static str, Errno),
@@ -134,8 +135,8 @@ impl<'a> GatheredPackets<'a> {
     }
 }
 
-/// Puts `run`, or as many of its packets as it takes, on `list`; says how many, and where the
-/// payload after them begins.
+/// Puts `run`, or as many of its packets as fit, on `list`; returns their number and the position
+/// of the payload after them.
 pub(super) fn gather<'a>(
     packets: &GatheredPackets<'a>,
     map: &'a FileMap,

@@ -2,14 +2,14 @@
 //! `mmap_gso`: the mapped file, header and payload of a whole run gathered into one call;
 //! `mmap_writev`: the same for each packet.
 //!
-//! The path for a stream whose wire image is not there (yet): it sends from the asset itself, so
-//! the headers may be any session's own. Costs one copy per byte and one call per run of up to 49
-//! packets of 1,328 bytes (15 calls per megabyte); 0.43 to 0.51 s/GB where `read_writev` cost 2.42
-//! (software segmentation).
+//! The path for a stream without a wire image (yet): it sends from the asset itself, so the headers
+//! may be any session's own. Costs one copy per byte and one call per run of up to 49 packets of
+//! 1,328 bytes (15 calls per megabyte); 0.43 to 0.51 s/GB where `read_writev` cost 2.42 (software
+//! segmentation).
 //!
 //! Sources: `udp(7)` (`UDP_SEGMENT`, Linux 4.18), `writev(2)`, `mmap(2)`.
 //!
-//! Does not avoid the copy. `MSG_ZEROCOPY` was measured and not worth it: it is limited to 17 page
+//! Does not avoid the copy: `MSG_ZEROCOPY` was measured and not worth it: it is limited to 17 page
 //! fragments and copies on loopback.
 
 use std::os::fd::AsFd;
@@ -93,8 +93,8 @@ impl StreamPath for MappedGather {
     }
 }
 
-/// Sends `run`, or as many of its packets as the list takes; says how many, and where the payload
-/// after them begins.
+/// Sends `run`, or as many of its packets as the list takes; returns their number and the position
+/// of the payload after them.
 fn send_run<'a>(
     packets: &GatheredPackets<'a>,
     map: &'a FileMap,

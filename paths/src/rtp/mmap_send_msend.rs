@@ -6,14 +6,14 @@
 //! msend and n uncork calls): `mmap_send_rtp` without the copy of the payload. Costs one copy of
 //! the header and four calls per packet; a payload in several pieces takes a call for each.
 //!
-//! Which packets are copied, and how nothing stays corked: [`crate::rtp::corked`]. A packet that
-//! the engine does not take for its length or its fragments is copied as well.
+//! Copied packets, and the handling of the cork: [`crate::rtp::corked`]. A packet that the engine
+//! does not take for its length or its fragments is copied as well.
 //!
 //! Sources: the study, section 4; `udp(7)` (`UDP_CORK`), `mmap(2)`;
 //! `kernel/rtp/include/uapi/linux/pagewire_rtp.h`.
 //!
-//! Does not work without the module `pagewire_rtp`; learn what becomes of the datagram once the
-//! cork is out; look at a mapped byte ([`crate::MappedFile`]).
+//! Does not work without the module `pagewire_rtp`. Does not learn the fate of the datagram once
+//! the cork is out, and does not look at a mapped byte ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 
@@ -61,8 +61,8 @@ impl MmapSendMsend {
         Ok(Self { engine, page_bytes, reader: PayloadBuffer::new() })
     }
 
-    /// Sends the packet of `run` without copying its payload; says where the payload after it
-    /// begins. [`SendFailure::InPieces`] means that it has to be sent by a copy.
+    /// Sends the packet of `run` without copying its payload; returns the position of the payload
+    /// after it. [`SendFailure::InPieces`] means that it has to be sent by a copy.
     fn send_packet<'a>(
         &self,
         packets: &GatheredPackets<'a>,
@@ -111,7 +111,7 @@ impl MmapSendMsend {
             segments: 1,
         };
         let sent = self.engine.send(to.as_fd(), &order, stats)?;
-        // An address has no end of the file: what cannot be read is refused.
+        // An address range has no end of file: unreadable pages are refused.
         if sent.bytes == bytes { Ok(()) } else { Err(Errno::new(libc::EIO)) }
     }
 }

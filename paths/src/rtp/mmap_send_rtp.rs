@@ -2,14 +2,14 @@
 //! `mmap_send_rtp`: cork, send the header, send the payload from the mapped file, uncork.
 //!
 //! `mmap_send_rtp` of the study's table 1-B (2n copies by its count of the header as one; 1 mmap, n
-//! cork, n send, n send and n uncork calls): what `mmap_writev` does in one call. Costs one copy
-//! per byte and four calls per packet.
+//! cork, n send, n send and n uncork calls): the work of `mmap_writev`, which takes one call. Costs
+//! one copy per byte and four calls per packet.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `mmap(2)`, `send(2)`; a payload in several pieces is gathered by
 //! `writev(2)`, as is one in one piece: the call is the same to the kernel.
 //!
-//! Does not learn what becomes of the datagram once the cork is out. And look at a mapped byte: see
-//! [`crate::MappedFile`].
+//! Does not learn the fate of the datagram once the cork is out, and does not look at a mapped
+//! byte: see [`crate::MappedFile`].
 
 use std::os::fd::AsFd;
 
@@ -46,7 +46,7 @@ struct MmapSendRtp {
 }
 
 impl MmapSendRtp {
-    /// Sends the packet of `run`; says where the payload after it begins.
+    /// Sends the packet of `run`; returns the position of the payload after it.
     fn send_packet<'a>(
         &mut self,
         packets: &GatheredPackets<'a>,

@@ -9,8 +9,8 @@
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
-//! Does not use UDP segmentation; and say why a message in the middle was refused: the kernel
-//! forgets that, and the rest is handed to it again.
+//! Does not use UDP segmentation, and does not report why a message in the middle was refused: the
+//! kernel forgets that, and the rest is handed to it again.
 
 use std::os::fd::AsFd;
 
@@ -46,7 +46,7 @@ struct MmapSendmmsg {
 }
 
 impl MmapSendmmsg {
-    /// Sends `run`, or as many of its packets as call and socket take; says how many.
+    /// Sends `run`, or as many of its packets as call and socket take; returns their number.
     fn send_run<'a>(
         &mut self,
         packets: &GatheredPackets<'a>,

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths for RTP: header and payload of each packet of a batch, one file per path.
+//! Paths for RTP: header and payload of each packet of a batch.
 //!
-//! Headers come from memory, made for the session, or lie in the file (wire image). What a path
-//! costs is in its own file; what they share is in [`crate::stream_path`].
+//! Headers come from memory, made for the session, or lie in the file (wire image). Each file has a
+//! path, or a family of paths with one body, and its cost; [`crate::stream_path`] has the shared
+//! loop.
 //!
-//! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 for what a header is, of which nothing
-//! is known here except in `header_series`, for headers that the kernel makes.
+//! Sources: the study's tables 1-B and 1-C; RFC 3550 §5.1 (headers, which only `header_series`
+//! interprets, for those that the kernel makes).
 //!
 //! Does not make headers, or choose.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A packet's payload read into a buffer: what the paths that read share, and the others where the
+//! A packet's payload read into a buffer, for the paths that read, and for the others where the
 //! kernel would get a packet wrong.
 //!
 //! A payload in several pieces (192-byte transport stream packets, of which 188 are sent) is read
@@ -7,7 +7,7 @@
 //!
 //! Sources: `pread(2)`, `writev(2)`.
 //!
-//! Does not read ahead or keep what it read; a refused packet is read again.
+//! Does not read ahead or keep read bytes; a refused packet is read again.
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -23,7 +23,7 @@ use crate::sys::{self, Scratch};
 /// Room for the largest datagram's payload, with gaps of a fiftieth (4 bytes in 192) and to spare.
 const BUFFER_BYTES: usize = 2 * DATAGRAM_BYTES_MAX as usize;
 
-/// A buffer and what was read into it.
+/// A buffer and the payload read into it.
 #[derive(Debug)]
 pub(super) struct PayloadBuffer {
     buffer: Box<[u8]>,
@@ -41,8 +41,8 @@ impl PayloadBuffer {
         }
     }
 
-    /// Reads the next `payload_bytes` into the buffer, from its byte `room` on, and notes where
-    /// their ranges lie; returns where the payload after them begins.
+    /// Reads the next `payload_bytes` into the buffer, from its byte `room` on, and notes their
+    /// ranges; returns the position of the payload after them.
     pub(super) fn read<'c>(
         &mut self,
         room: usize,
@@ -87,7 +87,7 @@ impl PayloadBuffer {
         Ok(cursor)
     }
 
-    /// Sends `head` and what was read as one datagram, gathered by the kernel.
+    /// Sends `head` and the read payload as one datagram, gathered by the kernel.
     pub(super) fn write(
         &mut self,
         head: &[u8],
@@ -103,8 +103,8 @@ impl PayloadBuffer {
         sent.map(|_| ()).map_err(|errno| SendFailure::Refused { call: "writev", errno })
     }
 
-    /// Puts `head` in front of what was read, as much room as was left for it, closes the gaps and
-    /// sends the buffer as one datagram.
+    /// Puts `head` into the room in front of the read payload, closes the gaps and sends the buffer
+    /// as one datagram.
     pub(super) fn send(
         &mut self,
         head: &[u8],

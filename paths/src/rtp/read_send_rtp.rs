@@ -8,7 +8,7 @@
 //!
 //! Sources: `pread(2)`, `send(2)`.
 //!
-//! Does not read ahead or keep what it read; a refused packet is read again.
+//! Does not read ahead or keep read bytes; a refused packet is read again.
 
 use crate::batch::Batch;
 use crate::destination::Destination;

@@ -4,8 +4,8 @@
 //! Some packets are read and written instead, at two calls and two copies. The kernel sums a corked
 //! datagram wrongly where a page border falls on an odd byte of a payload's piece
 //! ([`crate::file_datagrams`] says why), a datagram has at most 17 page fragments
-//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. PayloadSource of MPEG transport stream
-//! has none of these, unless it is spread over many places.
+//! (`MAX_SKB_FRAGS`), and a packet may be taken in pieces. Payload of MPEG transport stream has
+//! none of these, unless it is spread over many places.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`), `sendfile(2)`; Linux 6.18
 //! `net/ipv4/ip_output.c` (`__ip_append_data`), `net/ipv4/udp.c` (`udp_splice_eof`), `fs/splice.c`.
@@ -75,9 +75,10 @@ pub(crate) static MORE_SENDFILE: Spec = Spec {
 /// Header by `send`, payload by `sendfile`, in one datagram.
 pub(super) struct HeaderAndFile {
     page_bytes: u64,
-    /// True when the header's call says that more follows, where that is enough, instead of a cork.
+    /// True when the header's call announces more (`MSG_MORE`), where that is enough, instead of a
+    /// cork.
     by_flag: bool,
-    /// For the packet that cannot be sent so.
+    /// For packets that have to be copied.
     reader: PayloadBuffer,
 }
 
@@ -148,7 +149,7 @@ impl StreamPath for HeaderAndFile {
     }
 }
 
-/// Sends a header that says that more follows, and a piece that ends the datagram.
+/// Sends a header with `MSG_MORE`, and a piece that ends the datagram.
 fn more_follows(
     head: &[u8],
     source: &MappedFile,
@@ -165,7 +166,7 @@ fn more_follows(
     sendfile(source, piece, to, stats).map_err(|(failure, sent)| {
         sys::discard_corked(to.as_fd(), stats);
         if matches!(failure, SendFailure::Cut { .. }) && sent > 0 {
-            // The kernel has sent the header and what there was (`splice_eof`).
+            // The kernel has sent the header and the rest of the file (`splice_eof`).
             stats.packets += 1;
             stats.bytes += head.len() as u64 + sent;
         }
@@ -173,7 +174,7 @@ fn more_follows(
     })
 }
 
-/// Sends a piece of the file; when not all of it was sent, also says how much.
+/// Sends a piece of the file; an error includes the number of bytes sent.
 fn sendfile(
     source: &MappedFile,
     piece: Piece,

@@ -11,7 +11,7 @@
 //! Sources: `io_uring_enter(2)`, `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
 //!
 //! Does not have the kernel poll for the submission (`SQPOLL`): the time of that thread would be
-//! spent all the same, out of sight.
+//! spent all the same, hidden from the measurement.
 
 use std::os::fd::AsFd;
 

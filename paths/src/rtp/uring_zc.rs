@@ -11,15 +11,15 @@
 //! costs more than the copies it saves: 64 sessions of 10 packets 6.1 µs each where the device
 //! segments (`uring` 4.0), 9.3 where it does not (6.6).
 //!
-//! Copied all the same, and counted: a packet that alone needs more than 17 ranges;
-//! runs for which the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000
-//! runs are still held. What the kernel copies of its own accord, for a device without
-//! scatter-gather or checksums and on loopback always, it reports.
+//! Copied all the same, and counted: a packet that alone needs more than 17 ranges; runs for which
+//! the kernel may hold no more memory (`RLIMIT_MEMLOCK`); and all while over 1,000 runs are still
+//! held. The kernel reports its own copies, for a device without scatter-gather or checksums and on
+//! loopback always.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SENDMSG_ZC`, Linux 6.1); Linux 6.18
 //! `net/core/datagram.c` (`zerocopy_fill_skb_from_iter`), `io_uring/notif.c`.
 //!
-//! Does not wait until what was sent has left.
+//! Does not wait until the packets have left.
 
 use std::os::fd::AsFd;
 
@@ -53,7 +53,7 @@ pub(crate) static SPEC: Spec = Spec {
     },
 };
 
-/// Runs whose headers are kept until the kernel has let go of them.
+/// Runs whose headers are kept until the kernel has released them.
 const RUNS_HELD_MAX: u16 = 1024;
 
 /// Room for the headers of a run: RTP's, with extensions, of 8 packets and more. A power of two
@@ -69,12 +69,12 @@ struct Referred {
 }
 
 impl Referred {
-    /// Number of pages a range of the map lies in.
+    /// Number of pages that a range of the map touches.
     fn pages(&self, piece: Piece) -> u64 {
         (piece.offset % self.page_bytes + piece.bytes).div_ceil(self.page_bytes)
     }
 
-    /// Number of fragments a packet takes whose payload begins at `cursor`.
+    /// Number of fragments of a packet whose payload begins at `cursor`.
     fn fragments(&self, packets: &GatheredPackets<'_>, packet: u32, mut cursor: Cursor<'_>) -> u64 {
         let mut fragments = u64::from(packets.head_bytes() > 0);
         cursor.take(packets.payload_bytes(packet), |piece| fragments += self.pages(piece));

@@ -9,9 +9,9 @@
 //! [`Sendfile`] also serves `udp/sendfile_gso` and `udp/sendfile`. The three differ in the content
 //! of the file and in the number of packets a call carries.
 //!
-//! How a run stays whole. `sendfile` moves pages through a pipe of 16 and corks the socket in
-//! between (`MSG_MORE`). A run that needs a 17th page is sent in two steps, and a signal or a full
-//! buffer between them leaves a part corked, to which the kernel appends the next run. A run here
+//! Runs stay whole. `sendfile` moves pages through a pipe of 16 and corks the socket in between
+//! (`MSG_MORE`). A run that needs a 17th page is sent in two steps, and a signal or a full buffer
+//! between them leaves a part corked, to which the kernel appends the next run. A run here
 //! therefore never touches more than 16 pages: it is one step, sent whole or not at all. The pipe
 //! is shorter for an unprivileged user who has more than 64 MiB of pipes open
 //! (`pipe-user-pages-soft`), and some file systems read less at a time. A short count shows both:
@@ -63,7 +63,7 @@ pub(crate) static SPEC: Spec = Spec {
 pub(crate) struct Sendfile {
     page_bytes: u64,
     per_call: PacketsPerCall,
-    /// For the datagram whose checksum would be wrong.
+    /// For a datagram that the kernel would sum wrongly.
     copy_sender: CopySender,
 }
 
@@ -105,8 +105,7 @@ impl StreamPath for Sendfile {
     }
 }
 
-/// Finds out what became of `sent` bytes of the range that `sendfile` says it sent, and leaves
-/// nothing corked.
+/// Interprets a short count of `sent` bytes from `sendfile`, and leaves nothing corked.
 fn short(range: RunRange<'_>, sent: u64, to: &Destination, stats: &mut SendStats) -> SendFailure {
     if sent > 0 {
         sys::discard_corked(to.as_fd(), stats);
@@ -116,7 +115,7 @@ fn short(range: RunRange<'_>, sent: u64, to: &Destination, stats: &mut SendStats
         Err(errno) => return SendFailure::Refused { call: "statx", errno },
     };
     if at < range.end() {
-        // The end of the file: the kernel has sent what there was.
+        // The end of the file: the kernel has sent the rest of it.
         stats.packets += sent.div_ceil(range.segment_bytes);
         stats.bytes += sent;
         return SendFailure::Cut { at, whole: 0 };

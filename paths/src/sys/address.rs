@@ -5,7 +5,7 @@
 //!
 //! Sources: `ip(7)`, `ipv6(7)` (`sockaddr_in`, `sockaddr_in6`).
 //!
-//! What it does not do: names, or any other family.
+//! Does not handle names, or any other family.
 
 use std::mem;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -56,7 +56,7 @@ pub(super) fn address(name: &Name, bytes: usize) -> Option<SocketAddr> {
         libc::AF_INET6 if bytes >= NAME_BYTES => {
             let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
             let port = u16::from_be(name.sin6_port);
-            // The flow label is of the packet, not of who sent it.
+            // The flow label belongs to the packet, not to the sender.
             Some(SocketAddrV6::new(ip, port, 0, name.sin6_scope_id).into())
         }
         _ => None,

@@ -6,7 +6,7 @@
 //!
 //! Sources: `mmap(2)`.
 //!
-//! Does not know what lies where.
+//! Does not manage the layout.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -92,7 +92,7 @@ impl Area {
     /// Writes a value at byte `at`.
     ///
     /// # Safety
-    /// The kernel neither reads nor writes these bytes until it is told of them.
+    /// The kernel neither reads nor writes these bytes until it is given them.
     ///
     /// # Panics
     /// When it does not lie in the area, or not aligned.

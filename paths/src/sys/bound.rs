@@ -9,7 +9,7 @@
 //! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
 //! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
 //!
-//! Does not choose what is set.
+//! Does not choose options.
 
 use std::ffi::CString;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -39,8 +39,8 @@ pub(crate) fn udp_socket(address: SocketAddr, stats: &mut SendStats) -> Result<U
     Ok(socket)
 }
 
-/// Lets others be bound to the same address: each has what is sent to a group, one alone what is
-/// sent to a host.
+/// Lets others bind the same address: each receives the datagrams of a group, only one those of a
+/// host's address.
 pub(crate) fn share_address(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1, stats)
 }
@@ -70,7 +70,7 @@ pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, E
     }
 }
 
-/// True when there is still a device of that number.
+/// True when a device of that number exists.
 pub(crate) fn has_device(index: u32, stats: &mut SendStats) -> bool {
     let mut device = [0; libc::IF_NAMESIZE];
     stats.calls += 3;
@@ -78,7 +78,8 @@ pub(crate) fn has_device(index: u32, stats: &mut SendStats) -> bool {
     !unsafe { libc::if_indextoname(index, device.as_mut_ptr()) }.is_null()
 }
 
-/// Joins a group on the device `device` (0: the route's), for what `source` sends, or anybody.
+/// Joins a group on the device `device` (0: the route's), for datagrams from `source` or from
+/// anybody.
 pub(crate) fn join_group(
     socket: BorrowedFd<'_>,
     group: IpAddr,
@@ -104,7 +105,7 @@ pub(crate) fn join_group(
     }
 }
 
-/// Sends what is for a group by the device of that number.
+/// Sends datagrams for groups by the device of that number.
 pub(crate) fn send_groups_by(
     socket: BorrowedFd<'_>,
     group: IpAddr,
@@ -120,7 +121,7 @@ pub(crate) fn send_groups_by(
     set_record(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_IF, &request, stats)
 }
 
-/// Lets what is sent to `target` pass so many hops.
+/// Sets the hop limit (TTL) of datagrams to `target`.
 pub(crate) fn set_hops(
     socket: BorrowedFd<'_>,
     target: IpAddr,
@@ -146,7 +147,7 @@ fn storage(address: IpAddr) -> libc::sockaddr_storage {
     storage
 }
 
-/// Takes nothing of the groups that others on this host have joined (`IP_MULTICAST_ALL`).
+/// Excludes the groups that others on this host have joined (`IP_MULTICAST_ALL`).
 pub(crate) fn own_groups_only(
     socket: BorrowedFd<'_>,
     group: IpAddr,
@@ -159,8 +160,8 @@ pub(crate) fn own_groups_only(
     set_option(socket, level, option, 0, stats)
 }
 
-/// Sets what the kernel keeps for a late reader: as much as asked for by those who administer the
-/// host, as much as `net.core.rmem_max` allows by others.
+/// Sets the receive buffer: to the requested size with `CAP_NET_ADMIN`, otherwise up to
+/// `net.core.rmem_max`.
 pub(crate) fn set_receive_buffer(
     socket: BorrowedFd<'_>,
     bytes: u32,
@@ -175,7 +176,7 @@ pub(crate) fn set_receive_buffer(
     }
 }
 
-/// What the kernel keeps for a late reader, as it counts: twice what was asked for.
+/// The receive buffer's size, as the kernel counts it: twice the requested size.
 pub(crate) fn receive_buffer(
     socket: BorrowedFd<'_>,
     stats: &mut SendStats,
@@ -185,12 +186,12 @@ pub(crate) fn receive_buffer(
     usize::try_from(bytes).map_err(|_| Errno::new(libc::EOVERFLOW))
 }
 
-/// Has the kernel say when it took each datagram from the device.
+/// Makes the kernel timestamp each datagram.
 pub(crate) fn report_time(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1, stats)
 }
 
-/// Takes runs that the kernel has joined, or the sender has not cut yet, as one.
+/// Receives runs that the kernel has joined, or the sender has not cut yet, as one.
 pub(crate) fn take_joined(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, stats)
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Programs and maps in the kernel, and the link that holds a program to a device.
 //!
-//! Everything is a file descriptor: a map goes when the last descriptor of it does, a program when
+//! Everything is a file descriptor: a map goes when its last descriptor does, a program when
 //! nothing holds it, and a link takes its program off the device when it is closed, which the
-//! kernel does for a process that ends in whatever way. So nothing is left behind by a crash.
+//! kernel does for a process however it ends. So a crash leaves nothing behind.
 //!
 //! Raw calls: five commands of one call are less than the libraries for it are, which want a
 //! compiler of their own at build time and an ELF file at run time.
@@ -11,7 +11,7 @@
 //! Sources: `bpf(2)`; Linux `include/uapi/linux/bpf.h` (`union bpf_attr`), `net/core/dev.c`
 //! (`bpf_xdp_link_attach`, Linux 5.9).
 //!
-//! Does not know what a program does ([`crate::receive`] does), or pin anything.
+//! Does not write programs ([`crate::receive`] does), or pin anything.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -33,10 +33,10 @@ const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// None of the functions that the program calls asks for the GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
-/// Room for what the verifier has to say about a program of some 60 instructions.
+/// Room for the verifier's log about a program of some 60 instructions.
 const LOG_BYTES: usize = 64 * 1024;
 
-/// What a map is.
+/// Kind of a map.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MapKind {
     /// `BPF_MAP_TYPE_HASH`.
@@ -45,7 +45,7 @@ pub(crate) enum MapKind {
     Sockets = 17,
 }
 
-/// How a program is run on a device.
+/// Mode of a program on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum XdpMode {
     /// By the driver, before there is a buffer of the kernel's (`XDP_FLAGS_DRV_MODE`).
@@ -139,7 +139,7 @@ impl KernelMap {
         self.put(&queue.to_ne_bytes(), &socket.as_raw_fd().to_ne_bytes())
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn remove(&self, key: &[u8]) -> Result<(), Errno> {
         assert!(key.len() == self.key_bytes, "a key as the map has them");
         self.change(command::MAP_DELETE_ELEM, key, 0)
@@ -178,7 +178,7 @@ struct PacketsPerCall {
 pub(crate) struct XdpProgram(OwnedFd);
 
 impl XdpProgram {
-    /// Loads one; what the verifier does not take comes back with what it says.
+    /// Loads a program; a refusal comes back with the verifier's log.
     pub(crate) fn load(instructions: &[Instruction]) -> Result<Self, (Errno, String)> {
         let refusal = match load(instructions, &mut []) {
             Ok(descriptor) => return Ok(Self(descriptor)),
@@ -196,7 +196,7 @@ impl XdpProgram {
         Err((errno, String::from_utf8_lossy(&log[..end]).into_owned()))
     }
 
-    /// Has it run on what a device receives, for as long as the link is there.
+    /// Runs it on each frame that a device receives, for as long as the link lives.
     pub(crate) fn attach(&self, device: u32, mode: XdpMode) -> Result<OwnedFd, Errno> {
         let program = self.0.as_raw_fd() as u32;
         let mut attribute = Link { program, device, attach: ATTACH_XDP, flags: mode as u32 };
@@ -234,7 +234,7 @@ fn load(instructions: &[Instruction], log: &mut [u8]) -> Result<OwnedFd, Errno> 
     unsafe { created(command::PROG_LOAD, &mut attribute) }
 }
 
-/// True when this process may load programs of XDP; what refuses it, if not.
+/// Checks that this process may load XDP programs; the refusal, if not.
 pub(crate) fn may_load_xdp() -> Result<(), Errno> {
     // r0 = XDP_PASS; exit
     let pass = [Instruction::new(0xb7, 0, 0, 0, 2), Instruction::new(0x95, 0, 0, 0, 0)];
@@ -252,7 +252,7 @@ unsafe fn created<T>(command: libc::c_int, attribute: &mut T) -> Result<OwnedFd,
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// One command. The kernel takes what an attribute does not have as zero.
+/// Makes one command. The kernel reads missing attributes as zero.
 ///
 /// # Safety
 /// `T` is the beginning of the command's part of `union bpf_attr`, without padding; the memory that
@@ -294,7 +294,7 @@ mod tests {
         assert_eq!(map.remove(&[2; 8]), Ok(()));
         assert_eq!(map.remove(&[2; 8]), Err(Errno::new(libc::ENOENT)));
         assert_eq!(map.put(&[3; 8], &[1; 4]), Ok(()));
-        // exit, without a word on what shall become of the packet.
+        // exit, without setting a result.
         let (errno, log) = XdpProgram::load(&[Instruction::new(0x95, 0, 0, 0, 0)]).unwrap_err();
         assert_eq!(errno, Errno::new(libc::EACCES));
         assert!(log.contains("R0"), "{log}");

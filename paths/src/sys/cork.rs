@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Corking: a datagram made by several calls, sent when the cork is taken out; and throwing away
-//! what was corked.
+//! Corking: a datagram made by several calls, sent when the cork is taken out or thrown away.
 //!
 //! Sources: `udp(7)` (`UDP_CORK`), `send(2)` (`MSG_MORE`); Linux 6.18 `net/ipv4/udp.c`
 //! (`udp_lib_setsockopt`, `udp_sendmsg`).
@@ -17,8 +16,8 @@ use crate::sys::set_option;
 /// `UDP_CORK` of `linux/udp.h`, which the libc crate lacks for Linux.
 const UDP_CORK: libc::c_int = 1;
 
-/// Corks a UDP socket, or takes the cork out and with that sends what was corked. What the network
-/// then refuses is not said: the kernel returns 0 whatever became of the datagram.
+/// Corks a UDP socket, or takes the cork out and thereby sends the corked bytes. A refusal by the
+/// network is not reported then: the kernel returns 0 whatever the datagram's fate.
 pub(crate) fn set_cork(
     socket: BorrowedFd<'_>,
     corked: bool,
@@ -27,11 +26,11 @@ pub(crate) fn set_cork(
     set_option(socket, libc::SOL_UDP, UDP_CORK, corked.into(), stats)
 }
 
-/// Throws away what an interrupted call left corked on a UDP socket, so that it is not sent in
-/// front of the next message; harmless when nothing is left.
+/// Throws away bytes that an interrupted call left corked on a UDP socket, so that they are not
+/// sent in front of the next message; harmless when nothing is left.
 ///
-/// There is no call for it. `UDP_CORK` switched off would send the remainder, cut where it happens
-/// to end. A part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
+/// The kernel has no call for it. `UDP_CORK` switched off would send the remainder, cut anywhere. A
+/// part that cannot be appended makes the kernel drop the whole (`udp_sendmsg`: `if (err)
 /// udp_flush_pending_frames(sk)`), and a byte at address 0 cannot be.
 pub(crate) fn discard_corked(socket: BorrowedFd<'_>, stats: &mut SendStats) {
     let nowhere = libc::iovec { iov_base: ptr::null_mut(), iov_len: 1 };

@@ -22,7 +22,7 @@ use crate::sys::{FileMap, last_errno};
 /// The module's device.
 pub(crate) const DEVICE: &str = "/dev/pagewire_rtp";
 
-/// What a call on it is called in errors.
+/// Name of its call in errors.
 pub(crate) const ENGINE_CALL: &str = "ioctl PAGEWIRE_RTP_SEND";
 
 /// The most payload of a packet (`PAGEWIRE_RTP_PAYLOAD_BYTES_MAX`).
@@ -116,7 +116,7 @@ impl Request {
         }
     }
 
-    /// What `order` asks for, to be sent to `socket`.
+    /// The kernel's form of `order`, to be sent to `socket`.
     ///
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the
@@ -166,14 +166,14 @@ impl Request {
     }
 }
 
-/// Where payload comes from.
+/// Source of the payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PayloadSource<'data> {
     File(&'data File),
     Mapped(&'data FileMap),
 }
 
-/// What stands before each payload.
+/// Headers of the packets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EngineHeaders<'data> {
     None,
@@ -193,22 +193,22 @@ pub(crate) struct HeaderSeries {
     pub(crate) timestamp_step: u32,
 }
 
-/// What to send.
+/// A request to send.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineRequest<'data> {
     pub(crate) payload: PayloadSource<'data>,
-    /// Where payload begins in the file.
+    /// Offset of the payload in the file.
     pub(crate) offset: u64,
     /// Bytes of payload in all.
     pub(crate) bytes: u64,
-    /// Of each packet; the last has what is left.
+    /// Of each packet; the last has the rest.
     pub(crate) payload_bytes: u16,
     pub(crate) heads: EngineHeaders<'data>,
     /// Packets that pass the network stack as one.
     pub(crate) segments: u32,
 }
 
-/// How much of an order was sent.
+/// The sent part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) packets: u32,
@@ -226,8 +226,8 @@ impl Engine {
         File::options().read(true).write(true).open(DEVICE).map(Self).map_err(|e| host(e.into()))
     }
 
-    /// Sends what `order` names, or as much as the socket takes and the file has; nothing of a file
-    /// that ends before the first packet does.
+    /// Sends the packets of `order`, or as many as the socket takes and the file has; nothing of a
+    /// file that ends before the first packet does.
     ///
     /// # Panics
     /// When the map does not reach so far, or the headers or the plan are not of these packets: the
@@ -258,14 +258,14 @@ impl Engine {
     }
 }
 
-/// True when this process may use the engine: `ENOENT` where the module is not loaded, `EACCES` for
-/// who is not of the device's group, `ENOTTY` when it is a module of another layout. Costs opening
-/// the device and a call on it that can send nothing.
+/// Checks that this process may use the engine: `ENOENT` where the module is not loaded, `EACCES`
+/// outside of the device's group, `ENOTTY` when the module has another layout. Costs opening the
+/// device and a call on it that can send nothing.
 pub(crate) fn may_use_engine() -> Result<(), Errno> {
     let engine = Engine(File::options().read(true).write(true).open(DEVICE)?);
     match engine.call(&mut Request::nothing()) {
         Err(errno) if errno.code() == libc::ENOTTY => Err(errno),
-        // No socket: it knows the call.
+        // No socket: the module implements the call.
         _ => Ok(()),
     }
 }
@@ -281,7 +281,7 @@ mod tests {
 
     use super::*;
 
-    /// What a C compiler makes of the module's header is what stands above.
+    /// A C compiler gives the module's header the layout that stands above.
     #[test]
     fn the_structures_are_those_of_the_header() {
         let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel/rtp/include/uapi");

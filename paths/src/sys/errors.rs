@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A socket's error queue: reports of zero-copy sends and of the path, and the options that decide
-//! what ICMP may do to a socket.
+//! A socket's error queue: reports of zero-copy sends and of the path, and the options that limit
+//! the effect of ICMP on a socket.
 //!
 //! ICMP reaches a connected UDP socket in two ways. It sets the socket's pending error, which the
 //! next send returns instead of sending; without `IP_RECVERR` the fatal kinds alone do so (port and
 //! protocol unreachable, prohibited, fragmentation needed). With `IP_RECVERR` all kinds do, and
 //! each is queued with the payload that it quotes; besides, `ENOBUFS` of a full device queue is
 //! then returned where it was swallowed. So the queue is switched on at the first pending error,
-//! and a socket that no ICMP reaches pays nothing for it.
+//! and a socket without ICMP pays nothing for it.
 //!
 //! The other way is the path MTU: "fragmentation needed" lowers that of the route, also where it
 //! quotes a packet of another socket. [`ignore_path_mtu`] makes a socket go by its device's MTU.
@@ -51,7 +51,7 @@ const CONTROL_WORDS: usize = 32;
 /// each, three from one that charges 4 KiB. It is all that a flood of ICMP costs a session.
 const QUEUE_BYTES: libc::c_int = 8 << 10;
 
-/// What the error queue holds.
+/// Entry of the error queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorQueueEntry {
     /// The kernel is done with zero-copy sends.
@@ -72,11 +72,11 @@ pub(crate) struct ZerocopyReport {
     pub(crate) copied: bool,
 }
 
-/// Makes sends to `peer` go by the MTU of the device, whatever ICMP says of the path's.
+/// Sends to `peer` by the MTU of the device, regardless of ICMP's path MTU.
 ///
-/// IPv4 is sent without DF, so a router cuts what does not fit. Routers of IPv6 cut nothing: there
-/// the kernel goes on reporting "packet too big", and a packet larger than the device's MTU is
-/// refused until [`cut_at_device`].
+/// IPv4 is sent without DF, so a router fragments packets that do not fit. IPv6 routers do not:
+/// there the kernel goes on reporting "packet too big", and a packet larger than the device's MTU
+/// is refused until [`cut_at_device`].
 pub(crate) fn ignore_path_mtu(
     socket: BorrowedFd<'_>,
     peer: IpAddr,
@@ -88,12 +88,12 @@ pub(crate) fn ignore_path_mtu(
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, PROBE, stats)
 }
 
-/// Has packets to an IPv6 peer that exceed the device's MTU leave in fragments.
+/// Makes the kernel fragment packets to an IPv6 peer that exceed the device's MTU.
 pub(crate) fn cut_at_device(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, OMIT, stats)
 }
 
-/// Has the kernel queue what ICMP reports of packets to `peer`, with what it quotes of them.
+/// Makes the kernel queue ICMP reports of packets to `peer`, with their quotes.
 pub(crate) fn queue_reports(
     socket: BorrowedFd<'_>,
     peer: IpAddr,
@@ -127,7 +127,7 @@ pub(crate) fn is_ipv4(peer: IpAddr) -> bool {
     }
 }
 
-/// Takes what is next in the error queue; `EAGAIN` when it is empty.
+/// Takes the next entry of the error queue; `EAGAIN` when it is empty.
 pub(crate) fn next_error(
     socket: BorrowedFd<'_>,
     stats: &mut SendStats,

@@ -20,7 +20,7 @@ const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GFEATURES: u32 = 0x3a;
 const ETH_SS_FEATURES: u32 = 4;
 const ETH_GSTRING_LEN: usize = 32;
-/// Twice what 6.18 has: the kernel says how many before this much is made.
+/// Twice the number of 6.18; the kernel reports the number first.
 const FEATURES_MAX: u32 = 256;
 
 /// True when the device of that name has the feature of that name, and it is on.

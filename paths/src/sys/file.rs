@@ -68,7 +68,7 @@ pub(crate) fn is_cached(file: &File, offset: u64) -> bool {
     counted(read).is_ok()
 }
 
-/// Has the kernel begin to read `range`, and does not wait. Only a hint.
+/// Starts the kernel's reading of `range`, without waiting. Only a hint.
 pub(crate) fn will_need(file: &File, range: Range<u64>) {
     let (Ok(offset), Ok(bytes)) = (range.start.try_into(), (range.end - range.start).try_into())
     else {

@@ -8,7 +8,7 @@
 //!
 //! Sources: `mmap(2)`, `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14).
 //!
-//! Does not grow with the file; it covers what the file had when it was mapped.
+//! Does not grow with the file; it covers the file's size when it was mapped.
 
 use std::fs::File;
 use std::ops::Range;

@@ -6,14 +6,14 @@
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND_ZC`).
 //!
-//! Does not know which completions there will be ([`super::uring`]).
+//! Does not predict completions ([`super::uring`] does).
 
 use crate::sys::pool::Pool;
 
 /// The most zero-copy sends whose notifications are still to come.
 pub(super) const FLIGHTS_MAX: u16 = 1024;
 
-/// What is remembered of a zero-copy send until its notification.
+/// Record of a zero-copy send until its notification.
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     /// Bytes the kernel took.
@@ -43,12 +43,12 @@ impl Flights {
         flight
     }
 
-    /// What it carries is known.
+    /// Notes the bytes it carries.
     pub(super) fn carry(&mut self, flight: usize, bytes: u32) {
         self.all[flight].bytes = bytes;
     }
 
-    /// Number of more may begin.
+    /// Number of further sends that may begin.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }

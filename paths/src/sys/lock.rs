@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Write locks on whole files, which belong to an open file and not to a process.
 //!
-//! The kernel grants one on a descriptor that is open for writing and on no other, so whoever may
-//! only read a file can neither take one nor feign one; flock(2) it grants to readers too. The lock
-//! ends with the last descriptor of the open file, also when its process is killed. Asking whether
-//! there is one takes no lock, so nobody who asks is in anybody's way.
+//! The kernel grants a write lock only on a descriptor that is open for writing, so a mere reader
+//! of a file can neither take one nor feign one; flock(2) it grants to readers too. The lock ends
+//! with the last descriptor of the open file, also when its process is killed. Asking for a lock
+//! takes none, so a query disturbs nobody.
 //!
 //! Sources: `fcntl_locking(2)`, "Open file description locks" (Linux 3.15).
 //!
-//! What it does not do: parts of files, read locks, waiting.
+//! Does not lock parts of files, take read locks or wait.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

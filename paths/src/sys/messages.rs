@@ -65,7 +65,7 @@ impl<'data> Messages<'_, 'data> {
         true
     }
 
-    /// Takes the message that was begun last out again.
+    /// Removes the message that was begun last.
     pub(crate) fn withdraw(&mut self) {
         if let Some(message) = self.outbox.messages.pop() {
             let ranges = self.outbox.ranges.len() - message.msg_hdr.msg_iovlen;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! System calls behind safe functions: the only place of this crate with `unsafe`.
 //!
-//! Each function makes one call and adds it to the [`SendStats`] it is given, so a call that is not
-//! counted cannot be made by a path. Refusals come back as [`Errno`], uninterpreted: what they mean
-//! is decided where the destination is known.
+//! Each function makes one call and adds it to the [`SendStats`] it is given, so a path cannot make
+//! an uncounted call. Refusals come back as [`Errno`], uninterpreted: they are interpreted where
+//! the destination is known.
 //!
 //! Sources: section 2 of the manual, one page a function.
 //!
@@ -129,9 +129,8 @@ pub(crate) fn page_bytes() -> u64 {
     u64::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
 
-/// What the clock that the user sees (`CLOCK_REALTIME`) showed, or would have, when the one that
-/// nobody sets (`CLOCK_MONOTONIC`) was zero, since the Unix epoch: what to add to a time of the
-/// latter. None where it was before that.
+/// Reading of `CLOCK_REALTIME` at the zero of `CLOCK_MONOTONIC`, since the Unix epoch: the number
+/// to add to a time of the latter. None where it was before the epoch.
 pub(crate) fn since_epoch_at_zero() -> Option<Duration> {
     time_of(libc::CLOCK_REALTIME)?.checked_sub(time_of(libc::CLOCK_MONOTONIC)?)
 }

@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receives that go on by themselves: one `io_uring` for many sockets, into buffers of ours.
+//! Multishot receives: one `io_uring` for many sockets, into shared buffers.
 //!
-//! A socket is armed once. From then on the kernel takes what comes there, each datagram (or joined
-//! run) into the next buffer of a list that it shares with us, and says so by a completion. It does
-//! so when this thread is in the kernel; the call that waits is the one that moves. A buffer is
-//! given back by writing its address into the list: no call.
+//! A socket is armed once. From then on the kernel puts each datagram (or joined run) of it into
+//! the next buffer of a list that it shares with this process, and reports it by a completion. It
+//! does so when this thread is in the kernel; the call that waits is the one that moves. A buffer
+//! is given back by writing its address into the list: no call.
 //!
-//! A buffer holds, in the order the kernel lays them out, what came (16 bytes), who sent it, the
-//! control messages, and the datagram: the first three in 128 bytes, which also keeps the buffers'
+//! A buffer holds, in the kernel's order, a description (16 bytes), the sender, the control
+//! messages, and the datagram: the first three in 128 bytes, which also keeps the buffers'
 //! beginnings apart in the cache, as in [`super::Slots`].
 //!
 //! A receive ends, and has to be armed anew, when it found no buffer, the socket had an error, it
 //! was cancelled, or the thread that armed it has ended: its last completion says that there are no
 //! more. Where there is no room for a completion the kernel keeps it and hands it over later.
 //!
-//! Who wrote last: a buffer is the kernel's from when it is in the list until a completion names
-//! it, and ours until it is in the list again. When the list has been taken back
+//! Ownership: a buffer is the kernel's from its entry in the list until a completion names it, and
+//! this process's until it is in the list again. After the list has been taken back
 //! (`IORING_UNREGISTER_PBUF_RING`, under the lock that receives are made under) no receive finds a
-//! buffer any more, so the memory is ours to unmap.
+//! buffer any more, so the memory may be unmapped.
 //!
 //! Sources: `io_uring(7)`, `io_uring_prep_recvmsg_multishot(3)` (Linux 6.0),
 //! `io_uring_setup_buf_ring(3)` (5.19), `io_uring_register(2)` (`IORING_REGISTER_SYNC_CANCEL`,
 //! 6.0); Linux 6.18 `io_uring/net.c` (`io_recvmsg_prep_multishot`, `MULTISHOT_MAX_RETRY`),
 //! `io_uring/kbuf.c`.
 //!
-//! Does not know which socket is whose.
+//! Does not manage sockets.
 
 use std::fmt;
 use std::mem::{self, ManuallyDrop};
@@ -52,7 +52,7 @@ const COMPLETIONS_MAX: u32 = 1024;
 /// The only list of buffers of a ring.
 const GROUP: u16 = 0;
 
-/// Longer than cancelling takes; what is not cancelled then ends with the ring.
+/// Longer than cancelling takes; receives not cancelled then end with the ring.
 const CANCEL_WAIT_S: u64 = 5;
 
 /// Linux `include/uapi/linux/io_uring.h`: io_uring_recvmsg_out.
@@ -88,7 +88,7 @@ pub(crate) struct Multishot {
     /// Given up by `drop`, when the kernel writes to neither any more.
     list: ManuallyDrop<Area>,
     buffers: ManuallyDrop<Area>,
-    /// What each receive is told: how much room there is before the datagram.
+    /// Argument of each receive: the room before the datagram.
     head: Box<libc::msghdr>,
     /// Which buffers a completion has named that were not given back.
     is_ours: Box<[bool]>,
@@ -107,10 +107,10 @@ impl fmt::Debug for Multishot {
     }
 }
 
-/// What the kernel meta of a receive.
+/// Completion of a receive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// What it was armed as.
+    /// The mark of the receive.
     pub(crate) mark: u64,
     /// True when the receive goes on.
     pub(crate) goes_on: bool,
@@ -146,8 +146,9 @@ impl Multishot {
         Ok(ring)
     }
 
-    /// Has the next call arm a receive; its completions are marked so. False when that has to be
-    /// made first ([`Multishot::submit`]). The socket is to stay open until then.
+    /// Queues the arming of a receive for the next call; its completions carry the mark. False when
+    /// that call has to be made first ([`Multishot::submit`]). The socket is to stay open until
+    /// then.
     pub(crate) fn arm(&mut self, socket: BorrowedFd<'_>, mark: u64) -> bool {
         let entry = opcode::RecvMsgMulti::new(Fd(socket.as_raw_fd()), &raw const *self.head, GROUP);
         let entry = entry.build().user_data(mark);
@@ -156,18 +157,18 @@ impl Multishot {
         unsafe { self.uring.submission().push(&entry) }.is_ok()
     }
 
-    /// Arms what is to be armed, and waits for nothing.
+    /// Arms the queued receives, and waits for nothing.
     pub(crate) fn submit(&mut self, stats: &mut ReceiveStats) -> Result<(), Errno> {
         stats.calls += 1;
         passing(self.uring.submit())
     }
 
-    /// True when something is to be armed yet.
+    /// True when receives are queued to be armed.
     pub(crate) fn is_pending(&mut self) -> bool {
         !self.uring.submission().is_empty()
     }
 
-    /// Arms what is to be armed and waits at most so long for a completion.
+    /// Arms the queued receives and waits at most so long for a completion.
     pub(crate) fn wait(&mut self, wait: Duration, stats: &mut ReceiveStats) -> Result<(), Errno> {
         let time = Timespec::from(wait);
         stats.waits += 1;
@@ -175,9 +176,9 @@ impl Multishot {
         passing(self.uring.submitter().submit_with_args(1, &args))
     }
 
-    /// Ends the receive marked so. What it has taken comes all the same, and its last completion.
+    /// Ends the receive of this mark. Its datagrams arrive all the same, and its last completion.
     pub(crate) fn disarm(&mut self, mark: u64) {
-        // That there is none any more is as good.
+        // An ended receive is as good.
         let _ = self.cancel(CancelBuilder::user_data(mark));
     }
 
@@ -208,7 +209,7 @@ impl Multishot {
         }
     }
 
-    /// What is in a buffer: the datagram as far as there was room, who sent it, what was meta.
+    /// Content of a buffer: the datagram as far as there was room, the sender, and the metadata.
     ///
     /// # Panics
     /// When no completion has named the buffer since it was given back.
@@ -275,8 +276,9 @@ impl Drop for Multishot {
     }
 }
 
-/// What a call that submits and waits came to: an end of the wait is no error, and what could not
-/// be armed for want of memory or of room for completions is armed by the next call.
+/// Interprets the result of a call that submits and waits: an end of the wait is no error, and
+/// receives that could not be armed for want of memory or of room for completions are armed by the
+/// next call.
 fn passing(entered: std::io::Result<usize>) -> Result<(), Errno> {
     match entered.map_err(Errno::from) {
         Ok(_) => Ok(()),

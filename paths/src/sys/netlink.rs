@@ -3,7 +3,7 @@
 //!
 //! Sources: `netlink(7)`, `rtnetlink(7)`.
 //!
-//! Does not know what is in a message ([`crate::frame`] does), or wait: the kernel has put the
+//! Does not interpret messages ([`crate::frame`] does), and does not wait: the kernel has put the
 //! answer to a question about one thing into the socket before the send returns.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

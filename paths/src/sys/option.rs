@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Socket options: UDP segmentation, what IP headers have, and the two calls that the others are
-//! made of.
+//! Socket options: UDP segmentation, IP header fields, and the two calls that the others are made
+//! of.
 //!
 //! Sources: `udp(7)`: `UDP_SEGMENT`, Linux 4.18; `ip(7)`, `socket(7)`.
 //!
-//! Does not remember what is set ([`crate::Destination`] does).
+//! Does not remember values ([`crate::Destination`] does).
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -23,7 +23,7 @@ pub fn unacknowledged(socket: BorrowedFd<'_>) -> Result<u64, Errno> {
     }
 }
 
-/// Sets the size at which the kernel cuts what is sent into datagrams; 0 switches that off.
+/// Sets the size of the datagrams into which the kernel cuts a send; 0 switches that off.
 pub(crate) fn set_udp_segment(
     socket: BorrowedFd<'_>,
     segment_bytes: u32,
@@ -44,8 +44,8 @@ pub(crate) fn ip_option(
     u8::try_from(value).map_err(|_| Errno::new(libc::EOVERFLOW))
 }
 
-/// Sets how many bytes may be on their way from a socket: two calls. The kernel grants what the
-/// host allows, and more to those who administer it.
+/// Sets the send buffer: two calls. The kernel grants up to the host's limit, and more with
+/// `CAP_NET_ADMIN`.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: usize, stats: &mut SendStats) {
     let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     for name in [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE] {

@@ -6,9 +6,9 @@
 //! under way, the device reading our bytes. V2, because V3's blocks of frames of different sizes
 //! exist for receiving alone; its ring to transmit has V2's slots with larger headers.
 //!
-//! Frames go through the device's queue discipline, so what the host has set up for sharing and
-//! shaping holds, and a driver whose ring is full is waited for by the queue. `PACKET_QDISC_BYPASS`
-//! goes past it, for 0.47 instead of 0.51 s/GB into an ifb with pfifo_fast; not worth the surprise.
+//! Frames go through the device's queue discipline, so the host's sharing and shaping apply, and
+//! the queue waits for a driver whose ring is full. `PACKET_QDISC_BYPASS` goes past it, for 0.47
+//! instead of 0.51 s/GB into an ifb with pfifo_fast; not worth the surprise.
 //!
 //! Sources: `packet(7)`; `Documentation/networking/packet_mmap.rst`; Linux 6.18
 //! `net/packet/af_packet.c` (`tpacket_snd`), commit 5cd8d46ea156 (4.20: a device that delivers on
@@ -42,7 +42,7 @@ mod header {
     pub(super) const BYTES: usize = 32;
 }
 
-/// Bits of the status that say whose a slot is; others are of time stamps.
+/// Bits of the status that name a slot's owner; others are of time stamps.
 const OWNER: u32 = libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_SENDING | WRONG_FORMAT;
 const WRONG_FORMAT: u32 = libc::TP_STATUS_WRONG_FORMAT;
 
@@ -54,7 +54,7 @@ pub(crate) struct PacketRing {
     device: u32,
     slot_bytes: usize,
     slots: u32,
-    /// The slot that is the kernel's next to look at, and so ours to fill.
+    /// The slot that the kernel looks at next, and this program fills next.
     next: u32,
 }
 
@@ -102,8 +102,8 @@ impl Ring for PacketRing {
         };
         set_record(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, &request, stats)
             .map_err(|errno| RingError::Refused("setsockopt PACKET_TX_RING", errno))?;
-        // Frames under way count against the socket's buffer; what it may not have is no matter,
-        // for a batch can be taken in part.
+        // Frames under way count against the socket's buffer; a refusal of a larger one does not
+        // matter, because a batch can be taken in part.
         set_send_buffer(socket.as_fd(), bytes, stats);
         let area = Area::of_socket(socket.as_fd(), 0, bytes)
             .map_err(|errno| RingError::Refused("mmap of PACKET_TX_RING", errno))?;
@@ -188,7 +188,7 @@ impl Ring for PacketRing {
 }
 
 impl PacketRing {
-    /// Has the kernel send what is requested; returns how many bytes of frames it took.
+    /// Makes the kernel send the requested frames; returns the bytes of frames it took.
     fn kick(&self, stats: &mut SendStats) -> Result<usize, Errno> {
         // SAFETY: sockaddr_ll is plain numbers, for which all zeroes is a value.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };

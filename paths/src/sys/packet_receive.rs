@@ -2,13 +2,13 @@
 //! A packet socket's ring of blocks of frames that came (`PACKET_RX_RING`, `TPACKET_V3`).
 //!
 //! The ring is the kernel's memory, mapped. It is made of blocks that the kernel fills with frames
-//! of whatever size, one behind the other, and hands over when one is full or was begun a time-out
+//! of any size, one behind the other, and hands over when a block is full or was begun a time-out
 //! ago; a store into the block's status hands it back. So frames cost no call, and no room but
 //! their own.
 //!
-//! In front of each frame the kernel puts what it knows of it: when it came, whether its checksum
-//! has been verified or not been made yet (a sender on this host leaves that to a card), its VLAN,
-//! and how the frames that it has joined to a super-packet are to be cut (`PACKET_VNET_HDR`).
+//! In front of each frame the kernel stores its metadata: the arrival time, the state of its
+//! checksum (verified, or left to a card by a sender on this host), its VLAN, and the segment size
+//! of a super-packet that it has joined (`PACKET_VNET_HDR`).
 //!
 //! A filter decides, before anything is copied, which frames are taken. Another one takes its place
 //! between two frames.
@@ -17,7 +17,7 @@
 //! `net/packet/af_packet.c` (`tpacket_rcv`, `prb_retire_current_block`), commit 9840036786d9
 //! (6.2: super-packets of UDP have a `virtio_net_hdr`).
 //!
-//! Does not transmit, or see what this host sends.
+//! Does not transmit, and does not see packets that this host sends.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -81,7 +81,7 @@ pub(crate) struct BlockRing {
 }
 
 impl BlockRing {
-    /// Opens one of about so many bytes on a device, taking what `filter` lets through.
+    /// Opens a ring of about so many bytes on a device, for the frames that `filter` passes.
     pub(crate) fn open(
         device: u32,
         bytes: usize,
@@ -125,17 +125,17 @@ impl BlockRing {
         Ok(Self { area, blocks, next: 0, socket })
     }
 
-    /// Takes what this filter lets through, from the next frame on.
+    /// Changes the filter, from the next frame on.
     pub(crate) fn set_filter(&self, filter: &[libc::sock_filter]) -> Result<(), Errno> {
         set_filter(self.socket.as_fd(), filter, &mut SendStats::default())
     }
 
-    /// Number of blocks there are.
+    /// Number of blocks.
     pub(crate) fn block_count(&self) -> usize {
         self.blocks
     }
 
-    /// How large the ring is.
+    /// Size of the ring.
     pub(crate) fn bytes(&self) -> usize {
         self.blocks * BLOCK_BYTES
     }
@@ -180,8 +180,7 @@ impl BlockRing {
         if done == 0 { Ok(figures.tp_drops) } else { Err(last_errno()) }
     }
 
-    /// Takes note of the error that the kernel has left for the socket, if any: until then it is
-    /// ready all the time.
+    /// Reads the socket's pending error, if any: until then the socket is ready all the time.
     pub(crate) fn take_error(&self) -> Option<Errno> {
         let mut errno: libc::c_int = 0;
         let mut bytes = size_of::<libc::c_int>() as libc::socklen_t;
@@ -234,14 +233,14 @@ pub(crate) struct Block<'a> {
     bytes: &'a [u8],
     /// Where the next frame's header lies.
     next: usize,
-    /// Number of are left.
+    /// Number of frames left.
     frames: u32,
 }
 
-/// What came, from the network header on.
+/// A received frame, from the network header on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
-    /// The packet of IP, and what may follow it in a short frame.
+    /// The packet of IP, and perhaps the padding of a short frame.
     pub(crate) packet: &'a [u8],
     /// `ETH_P_IP` and so on.
     pub(crate) protocol: u16,

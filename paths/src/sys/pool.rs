@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Buffers that the kernel may still be reading when the call that named them has returned.
 //!
-//! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has let
-//! go of them. So those bytes may be written over only after the kernel's notification, and they
-//! are neither the caller's nor Rust's: a [`Pool`] is a mapping of its own, which gives out no
-//! slice. Each buffer counts who still uses it and is free at none.
+//! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has let go
+//! of them. So those bytes may be written over only after the kernel's notification, and they are
+//! neither the caller's nor Rust's: a [`Pool`] is a mapping of its own, which gives out no slice.
+//! Each buffer counts its users and is free at none.
 //!
 //! Dropping a pool needs no waiting. The kernel holds the pages themselves, not the mapping: once
 //! it is removed they are nobody's but the packets', unchanged, and are freed with those.
@@ -24,7 +24,7 @@ use crate::sys::last_errno;
 pub(super) struct Pool {
     start: *mut libc::c_void,
     buffer_bytes: usize,
-    /// Number of users each buffer has.
+    /// Number of users of each buffer.
     users: Vec<u16>,
     free: Vec<u16>,
 }
@@ -50,7 +50,7 @@ impl Pool {
         Ok(Self { start, buffer_bytes, users: vec![0; buffers.into()], free })
     }
 
-    /// Number of buffers there are.
+    /// Number of buffers.
     pub(super) fn buffers(&self) -> u16 {
         self.users.len() as u16
     }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Receiving: many datagrams a call, each with who sent it, the kernel's time of it and how many
-//! the socket had dropped before it.
+//! Receiving: many datagrams a call, each with its sender, the kernel's timestamp and the socket's
+//! drop count before it.
 //!
-//! The kernel stamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`,
-//! CLOCK_REALTIME), says with each how many the socket had dropped before it (`SO_RXQ_OVFL`), and
-//! of a run that it has joined how long its datagrams are (`UDP_GRO`): of each what the socket has
-//! been told to.
+//! The kernel timestamps a datagram when it takes it from the device (`SO_TIMESTAMPNS`,
+//! CLOCK_REALTIME), and attaches the number of datagrams that the socket had dropped before
+//! (`SO_RXQ_OVFL`) and the segment size of a run that it has joined (`UDP_GRO`): each where the
+//! socket's options ask for it.
 //!
 //! A slot is a head of two cache lines (control messages, name) and the datagram behind it, so the
 //! slots' first lines do not all fall into one set of the cache, as those of buffers of 64 KiB
-//! would. What a call is told of the slots is the same each time and made once.
+//! would. The call's description of the slots is the same each time and made once.
 //!
 //! Sources: `recvmmsg(2)`, `recvfrom(2)`, `cmsg(3)`, `socket(7)` (`SO_TIMESTAMPNS`, `SO_RXQ_OVFL`),
 //! `udp(7)` (`UDP_GRO`); Linux `net/core/sock.c` (`SO_MEMINFO`, Linux 4.12).
@@ -36,9 +36,9 @@ pub(crate) struct Slots {
     bytes_each: usize,
     stride: usize,
     heads: Box<[libc::mmsghdr]>,
-    /// What `heads` lead to; never looked at again.
+    /// Targets of the addresses in `heads`; never looked at again.
     _ranges: Box<[libc::iovec]>,
-    /// EngineHeaders that the last call has written to.
+    /// Heads that the last call has written to.
     used: usize,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Slots {
     }
 }
 
-/// What came with a datagram.
+/// Metadata of a received datagram.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecvMeta {
     pub(crate) is_cut: bool,
@@ -67,7 +67,7 @@ pub(crate) struct RecvMeta {
     pub(crate) segment_bytes: u16,
 }
 
-/// What lies before a datagram.
+/// Head of a slot, in front of the datagram.
 #[repr(C, align(128))]
 struct Head {
     control: Control,
@@ -123,7 +123,7 @@ impl Slots {
         Self { start, layout, bytes_each, stride, heads, _ranges: ranges, used: count }
     }
 
-    /// What came into a slot by the last call, as far as there was room.
+    /// The datagram that the last call put into a slot, as far as there was room.
     ///
     /// # Panics
     /// When nothing did.
@@ -138,7 +138,7 @@ impl Slots {
         }
     }
 
-    /// Who sent what came into a slot.
+    /// The sender of a slot's datagram.
     ///
     /// # Panics
     /// As [`Slots::datagram`].
@@ -149,7 +149,7 @@ impl Slots {
         address(name, self.heads[slot].msg_hdr.msg_namelen as usize)
     }
 
-    /// What the kernel meta of what came into a slot.
+    /// The metadata of a slot's datagram.
     ///
     /// # Panics
     /// As [`Slots::datagram`].
@@ -183,7 +183,7 @@ impl Drop for Slots {
     }
 }
 
-/// Takes what is in the socket, as much as there are slots for; returns how many.
+/// Receives the waiting datagrams, as many as there are slots for; returns their number.
 pub(crate) fn receive_many(
     socket: BorrowedFd<'_>,
     slots: &mut Slots,
@@ -206,7 +206,7 @@ pub(crate) fn receive_many(
     Ok(slots.used)
 }
 
-/// Takes one datagram, and says who sent it and how long it was; there may have been room for less.
+/// Receives one datagram; returns its sender and its length, which may exceed the room.
 pub(crate) fn receive_one(
     socket: BorrowedFd<'_>,
     room: &mut [u8],
@@ -231,9 +231,8 @@ pub(crate) fn receive_one(
     Ok((bytes, address(&name, name_bytes as usize)))
 }
 
-/// Looks at what is next in the socket without taking it: `head` is filled with how it begins, and
-/// the length that comes with it is all of it. A datagram with a wrong checksum is dropped here and
-/// the one after looked at.
+/// Peeks at the next datagram: fills `head` with its beginning, and returns its whole length. A
+/// datagram with a wrong checksum is dropped here and the one after looked at.
 pub(crate) fn peek(
     socket: BorrowedFd<'_>,
     head: &mut [u8],
@@ -299,7 +298,7 @@ pub(super) unsafe fn meta_of(head: &libc::msghdr) -> RecvMeta {
     meta
 }
 
-/// Has the kernel say with each datagram when it came and how many were dropped before it.
+/// Makes the kernel attach the timestamp and the drop count to each datagram.
 pub(crate) fn report_time_and_drops(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let on: libc::c_int = 1;
     for option in [libc::SO_TIMESTAMPNS, libc::SO_RXQ_OVFL] {

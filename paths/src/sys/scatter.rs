@@ -2,11 +2,11 @@
 //! Reading one range of a file into many places by one call.
 //!
 //! The counterpart of [`super::Scratch`] and its `Gather`: payloads that follow each other in the
-//! file go to where each frame has its own, and what lies between them is dropped.
+//! file go to their places in the frames, and the gaps between them are dropped.
 //!
 //! Sources: `preadv(2)`.
 //!
-//! Does not repeat a short read. It says how many bytes came.
+//! Does not repeat a short read; returns the number of bytes.
 
 use std::fs::File;
 use std::marker::PhantomData;
@@ -20,7 +20,7 @@ use crate::sys::send::RANGES_MAX;
 /// The most bytes in a row that are read to be dropped.
 const DROPPED_BYTES_MAX: usize = 4096;
 
-/// Room for a list of places, reused from call to call, and for what is dropped.
+/// Room for a list of places, reused from call to call, and for dropped gaps.
 #[derive(Debug)]
 pub(crate) struct ScatterScratch {
     places: Vec<libc::iovec>,
@@ -62,7 +62,7 @@ impl<'data> Scatter<'_, 'data> {
     }
 
     /// Adds a place for the file's bytes from `offset` on; gives it back when they do not follow
-    /// what is on the list (or not soon enough), or the list is full.
+    /// the list's last bytes (or not closely enough), or the list is full.
     pub(crate) fn add(
         &mut self,
         offset: u64,
@@ -89,7 +89,7 @@ impl<'data> Scatter<'_, 'data> {
         Ok(())
     }
 
-    /// Reads what the list has places for and empties it; fewer bytes than that when the file ends.
+    /// Fills the list's places and empties the list; fewer bytes when the file ends.
     pub(crate) fn read(&mut self, file: &File, stats: &mut SendStats) -> Result<u64, Errno> {
         let offset = libc::off_t::try_from(self.start).map_err(|_| Errno::new(libc::EOVERFLOW))?;
         stats.calls += 1;

@@ -55,12 +55,12 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
         Self { ranges, first, data: PhantomData }
     }
 
-    /// Number of ranges are on the list.
+    /// Number of ranges on the list.
     pub(crate) fn len(&self) -> usize {
         self.ranges.len() - self.first
     }
 
-    /// Takes all ranges after the first `len` off the list.
+    /// Removes all ranges after the first `len` from the list.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.ranges.truncate(self.first + len);
     }
@@ -125,7 +125,7 @@ pub(crate) fn sendfile(
     counted(sent)
 }
 
-/// Sends what the socket takes of `bytes` now, without waiting and without SIGPIPE.
+/// Sends as much of `bytes` as the socket takes now, without waiting and without SIGPIPE.
 pub(crate) fn send(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -150,8 +150,8 @@ pub(crate) fn send_more(
     Ok(sent)
 }
 
-/// Sends what the socket takes now of `bytes` bytes of the mapped file from `offset` on; `EFAULT`
-/// where a page has gone.
+/// Sends as much as the socket takes now of `bytes` bytes of the mapped file from `offset` on;
+/// `EFAULT` for a page that was cut off.
 ///
 /// # Panics
 /// When the map does not reach so far: the caller compares first.
@@ -169,9 +169,9 @@ pub(crate) fn send_mapped(
     Ok(sent)
 }
 
-/// As [`send_mapped`], the pages referred to and not copied, where the socket has been told so
-/// before ([`crate::sys::set_zerocopy`]) and the device can; what the kernel did it says later
-/// ([`crate::sys::next_error`]).
+/// As [`send_mapped`], with references to the pages instead of a copy, where the socket is set up
+/// for it ([`crate::sys::set_zerocopy`]) and the device can; the kernel reports later whether it
+/// copied ([`crate::sys::next_error`]).
 ///
 /// # Panics
 /// As [`send_mapped`].

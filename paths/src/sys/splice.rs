@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A pipe through which a file's pages go to a socket: two calls, and not a byte copied; or what a
-//! socket has received goes to another, copied once within the kernel, into pages of the pipe's.
+//! A pipe through which a file's pages go to a socket, in two calls without a copy; or through
+//! which a socket's datagrams go to another, copied once within the kernel, into the pipe's pages.
 //!
-//! What goes in and does not come out again would be sent in front of the next message, so a
-//! [`Pipe`] knows how many bytes are in it and can throw them away: to `/dev/null`, one call that
-//! copies nothing either, and where that does not empty it, together with the pipe itself.
+//! Bytes left in the pipe would be sent in front of the next message, so a [`Pipe`] counts its
+//! content and can throw it away: to `/dev/null`, one call that copies nothing either, and where
+//! that does not empty it, together with the pipe itself.
 //!
 //! Sources: `splice(2)`, `pipe(7)`, `F_SETPIPE_SZ`; Linux 6.18 `fs/splice.c`
 //! (`splice_to_socket`, `copy_splice_read`), `mm/filemap.c` (`filemap_splice_read`).
@@ -19,16 +19,16 @@ use crate::error::{Errno, Error};
 use crate::send_stats::SendStats;
 use crate::sys::{counted, last_errno, page_bytes};
 
-/// Where what is not wanted goes.
+/// `/dev/null`, for unwanted bytes.
 const NOWHERE: &str = "/dev/null";
 
-/// A pipe, what is in it, and where to throw that.
+/// A pipe, its content, and the target of unwanted bytes.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     read: OwnedFd,
     write: OwnedFd,
     nowhere: OwnedFd,
-    /// Asked for; what was granted may be less.
+    /// The requested size; the granted one may be less.
     wanted_pages: u64,
     pages: u64,
     /// In it now.
@@ -73,9 +73,8 @@ impl Pipe {
         self.write = File::options().write(true).open(NOWHERE).unwrap().into();
     }
 
-    /// Puts the datagram or joined run that is next in `socket` into it, of `bytes` bytes and no
-    /// more than there is room for: what is longer is cut, and the rest lost. `EINVAL` before Linux
-    /// 6.5.
+    /// Moves the next datagram or joined run of `socket` into the pipe: `bytes` bytes, within its
+    /// room. A longer one is cut, and the rest lost. `EINVAL` before Linux 6.5.
     pub(crate) fn take(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -99,7 +98,7 @@ impl Pipe {
         Ok(read)
     }
 
-    /// Sends `bytes` bytes of what is in it; returns how many the socket took.
+    /// Sends `bytes` bytes of its content; returns the number that the socket took.
     pub(crate) fn send(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -111,7 +110,7 @@ impl Pipe {
         Ok(sent)
     }
 
-    /// Throws away what is in it; no call when that is nothing.
+    /// Throws its content away; no call when there is none.
     pub(crate) fn clear(&mut self, stats: &mut SendStats) -> Result<(), Errno> {
         while self.bytes > 0 {
             match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, stats) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What XDP sockets that send and those that receive have in common: the socket, memory that the
-//! kernel is told of (UMEM), and rings of descriptors or addresses.
+//! Parts of XDP sockets for sending and receiving: the socket, memory that is registered with the
+//! kernel (UMEM), and rings of descriptors or addresses.
 //!
 //! A ring has one producer and one consumer, this process and the kernel, and two words that say
 //! how far each is. Costs no system call: a load and a store for each look, however many entries
@@ -9,8 +9,8 @@
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`,
 //! `net/xdp/xsk_queue.h`.
 //!
-//! Does not know whose a frame of the UMEM is ([`super::XdpRing`] and [`super::XdpQueue`] do), or
-//! share one among sockets.
+//! Does not track the owner of a frame of the UMEM ([`super::XdpRing`] and [`super::XdpQueue`] do),
+//! and does not share one among sockets.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ use crate::send_stats::SendStats;
 use crate::sys::area::Area;
 use crate::sys::{last_errno, set_record};
 
-/// True when the kernel has XDP sockets. Those who may not open one are told so by another errno.
+/// True when the kernel has XDP sockets. A missing right gives another errno.
 pub(crate) fn has_xdp_sockets() -> bool {
     match socket() {
         Ok(_) => true,
@@ -117,7 +117,7 @@ pub(super) fn set<T>(
     set_record(socket.as_fd(), libc::SOL_XDP, option, value, stats)
 }
 
-/// Raises the limit of locked memory to what this process may have.
+/// Raises the limit of locked memory to the hard limit.
 fn raise_locked_memory(stats: &mut SendStats) {
     stats.calls += 2;
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -150,12 +150,12 @@ impl Queue {
         Ok(Self { area: Area::of_socket(socket.as_fd(), page, bytes)?, offsets, entries })
     }
 
-    /// How far the producer has filled it. Acquire: what lies before comes before this number.
+    /// The producer's position. Acquire: earlier entries are visible before this number.
     pub(super) fn producer(&self) -> u32 {
         self.area.word(self.offsets.producer as usize).load(Ordering::Acquire)
     }
 
-    /// How far the consumer has emptied it. Acquire: the consumer is done with what lies before.
+    /// The consumer's position. Acquire: the consumer is done with earlier entries.
     pub(super) fn consumer(&self) -> u32 {
         self.area.word(self.offsets.consumer as usize).load(Ordering::Acquire)
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A ring of `io_uring`: many sends in one system call, and sends whose pages are not copied.
 //!
-//! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows all that the operations
-//! name, and submits it; that returns when every operation has its result, so nothing borrowed is
-//! in the kernel's hands afterwards. What is: the pages of zero-copy sends, until a notification
-//! says otherwise. They are a [`FileMap`]'s or the ring's own pool's, never a caller's memory.
+//! A thread's path owns one [`Ring`]. It fills a [`Queue`], which borrows everything that the
+//! operations name, and submits it; the submission returns when every operation has its result, so
+//! the kernel holds nothing borrowed afterwards. It still holds the pages of zero-copy sends, until
+//! a notification releases them. They are a [`FileMap`]'s or the ring's own pool's, never a
+//! caller's memory.
 //!
 //! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
 //! worker when the socket is full, but answers `EAGAIN`, so that all is done on this thread within
@@ -20,7 +21,7 @@
 //! all room for sends under way is taken up so, paths copy. Notifications are taken in whenever a
 //! submission looks.
 //!
-//! Where the kernel has no memory for all of a queue, what it has taken is waited for and the rest
+//! Where the kernel has no memory for all of a queue, the accepted part is waited for and the rest
 //! is not handed over again: the chain that the shortage cut in two would be two. The ring with the
 //! rest on it is given up, and another made for the next queue ([`Ring::queue`]).
 //!
@@ -54,7 +55,7 @@ use crate::sys::FileMap;
 /// The most operations of a submission: more than the packets of any burst.
 pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 
-/// Ranges of memory in one submission; what bounds the ring's own memory, at 512 KiB.
+/// Ranges of memory in one submission; bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
 /// Number of times that a submission of which the kernel has taken nothing, for want of memory, is
@@ -108,7 +109,7 @@ enum Kind {
     Read { buffer: u16, at: usize, bytes: u32, offset: u64 },
 }
 
-/// A ring, its pool, and room for what is queued.
+/// A ring, its pool, and room for queued operations.
 pub(crate) struct Ring {
     // Before the pool: dropped first.
     uring: IoUring,
@@ -122,8 +123,8 @@ pub(crate) struct Ring {
     messages: Vec<libc::msghdr>,
     operations: Vec<Operation>,
     results: Vec<Option<i32>>,
-    /// Why it is of no use any more: what it was not handed over is still on it, so that nothing
-    /// may be submitted again.
+    /// The reason why it is unusable: unsubmitted operations are still on it, so nothing may be
+    /// submitted again.
     broken: Option<Errno>,
 }
 
@@ -174,8 +175,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Another in its place. What is under way keeps the pages it refers to, which are the old
-    /// pool's.
+    /// Replaces the ring. Sends under way keep their pages, which are the old pool's.
     fn reopen(&mut self) -> Result<(), Errno> {
         let mut fresh = match &self.pool {
             Some(pool) => Self::with_pool(pool.buffers(), pool.buffer_bytes())?,
@@ -203,8 +203,8 @@ impl Ring {
         Queue { ring: self, closed: 0, data: PhantomData }
     }
 
-    /// What became of an operation of the last submission: bytes, or why not. `ECANCELED` when one
-    /// that it was linked to fell short.
+    /// Result of an operation of the last submission: bytes, or an error. `ECANCELED` when one that
+    /// it was linked to fell short.
     pub(crate) fn result(&self, operation: u32) -> Result<u32, Errno> {
         match self.results[operation as usize] {
             Some(bytes @ 0..) => Ok(bytes as u32),
@@ -229,7 +229,7 @@ impl Ring {
         }
     }
 
-    /// Takes in all completions that are there; returns how many of them were results.
+    /// Reads all completions; returns the number of results among them.
     fn reap(&mut self, stats: &mut SendStats) -> usize {
         let Self { uring, pool, flights, operations, results, .. } = self;
         let mut count = 0;
@@ -261,7 +261,7 @@ impl Ring {
         count
     }
 
-    /// Waits for so many completions of what the kernel has; submits nothing.
+    /// Waits for so many completions of accepted operations; submits nothing.
     fn wait(&self, count: usize) -> Result<(), Errno> {
         let (submitter, flags) = (self.uring.submitter(), EnterFlags::GETEVENTS.bits());
         // SAFETY: nothing is submitted, and no argument is given.
@@ -269,7 +269,7 @@ impl Ring {
         entered.map(|_| ()).map_err(Errno::from)
     }
 
-    /// The submission failed: what has no result was never taken. Says why.
+    /// The submission failed: operations without a result were never taken. Returns the reason.
     fn give_up(&mut self, errno: Errno) -> Errno {
         self.release_taken();
         let Self { pool, flights, operations, results, .. } = self;
@@ -358,7 +358,7 @@ fn follows(operations: &[Operation], number: usize) -> bool {
     number.checked_sub(1).is_some_and(|before| operations[before].linked)
 }
 
-/// `ENOMEM` for all that says that something is wanting now and may be there later.
+/// `ENOMEM` for all errors that mean a passing shortage.
 fn in_want_of_memory(errno: Errno) -> Errno {
     match errno.code() {
         libc::EAGAIN | libc::EBUSY | libc::ENFILE | libc::EMFILE => Errno::new(libc::ENOMEM),
@@ -366,7 +366,7 @@ fn in_want_of_memory(errno: Errno) -> Errno {
     }
 }
 
-/// What an operation's completions carry: its number, and its flight's from 1 on, or 0.
+/// Mark of an operation's completions: its number, and its flight's from 1 on, or 0.
 fn label(operation: usize, flight: Option<u16>) -> u64 {
     operation as u64 | flight.map_or(0, |flight| u64::from(flight) + 1) << 32
 }
@@ -376,7 +376,7 @@ fn unlabel(label: u64) -> (usize, Option<usize>) {
     (label as u32 as usize, flight)
 }
 
-/// Operations to be submitted together; `'data` is how long what they name is there.
+/// Operations to be submitted together; `'data` is the lifetime of the memory they name.
 pub(crate) struct Queue<'ring, 'data> {
     ring: &'ring mut Ring,
     /// The ranges that belong to operations; those behind are of the message being gathered.
@@ -432,8 +432,8 @@ impl<'data> Queue<'_, 'data> {
         self.close(socket, None)
     }
 
-    /// Queues the message as a zero-copy send. What is in it is mapped, or kept in `buffer`: the
-    /// kernel may refer to it long after the submission.
+    /// Queues the message as a zero-copy send. Its bytes are mapped, or kept in `buffer`: the
+    /// kernel may refer to them long after the submission.
     pub(crate) fn send_zero_copy(&mut self, socket: BorrowedFd<'data>, buffer: u16) -> u32 {
         self.close(socket, Some(buffer))
     }
@@ -487,8 +487,8 @@ impl<'data> Queue<'_, 'data> {
     }
 
     /// Submits all and returns when each operation has its result ([`Ring::result`]). An error is
-    /// the kernel's refusal to take all: `ENOMEM` when it has no memory for it now. What it has
-    /// taken ([`Ring::is_issued`]) has its result then, too.
+    /// the kernel's refusal to take all: `ENOMEM` when it has no memory for it now. Accepted
+    /// operations ([`Ring::is_issued`]) have their result then, too.
     pub(crate) fn submit(self, stats: &mut SendStats) -> Result<(), Errno> {
         let ring = self.ring;
         let total = ring.operations.len();
@@ -525,7 +525,7 @@ impl<'data> Queue<'_, 'data> {
             match waited.map_err(Errno::code) {
                 Ok(()) | Err(libc::EINTR) => {}
                 Err(libc::EAGAIN | libc::EBUSY) => std::thread::yield_now(),
-                // The kernel still has what the caller lent, and cannot be asked to give it back:
+                // The kernel still holds borrowed memory, and cannot be asked to release it:
                 // somebody else has closed the ring's descriptor.
                 Err(_) => std::process::abort(),
             }

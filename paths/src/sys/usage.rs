@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the process has used so far, all its threads, those that ended included.
+//! Resource usage of the process: all its threads, those that ended included.
 //!
-//! What /proc says of a process forgets the switches of threads that are gone; this call does not.
+//! The figures of /proc forget the switches of threads that are gone; this call does not.
 //!
-//! Sources: getrusage(2).
-//! Does not do: tell user from system time exactly; the kernel divides what it measured exactly in
-//! the proportion of clock ticks it found in each.
+//! Sources: getrusage(2). Does not tell user from system time exactly: the kernel splits the exact
+//! total in the proportion of clock ticks it found in each.
 
 use std::time::Duration;
 
-/// What the process has used since it started.
+/// Resource usage of the process since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Processor time outside the kernel.

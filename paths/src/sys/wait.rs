@@ -8,7 +8,7 @@
 //! Sources: `poll(2)`; Linux 6.18 `net/core/sock.c` (`sock_def_readable`), `fs/eventpoll.c`
 //! (`ep_poll_callback`).
 //!
-//! Does not say which is ready.
+//! Does not report which descriptor is ready.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};

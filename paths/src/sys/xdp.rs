@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An XDP socket that only transmits, in copy mode: frames in memory of ours, descriptors in rings.
+//! An XDP socket that only transmits, in copy mode: frames in this process's memory, descriptors in
+//! rings.
 //!
 //! The frames lie in a UMEM, pages of this process that the kernel has pinned. A descriptor in the
 //! transmit ring names a frame; `sendto` has the kernel copy it into a buffer of its own and give
@@ -7,16 +8,16 @@
 //! comes back in the completion ring. A socket must have a fill ring to be bound, even if nothing
 //! is received.
 //!
-//! Why not zero-copy. A driver that sends a queue's frames from the UMEM receives that queue's into
-//! it too, so a socket that only transmits would take packets away from the host: its own control
-//! connections. That cannot be tried without such a card, so it is not asked for. In copy mode
-//! the kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
+//! Zero-copy is not used. A driver that sends a queue's frames from the UMEM receives that queue's
+//! into it too, so a socket that only transmits would take packets away from the host: its own
+//! control connections. That cannot be tried without such a card, so it is not asked for. In copy
+//! mode the kernel always has to be called, so `XDP_USE_NEED_WAKEUP` would change nothing.
 //!
-//! What the kernel does not take at once (`EAGAIN`: a driver's queue is full) stays in the ring and
-//! goes first with the next batch, whosever that is, or when the ring is closed: it cannot be taken
-//! back, and so counts as sent. A ring that has no room for more says so. Where a call fails for
-//! good, what was not taken is lost with the ring, which the caller closes. A frame that the driver
-//! drops (`EBUSY`: no carrier) is lost as any on a wire.
+//! Frames that the kernel does not take at once (`EAGAIN`: a driver's queue is full) stay in the
+//! ring and go first with the next batch of any session, or when the ring is closed: they cannot be
+//! taken back, and so count as sent. A full ring refuses more. After a call that fails for good,
+//! frames not taken are lost with the ring, which the caller closes. A frame that the driver drops
+//! (`EBUSY`: no carrier) is lost as any on a wire.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`
 //! (`__xsk_generic_xmit`), `net/xdp/xsk_queue.h`, commit 45e359be1ce8 (6.17: more than 32 frames a
@@ -42,11 +43,11 @@ const SLOT_BYTES_MIN: usize = 2048;
 const SLOT_BYTES_MAX: usize = 4096;
 /// The fill ring has to be there and stays empty.
 const FILL_ENTRIES: libc::c_int = 2;
-/// Frames that a call takes unless told otherwise (`TX_BATCH_SIZE`).
+/// Frames that a call takes by default (`TX_BATCH_SIZE`).
 const BUDGET: u32 = 32;
 /// `XDP_MAX_TX_SKB_BUDGET`.
 const MAX_TX_SKB_BUDGET: libc::c_int = 9;
-/// Calls in a row that moved nothing, after which what is pending is left for the next batch.
+/// Calls in a row without progress, after which pending frames are left for the next batch.
 const IDLE_KICKS_MAX: u32 = 64;
 /// More queues than any card has.
 const QUEUES_MAX: u32 = 4096;
@@ -65,8 +66,8 @@ pub(crate) struct XdpRing {
     next: u32,
     /// Where the next descriptor goes; the published producer.
     produced: u32,
-    /// A call failed for good: what is pending counts as not sent, and its sender may send it again
-    /// by another ring.
+    /// A call failed for good: pending frames count as not sent, and their sender may send them
+    /// again by another ring.
     has_failed: bool,
     /// Last, so that the rings are unmapped before it is closed.
     socket: OwnedFd,
@@ -105,7 +106,7 @@ impl XdpRing {
         self.completion.set_consumer(consumer);
     }
 
-    /// Has the kernel send; it does not wait.
+    /// Makes the kernel send, without waiting.
     fn kick(&self, stats: &mut SendStats) -> Result<(), Errno> {
         stats.calls += 1;
         // SAFETY: no bytes are sent from here and no address is given.
@@ -125,8 +126,8 @@ impl XdpRing {
         unsafe { self.transmit.area.put(at, descriptor) };
     }
 
-    /// Kicks until the kernel has consumed all descriptors, or does not go on; says why, if it
-    /// never will.
+    /// Kicks until the kernel has consumed all descriptors, or makes no progress; returns the
+    /// reason, if it never will.
     fn push(&self, stats: &mut SendStats) -> Result<(), Errno> {
         let (mut idle_kicks, mut drops) = (0, 0);
         let mut before = self.transmit.consumer();
@@ -249,7 +250,7 @@ impl Ring for XdpRing {
         unsafe { self.umem.two(first, second) }
     }
 
-    /// The UMEM is this program's memory; what is copied from it, `send` counts.
+    /// The UMEM is this program's memory; `send` counts the copies from it.
     fn filled(_: u64, _: &mut SendStats) {}
 
     fn send(
@@ -303,7 +304,7 @@ mod tests {
         ip link set left up
         ip link set right up";
 
-    /// GatheredPackets that a device has sent (`proc_pid_net(5)`, `dev`).
+    /// Packets that a device has sent (`proc_pid_net(5)`, `dev`).
     fn sent_by(device: &str) -> u64 {
         let all = std::fs::read_to_string("/proc/self/net/dev").unwrap();
         let line = all.lines().find_map(|line| line.trim().strip_prefix(device)).unwrap();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An XDP socket that only receives: what one queue of a device is made to hand it.
+//! An XDP socket that only receives the frames of one queue of a device.
 //!
-//! Addresses of free frames of the UMEM go to the kernel in the fill ring; what came comes back in
-//! the receive ring, as address and length, in the order it came. Bound without asking for either
-//! mode, a socket gets zero-copy where the driver has it, and else copy mode: there the kernel
-//! copies each frame into the UMEM. A frame costs no call: in zero-copy a driver that has run out
-//! of frames asks to be woken, once for all it is then given.
+//! Addresses of free frames of the UMEM go to the kernel in the fill ring; received frames come
+//! back in the receive ring, as address and length, in the order of arrival. Bound without asking
+//! for either mode, a socket gets zero-copy where the driver has it, and else copy mode: there the
+//! kernel copies each frame into the UMEM. A frame costs no call: in zero-copy a driver that has
+//! run out of frames asks to be woken, once for all the frames it is then given.
 //!
 //! The receive ring has as many entries as there are frames, so it cannot overflow before the fill
 //! ring has run empty; a frame that comes then is dropped, and counted by the kernel.
@@ -36,9 +36,9 @@ pub(crate) struct XdpQueue {
     fill: Queue,
     receive: Queue,
     slot_bytes: u64,
-    /// Number of frames at the receive ring's consumer were seen and not given back.
+    /// Number of frames at the receive ring's consumer that were seen and not given back.
     ready: u32,
-    /// The receive ring's consumer and the fill ring's producer, which are ours.
+    /// The receive ring's consumer and the fill ring's producer, both this program's.
     consumed: u32,
     filled: u32,
     is_zero_copy: bool,
@@ -101,19 +101,19 @@ impl XdpQueue {
         self.is_zero_copy
     }
 
-    /// Number of frames there is room for.
+    /// Number of frames in the UMEM.
     pub(crate) fn slot_count(&self) -> u32 {
         self.receive.entries
     }
 
-    /// Number of frames are there, `most` at most.
+    /// Number of received frames, `most` at most.
     pub(crate) fn ready(&mut self, most: u32) -> u32 {
         self.ready = self.receive.producer().wrapping_sub(self.consumed).min(most);
         self.ready
     }
 
-    /// One of those that `ready` said are there, in the order they came, with `before` bytes in
-    /// front of it: what the device's program has put there, or else zeroes.
+    /// One of the frames that `ready` counted, in order of arrival, with `before` bytes in front of
+    /// it: written by the device's program, or else zeroes.
     pub(crate) fn frame(&self, number: u32, before: usize) -> &[u8] {
         let descriptor = self.descriptor(number);
         let start = usize::try_from(descriptor.addr).ok().and_then(|at| at.checked_sub(before));
@@ -127,8 +127,8 @@ impl XdpQueue {
         unsafe { self.umem.range(Range { start, bytes }) }
     }
 
-    /// Gives the first `count` of them back, to be filled again. True when the driver waits to be
-    /// told of it ([`Self::wake`]).
+    /// Gives the first `count` of them back, to be filled again. True when the driver waits for a
+    /// wake-up ([`Self::wake`]).
     pub(crate) fn give_back(&mut self, count: u32) -> bool {
         assert!(count <= self.ready, "frames that are there");
         for number in 0..count {

@@ -19,12 +19,12 @@ use crate::sys::{option, set_option};
 const SO_ZEROCOPY: libc::c_int = 60;
 const SO_COOKIE: libc::c_int = 57;
 
-/// Makes `MSG_ZEROCOPY` mean something on this socket; plain sends stay what they are.
+/// Enables `MSG_ZEROCOPY` on this socket; plain sends are unaffected.
 pub(crate) fn set_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     set_option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, 1, stats)
 }
 
-/// True when somebody has done so already.
+/// True when it is enabled already.
 pub(crate) fn is_zerocopy(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<bool, Errno> {
     // SAFETY: an int is plain numbers.
     let value: libc::c_int = unsafe { option(socket, libc::SOL_SOCKET, SO_ZEROCOPY, stats) }?;

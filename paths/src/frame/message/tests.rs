@@ -57,7 +57,7 @@ fn questions_and_answers_are_those_of_linux() {
     assert_eq!(neighbour(&hex(NO_ROUTE)), Err(Errno::new(libc::ENETUNREACH)));
 }
 
-/// Whatever comes, it is an answer or an error, and never more than what came.
+/// Any bytes give an answer or an error, and no read past their end.
 #[test]
 fn answers_that_are_cut_or_wrong_are_errors() {
     for answer in [ROUTE, LINK, NEIGHBOUR, NO_ROUTE].map(hex) {
