@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_cut_and_said_to_be() {
+    fn a_long_datagram_is_cut_and_marked() {
         let (receiver, sender) = pair();
         let mut reader = DatagramReader::new(100);
         sender.send(&[7; 101]).unwrap();

@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waiting_mends_and_what_not() {
+    fn passing_refusals_wait_and_lasting_ones_end() {
         let mut to = destination();
         assert_eq!(judge(&mut to, libc::EINTR, 1), None);
         assert_eq!(judge(&mut to, libc::EAGAIN, 1), Some(SendError::Blocked));

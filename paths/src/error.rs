@@ -126,7 +126,7 @@ pub enum Error {
     },
     /// Relayed datagrams would come in again.
     #[error(
-        "relaying {port} to {target}: what is sent comes in again; \
+        "relaying {port} to {target}: relayed datagrams would come in again; \
          write another address or port, or a device for each"
     )]
     Loop {
@@ -144,7 +144,7 @@ pub enum Error {
         reason: Untapped,
     },
     /// The device that receives datagrams for the address is not known.
-    #[error("frames for {address}: on which device is not known; name it, or an address it has")]
+    #[error("frames for {address}: unknown device; name it, or one of its addresses")]
     NoDevice {
         /// The receiving address.
         address: SocketAddr,
@@ -282,7 +282,9 @@ pub enum Unframed {
         errno: Errno,
     },
     /// The route leads to this host, to many, or through a tunnel.
-    #[error("the route on {device} is none to a single neighbour (kind {kind} of rtnetlink(7))")]
+    #[error(
+        "the route on {device} does not lead to a single neighbour (kind {kind} of rtnetlink(7))"
+    )]
     NotUnicast {
         /// The route's device.
         device: Arc<str>,
@@ -290,7 +292,7 @@ pub enum Unframed {
         kind: u8,
     },
     /// The device takes no Ethernet frames.
-    #[error("{device} is no Ethernet (type {kind} of netdevice(7))")]
+    #[error("{device} is not an Ethernet device (type {kind} of netdevice(7))")]
     NotEthernet {
         /// The route's device.
         device: Arc<str>,

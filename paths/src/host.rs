@@ -103,7 +103,7 @@ impl Host {
     pub fn needs_xdp_programs(&self) -> Result<(), Unavailable> {
         let Err(errno) = self.xdp_programs else { return Ok(()) };
         let why = match errno.code() {
-            libc::EPERM => " (in a user namespace they count for nothing)",
+            libc::EPERM => " (rights in a user namespace do not suffice)",
             libc::ENOSYS => " (a kernel built without it, or a container's filter)",
             _ => "",
         };
@@ -222,7 +222,7 @@ mod tests {
     fn a_program_of_xdp_needs_rights_of_the_whole_host() {
         let refusal = host("6.18").needs_xdp_programs().unwrap_err().to_string();
         let said = "needs CAP_BPF and CAP_NET_ADMIN for an XDP program, found bpf refused: EPERM \
-                    (in a user namespace they count for nothing)";
+                    (rights in a user namespace do not suffice)";
         assert_eq!(refusal, said);
         assert_eq!(Host { xdp_programs: Ok(()), ..host("6.18") }.needs_xdp_programs(), Ok(()));
         assert!(host("6.18").needs_xdp_sockets().is_err());

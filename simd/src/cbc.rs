@@ -2,15 +2,15 @@
 //! AES in CBC mode: many messages encrypted at once in lanes, one message decrypted in parallel.
 //!
 //! CBC encrypts a block after the block before it, so one message runs at the latency of the cipher
-//! unit, whoever encrypts it. Messages have nothing to do with each other: 16 of them side by side
-//! run at its throughput. AES-128 from OpenSSL 3.0, one message after the other: 1.43 GB/s. Ours,
-//! messages of 16 KiB and of 1 MiB: one message 1.40; AES-NI 10.2 (8 lanes); VAES-256 15 to 18 and
-//! VAES-512 15 to 18 (16 lanes), 9 to 13 with a key for each message; AES-256 seven tenths of it.
-//! Decryption: 11.5, 22.7, 22.7 (AMD EPYC of the fourth generation, rustc 1.95).
+//! unit. Messages are independent of each other: 16 of them side by side run at its throughput.
+//! AES-128 from OpenSSL 3.0, one message after the other: 1.43 GB/s. This kernel, messages of 16
+//! KiB and of 1 MiB: one message 1.40; AES-NI 10.2 (8 lanes); VAES-256 15 to 18 and VAES-512 15 to
+//! 18 (16 lanes), 9 to 13 with a key for each message; AES-256 seven tenths of it. Decryption:
+//! 11.5, 22.7, 22.7 (AMD EPYC of the fourth generation, rustc 1.95).
 //!
-//! Constant in time: no table, and nothing but lengths decides a branch or an address. Round keys
-//! are wiped where they were copied to; what the compiler keeps in registers or puts aside for a
-//! moment is out of reach.
+//! Constant in time: it uses no table, and only lengths decide branches and addresses. Round keys
+//! are wiped where they were copied to; copies that the compiler keeps in registers or spills for a
+//! moment are out of reach.
 //!
 //! Sources: NIST SP 800-38A §6.2 (CBC); FIPS 197 (AES); Gueron, Krasnov, "Simultaneous hashing of
 //! multiple messages", 2012 (independent messages in lanes), and Intel's Multi-Buffer Crypto, which
@@ -43,8 +43,8 @@ pub const BLOCK_BYTES: usize = 16;
 /// end, lanes are empty.
 pub const LANES: usize = 16;
 
-/// Bytes of a message that a caller should give a call when it moves them itself, from a file or
-/// to one: then what all lanes have read, encrypted and are about to write is still in the
+/// Bytes of a message that a caller should give a call when it moves them itself, from a file or to
+/// one: the data of all lanes, read, encrypted and about to be written, then stays in the
 /// second-level cache. From memory to memory by copies, 16 messages in slices of 2 KiB: 3.2 GB/s;
 /// 16 KiB: 4.1; 32 KiB: 4.4; 64 to 256 KiB: 4.4; 1 MiB: 3.8 (1 MiB of that cache).
 pub const SLICE_BYTES: usize = 32 * 1024;
@@ -142,7 +142,7 @@ mod arm;
 mod x86;
 
 impl fmt::Debug for Message<'_> {
-    /// Without what is in it.
+    /// Without its content.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} bytes with an {:?}", self.bytes.len(), self.key)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The internet checksum's sum of many ranges: what a UDP checksum needs to know of a payload.
+//! The internet checksum's sum of many ranges: a payload's part of a UDP checksum.
 //!
 //! A frame that goes to a device past the kernel's UDP needs its checksum made here, over bytes
 //! that were read a moment ago and still lie in the cache. Costs one load a byte and three vector
@@ -8,18 +8,18 @@
 //!
 //! Sources: RFC 1071 §1 (the sum), §2 B (byte order), §2 C (parallel summation).
 //!
-//! Does not complement the sum, or know of headers ([`crate::stamp`] does).
+//! Does not complement the sum, or add headers ([`crate::stamp`] does).
 
 use crate::variant::{self, Dropped, Variant, everywhere};
 
-/// Ranges of equal distance to be summed; how many there are, the room for the sums says.
+/// Ranges at equal distances, to be summed; their number is the number of sums.
 #[derive(Clone, Copy, Debug)]
 pub struct Ranges<'a> {
-    /// The memory they lie in.
+    /// The memory that holds them.
     pub slots: &'a [u8],
     /// Bytes from the start of one to the start of the next.
     pub stride: usize,
-    /// Where the first begins in `slots`.
+    /// Offset of the first in `slots`.
     pub at: usize,
     /// Bytes of each.
     pub bytes: usize,
@@ -28,7 +28,7 @@ pub struct Ranges<'a> {
 }
 
 impl<'a> Ranges<'a> {
-    /// That `count` ranges lie in the slots; every variant relies on it.
+    /// Checks that `count` ranges lie in the slots; every variant relies on it.
     fn assert_sound(&self, count: usize) {
         let Some(last) = count.checked_sub(1) else { return };
         let fits = |number: usize, bytes: usize| {

@@ -3,14 +3,14 @@
 //!
 //! Each kernel has an *oracle*, plain and obviously right, and a list of variants, widest last,
 //! which do the same on wider registers. [`Kernels::here`] takes, once at start, the widest of each
-//! that this processor has and that gives the known answers. What it chose is a value that is
-//! passed down, so a test or a measurement can use any other.
+//! that this processor has and that gives the known answers. The choice is a value that is passed
+//! down, so a test or a measurement can use any other.
 //!
 //! Sources: memchr's `arch/generic` for the form: a generic body and a thin function per
 //! instruction set.
 //!
-//! What it does not do: no input or output, no allocation, no clock. On processors other than
-//! x86-64 the portable variants are the only ones, but for [`cbc`], which knows ARMv8 too.
+//! Does no input or output, allocates nothing and reads no clock. On processors other than x86-64
+//! the portable variants are the only ones, except for [`cbc`], which also has ARMv8.
 
 pub mod cbc;
 pub mod checksum;
@@ -37,8 +37,8 @@ pub struct Kernels {
 }
 
 impl Kernels {
-    /// The widest variants that this processor has and that are right on it. Runs each once on
-    /// known answers: a fifth of a millisecond.
+    /// The widest variants that this processor has and that give right answers on it. Runs each
+    /// once on known answers: a fifth of a millisecond.
     pub fn here() -> Self {
         let (cbc, cbc_dropped) = Cbc::choose();
         let (checksum, checksum_dropped) = Checksum::choose();
@@ -46,8 +46,8 @@ impl Kernels {
         Self { cbc, checksum, stamp, dropped: [cbc_dropped, checksum_dropped, stamp_dropped] }
     }
 
-    /// Kernels of which a variant gave a wrong answer here and was dropped: an error of ours or of
-    /// the processor, to be logged.
+    /// Variants that gave a wrong answer here and were dropped: a fault of the kernel or of the
+    /// processor, to be logged.
     pub fn dropped(&self) -> impl Iterator<Item = Dropped> {
         self.dropped.into_iter().flatten()
     }
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_chosen_is_the_widest_and_none_is_dropped() {
+    fn the_widest_variants_are_chosen_and_none_is_dropped() {
         let kernels = Kernels::here();
         assert_eq!(kernels.dropped().count(), 0, "{:?}", kernels.dropped().next());
         assert_eq!(kernels.cbc.name(), Cbc::all().last().unwrap().name());

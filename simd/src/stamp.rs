@@ -6,8 +6,8 @@
 //! checksum, the packet's own header, and the lengths of the last. The rest is a [`Template`] made
 //! once per destination, with the checksums of its constant part, so a frame costs two short sums
 //! and the stores: 5.5 ns by AVX-512, 5.7 by plain words, 8.9 by the oracle, in slots of 2 KiB that
-//! lie in the second-level cache, whose stores are most of it. It is the checksum of the payload
-//! that is worth wide registers ([`crate::checksum`]).
+//! lie in the second-level cache, whose stores are most of it. Wide registers pay for the checksum
+//! of the payload instead ([`crate::checksum`]).
 //!
 //! Sources: RFC 791 §3.1, RFC 768, RFC 1071, RFC 6864 (identification), IEEE 802.3.
 //!
@@ -31,7 +31,7 @@ const UDP_BYTES: usize = 8;
 /// The most bytes that a datagram's UDP payload can have.
 pub const DATAGRAM_BYTES_MAX: u16 = u16::MAX - (IP_BYTES + UDP_BYTES) as u16;
 
-/// Where the fields that differ lie in a frame.
+/// Offsets of the fields that differ between frames.
 mod at {
     pub(super) const IP_TOTAL: usize = 16;
     pub(super) const IP_IDENTIFICATION: usize = 18;
@@ -50,7 +50,7 @@ const _: () = {
     assert!(FRONT_BYTES == 42 && FRONT_BYTES + HEAD_BYTES == 54);
 };
 
-/// What frames between two addresses have in common.
+/// Headers that the frames between two addresses share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(64))]
 pub struct Template {
@@ -69,9 +69,9 @@ pub struct Addresses {
     pub source_mac: [u8; 6],
     /// The next hop's.
     pub target_mac: [u8; 6],
-    /// Where datagrams come from.
+    /// The source address of datagrams.
     pub source: SocketAddrV4,
-    /// Where they go.
+    /// The target address of datagrams.
     pub target: SocketAddrV4,
 }
 
@@ -133,14 +133,14 @@ struct Fields {
     udp_checksum: u16,
 }
 
-/// Frames of equal distance to be stamped; how many, the number of payload sums says.
+/// Frames at equal distances, to be stamped; their number is the number of payload sums.
 #[derive(Debug)]
 pub struct Frames<'a> {
-    /// The memory they lie in.
+    /// The memory that holds them.
     pub slots: &'a mut [u8],
     /// Bytes from the start of one to the start of the next.
     pub stride: usize,
-    /// Where the first begins in `slots`.
+    /// Offset of the first in `slots`.
     pub at: usize,
     /// The packets' own headers, [`HEAD_BYTES`] each; empty when frames have none, or when they
     /// are counted as payload.
@@ -154,8 +154,8 @@ pub struct Frames<'a> {
 }
 
 impl Frames<'_> {
-    /// That `count` frames' headers lie in the slots and the headers given are theirs; every
-    /// variant relies on it.
+    /// Checks that `count` frames' headers lie in the slots and that the given headers are as many;
+    /// every variant relies on it.
     fn assert_sound(&self, count: usize) {
         let Some(last) = count.checked_sub(1) else { return };
         let head_bytes = if self.heads.is_empty() { 0 } else { HEAD_BYTES };
@@ -173,7 +173,7 @@ impl Frames<'_> {
 }
 
 /// Writes the headers of each frame, whose payload (without the packet's own header) sums to the
-/// value in `sums`, field by field and with checksums over what was written.
+/// value in `sums`, field by field and with checksums over the written bytes.
 pub fn oracle(template: &Template, frames: Frames<'_>, sums: &[u16]) {
     let words = |bytes: &[u8]| -> u64 {
         bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(word[1])).sum()
@@ -218,7 +218,7 @@ pub fn oracle(template: &Template, frames: Frames<'_>, sums: &[u16]) {
 //    behind a narrow store waits for it (7 ns where measured, a frame's whole cost).
 // 3. Stores overlap rather than become narrow at the end: both write the same bytes there.
 
-/// How a variant writes a frame's headers.
+/// Writes a frame's headers in one variant.
 trait Pen {
     /// # Safety
     /// The processor has the instructions of the implementation; `frame` has at least

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every kernel is tried on: lengths that matter, and bytes without a pattern.
+//! Test inputs of every kernel: lengths that matter, and bytes without a pattern.
 //!
 //! Sources: transport stream packets are of 188 bytes, seven go in a datagram; 1,500 and 9,000 are
 //! the usual MTUs.
 //!
-//! Does not compare. Each kernel's tests know what is right.
+//! Does not compare; each kernel's tests do.
 
 /// Lengths beyond those around a register's width.
 pub(crate) const LENGTHS: &[usize] = &[

@@ -7,7 +7,7 @@
 //!
 //! Sources: Intel's intrinsics guide (PREFETCHT0); DPDK's `rte_prefetch0`, for its use.
 //!
-//! What it does not do: anything on processors other than x86-64.
+//! Does nothing on processors other than x86-64.
 
 #[cfg(not(target_arch = "x86_64"))]
 mod elsewhere;

@@ -232,7 +232,7 @@ mod tests {
         let to = destination("127.0.0.1:0", "127.0.0.1:9");
         let mut stats = SendStats::default();
         let refusal = Framing::ask(&to, &mut stats).unwrap_err();
-        let said = "frames to 127.0.0.1:9: the route on lo is none to a single neighbour \
+        let said = "frames to 127.0.0.1:9: the route on lo does not lead to a single neighbour \
                     (kind 2 of rtnetlink(7))";
         assert_eq!(refusal.to_string(), said);
         assert_eq!(stats.calls, 7);

@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_counted_and_not_handed_over() {
+    fn a_cut_datagram_is_counted_and_not_handed_over() {
         let mut sockets = Sockets::new(SocketOptions::default()).unwrap();
         let port = Port {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_map_does_not_reach_is_a_cut() {
+    fn a_stretch_beyond_the_map_is_a_cut() {
         let source = source(5000);
         let pieces = [Piece { offset: 1000, bytes: 4940 }];
         let heads = [0; 5 * 12];

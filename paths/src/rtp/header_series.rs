@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_engine_would_not_make_is_not_recognised() {
+    fn headers_the_engine_would_not_make_are_not_recognised() {
         for at in 0..4 {
             for change in [
                 |head: &mut Header| head.ssrc += 1,

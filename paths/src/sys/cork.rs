@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_corked_is_one_datagram_or_thrown_away() {
+    fn corked_bytes_are_one_datagram_or_thrown_away() {
         let (sender, receiver) = pair();
         let mut stats = SendStats::default();
         let mut buffer = [0; 64];

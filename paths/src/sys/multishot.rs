@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_is_said_to_be() {
+    fn a_cut_datagram_is_marked_cut() {
         let Some((mut ring, _receiver, sender)) = armed(4) else { return };
         sender.send(&[1; 101]).unwrap();
         sender.send(&[2; 100]).unwrap();

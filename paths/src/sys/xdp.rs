@@ -326,12 +326,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed() {
+    fn a_failed_ring_sends_nothing_when_it_is_closed() {
         run(Owner::User, PAIR, "sys::xdp::tests::inside_a_pair");
     }
 
     #[test]
-    #[ignore = "run by what_a_failed_ring_did_not_send_it_does_not_send_when_it_is_closed"]
+    #[ignore = "run by a_failed_ring_sends_nothing_when_it_is_closed"]
     fn inside_a_pair() {
         if !umem::has_xdp_sockets() {
             return eprintln!("skip: a kernel without XDP sockets");

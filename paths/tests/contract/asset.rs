@@ -12,8 +12,8 @@ pub(crate) const HEAD_BYTES: usize = 12;
 /// 12 bytes of RTP and 7 packets of transport stream.
 pub(crate) const SEGMENT_BYTES: usize = 1328;
 
-/// What headers are like. To most paths they are bytes; some have the kernel make those that it
-/// would make alike.
+/// Kind of headers. To most paths they are bytes; some have the kernel make those that it would
+/// make alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EngineHeaders {
     /// RTP's, numbered without a gap over the end of the sequence, timestamps evenly apart.
@@ -46,7 +46,7 @@ impl EngineHeaders {
     }
 }
 
-/// What an asset looks like.
+/// Shape of an asset.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) packets: usize,

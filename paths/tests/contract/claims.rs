@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a path claims to cost is what was counted.
+//! The claims of each path are its counts.
 
 use paths::{Feed, SEGMENTS_MAX, SendStats, SystemCalls};
 
@@ -9,8 +9,8 @@ use crate::{send_from, stream_paths};
 
 const PACKETS: u64 = 460;
 
-/// GatheredPackets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB
-/// less headers, and no more than the destination's segments.
+/// Packets that a run carries at least and at most: 64 KiB less a page's remainder, 64 KiB less
+/// headers, and no more than the destination's segments.
 fn run_packets(segments_max: u32) -> (u64, u64) {
     let at_least = (65_536 - 4_095) / SEGMENT_BYTES as u64;
     let at_most = 65_507 / SEGMENT_BYTES as u64;
@@ -31,8 +31,8 @@ fn streams_cost_the_calls_and_copies_they_claim() {
             let mut to = peer.destination();
             let batch = asset.batch(feed, 0..PACKETS as u32, &pieces);
             to.limit_segments(segments_max);
-            // The first batch sets the segment size, and the socket up for zero copies; what is
-            // claimed is what each one costs then.
+            // The first batch sets the segment size, and the socket up for zero copies; the claim
+            // is the cost of each batch after it.
             let mut first = SendStats::default();
             let mut stats = SendStats::default();
             for stats in [&mut first, &mut stats] {

@@ -19,7 +19,7 @@ use crate::peer::assert_received;
 /// The far end's address.
 const FAR: &str = "10.99.0.2";
 
-/// A queue discipline that holds frames back, and one that refuses them: what is not taken is sent
+/// A queue discipline that holds frames back, and one that refuses them: refused packets are sent
 /// again, and nothing arrives twice.
 #[test]
 fn a_full_ring_and_a_full_queue_lose_nothing_and_double_nothing() {
@@ -39,7 +39,7 @@ fn inside_a_slow_pair() {
         let mut stats = SendStats::default();
         let refusals = send_all(&asset, &mut *path, &mut to, &mut peer, &mut stats);
         // The queue's timer may run on another core than the sender, and each core has a backlog of
-        // its own for what comes by a veth pair: order is not the path's to keep here.
+        // its own for packets of a veth pair: no path can keep their order here.
         let (mut received, mut sent) = (peer.all(1500), asset.datagrams.clone());
         received.sort();
         sent.sort();
@@ -51,8 +51,8 @@ fn inside_a_slow_pair() {
     assert_eq!(wrong_checksums(), 0);
 }
 
-/// Without a carrier frames are lost as on a wire that is pulled out, and nobody is held up; with
-/// it they arrive again, and none of those before.
+/// Without a carrier frames are lost as on a wire that is pulled out, and no sender waits; with it
+/// new frames arrive, and none of the lost ones.
 #[test]
 fn a_pulled_wire_holds_nobody_up() {
     run_alone(PAIR, "devices::inside_a_pair_without_carrier");
@@ -225,7 +225,7 @@ fn inside_a_pair_of_two_queues() {
 /// A sink as the laboratory has it: a device that asks for no addresses needs none to be known.
 #[test]
 fn a_device_without_neighbours_is_sent_to() {
-    // Without IPv6, of which it would send packets of its own, to be counted with ours.
+    // Without IPv6: its own packets would be counted with ours.
     let sink = "ip link add sink type ifb
         ip addr add 10.97.0.1/24 dev sink
         ip link set sink addrgenmode none

@@ -112,7 +112,7 @@ fn every_range_arrives_and_costs_the_calls_claimed() {
                 assert!(arrived[1..] == content[offset..offset + bytes], "{what}");
                 assert_eq!((stats.bytes, stats.packets), (bytes as u64, 0), "{what}");
                 let fewest = claimed_calls(spec) * steps;
-                // What a socket leaves of a step, a pipe is emptied of.
+                // A pipe is emptied of bytes that the socket did not take.
                 let most = if spec.name == "splice" { fewest + steps } else { fewest };
                 let calls = stats.calls;
                 assert!((fewest..=most).contains(&calls), "{what}: {calls} calls in {steps} steps");
@@ -128,7 +128,7 @@ fn claimed_calls(spec: &Spec) -> u64 {
     }
 }
 
-/// Sends the first byte of the file, with what a new connection costs once.
+/// Sends the first byte of the file, with the cost of a new connection.
 fn set_up(path: &mut dyn DownloadPath, source: &MappedFile, spec: &Spec, socket: &TcpStream) {
     let mut stats = SendStats::default();
     assert_eq!(path.send(source, 0, 1, socket.as_fd(), &mut stats), Ok(1), "{spec}");
@@ -152,7 +152,7 @@ fn downloads_copy_what_they_claim() {
 }
 
 #[test]
-fn nothing_to_send_is_no_call() {
+fn an_empty_range_makes_no_call() {
     let (source, _) = file_of(10);
     for (spec, mut path) in download_paths() {
         let (server, _client) = connection();
@@ -219,8 +219,8 @@ fn a_file_shorter_than_promised_is_sent_to_its_end() {
     }
 }
 
-/// A step that ends in the page of the cut shows the mapped paths nothing: what they send behind
-/// the cut is that page's zeroes.
+/// A step that ends in the page of the cut is invisible to the mapped paths: behind the cut they
+/// send that page's zeroes.
 #[test]
 fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
     for (spec, mut path) in download_paths() {
@@ -244,7 +244,7 @@ fn a_cut_in_the_last_page_of_a_step_is_sent_as_zeroes_at_most() {
     }
 }
 
-/// A path object serves connections in turn; what one does not take is not sent to another.
+/// A path object serves connections in turn; bytes that one does not take are not sent to another.
 #[test]
 fn connections_in_turn_get_their_own_bytes() {
     let (source, content) = file_of(12 << 20);
@@ -297,7 +297,7 @@ fn a_file_that_grows_is_sent_as_promised() {
 
 /// The socket may refer to a path's buffers long after the path is gone.
 #[test]
-fn what_a_path_sent_before_it_was_dropped_arrives() {
+fn bytes_sent_before_a_path_was_dropped_arrive() {
     let (source, content) = file_of(16 << 20);
     for (spec, mut path) in download_paths() {
         let (server, client) = connection();

@@ -24,9 +24,8 @@ const PAGE_BYTES: u64 = 4096;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Of a file cut at byte `cut`, all packets before that arrive; then the send says where the file
-/// ends. What else arrives lies in the page of the cut: right up to it, and zeroes or nothing
-/// behind.
+/// Of a file cut at byte `cut`, all packets before that arrive; then the send returns the file's
+/// end. Any further bytes lie in the page of the cut: right up to it, and zeroes or nothing behind.
 fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segments_max: u32) {
     for (spec, feed, mut path) in stream_paths() {
         let asset = Asset::new(Shape { offset: 100, ..Shape::full(200) });
@@ -72,7 +71,7 @@ fn cut_while_sent(sent_before: u32, cut_of: impl Fn(&Asset, Feed) -> u64, segmen
             assert!(end <= reach, "{what}: {number} reaches beyond the page of the cut");
             assert!(spec.copies_per_byte < 2, "{what}: {number} was read");
         }
-        // The stream is over, and says so again without sending.
+        // The stream is over, and returns that again without sending.
         let mut stats = SendStats::default();
         let again = send_on(whole as u32 + 8, &mut peer, &mut stats);
         assert_eq!(again, Err(SendError::Shrunk { at: cut }), "{what}: again");
@@ -95,7 +94,7 @@ fn a_file_cut_while_it_is_sent_is_sent_up_to_the_cut() {
     }
 }
 
-/// What was sent of a cut file does not get in front of the next asset's packets.
+/// Packets of a cut file do not get in front of the next asset's packets.
 #[test]
 fn a_cut_file_leaves_nothing_behind_in_the_socket() {
     // In the middle of a packet, and on the border between two.
@@ -173,8 +172,8 @@ fn a_peer_that_stops_reading_holds_nobody_up() {
     }
 }
 
-/// ICMP says that the port is closed, which a stranger may say as well: nothing ends, every batch
-/// goes out whole, and the reports quote what was sent.
+/// ICMP reports a closed port, which a stranger can forge: nothing ends, every batch goes out
+/// whole, and the reports quote sent packets.
 #[test]
 fn a_peer_that_closes_is_reported_and_ends_nothing() {
     let asset = Asset::new(Shape::full(5));
@@ -231,8 +230,7 @@ fn a_packet_larger_than_the_mtu_makes_segments_fall_once() {
 #[test]
 #[ignore = "run by a_packet_larger_than_the_mtu_makes_segments_fall_once"]
 fn inside_a_small_mtu() {
-    // What goes in fragments is summed by the kernel, page by page: also where they meet at an odd
-    // byte.
+    // Fragments are summed by the kernel, page by page: also where they meet at an odd byte.
     for offset in [0, 1] {
         segments_fall_once(&Asset::new(Shape { offset, ..Shape::full(60) }));
     }
@@ -258,8 +256,7 @@ fn segments_fall_once(asset: &Asset) {
     }
 }
 
-/// GatheredPackets to a neighbour that does not answer wait in the kernel and fill the sender's
-/// buffer.
+/// Packets to a neighbour that does not answer wait in the kernel and fill the sender's buffer.
 #[test]
 fn a_full_socket_blocks_and_goes_on_when_it_has_room() {
     let setup = "ip link add left type veth peer name right && ip link set right up \
@@ -316,7 +313,7 @@ fn inside_a_silent_network() {
     }
 }
 
-/// With no descriptor left a path either needs none, or says what it could not open.
+/// With no descriptor left a path either needs none, or names the object that it could not open.
 #[test]
 fn a_path_without_descriptors_says_so_or_works() {
     network::run(Owner::User, "ip link set lo up", "faults::inside_a_limit_of_files");
@@ -355,7 +352,7 @@ fn inside_a_limit_of_files() {
     assert!(refused > 0, "the limit was none");
 }
 
-/// What arrives at any device of this network.
+/// Packets received by all devices of this network.
 struct Wire(OwnedFd);
 
 impl Wire {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Paths by device: whole frames through a veth pair to a socket, whose kernel checks them.
 //!
-//! What is sent leaves by one device and comes in by the other ([`PAIR`]). IP drops a frame with a
-//! wrong checksum or length, UDP counts one (`InCsumErrors`), and the bytes are compared here.
+//! Packets leave by one device and arrive at the other ([`PAIR`]). IP drops a frame with a wrong
+//! checksum or length, UDP counts one (`InCsumErrors`), and the bytes are compared here.
 //!
 //! Source: `packet(7)`.
 //!
@@ -288,12 +288,12 @@ fn inside_a_pair_with_a_cut_file() {
 }
 
 #[test]
-fn what_cannot_be_framed_is_refused_by_name() {
+fn unframed_destinations_are_refused_by_name() {
     run_alone(PAIR, "frames::inside_a_pair_with_refusals");
 }
 
 #[test]
-#[ignore = "run by what_cannot_be_framed_is_refused_by_name"]
+#[ignore = "run by unframed_destinations_are_refused_by_name"]
 fn inside_a_pair_with_refusals() {
     sh("ip route add 10.98.0.0/24 dev lo");
     let sized = |bytes| Shape { segment_bytes: bytes, last_bytes: bytes, ..Shape::full(3) };
@@ -316,7 +316,7 @@ fn inside_a_pair_with_refusals() {
                     send to it by a socket first, or make the entry permanent";
         assert_eq!(unknown, format!("frames to 10.99.0.77:9: {said}"), "{spec}");
         let loopback = say(path, "10.98.0.5:9", 1328).to_string();
-        let said = "lo is no Ethernet (type 772 of netdevice(7))";
+        let said = "lo is not an Ethernet device (type 772 of netdevice(7))";
         assert_eq!(loopback, format!("frames to 10.98.0.5:9: {said}"), "{spec}");
     }
     // A neighbour that is being asked for is waited for, and then sent to.

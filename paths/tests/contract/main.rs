@@ -2,7 +2,7 @@
 //! The contract of the list of paths: every member, every shape, every fault.
 //!
 //! Each test walks `paths::PATHS`, so a new member is tested by being on the list. Datagrams are
-//! compared one by one with what was to be sent, and what was counted with what is claimed.
+//! compared one by one with the expected ones, and counts with claims.
 //!
 //! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
 //! stream paths by socket and leaves the others out.
@@ -75,7 +75,7 @@ fn opened<P>(spec: &Spec, path: Result<P, Error>) -> Option<P> {
 const NO_MEMORY: i32 = rustix::io::Errno::NOMEM.raw_os_error();
 
 /// Sends all packets of `asset` from number `first` on, in as many batches as it takes (one, where
-/// the host grants the peer a large receive buffer), taking in what arrives after each.
+/// the host grants the peer a large receive buffer), receiving after each.
 fn send_from(
     first: u32,
     asset: &Asset,

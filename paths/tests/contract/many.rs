@@ -77,7 +77,7 @@ fn nobody() -> Destination {
     Destination::new(socket, "nobody").unwrap()
 }
 
-/// What is full is left for later, and the others are served.
+/// Full sockets are left for later, and the others are served.
 #[test]
 fn a_full_destination_holds_up_no_other() {
     let setup = "ip link set lo up && ip link add left type veth peer name right \
@@ -123,7 +123,7 @@ fn beside_a_silent_network() {
 }
 
 #[test]
-fn nobody_to_send_to_is_no_call() {
+fn an_empty_list_makes_no_call() {
     for (spec, _, mut path) in stream_paths() {
         let mut stats = SendStats::default();
         path.send_all(&mut [], &mut stats);

@@ -10,14 +10,14 @@ use rustix::net::sockopt::{
     set_socket_recv_buffer_size, set_socket_recv_buffer_size_force, socket_recv_buffer_size,
 };
 
-/// How long to wait for a datagram that was sent.
+/// Longest wait for a datagram that was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 const END: &[u8] = b"that was all";
 
-/// A socket and what arrived at it.
+/// A socket and the datagrams that arrived at it.
 pub(crate) struct Peer {
     socket: UdpSocket,
     pub(crate) received: Vec<Vec<u8>>,
@@ -41,8 +41,8 @@ impl Peer {
         self.socket.local_addr().unwrap()
     }
 
-    /// Number of packets surely fit what the host granted for a receive buffer, where each is
-    /// charged with more than its bytes.
+    /// Number of packets that surely fit the granted receive buffer, where each is charged with
+    /// more than its bytes.
     pub(crate) fn room_packets(&self, segment_bytes: usize) -> u32 {
         let granted_bytes = socket_recv_buffer_size(&self.socket).unwrap();
         (granted_bytes / (2 * segment_bytes + 1024)).max(1) as u32
@@ -56,7 +56,7 @@ impl Peer {
         Destination::new(socket, address.to_string()).unwrap()
     }
 
-    /// Takes in what has arrived.
+    /// Receives the waiting datagrams.
     pub(crate) fn take_in(&mut self) {
         let mut buffer = vec![0; 65_536];
         loop {
@@ -92,7 +92,7 @@ impl Peer {
     }
 }
 
-/// Compares datagram by datagram, and says where the first difference is.
+/// Compares datagram by datagram, and names the first difference.
 pub(crate) fn assert_received(received: &[Vec<u8>], expected: &[Vec<u8>], what: &str) {
     for (number, (got, wanted)) in received.iter().zip(expected).enumerate() {
         assert_eq!(got.len(), wanted.len(), "{what}: length of packet {number}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is sent to many destinations at once is what would have been sent to each.
+//! A send to many destinations at once has the same results as a send to each.
 //!
 //! Two sets of sessions are made alike. One is sent to by `send`, one after the other, the other by
 //! `send_all`; among them are sessions that are full, gone or whose file has been cut. Outcomes,
@@ -17,7 +17,7 @@ use crate::stream_paths;
 
 const SESSIONS: usize = 100;
 
-/// GatheredPackets of a session in a round: more than a run, and what a peer's receive buffer
+/// Packets of a session in a round: more than a run, and no more than a peer's receive buffer
 /// surely holds.
 const PACKETS_MAX: u32 = 60;
 
@@ -35,15 +35,16 @@ const UNSEGMENTED: usize = 90;
 const CUT_PACKET: u32 = 20;
 
 /// A network with neighbours that do not answer, and are asked for longer than a slow guest takes
-/// for a path: when the kernel gives one up, it drops what waits for it and a full socket has room
-/// again. What waits keeps rings and their locked memory from going, so it is dropped at the end.
+/// for a path: when the kernel gives one up, it drops the packets that wait for it and a full
+/// socket has room again. Waiting packets keep rings and their locked memory alive, so they are
+/// dropped at the end.
 const NETWORK: &str = "ip link set lo up \
                        && ip link add left type veth peer name right && ip link set right up \
                        && ip addr add 10.99.0.1/16 dev left && ip link set left up \
                        && ip ntable change name arp_cache dev left mcast_probes 30";
 
 /// The first time hardly any memory may be locked: zero-copy sends hold some for the kernel, and
-/// what exceeds it is copied.
+/// sends beyond the limit are copied.
 #[test]
 fn many_at_once_are_sent_as_each_alone() {
     for limit in [" && ulimit -l 2048", ""] {
@@ -53,7 +54,7 @@ fn many_at_once_are_sent_as_each_alone() {
 }
 
 struct Session {
-    /// What listens, where somebody does.
+    /// The listening socket, if there is one.
     peer: Option<Peer>,
     to: Destination,
 }

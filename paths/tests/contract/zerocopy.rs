@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel copies of zero-copy sends after all is said, and only that.
+//! Counted copies of zero-copy sends are exactly those that the kernel made.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -171,7 +171,7 @@ fn loopback_copies_every_download_and_says_so() {
     let mut tallies = [SendStats::default(); 2];
     let mut buffer = vec![0; 1000];
     let start = Instant::now();
-    // Connections in turn, and the peers read: the kernel reports what was acknowledged.
+    // Connections in turn, and the peers read: the kernel reports acknowledged bytes.
     while start.elapsed() < PATIENCE {
         for ((server, client), stats) in connections.iter_mut().zip(&mut tallies) {
             assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), stats), Ok(1000));
@@ -214,7 +214,7 @@ fn a_forgotten_connection_is_served_by_a_copy() {
 const RINGS: [(Transport, &str); 2] =
     [(Transport::Rtp, "uring_zc"), (Transport::Udp, "uring_send_zc")];
 
-/// Sends 600 packets by each ring that this host has; what each stats has.
+/// Sends 600 packets by each ring that this host has; returns the counters of each.
 fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, SendStats)> {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
     let pieces = asset.pieces(0..300);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the contracts of sending and of taking in share: skips, bytes, a pair of devices, a tracer.
+//! Parts shared by the contracts of sending and of receiving: skips, bytes, a pair of devices, a
+//! tracer.
 //!
-//! Does not do: open members or compare what arrived; each contract has its own way.
+//! Does not open members or compare datagrams; each contract has its own way.
 
 #![allow(dead_code, reason = "every test program uses its part of it")]
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A network of the test's own: a namespace, and two devices in it that are wired to each other.
 //!
-//! Both ends are in one namespace. Rules make the far end's address one of the network for what is
-//! sent, and of this host for what arrives at the far end, so frames go out by one device and come
-//! in by the other.
+//! Both ends are in one namespace. Rules make the far end's address one of the network for sent
+//! packets, and of this host for packets that arrive at the far end, so frames go out by one device
+//! and come in by the other.
 //!
 //! Sources: `unshare(1)`, `veth(4)`, `ip-rule(8)`.
 
@@ -48,9 +48,9 @@ impl Owner {
     }
 }
 
-/// What this program says when it is run again with `words` in a network that `setup` has put up.
-/// `None`, with the reason printed as a skip, where the host does not allow a namespace or lacks
-/// what `setup` needs. What is skipped in there is skipped out here.
+/// Output of this program, run again with `words` in a network that `setup` has put up. `None`,
+/// with the reason printed as a skip, where the host does not allow a namespace or lacks a need of
+/// `setup`. Skips in there are skips out here.
 pub(crate) fn inside(owner: Owner, setup: &str, words: &str) -> Option<String> {
     let program = std::env::current_exe().unwrap();
     let run = |options: &str, script: &str| {
@@ -88,7 +88,8 @@ pub(crate) fn run(owner: Owner, setup: &str, name: &str) {
     }
 }
 
-/// Names what is left out, once: every test walks the list, and what a host lacks it lacks for all.
+/// Prints each skip once: every test walks the list, and a need that the host lacks is lacking for
+/// all.
 pub(crate) fn skip(what: String) {
     static NAMED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     let mut named = NAMED.lock().unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The system calls between two marks as `strace(1)` sees them, beside those that were counted.
 //!
-//! An ignored test is run inside the tracer. It calls [`begin`] and [`end`] around what it measures
-//! and nothing else between, then says by [`counted`] what it has counted itself; the trace holds
-//! all three as calls of `write(2)`.
+//! An ignored test is run inside the tracer. It calls [`begin`] and [`end`] around the measured
+//! calls and nothing else between, then prints its own count by [`counted`]; the trace holds all
+//! three as calls of `write(2)`.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -13,7 +13,7 @@ const BEGIN: &str = "calls-begin";
 const END: &str = "calls-end";
 const COUNTED: &str = "calls-counted";
 
-/// Of one measurement: whose it is, the calls the tracer saw, and those that were counted.
+/// One measurement: the member, the calls the tracer saw, and those that were counted.
 #[derive(Debug)]
 pub(crate) struct Count {
     pub(crate) member: String,
@@ -35,7 +35,7 @@ pub(crate) fn end() {
     mark(END);
 }
 
-/// Says what was counted between the last two marks. A member's name has no space.
+/// Prints the count between the last two marks. A member's name has no space.
 pub(crate) fn counted(member: impl Display, calls: u64) {
     mark(&format!("{COUNTED} {member} {calls} "));
 }
@@ -44,7 +44,7 @@ pub(crate) fn counted(member: impl Display, calls: u64) {
 pub(crate) fn trace_of(name: &str) -> Option<String> {
     let trace = tempfile::NamedTempFile::new().unwrap();
     let mut strace = Command::new("strace");
-    // What is said has to be there whole.
+    // The line has to be there whole.
     strace.args(["-f", "--string-limit=200", "-o"]).arg(trace.path());
     strace.arg(std::env::current_exe().unwrap());
     strace.args(["--exact", name, "--ignored", "--test-threads=1"]);
@@ -65,13 +65,12 @@ pub(crate) fn trace_of(name: &str) -> Option<String> {
     Some(std::fs::read_to_string(trace.path()).unwrap())
 }
 
-/// The calls between each pair of marks, as the tracer writes them: those of the thread that made
-/// the marks.
+/// The calls between each pair of marks, and the call after them that prints the count.
 pub(crate) fn calls(trace: &str) -> Vec<Vec<&str>> {
     measured(trace).into_iter().map(|(calls, _)| calls).collect()
 }
 
-/// Each measurement's number of calls beside what the test said it had counted.
+/// Each measurement's number of calls beside the test's own count.
 pub(crate) fn counts(trace: &str) -> Vec<Count> {
     let count = |(calls, said): (Vec<&str>, Option<&str>)| {
         let (_, said) = said?.split_once(COUNTED)?;
@@ -83,7 +82,7 @@ pub(crate) fn counts(trace: &str) -> Vec<Count> {
     counts.map(|count| count.expect("what was measured is followed by what was counted")).collect()
 }
 
-/// The calls between each pair of marks, and the call after them that says what was counted.
+/// The calls between each pair of marks, and the call after them that prints the count.
 fn measured(trace: &str) -> Vec<(Vec<&str>, Option<&str>)> {
     let mut measured = Vec::new();
     let mut begun: Option<(&str, Vec<&str>)> = None;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a member claims to cost is what was counted, and what was counted is what was done.
+//! The claims of each member are its counts, and its counts are the calls that were made.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::harness::tracer;
 use crate::sender::Sender;
 use crate::{ROOM_BYTES, Receiver, datagrams, joins, places};
 
-/// Not a multiple of what a turn takes, whose last would be in vain.
+/// Not a multiple of a turn's datagrams, whose last call would be in vain.
 const PACKETS: usize = 250;
 const BYTES: usize = 1328;
 /// Datagrams of a run of this length, in 64 KiB.
@@ -36,7 +36,7 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
         let address = receiver.add_port(1, port);
         let mut sender = Sender::new(place.near, address);
         let sent = datagrams(PACKETS, BYTES, BYTES);
-        // What is claimed is what it costs when all is in place, and there is plenty.
+        // The claim is the cost in a steady state under load.
         for round in 0..3 {
             sender.runs(&sent);
             let before = receiver.stats();
@@ -63,14 +63,14 @@ fn taking_in_costs_the_calls_and_copies_it_claims() {
                 SystemCalls::PerStep(_) => panic!("{what}: nothing is taken in by steps"),
             };
             assert_eq!(taken.calls, u64::from(each) * most, "{what}");
-            // What is in a ring already is seen without a call.
+            // Frames already in a ring are seen without a call.
             assert!(taken.waits >= 1 || place.spec.via == Via::Device, "{what}");
         }
     }
 }
 
 #[test]
-fn what_joins_runs_hands_them_over_joined() {
+fn joining_members_hand_runs_over_joined() {
     for place in places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let port = receiver.port(ROOM_BYTES);
@@ -94,7 +94,7 @@ fn inside_a_tracer() {
         let address = receiver.add_port(1, port);
         let mut sender = Sender::new(place.near, address);
         let sent = datagrams(PACKETS, BYTES, 10);
-        // Memory to put what comes into, so that none is asked for between the marks.
+        // Memory for received bytes, so that none is allocated between the marks.
         let mut lengths: Vec<usize> = Vec::with_capacity(4 * PACKETS);
         for _ in 0..3 {
             sender.runs(&sent);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Members by device, when the device is not as it was: down, gone, or somebody else's; and what
-//! they leave to others, while they are there and after a crash.
+//! Members by device, when the device has changed: down, gone, or taken by another program; and
+//! their effect on other programs, while they run and after a crash.
 //!
 //! Where a test takes a device away it puts it back, for others run after it in the same network.
 //!
@@ -35,7 +35,7 @@ fn sh(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Takes in until the path says why it cannot.
+/// Receives until the path returns the error that stops it.
 fn refusal(receiver: &mut Receiver) -> Error {
     let start = Instant::now();
     loop {
@@ -59,7 +59,7 @@ fn a_device_that_is_down_is_said_to_be_and_serves_again_when_it_is_up() {
             sh("ip link set right down");
             let said = refusal(&mut receiver).to_string();
             assert_eq!(said, "frames of right: the device is down; ip link set it up", "{place}");
-            // It says so again, and does not go round.
+            // It returns the error again, and does not spin.
             let before = receiver.stats().waits;
             let said = refusal(&mut receiver);
             let expected = Error::Untapped { device: "right".into(), reason: Untapped::Down };
@@ -100,8 +100,8 @@ fn a_device_that_goes_away_is_named_and_its_successor_can_be_taken_from() {
     }
 }
 
-/// What is sent to other ports, and to other addresses, comes to the sockets there; what is sent to
-/// a port that was taken away does not.
+/// Packets to other ports, and to other addresses, reach the sockets there; packets to a removed
+/// port do not.
 #[test]
 fn other_ports_are_left_to_others() {
     for place in device_places() {
@@ -177,7 +177,7 @@ fn a_device_of_too_long_frames_is_refused() {
     }
 }
 
-/// Which device, and which address, is said or can be found out.
+/// Device and address are given or can be found.
 #[test]
 fn a_device_that_is_not_named_is_the_one_that_has_the_address() {
     for place in device_places() {
@@ -191,8 +191,7 @@ fn a_device_that_is_not_named_is_the_one_that_has_the_address() {
         sent.iter().for_each(|datagram| sender.one(datagram));
         receiver.assert_all((1, address), sender.address(), &sent, "found");
         let refused = receiver.path.add(&anywhere, 2).unwrap_err().to_string();
-        let expected = "frames for 0.0.0.0:0: on which device is not known; name it, or an address \
-                        it has";
+        let expected = "frames for 0.0.0.0:0: unknown device; name it, or one of its addresses";
         assert_eq!(refused, expected, "{place}");
         let refused = receiver.path.add(&elsewhere, 2).unwrap_err().to_string();
         assert_eq!(refused, "bind on 10.1.2.3:0: EADDRNOTAVAIL", "{place}");
@@ -203,7 +202,7 @@ fn with(receiver: &Receiver, address: IpAddr) -> Port {
     Port { address: SocketAddr::new(address, 0), ..receiver.port(0) }
 }
 
-/// A user's own namespace has devices, but programs are the whole host's: the probe says so.
+/// A user's own namespace has devices, but programs belong to the whole host: the probe reports it.
 #[test]
 fn without_rights_for_programs_the_probe_says_so() {
     let mut unshare = Command::new("unshare");
@@ -227,7 +226,7 @@ fn inside_a_namespace_of_a_user() {
     let host = Host::here();
     let refusal = (find_receive("xdp").unwrap().probe)(&host).unwrap_err().to_string();
     let expected = "needs CAP_BPF and CAP_NET_ADMIN for an XDP program, found bpf refused: EPERM \
-                    (in a user namespace they count for nothing)";
+                    (rights in a user namespace do not suffice)";
     if host.needs_kernel(5, 9).is_ok() && host.xdp_sockets {
         assert_eq!(refusal, expected);
     } else {

@@ -9,11 +9,11 @@ use crate::harness::noise;
 use crate::sender::Sender;
 use crate::{PATIENCE, Place, ROOM_BYTES, Receiver, joins, places};
 
-/// Fit into what a process without rights gets by default: 425,984 bytes, 768 for each.
+/// Fit into the default buffer of a process without rights: 425,984 bytes, 768 for each.
 const SMALL: usize = 400;
 
 fn by_socket() -> impl Iterator<Item = Place> {
-    // A device's ring hands over what has come so far, a block of it perhaps later.
+    // A device's ring hands over complete blocks, and a begun one perhaps later.
     places().into_iter().filter(|place| place.spec.via == Via::Socket)
 }
 
@@ -64,13 +64,13 @@ fn a_call_ends_though_more_comes() {
                     sender.one(b"flood");
                 }
             });
-            // Each brings so many at most, and what a turn may bring beyond.
+            // The most that each call brings, with the excess of a turn.
             let calls = (0..20).map(|_| receiver.receive(PATIENCE)).collect::<Vec<_>>();
             is_over.store(true, std::sync::atomic::Ordering::Relaxed);
             let turn = if joins(place.spec) { 64 * 64 } else { 64 };
             let most = FULL_CALL_PACKETS + turn;
             for call in &calls {
-                // None, where the kernel had announced what it had not put into the queue yet.
+                // None, where the kernel had announced a datagram before it was queued.
                 let is_bounded = matches!(call, Ok(packets) if *packets <= most);
                 assert!(is_bounded, "{place}: {calls:?}");
             }

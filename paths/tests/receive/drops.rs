@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What did not fit is counted by port: exactly, where datagrams come one by one.
+//! Datagrams that did not fit are counted by port: exactly, where they come one by one.
 
 use paths::Via;
 
@@ -69,7 +69,7 @@ fn missed_runs_are_counted_as_runs_at_least() {
 }
 
 impl Receiver {
-    /// What waits at a port now; loopback and pair deliver before a send returns.
+    /// Datagrams that wait at a port now; loopback and pair deliver before a send returns.
     fn all_there(&mut self, key: u32) -> Vec<Vec<u8>> {
         while self.receive(std::time::Duration::from_millis(50)).unwrap() > 0 {}
         let got = std::mem::take(&mut self.got);

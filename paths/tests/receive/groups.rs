@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Groups: joined from any source, or from those named, and nothing of what others have joined.
+//! Groups: joined from any source, or from named ones, without the groups that others have joined.
 //!
 //! Over the pair of devices alone: there the sender's device and the one that a group is joined on
 //! are two.
@@ -55,7 +55,7 @@ fn port_of(receiver: &Receiver, group: IpAddr, port: u16, sources: &[IpAddr]) ->
     Port { address, sources: sources.to_vec(), ..receiver.port(1 << 20) }
 }
 
-/// Takes in all that comes within a while after `count` have.
+/// Receives all datagrams of a while after the first `count`.
 fn settled(receiver: &mut Receiver, count: usize) -> Vec<(u32, SocketAddr, Vec<u8>)> {
     receiver.wait_for(count);
     while receiver.receive(std::time::Duration::from_millis(30)).unwrap() > 0 {}
@@ -132,7 +132,7 @@ fn groups_and_sources_of_one_port_number_are_told_apart() {
         let expected = [(1, &first, b"1"), (2, &second, b"2"), (3, &third, b"3")]
             .map(|(key, from, bytes)| (key, from.address(), bytes.to_vec()));
         assert_eq!(got, expected, "{place}");
-        // One that is removed leaves the others what is theirs.
+        // A removed port leaves the others their memberships.
         receiver.path.remove(2);
         second.one(b"2");
         first.one(b"1");
@@ -143,12 +143,12 @@ fn groups_and_sources_of_one_port_number_are_told_apart() {
     }
 }
 
-/// Another socket of the host has joined another group: none of that comes here.
+/// Another socket of the host has joined another group: its datagrams do not arrive here.
 #[test]
-fn what_others_have_joined_does_not_come() {
+fn groups_of_others_do_not_arrive() {
     for place in group_places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
-        // An XDP program has a device to itself, and takes what it takes from all others.
+        // An XDP program has a device to itself, and hides its frames from all others.
         if place.spec.name == "xdp" {
             continue;
         }
@@ -189,8 +189,8 @@ fn all_addresses_are_those_of_the_host() {
     }
 }
 
-/// A device that goes away takes its groups along: the reader is told when nothing comes any more,
-/// and other ports go on.
+/// A device that goes away takes its groups along: the reader gets an error once nothing arrives
+/// any more, and other ports go on.
 #[test]
 fn a_device_that_goes_away_is_told_of() {
     for place in group_places() {

@@ -3,9 +3,8 @@
 //!
 //! Each test walks [`places`], so a new member is tested by being on the list. Here that is each
 //! member by socket over loopback. [`pair`] runs all of the same tests again in a network of its
-//! own with two devices wired to each other, where `places` has the members by device as well. What
-//! came is compared datagram by datagram with what was sent, and what was counted with what is
-//! claimed.
+//! own with two devices wired to each other, where `places` has the members by device as well.
+//! Received datagrams are compared one by one with the sent ones, and counts with claims.
 //!
 //! Does not measure time. Bills are the laboratory's.
 
@@ -37,10 +36,10 @@ use paths::{
 use harness::{noise, skip};
 use sender::Sender;
 
-/// How long to wait for a datagram that was sent.
+/// Longest wait for a datagram that was sent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a socket is asked to hold, where a test sends more than it usually does.
+/// Requested receive buffer, where a test sends more than usual.
 const ROOM_BYTES: u32 = 4 << 20;
 
 const END: &[u8] = b"that was all";
@@ -87,7 +86,7 @@ fn loopback() -> Vec<Place> {
     places
 }
 
-/// True when a member says that it takes runs as one.
+/// True when a member's summary announces joined runs.
 fn joins(spec: &ReceiveSpec) -> bool {
     spec.name.contains("gro") || spec.summary.contains("joined")
 }
@@ -113,7 +112,7 @@ struct Got {
     bytes: Vec<u8>,
 }
 
-/// A path object and what has come by it.
+/// A path object and its received datagrams.
 struct Receiver {
     place: Place,
     path: Box<dyn ReceivePath>,
@@ -138,7 +137,7 @@ impl Receiver {
         }
     }
 
-    /// Takes in at a port of the kernel's choice; returns its address.
+    /// Adds a port of the kernel's choice; returns its address.
     fn add(&mut self, key: u32) -> SocketAddr {
         self.add_port(key, self.port(0))
     }
@@ -154,7 +153,7 @@ impl Receiver {
         Port { address, sources: Vec::new(), interface, buffer_bytes }
     }
 
-    /// Takes in once.
+    /// Receives once.
     fn receive(&mut self, wait: Duration) -> Result<usize, Error> {
         let Self { path, got, bursts, arrivals, .. } = self;
         let mut count = 0;
@@ -175,12 +174,12 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Takes in until there are `count`, or patience ends.
+    /// Receives until there are `count`, or patience ends.
     fn wait_for(&mut self, count: usize) {
         self.wait_until(|got| got.len() >= count);
     }
 
-    /// Takes in until what has come is `enough`, or patience ends.
+    /// Receives until the datagrams are `enough`, or patience ends.
     fn wait_until(&mut self, enough: impl Fn(&[Got]) -> bool) {
         let start = Instant::now();
         while !enough(&self.got) && start.elapsed() < PATIENCE {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The same tests in a network of its own: two devices wired to each other, and an own loopback.
 //!
-//! What is sent leaves by one device and comes in by the other ([`PAIR`]). The program runs itself
-//! there, all tests but this one, a test at a time: a device has few queues.
+//! Packets leave by one device and arrive at the other ([`PAIR`]). The program runs itself there,
+//! all tests but this one, a test at a time: a device has few queues.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,7 +10,7 @@ use crate::harness::network::{Owner, PAIR, inside, sh};
 use crate::harness::skip;
 use crate::{Place, usable};
 
-/// Says that this process is in the network.
+/// Marks a process in the network.
 const INSIDE: &str = "PAGEWIRE_RECEIVE_PAIR";
 
 /// The device on the receiving side.
@@ -38,8 +38,8 @@ const PAIR_6: &str = "\
     ip -6 route add fd00:99::2 dev left table 200
     ip -6 neigh replace fd00:99::2 lladdr 02:00:00:00:00:02 dev left nud permanent";
 
-/// Switches the far device on again; what it loses when it is switched off are its addresses of
-/// IPv6 and the routes by it.
+/// Switches the far device on again; it lost its IPv6 addresses and its routes when it was switched
+/// off.
 pub(crate) const UP_AGAIN: &str = "\
     ip link set right up
     ip -6 addr replace fd00:99::2/128 dev right nodad || true";

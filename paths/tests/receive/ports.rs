@@ -81,7 +81,7 @@ fn a_removed_port_is_silent_and_its_key_free() {
         let gone = receiver.add(1);
         let stays = receiver.add(2);
         let to_gone = UdpSocket::bind(SocketAddr::new(place.near, 0)).unwrap();
-        // What is there and not handed over is dropped.
+        // Datagrams not yet handed over are dropped.
         to_gone.send_to(b"late", gone).unwrap();
         receiver.path.remove(1);
         receiver.path.remove(77);
@@ -126,7 +126,7 @@ fn ports_come_and_go_while_others_are_served() {
 }
 
 #[test]
-fn what_cannot_be_added_is_named() {
+fn a_refused_port_is_named() {
     for place in places() {
         let Some(mut receiver) = Receiver::new(place) else { continue };
         let address = receiver.add(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is relayed arrives as it was sent: whole, in order, once, by either way.
+//! Relayed datagrams arrive as they were sent: whole, in order, once, by either method.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ fn to(address: SocketAddr) -> RelayTarget {
     RelayTarget { address, interface: None, hops: None }
 }
 
-/// Where a receiver awaits what is relayed: on the near side.
+/// Address of the receiver of relayed datagrams: on the near side.
 fn awaited(place: Place) -> (Receiver, SocketAddr) {
     let mut receiver = Receiver::new(Place { far: place.near, interface: None, ..place }).unwrap();
     let port = receiver.port(ROOM_BYTES);
@@ -40,7 +40,7 @@ fn awaited(place: Place) -> (Receiver, SocketAddr) {
     (receiver, address)
 }
 
-/// What a relay has told.
+/// Reports of a relay.
 #[derive(Clone, Debug)]
 struct Told {
     key: u32,
@@ -131,7 +131,7 @@ fn one_call_relays_all_that_waits() {
 
 /// Runs, single datagrams longer and shorter than those of the run before, and empty ones.
 #[test]
-fn what_waits_together_is_relayed_in_order() {
+fn waiting_datagrams_are_relayed_in_order() {
     for place in ends() {
         for mut relay in relays() {
             let (mut receiver, address) = awaited(place);
@@ -225,7 +225,7 @@ fn splicing_copies_heads_alone_and_makes_three_calls_a_run() {
     }
 }
 
-/// What came one by one and waits together leaves in runs, and comes apart as it was.
+/// Datagrams that arrived one by one and wait together leave in runs, and come apart as they were.
 #[test]
 fn single_datagrams_of_one_size_leave_together() {
     for place in ends() {
@@ -285,8 +285,8 @@ fn each_port_has_its_own_target() {
     }
 }
 
-/// Nobody is there, then somebody. ICMP says so, which a stranger may say as well: it refuses no
-/// datagram for good, and nothing of what went to the closed port comes later.
+/// The target's port is closed, then open. ICMP reports it closed, which a stranger can forge: a
+/// report refuses no datagram for good, and datagrams to the closed port do not come later.
 #[test]
 fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
     for place in ends() {
@@ -319,7 +319,7 @@ fn a_target_that_is_not_there_loses_what_is_sent_and_no_more() {
 }
 
 #[test]
-fn what_would_come_in_again_is_refused() {
+fn a_loop_is_refused() {
     for place in ends() {
         let mut relay = Relay::new().unwrap();
         relay.add(&port(&place), 1, &to(SocketAddr::new(place.near, 9))).unwrap();
@@ -333,7 +333,8 @@ fn what_would_come_in_again_is_refused() {
         relay.remove(1);
         let itself = Port { address: first, ..port(&place) };
         let said = is_loop(relay.add(&itself, 1, &to(first)));
-        let expected = format!("relaying {first} to {first}: what is sent comes in again; ");
+        let expected =
+            format!("relaying {first} to {first}: relayed datagrams would come in again; ");
         assert!(said.starts_with(&expected), "{said}");
         assert_eq!(relay.address(1), None, "{place}: nothing of it is left");
         // To an address of the host, where all are taken.
@@ -420,9 +421,9 @@ fn runs_larger_than_the_route_go_one_by_one() {
     }
 }
 
-/// A relay's socket of its own, for what the list's members have as well.
+/// A relay's own socket, for facts that the list's members also have.
 #[test]
-fn what_cannot_be_relayed_is_named() {
+fn a_refused_route_is_named() {
     let mut relay = Relay::new().unwrap();
     let here = SocketAddr::from(([127, 0, 0, 1], 0));
     let port = Port { address: here, sources: vec![], interface: None, buffer_bytes: 0 };

@@ -9,7 +9,7 @@ use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketType};
 
 pub(crate) struct Sender {
-    /// Cuts what it sends.
+    /// Sends runs.
     to: Destination,
     /// Does not, and has the same address.
     plain: UdpSocket,

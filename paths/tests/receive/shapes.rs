@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever its shape, what was sent comes as it was sent: whole, in order, once.
+//! Datagrams of every shape arrive as they were sent: whole, in order, once.
 
 use crate::harness::noise;
 use crate::sender::Sender;

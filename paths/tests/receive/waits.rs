@@ -49,7 +49,7 @@ fn a_wait_ends_when_something_comes() {
         });
         assert!(start.elapsed() < LONG / 2, "{place}: {:?}", start.elapsed());
         assert_eq!(receiver.got[0].bytes, b"at last", "{place}");
-        // What is there already is not waited for.
+        // Waiting datagrams are received without a wait.
         let sender = Sender::new(place.near, address);
         let start = Instant::now();
         for _ in 0..3 {

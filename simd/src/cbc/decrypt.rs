@@ -15,7 +15,7 @@ use super::key::AesKey;
 use super::{BLOCK_BYTES, Block};
 
 /// Decrypts the last bytes before `end`, in steps of `W * G` blocks, while there is a block before
-/// them; says where it stopped.
+/// them; returns the place where it stopped.
 ///
 /// # Safety
 /// The processor has the instructions of `R`, and the caller is compiled for them.
@@ -48,8 +48,8 @@ pub(super) unsafe fn steps<R: Register<W>, const W: usize, const G: usize>(
     end
 }
 
-/// Decrypts what is left before `end`, fewer blocks than a step of the widest register, and leaves
-/// `iv` as `last`.
+/// Decrypts the rest before `end`, fewer blocks than a step of the widest register, and leaves `iv`
+/// as `last`.
 ///
 /// # Safety
 /// As for [`steps`].

@@ -3,7 +3,7 @@
 //!
 //! Sources: see [`super`], where the idea is written down.
 //!
-//! Does not know which message is in a lane; [`super::lanes`] does.
+//! Does not assign messages to lanes; [`super::lanes`] does.
 
 #![expect(clippy::needless_range_loop, reason = "registers and places in memory count together")]
 
@@ -96,7 +96,7 @@ impl<R: Register<W>, const W: usize, const N: usize> RoundKeys<R> for Columns<W,
 const _: () = assert!(size_of::<u128>() == BLOCK_BYTES);
 const _: () = assert!(size_of::<Schedule>() == ROUND_KEYS_MAX * BLOCK_BYTES);
 
-/// Takes the first `G` lanes on by `blocks` blocks, each in a register of its own.
+/// Advances the first `G` lanes by `blocks` blocks, each in a register of its own.
 ///
 /// # Safety
 /// The processor has the instructions of `R`, and the caller is compiled for them. The lanes are

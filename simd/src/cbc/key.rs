@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An AES key, expanded for both directions.
 //!
-//! Every variant reads the same round keys, so a key is expanded once however many messages it
-//! encrypts. S-box and InvMixColumns of the expansion are those of the `aes` crate, whose rounds
-//! take the same time for every key on every processor: no table here or there. Half a microsecond.
+//! Every variant reads the same round keys, so a key is expanded once for any number of messages.
+//! S-box and InvMixColumns of the expansion are those of the `aes` crate, whose rounds take the
+//! same time for every key on every processor: no table here or there. Half a microsecond.
 //!
 //! Sources: FIPS 197 §5.2 (key expansion), §5.3.5 (equivalent inverse cipher).
 //!

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a variant must give before it is used: the standard's vectors, and the portable variant's
-//! answers in lanes that are full and that are not.
+//! Known answers that a variant must give before it is used: the standard's vectors, and the
+//! portable variant's answers in lanes that are full and that are not.
 //!
 //! Sources: NIST SP 800-38A, F.2.1 to F.2.6.
 //!
@@ -122,7 +122,7 @@ impl Trial {
         trial
     }
 
-    /// True when decrypting gives what there was before.
+    /// True when decryption gives the plaintext again.
     fn opened(mut self, cbc: Cbc, keys: &[AesKey], count: usize) -> bool {
         let mut before = Self::new();
         let each = self.texts.iter_mut().zip(&mut before.ivs).enumerate();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages in lanes: which are in, who enters when one leaves, and how far all go together.
+//! Messages in lanes: assignment of messages to lanes, and the common number of blocks of each
+//! step.
 //!
 //! All lanes go on by as many blocks as the shortest of them has left. Then that one leaves, its IV
 //! is written back, and the longest message that waits takes its lane. The longest go first, so
 //! that the last to end are short and lanes stay full; when none waits, the last lane moves into
-//! the gap. A change of a lane costs some 20 ns, so it is the number of messages that counts and
-//! not how their lengths differ: 256 of up to 2 KiB at random are encrypted at 12 GB/s.
+//! the gap. A change of a lane costs some 20 ns, so the number of messages counts and not the
+//! difference of their lengths: 256 of up to 2 KiB at random are encrypted at 12 GB/s.
 //!
 //! Messages of one key size run together: lanes with fewer rounds would wait for the others. When
 //! all lanes have the same key, its round keys are read from the key itself, else from a table
@@ -33,8 +34,8 @@ const ROUNDS: [usize; 3] = [10, 12, 14];
 /// Lanes up to which a register holds one block: more take wide registers.
 pub(super) const DIRECT_MAX: usize = 8;
 
-/// What `N` lanes hold. Those that no message is in are copies of the first as far as a kernel
-/// takes them along: they read and write what it does.
+/// The state of `N` lanes. Lanes without a message are copies of the first as far as a kernel takes
+/// them along: they read and write the same bytes.
 // On a page of its own, as panels are: that makes the throughput the same in each run.
 #[repr(C, align(4096))]
 pub(super) struct Lanes<const N: usize> {
@@ -57,7 +58,7 @@ pub(super) struct Lanes<const N: usize> {
     has_columns: bool,
 }
 
-/// Takes the first so many lanes on by so many blocks: a power of two up to [`DIRECT_MAX`] lanes,
+/// Advances the first so many lanes by so many blocks: a power of two up to [`DIRECT_MAX`] lanes,
 /// or else all.
 pub(super) type Run<const N: usize> = unsafe fn(&mut Lanes<N>, usize, usize);
 
@@ -212,7 +213,7 @@ impl<const N: usize> Lanes<N> {
 impl<const N: usize> Drop for Lanes<N> {
     fn drop(&mut self) {
         if self.has_columns {
-            // Written first, as what was never written cannot be wiped; and by blocks, as wiping
+            // Written first, because unwritten cells cannot be wiped; and by blocks, because wiping
             // memory that may be unwritten goes by bytes: a microsecond.
             for cell in self.keys[..=self.rounds].as_flattened_mut() {
                 cell.write(0).zeroize();

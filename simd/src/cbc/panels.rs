@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Encryption of lanes in wide registers, through panels.
 //!
-//! A panel is what is encrypted next of all lanes, copied to where it does not matter how the
-//! messages lie in memory: a row a block, a column a lane, so that a register is read at once. One
-//! is encrypted in place while the other, of the turn before, is written to the messages and
-//! filled with what the turn after will need. A byte is copied twice more than by lanes that read
-//! their messages, on units that the cipher leaves idle.
+//! A panel holds the next blocks of all lanes, copied so that the messages' places in memory do not
+//! matter: a row a block, a column a lane, so that a register is read at once. One is encrypted in
+//! place while the other, of the turn before, is written to the messages and filled for the turn
+//! after. A byte is copied twice more than by lanes that read their messages, on units that the
+//! cipher leaves idle.
 //!
 //! Sources: see [`super`], where the idea is written down; AMD's Software Optimization Guide for
 //! Zen 4 (sets of the cache; loads that wait for stores of the same place of another page).
 //!
-//! Does not lanes of a block a register; [`super::encrypt`] does.
+//! Does not serve lanes of a block a register; [`super::encrypt`] does.
 
 #![expect(clippy::needless_range_loop, reason = "registers and places in memory count together")]
 
@@ -40,7 +40,7 @@ pub(super) trait Wide<const W: usize>: Register<W> {
     /// As for all.
     unsafe fn transposed(rows: [Self; W]) -> [Self; W];
 
-    /// Has the cache fetch the line of an address.
+    /// Makes the cache fetch the line of an address.
     ///
     /// # Safety
     /// As for all.
@@ -52,7 +52,7 @@ pub(super) trait Wide<const W: usize>: Register<W> {
 #[repr(C, align(4096))]
 struct Room<const N: usize>([[[MaybeUninit<u128>; N]; PANEL_BLOCKS]; 2]);
 
-/// Takes the first `W * G` lanes on by `blocks` blocks, through panels.
+/// Advances the first `W * G` lanes by `blocks` blocks, through panels.
 ///
 /// # Safety
 /// The processor has the instructions of `R`, and the caller is compiled for them. The lanes are
@@ -141,8 +141,8 @@ unsafe fn panels_with<R: Wide<W>, const W: usize, const G: usize, const N: usize
     }
 }
 
-/// Room for [`PANEL_BLOCKS`] blocks of each of `N` lanes: a row a block, a column a lane. Where it
-/// stands in the messages, the number of the turn says.
+/// Room for [`PANEL_BLOCKS`] blocks of each of `N` lanes: a row a block, a column a lane. The
+/// number of the turn gives its place in the messages.
 #[derive(Clone, Copy)]
 struct Panel<const N: usize>(*mut u8);
 
@@ -215,7 +215,7 @@ impl<const N: usize> Panel<N> {
         }
     }
 
-    /// Has the cache fetch a square of the messages.
+    /// Makes the cache fetch a square of the messages.
     ///
     /// # Safety
     /// As for [`panels`]; the lanes have the blocks of that turn.

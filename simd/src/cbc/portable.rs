@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! CBC through the `aes` crate: the oracle of the other variants, and what is used without them.
+//! CBC through the `aes` crate: the oracle of the other variants, and the fallback without them.
 //!
-//! The crate takes the processor's instructions where it knows them and bit slices elsewhere,
+//! The crate uses the processor's instructions where it supports them and bit slices elsewhere,
 //! without tables either way. Slices encrypt four blocks in the time of one, so neighbours that
 //! have one key go side by side.
 //!

@@ -18,7 +18,7 @@ const LANES_MAX: usize = 16;
 const PANEL_BLOCKS: usize = 8;
 /// Blocks a step of the variant that takes most of them: decryption by the widest registers.
 const STEP_BLOCKS_MAX: usize = 32;
-/// What no variant may write to.
+/// Guard bytes that no variant may write.
 const GUARD: u8 = 0xa5;
 
 fn by_openssl(mode: Mode, key: &[u8], iv: &[u8; 16], bytes: &[u8]) -> Vec<u8> {
@@ -105,7 +105,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Encrypts them by `cbc` from an offset; what is left must be `expected` and guards.
+    /// Encrypts them by `cbc` from an offset; the result must be `expected` and guards.
     fn agrees(
         &self,
         cbc: Cbc,
@@ -156,7 +156,8 @@ fn every_variant_encrypts_every_length_at_every_offset() {
         for cbc in Cbc::all() {
             for offset in 0..64 {
                 for blocks in [0, 1, 7, 8, 9, 17 + offset % 16] {
-                    // Lanes end one after the other, and the last takes what the first leaves.
+                    // Lanes end one after the other, and the last continues in the place of the
+                    // first.
                     let blocks = (0..LANES_MAX + 1).map(|n| blocks + n % 5).collect();
                     let row = Row { text: &text, gap: offset % 7, blocks };
                     row.agrees(cbc, offset, &keys, &iv, &expected);

@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide.
 //!
-//! Does not choose (`VARIANTS` and whoever made the [`super::Cbc`] did).
+//! Does not choose a variant ([`super::Cbc`] does).
 
 use core::arch::x86_64::*;
 

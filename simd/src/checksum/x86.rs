@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide; RFC 1071.
 //!
-//! Does not choose (`VARIANTS` and whoever made the [`super::Checksum`] did).
+//! Does not choose a variant ([`super::Checksum`] does).
 
 use core::arch::x86_64::*;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a copy is made of, for a register of any width.
+//! Building blocks of a copy, for a register of any width.
 //!
 //! A loop that loads and stores one register is what LLVM knows as memcpy: it puts a call of the C
 //! library in its place, and in the place of a loop that also sums, such a call and a loop for the

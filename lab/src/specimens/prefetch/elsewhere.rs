@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! No instruction: the compiler's own hints are not stable.
 //!
-//! What it does not do: anything.
+//! Does nothing.
 
 /// Nothing, on this processor.
 #[inline(always)]
