@@ -9,12 +9,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use client::{Play, Target, Verdict, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Rank, Subject};
-use serve::client::{Play, Target, Verdict, download, play};
-use serve::{Config, Error, Server};
+use serve::{Config, Server};
 
 use crate::output;
+
+/// An error of the server, the client or this host: nothing here is the caller's choice.
+type Error = Box<dyn std::error::Error>;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -33,7 +36,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     match shown {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => crate::failed(&error),
+        Err(error) => crate::failed(&*error, false),
     }
 }
 
@@ -41,7 +44,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 async fn show(stay: bool) -> Result<bool, Error> {
     let host = |call: &'static str, object: &Path| {
         let object = object.display().to_string();
-        move |source| Error::Host { call, object, source }
+        move |error: std::io::Error| format!("{call} {object}: {error}")
     };
     let folder = tempfile::tempdir().map_err(host("mkdtemp", &std::env::temp_dir()))?;
     let served = folder.path().join("served");
@@ -95,11 +98,11 @@ async fn show(stay: bool) -> Result<bool, Error> {
 }
 
 /// On the usual ports, or on others where those are taken.
-async fn start(served: &Path, cache: &Path) -> Result<Server, Error> {
+async fn start(served: &Path, cache: &Path) -> Result<Server, serve::Error> {
     let mut config = Config::new(served);
     config.cache = Some(cache.to_owned());
     match Server::start(config.clone()).await {
-        Err(Error::Listen { .. }) => {
+        Err(serve::Error::Listen { .. }) => {
             let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
             (config.rtsp, config.http) = (any, any);
             Server::start(config).await
@@ -108,7 +111,7 @@ async fn start(served: &Path, cache: &Path) -> Result<Server, Error> {
     }
 }
 
-async fn compare_download(url: &str) -> Result<bool, Error> {
+async fn compare_download(url: &str) -> Result<bool, client::Error> {
     let (mut at, mut equal) = (0, true);
     let mut compare = |bytes: &[u8]| {
         equal &= CLIP.get(at..at + bytes.len()).is_some_and(|expected| expected == bytes);
@@ -124,7 +127,7 @@ async fn compare_download(url: &str) -> Result<bool, Error> {
     Ok(equal)
 }
 
-async fn watch(url: &str, received: &Path) -> Result<Verdict, Error> {
+async fn watch(url: &str, received: &Path) -> Result<Verdict, client::Error> {
     let style = ProgressStyle::with_template("   {elapsed_precise} {wide_bar} {msg}");
     let bar = ProgressBar::new(0).with_style(style.expect("the template is a constant"));
     let mut wanted = Play::new(url);

@@ -17,10 +17,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use client::Error;
+use client::load::{Event, Load, Progress, Stage, load};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
-use serve::Error;
-use serve::client::load::{Event, Load, Progress, Stage, load};
 
 use crate::escape::{Escaped, EscapedLines};
 
@@ -73,7 +73,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     };
     let done = runtime.block_on(play(options, &mut lines));
     runtime.shutdown_background();
-    let status = done.unwrap_or_else(|error| crate::failed(&error));
+    let status = done.unwrap_or_else(|error| crate::failed(&error, error.is_caller()));
     match lines.failure {
         None => status,
         Some((name, error)) => {

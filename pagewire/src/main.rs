@@ -95,10 +95,10 @@ fn wrong(message: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Exit status 1 or 2, by whose fault it is.
-fn failed(error: &::serve::Error) -> ExitCode {
+/// Exit status 2 where the command line is at fault, else 1.
+fn failed(error: &(impl std::fmt::Display + ?Sized), is_caller: bool) -> ExitCode {
     eprintln!("pagewire: {}", Escaped(error));
-    ExitCode::from(if error.is_caller() { 2 } else { 1 })
+    ExitCode::from(if is_caller { 2 } else { 1 })
 }
 
 /// A tokio runtime for control work: two threads are enough, media does not run here.

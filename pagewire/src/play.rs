@@ -8,9 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use client::{Error, Play, Scheme, Target, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
-use serve::Error;
-use serve::client::{Play, Scheme, Target, download, play};
 
 use crate::escape::{Escaped, EscapedLines};
 use crate::output;
@@ -48,7 +47,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
     });
     runtime.shutdown_background();
-    done.unwrap_or_else(|error| crate::failed(&error))
+    done.unwrap_or_else(|error| crate::failed(&error, error.is_caller()))
 }
 
 async fn stream(options: &Options) -> Result<ExitCode, Error> {

@@ -182,11 +182,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
         };
         let config = match options.config() {
             Ok(config) => config,
-            Err(error) => return crate::failed(&error),
+            Err(error) => return crate::failed(&error, error.is_caller()),
         };
         let server = match Server::start(config).await {
             Ok(server) => server,
-            Err(error) => return crate::failed(&error),
+            Err(error) => return crate::failed(&error, error.is_caller()),
         };
         announce(&server);
         tokio::select! {

@@ -13,7 +13,7 @@
 //! Sources: RFC 2326 §11.
 //! Does not do: wait ([`crate::session`]).
 
-use serve::Error;
+use client::Error;
 
 /// For how long a refusal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl Names {
                 Ok(file) => {
                     // By it a server tells a recording from what is complete, also when this
                     // program is killed. Where there are no locks it is served when it is.
-                    if let Err(error) = serve::lock_recording(&file) {
+                    if let Err(error) = paths::lock_to_write(&file) {
                         let shown = path.display();
                         tracing::info!(
                             "fcntl F_OFD_SETLK {shown}: {error}; no server follows it as it grows"

@@ -23,6 +23,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Mutex;
 use std::time::Duration;
 
+use client::{random_cname, random_u32};
 use paths::Port;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
@@ -126,16 +127,14 @@ impl<'a> Reporter<'a> {
         (stream, exchanged): (&'a Mutex<Stream>, &'a Mutex<Exchanged>),
         group: Option<SocketAddr>,
     ) -> Reporter<'a> {
-        let mut bits = [0; 12];
-        getrandom::fill(&mut bits).expect("the kernel has random bits once it runs");
-        let (ssrc, cname, has_sent) = (random(), rtcp::cname(bits), Cell::new(false));
+        let (ssrc, cname, has_sent) = (random_u32(), random_cname(), Cell::new(false));
         Reporter { socket, stream, exchanged, group, ssrc, cname, has_sent }
     }
 
     /// Listens and reports until it is dropped.
     pub(crate) async fn exchange(&self) {
         let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
-        let mut next = Instant::now() + rtcp::report_interval(true, random());
+        let mut next = Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
             tokio::select! {
                 received = self.socket.recv_from(&mut datagram) => match received {
@@ -145,7 +144,7 @@ impl<'a> Reporter<'a> {
                 },
                 () = sleep_until(next) => {
                     self.report();
-                    next = Instant::now() + rtcp::report_interval(false, random());
+                    next = Instant::now() + rtcp::report_interval(false, random_u32());
                 }
             }
         }
@@ -260,10 +259,6 @@ fn bound(address: SocketAddr, port: &Port) -> io::Result<Socket> {
 /// §11: RTCP is at the next port.
 fn after(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip(), address.port().wrapping_add(1))
-}
-
-fn random() -> u32 {
-    getrandom::u32().expect("the kernel has random bits once it runs")
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;

@@ -29,8 +29,8 @@ use std::sync::mpsc;
 use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
+use client::Session;
 use paths::Port;
-use serve::client::Session;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -215,12 +215,12 @@ impl Asked<'_> {
         }
     }
 
-    fn refused(&self, error: serve::Error) -> End {
+    fn refused(&self, error: client::Error) -> End {
         let why = match &error {
-            serve::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
+            client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
                 format!("{error}; {}", by_ffmpeg(self.url))
             }
-            serve::Error::Refused { status: 401 | 407, .. } => {
+            client::Error::Refused { status: 401 | 407, .. } => {
                 let with_password = self.url.replacen("://", "://USER:PASSWORD@", 1);
                 format!("{error}; {}", by_ffmpeg(&with_password))
             }
@@ -313,7 +313,8 @@ impl Asked<'_> {
         let started = match session.play(course.start).await {
             Ok(started) => started,
             Err(error) => {
-                if course.is_title == Some(false) && matches!(error, serve::Error::Refused { .. }) {
+                if course.is_title == Some(false) && matches!(error, client::Error::Refused { .. })
+                {
                     // A live source that has no place to go on from.
                     course.start = None;
                 }

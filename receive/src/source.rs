@@ -15,8 +15,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use client::{has_userinfo, without_userinfo};
 use paths::Port;
-use serve::client::{has_userinfo, without_userinfo};
 
 use crate::error::Error;
 

@@ -22,7 +22,7 @@ fn folder_refused(path: &Path, source: &io::Error) -> String {
     }
 }
 
-/// Why the server did not start, or a client did not finish.
+/// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -82,43 +82,6 @@ pub enum Error {
     /// Host: a path cannot be used on this machine.
     #[error(transparent)]
     Path(#[from] paths::Error),
-    /// Peer: a server answered something a client cannot go on with.
-    #[error("{peer}: {found}")]
-    Peer {
-        /// Who.
-        peer: String,
-        /// What was found, and where.
-        found: String,
-    },
-    /// Peer: a server's description has no MPEG transport stream.
-    #[error(
-        "{peer}: it offers {offered} as RTP and no MPEG transport stream, which is all that can be \
-         received from a server"
-    )]
-    NoTransportStream {
-        /// Who.
-        peer: String,
-        /// Its media in words, such as `H.264 video`.
-        offered: String,
-    },
-    /// Peer: a server refused a request of RTSP.
-    #[error("{peer}: {found}")]
-    Refused {
-        /// Who.
-        peer: String,
-        /// The status code of the answer.
-        status: u16,
-        /// The request, and the answer in words.
-        found: String,
-    },
-    /// Peer: an RTSP connection ended, or a request was not answered in time.
-    #[error("{peer}: {found}")]
-    Lost {
-        /// Who.
-        peer: String,
-        /// The request, and what was found.
-        found: String,
-    },
 }
 
 impl Error {

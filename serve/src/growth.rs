@@ -66,14 +66,6 @@ pub(crate) fn is_recorded(file: &File) -> bool {
     paths::is_locked_to_write(file).unwrap_or(false)
 }
 
-/// Takes the lock of a recorder on a file that was just made.
-///
-/// # Errors
-/// The file system or the kernel has no such locks, or somebody else holds one.
-pub fn lock_recording(file: &File) -> Result<(), paths::Errno> {
-    paths::lock_to_write(file)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +77,7 @@ mod tests {
         let recorder = File::create(&path).unwrap();
         let (server, other) = (File::open(&path).unwrap(), File::open(&path).unwrap());
         assert!(!is_recorded(&server));
-        lock_recording(&recorder).unwrap();
+        paths::lock_to_write(&recorder).unwrap();
         assert!(is_recorded(&server) && is_recorded(&other));
         drop(recorder);
         assert!(!is_recorded(&server) && !is_recorded(&other));
@@ -100,7 +92,7 @@ mod tests {
         File::create(&path).unwrap();
         let (server, reader) = (File::open(&path).unwrap(), File::open(&path).unwrap());
         flock(&reader, FlockOperation::NonBlockingLockExclusive).unwrap();
-        assert!(lock_recording(&reader).is_err());
+        assert!(paths::lock_to_write(&reader).is_err());
         assert!(!is_recorded(&server));
     }
 }

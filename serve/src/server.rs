@@ -255,7 +255,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
-    use crate::client::{Play, play};
+    use crate::player::play;
     use crate::resident::Window;
 
     static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
@@ -277,10 +277,8 @@ mod tests {
         folder
     }
 
-    fn wanted(server: &Server, name: &str, seconds: u64) -> Play {
-        let mut play = Play::new(format!("rtsp://{}/{name}", server.rtsp()));
-        play.length = Some(Duration::from_secs(seconds));
-        play
+    fn wanted(server: &Server, name: &str, seconds: u64) -> (String, Duration) {
+        (format!("rtsp://{}/{name}", server.rtsp()), Duration::from_secs(seconds))
     }
 
     static DISK_WORKS: AtomicBool = AtomicBool::new(false);
@@ -316,15 +314,15 @@ mod tests {
         let server = Server::start_with(config(folder.path()), stalled_fetch).await.unwrap();
         // More sessions wait for the stalled file than there are readers.
         let cold: Vec<_> = (0..6).map(|_| wanted(&server, "cold.ts", 2)).collect();
-        let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c, |_| {}))).collect();
+        let cold: Vec<_> = cold.into_iter().map(|c| tokio::spawn(play(c))).collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        let hot = play(wanted(&server, "hot.ts", 2), |_| {}).await.unwrap();
-        assert!(hot.is_whole(), "{hot}");
+        let hot = play(wanted(&server, "hot.ts", 2)).await;
+        assert!(hot.is_whole(), "{hot:?}");
         assert!(cold.iter().all(|play| !play.is_finished()), "they wait for their disk");
         DISK_WORKS.store(true, Ordering::Relaxed);
         for cold in cold {
-            let cold = cold.await.unwrap().unwrap();
-            assert!(cold.is_whole(), "{cold}");
+            let cold = cold.await.unwrap();
+            assert!(cold.is_whole(), "{cold:?}");
         }
         server.stop().await;
     }
@@ -340,8 +338,8 @@ mod tests {
         // From the file itself, which is the cold one.
         config.cache_bytes_max = 0;
         let server = Server::start(config).await.unwrap();
-        let seen = play(wanted(&server, "clip.ts", 2), |_| {}).await.unwrap();
-        assert!(seen.is_whole(), "{seen}");
+        let seen = play(wanted(&server, "clip.ts", 2)).await;
+        assert!(seen.is_whole(), "{seen:?}");
         server.stop().await;
     }
 
@@ -350,14 +348,14 @@ mod tests {
         let folder = folder(&["clip.ts"]);
         let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
         let server = Server::start(config(folder.path())).await.unwrap();
-        let playing = tokio::spawn(play(wanted(&server, "clip.ts", 10), |_| {}));
+        let playing = tokio::spawn(play(wanted(&server, "clip.ts", 10)));
         tokio::time::sleep(Duration::from_millis(700)).await;
         assert_eq!(server.report().sessions, 1);
         let running = threads();
         let report = server.stop().await;
         assert_eq!(report.sessions, 0);
         assert!(threads() < running, "pacers and readers have ended");
-        let seen = playing.await.unwrap().unwrap();
-        assert!(seen.bye, "{seen}");
+        let seen = playing.await.unwrap();
+        assert!(seen.bye, "{seen:?}");
     }
 }

@@ -356,7 +356,6 @@ mod tests {
     use super::*;
     use crate::access::Folder;
     use crate::cache::Cache;
-    use crate::growth::lock_recording;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
     const BYTES: usize = 2000 * 188;
@@ -383,7 +382,7 @@ mod tests {
         fn record(&self, name: &str) -> File {
             fs::write(self.path(name), &CLIP[..BYTES]).unwrap();
             let recorder = File::options().append(true).open(self.path(name)).unwrap();
-            lock_recording(&recorder).unwrap();
+            paths::lock_to_write(&recorder).unwrap();
             recorder
         }
 

@@ -19,8 +19,8 @@ use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
 use super::receive::{Books, open};
-use crate::control::random;
 use crate::error::Error;
+use crate::random::{random_cname, random_u32};
 
 /// This receiver, as the sender sees it.
 pub(super) struct Reporter {
@@ -48,13 +48,13 @@ impl Reporter {
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
-        let ssrc = random();
+        let ssrc = random_u32();
         Ok(Reporter {
             socket,
             host,
             to: Mutex::new(to),
             ssrc,
-            cname: crate::session::random_cname(),
+            cname: random_cname(),
             books,
             sent: AtomicU64::new(0),
             bye: Notify::new(),
@@ -69,7 +69,7 @@ impl Reporter {
     /// Listens and reports until it is dropped.
     pub(super) async fn exchange(&self) -> Infallible {
         let mut datagram = vec![0; DATAGRAM_BYTES_MAX];
-        let mut next = tokio::time::Instant::now() + rtcp::report_interval(true, random());
+        let mut next = tokio::time::Instant::now() + rtcp::report_interval(true, random_u32());
         loop {
             tokio::select! {
                 received = self.socket.recv_from(&mut datagram) => match received {
@@ -79,7 +79,7 @@ impl Reporter {
                 },
                 () = tokio::time::sleep_until(next) => {
                     self.report().await;
-                    next = tokio::time::Instant::now() + rtcp::report_interval(false, random());
+                    next = tokio::time::Instant::now() + rtcp::report_interval(false, random_u32());
                 }
             }
         }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Broke, Event, Load, Outcome, load};
-use crate::client::fake::{Fake, Script};
+use crate::fake::{Fake, Script};
 
 /// So many sessions of it, for 300 ms after they have settled.
 async fn play(script: Script, sessions: u32, sample: u32) -> Outcome {

@@ -10,7 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::broke::Broke;
-use crate::client::verdict::LatenessMs;
+use crate::verdict::LatenessMs;
 
 /// What a load came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -20,9 +20,8 @@ use super::process::Process;
 use super::reader::open;
 use super::sampled::{Books, Window};
 use super::session::{End, Shared};
-use crate::client::lateness::Lateness;
-use crate::client::verdict::LatenessMs;
-use crate::meter::processor_seconds;
+use crate::lateness::Lateness;
+use crate::verdict::LatenessMs;
 
 /// Counters at the begin.
 pub(super) struct Measuring {
@@ -319,6 +318,12 @@ fn reasons<'a>(
     }
     reasons.sort_by_key(|reason| std::cmp::Reverse(reason.sessions));
     (reasons, first)
+}
+
+/// User and system time of this process so far.
+fn processor_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn quantile(timers: &Histogram<u64>, quantile: f64) -> u64 {

@@ -15,8 +15,8 @@ use paths::Datagram;
 use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtp::{Header, Reception, SequenceUpdate};
 
-use crate::client::lateness::Lateness;
-use crate::client::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
+use crate::lateness::Lateness;
+use crate::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
 
 /// The time that is measured; all sessions share it.
 #[derive(Debug, Default)]

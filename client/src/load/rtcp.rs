@@ -19,9 +19,9 @@ use wire::rtcp::{self, RtcpItem};
 
 use super::reader::open;
 use super::sampled::Books;
-use crate::client::reports::block;
-use crate::control::random;
 use crate::error::Error;
+use crate::random::{random_cname, random_u32};
+use crate::reports::block;
 
 /// A session's RTCP.
 pub(super) struct Rtcp {
@@ -51,7 +51,7 @@ impl Rtcp {
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
-        let (ssrc, cname) = (random(), crate::session::random_cname());
+        let (ssrc, cname) = (random_u32(), random_cname());
         let (last_report, first_count, said_bye) = (None, None, false);
         Ok(Rtcp { socket, host, to, ssrc, cname, sender, last_report, first_count, said_bye })
     }
@@ -97,12 +97,12 @@ impl Rtcp {
             Some(block(&mut books.reception, ssrc, self.last_report))
         });
         self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.cname));
-        rtcp::report_interval(false, random())
+        rtcp::report_interval(false, random_u32())
     }
 
     /// How long until the first report.
     pub(super) fn first_report_after() -> Duration {
-        rtcp::report_interval(true, random())
+        rtcp::report_interval(true, random_u32())
     }
 
     pub(super) fn leave(&self) {

@@ -25,11 +25,11 @@ use super::filter::refuse_all;
 use super::reader::{Sampled, open};
 use super::rtcp::Rtcp;
 use super::sampled::{Books, Expected};
-use crate::client::control::{Control, connect_from};
-use crate::client::course::LOST_AT_ENDS_MAX;
-use crate::client::reports::reports_to;
-use crate::client::sockets::Pair;
+use crate::control::{Control, connect_from};
+use crate::course::LOST_AT_ENDS_MAX;
 use crate::error::Error;
+use crate::reports::reports_to;
+use crate::sockets::Pair;
 
 /// What all sessions share.
 pub(super) struct Shared {

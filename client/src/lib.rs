@@ -14,14 +14,18 @@
 //! Does not do: decode, play more than one stream, RTP over TCP, TLS, proxies, cookies,
 //! redirections.
 
+#![forbid(unsafe_code)]
+
 mod control;
 mod course;
 mod download;
+mod error;
 mod lateness;
 pub mod load;
 mod offered;
 mod output;
 mod play;
+mod random;
 mod receive;
 mod reports;
 mod session;
@@ -35,10 +39,10 @@ mod trials;
 
 use wire::rtsp::client::Client;
 
-use crate::error::Error;
-
 pub use download::{Download, Fetched, Target, download};
+pub use error::Error;
 pub use play::{Play, Progress, play};
+pub use random::{random_cname, random_u32};
 pub use session::{Granted, Session};
 pub use verdict::{Announced, End, LatenessMs, Missing, Recorded, Verdict};
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Errors of the client, in three of the house's kinds: a caller's wrong option, a refusal of this
+//! host, and a server that breaks its protocol or refuses a request.
+//!
+//! Losses and lateness are no errors: the verdict counts them.
+
+use std::io;
+
+/// Reason why a client did not begin or did not finish.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Caller: an option that cannot be taken.
+    #[error("{option}: {found}; {cure}")]
+    Option {
+        /// The option as written on the command line.
+        option: &'static str,
+        /// What was found.
+        found: String,
+        /// What to write.
+        cure: String,
+    },
+    /// Host: a system call failed.
+    #[error("{call} {object}: {source}")]
+    Host {
+        /// The call.
+        call: &'static str,
+        /// On what.
+        object: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Peer: a server answered something a client cannot go on with.
+    #[error("{peer}: {found}")]
+    Peer {
+        /// Who.
+        peer: String,
+        /// What was found, and where.
+        found: String,
+    },
+    /// Peer: a server's description has no MPEG transport stream.
+    #[error(
+        "{peer}: it offers {offered} as RTP and no MPEG transport stream, which is all that can be \
+         received from a server"
+    )]
+    NoTransportStream {
+        /// Who.
+        peer: String,
+        /// Its media in words, such as `H.264 video`.
+        offered: String,
+    },
+    /// Peer: a server refused a request of RTSP.
+    #[error("{peer}: {found}")]
+    Refused {
+        /// Who.
+        peer: String,
+        /// The status code of the answer.
+        status: u16,
+        /// The request, and the answer in words.
+        found: String,
+    },
+    /// Peer: an RTSP connection ended, or a request was not answered in time.
+    #[error("{peer}: {found}")]
+    Lost {
+        /// Who.
+        peer: String,
+        /// The request, and what was found.
+        found: String,
+    },
+}
+
+impl Error {
+    /// True when the command line is at fault (exit status 2).
+    pub fn is_caller(&self) -> bool {
+        matches!(self, Error::Option { .. })
+    }
+}

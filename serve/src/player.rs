@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A small player for the tests of the server: plays the start of a stream and counts what is lost.
+//!
+//! The crate `client` verifies far more, and stands above this one.
+//!
+//! Sources: RFC 2326 §10; RFC 3550 §6.6, A.1.
+//! Does not pause, report, or keep a session alive.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::timeout;
+use wire::rtcp::{self, Seen};
+use wire::rtp::{Header, Reception};
+use wire::rtsp::client::{Client, Reply, ReplyReader};
+use wire::rtsp::{Limits, NptRange, NptStart, Ports};
+use wire::sdp::CLOCK_RATE_HZ;
+
+/// Result of a play.
+#[derive(Debug, Default)]
+pub(crate) struct Played {
+    pub(crate) packets: u64,
+    pub(crate) lost: u64,
+    /// The sender has said BYE.
+    pub(crate) bye: bool,
+    /// From the announced first timestamp to the last packet's.
+    pub(crate) media: Duration,
+    length: Duration,
+}
+
+impl Played {
+    /// Nothing is lost, up to half a second before the end of the range.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.bye && self.lost == 0 && self.media + Duration::from_millis(500) >= self.length
+    }
+}
+
+struct Connection {
+    stream: TcpStream,
+    reader: ReplyReader,
+}
+
+impl Connection {
+    async fn ask(&mut self, request: Vec<u8>) -> Reply {
+        self.stream.write_all(&request).await.unwrap();
+        loop {
+            if let Some(reply) = self.reader.next().unwrap() {
+                assert_eq!(reply.status(), 200, "{}", reply.reason());
+                return reply;
+            }
+            let mut bytes = [0; 4096];
+            let count = self.stream.read(&mut bytes).await.unwrap();
+            assert!(count > 0, "the server has closed the connection");
+            self.reader.feed(&bytes[..count]);
+        }
+    }
+}
+
+/// Plays the first `length` of the asset at `url`, to BYE or to a silence of ten seconds.
+pub(crate) async fn play((url, length): (String, Duration)) -> Played {
+    let mut client = Client::new(&url).unwrap();
+    let stream = TcpStream::connect((client.host(), client.port())).await.unwrap();
+    let mut connection = Connection { stream, reader: ReplyReader::new(Limits::default()) };
+    let local = connection.stream.local_addr().unwrap().ip();
+    let (rtp, rtcp) = (bound(local).await, bound(local).await);
+    let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
+    let ports = Ports { rtp: port(&rtp), rtcp: port(&rtcp) };
+    let reply = connection.ask(client.describe()).await;
+    client.described(&reply).unwrap();
+    let reply = connection.ask(client.setup(ports)).await;
+    client.set_up(&reply).unwrap();
+    let range = NptRange { start: NptStart::At(Duration::ZERO), end: Some(length) };
+    let reply = connection.ask(client.play(Some(range))).await;
+    let started = client.started(&reply).unwrap();
+    let mut reception = Reception::starting_at(CLOCK_RATE_HZ, started.sequence.unwrap());
+    let mut played = Played { length, ..Played::default() };
+    let (mut packet, mut report) = ([0; 2048], [0; 2048]);
+    while !played.bye {
+        tokio::select! {
+            biased;
+            received = timeout(SILENCE, rtp.recv(&mut packet)) => {
+                let Ok(received) = received else { break };
+                let (header, _) = Header::parse(&packet[..received.unwrap()]).unwrap();
+                reception.receive(&header, Duration::ZERO);
+                let stamps = header.timestamp.wrapping_sub(started.timestamp.unwrap());
+                played.media = Duration::from_secs(stamps.into()) / CLOCK_RATE_HZ;
+            }
+            received = rtcp.recv(&mut report) => {
+                let mut seen = rtcp::parse(&report[..received.unwrap()]).unwrap();
+                played.bye = seen.any(|item| matches!(item, Seen::Bye { .. }));
+            }
+        }
+    }
+    (played.packets, played.lost) = (reception.received(), reception.lost());
+    played
+}
+
+async fn bound(local: std::net::IpAddr) -> UdpSocket {
+    UdpSocket::bind((local, 0)).await.unwrap()
+}
+
+const SILENCE: Duration = Duration::from_secs(10);
