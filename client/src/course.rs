@@ -2,7 +2,7 @@
 //! The course of a play: PLAY, keep-alives, a pause, the end however it comes, the verdict.
 //!
 //! One task waits for five things at once: BYE, the end of the RTSP connection, the caller's stop,
-//! the clock, and RTCP. Packets are received by a thread of their own; here only its books are
+//! the clock, and RTCP. Packets are received by a thread of their own; here only its stats are
 //! looked at.
 //!
 //! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive), Appendix B (a pause leaves no gap); RFC 3550
@@ -20,14 +20,14 @@ use wire::rtsp::{NptRange, NptStart};
 use super::control::Control;
 use super::lateness::LATE;
 use super::play::{Play, Progress, Stop};
-use super::receive::{Books, Ended, Order, Receiving};
+use super::receive::{Command, ReceiveResult, ReceiveThread, StreamStats};
 use super::reports::Reporter;
 use super::verdict::{Announced, End, LatenessMs, Missing, Recorded, SHORT_S_MAX, Verdict};
 use crate::error::Error;
 
 /// What receives and reports.
 pub(super) struct Equipment {
-    pub(super) receiving: Receiving,
+    pub(super) receiving: ReceiveThread,
     pub(super) reporter: Reporter,
     pub(super) rtp_port: u16,
     pub(super) buffer_bytes: usize,
@@ -101,21 +101,21 @@ impl Course {
             () = self.leave(&reporter, &receiving) => {}
             never = reporter.exchange() => match never {},
         }
-        let books = receiving.shared();
+        let stats = receiving.shared();
         let ended = receiving.stop().await;
-        let (end, ended) = (end?, ended?);
-        let books = super::receive::open(&books);
-        Ok(self.verdict(end, &books, &ended, reporter.sent()))
+        let (end, result) = (end?, ended?);
+        let stats = super::receive::lock(&stats);
+        Ok(self.verdict(end, &stats, &result, reporter.sent()))
     }
 
     /// Takes leave. A server that does not answer will forget the session by itself.
-    async fn leave(&mut self, reporter: &Reporter, receiving: &Receiving) {
+    async fn leave(&mut self, reporter: &Reporter, receiving: &ReceiveThread) {
         let farewell = async {
             reporter.leave().await;
             self.control.ask("TEARDOWN", |client| client.teardown()).await
         };
         let is_answered = matches!(timeout(FAREWELL_WAIT, farewell).await, Ok(Ok(_)));
-        let said_bye = receiving.books().rtcp.said_bye;
+        let said_bye = receiving.stats().rtcp.said_bye;
         if is_answered && !said_bye {
             // Its BYE says how many packets there were; those under way are still taken.
             let _ = timeout(SETTLE, reporter.bye.notified()).await;
@@ -126,7 +126,7 @@ impl Course {
     async fn run(
         &mut self,
         range: NptRange,
-        receiving: &Receiving,
+        receiving: &ReceiveThread,
         reporter: &Reporter,
         stop: &mut Stop,
         progress: &mut impl FnMut(&Progress),
@@ -152,8 +152,8 @@ impl Course {
             let now = Instant::now();
             if now >= look_at {
                 look_at = now + LOOK_EVERY;
-                progress(&self.progress(&receiving.books(), now));
-                if let Some(end) = self.look(&receiving.books(), now)? {
+                progress(&self.progress(&receiving.stats(), now));
+                if let Some(end) = self.look(&receiving.stats(), now)? {
                     return Ok(end);
                 }
             }
@@ -164,7 +164,7 @@ impl Course {
             };
             match acted {
                 Ok(()) => {}
-                Err(_) if receiving.books().rtcp.said_bye => return Ok(End::Bye),
+                Err(_) if receiving.stats().rtcp.said_bye => return Ok(End::Bye),
                 Err(error) => {
                     return Ok(last_word(reporter, receiving, error.to_string()).await);
                 }
@@ -173,7 +173,7 @@ impl Course {
     }
 
     /// The first PLAY.
-    async fn begin(&mut self, range: NptRange, receiving: &Receiving) -> Result<(), Error> {
+    async fn begin(&mut self, range: NptRange, receiving: &ReceiveThread) -> Result<(), Error> {
         self.play(Some(range), receiving).await?;
         self.began = self.resumed;
         self.keep_alive_at = self.began + self.keep_alive_every();
@@ -188,13 +188,17 @@ impl Course {
     }
 
     /// PLAY; what comes is on a new clock.
-    async fn play(&mut self, range: Option<NptRange>, receiving: &Receiving) -> Result<(), Error> {
-        receiving.order(Order::Hold);
+    async fn play(
+        &mut self,
+        range: Option<NptRange>,
+        receiving: &ReceiveThread,
+    ) -> Result<(), Error> {
+        receiving.command(Command::Hold);
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
         self.resumed = Instant::now();
         let started = self.control.client.started(&reply);
         let started = started.map_err(|malformed| self.control.fault("PLAY", malformed))?;
-        receiving.order(Order::Begin { sequence: started.sequence });
+        receiving.command(Command::Begin { sequence: started.sequence });
         if self.pauses == 0 {
             self.announced.sequence = started.sequence;
             self.announced.timestamp = started.timestamp;
@@ -225,11 +229,11 @@ impl Course {
     }
 
     /// Asks for what is due.
-    async fn act(&mut self, now: Instant, receiving: &Receiving) -> Result<(), Error> {
+    async fn act(&mut self, now: Instant, receiving: &ReceiveThread) -> Result<(), Error> {
         match self.stage {
             Stage::Playing { pause_at: Some(at) } if now >= at => {
                 self.control.ask("PAUSE", |client| client.pause()).await?;
-                receiving.order(Order::Pause);
+                receiving.command(Command::Pause);
                 let since = Instant::now();
                 let rest = self.options.pause.map_or(Duration::ZERO, |(_, rest)| rest);
                 self.stage = Stage::Paused { since, until: since + rest };
@@ -255,8 +259,8 @@ impl Course {
     }
 
     /// Whether it is over for a reason that nobody says.
-    fn look(&self, books: &Books, now: Instant) -> Result<Option<End>, Error> {
-        if books.is_output_broken || !books.is_receiving {
+    fn look(&self, stats: &StreamStats, now: Instant) -> Result<Option<End>, Error> {
+        if stats.is_output_broken || !stats.is_receiving {
             // The thread says why when it is stopped.
             return Ok(Some(End::Stopped));
         }
@@ -266,96 +270,104 @@ impl Course {
         if self.leave_at.is_some_and(|at| now >= at) {
             return Ok(Some(End::Length));
         }
-        let last = books.last.map_or(self.resumed, |last| last.max(self.resumed));
+        let last = stats.packets.last.map_or(self.resumed, |last| last.max(self.resumed));
         let quiet = now.saturating_duration_since(last);
-        let is_complete = self.short_s(books).is_some_and(|short| short <= SHORT_S_MAX);
+        let is_complete = self.short_s(stats).is_some_and(|short| short <= SHORT_S_MAX);
         if quiet >= QUIET && is_complete {
             return Ok(Some(End::Quiet));
         }
         if quiet < SILENCE {
             return Ok(None);
         }
-        match books.last {
+        match stats.packets.last {
             Some(_) => Ok(Some(End::Silent { seconds: quiet.as_secs() })),
-            None => Err(self.nothing_came(books)),
+            None => Err(self.nothing_came(stats)),
         }
     }
 
-    fn nothing_came(&self, books: &Books) -> Error {
+    fn nothing_came(&self, stats: &StreamStats) -> Error {
         let (port, waited) = (self.rtp_port, SILENCE.as_secs());
         let mut found = format!("no packet came to UDP port {port} in {waited} s");
-        match books.foreign_from {
+        match stats.packets.foreign_from {
             Some(from) => found.push_str(&format!(
                 ", but {} datagrams from {from}, where nobody was to send from",
-                books.foreign
+                stats.packets.foreign
             )),
-            None if books.foreign + books.malformed > 0 => found.push_str(&format!(
-                ", but {} datagrams that were not of the stream",
-                books.foreign + books.malformed
-            )),
+            None if stats.packets.foreign + stats.packets.malformed > 0 => {
+                found.push_str(&format!(
+                    ", but {} datagrams that were not of the stream",
+                    stats.packets.foreign + stats.packets.malformed
+                ))
+            }
             None => found.push_str("; is a firewall between?"),
         }
         self.control.fault("PLAY was granted", found)
     }
 
     /// How much of what was announced has not come.
-    fn short_s(&self, books: &Books) -> Option<f64> {
-        books.last?;
+    fn short_s(&self, stats: &StreamStats) -> Option<f64> {
+        stats.packets.last?;
         let end = self.end_timestamp?;
-        let stamps = end.wrapping_sub(books.last_timestamp).cast_signed();
+        let stamps = end.wrapping_sub(stats.packets.last_timestamp).cast_signed();
         Some(f64::from(stamps) / f64::from(CLOCK_RATE_HZ))
     }
 
-    fn progress(&self, books: &Books, now: Instant) -> Progress {
+    fn progress(&self, stats: &StreamStats, now: Instant) -> Progress {
         Progress {
-            packets: books.reception.received(),
-            payload_bytes: books.payload_bytes,
-            lost: lost(&books.reception),
-            media: media(books),
+            packets: stats.reception().received(),
+            payload_bytes: stats.packets.payload_bytes,
+            lost: lost(stats.reception()),
+            media: media(stats),
             media_total: self.media_total,
             wall: now.saturating_duration_since(self.began),
-            lateness: books.lateness.last(),
+            lateness: stats.packets.lateness.last(),
             is_paused: matches!(self.stage, Stage::Paused { .. }),
         }
     }
 
-    fn verdict(mut self, end: End, books: &Books, ended: &Ended, reports_sent: u64) -> Verdict {
-        let reception = &books.reception;
-        let wall = books.last.map(|last| last.saturating_duration_since(self.began));
-        self.announced.first_instead = books.first_instead;
+    fn verdict(
+        mut self,
+        end: End,
+        stats: &StreamStats,
+        result: &ReceiveResult,
+        reports_sent: u64,
+    ) -> Verdict {
+        let reception = stats.reception();
+        let wall = stats.packets.last.map(|last| last.saturating_duration_since(self.began));
+        self.announced.first_instead = stats.receiver.sources.first_instead;
         let gaps = reception.gaps().iter();
         let ended_by_itself = matches!(end, End::Bye | End::Quiet | End::Silent { .. });
         Verdict {
             packets: reception.received(),
-            payload_bytes: books.payload_bytes,
+            payload_bytes: stats.packets.payload_bytes,
             lost: lost(reception),
-            lost_at_ends: lost_at_ends(books),
+            lost_at_ends: lost_at_ends(stats),
             gaps: gaps.map(|g| Missing { sequence: g.first as u16, packets: g.packets }).collect(),
             gaps_unlisted: reception.gaps_unlisted(),
             duplicates: reception.duplicates(),
             reordered: reception.reordered(),
             restarts: reception.restarts(),
             strays: reception.strays(),
-            foreign: books.foreign,
-            malformed: books.malformed + books.rtcp.malformed,
-            misshapen: books.misshapen,
-            while_paused: books.while_paused,
-            kernel_drops: ended.kernel_drops,
+            foreign: stats.packets.foreign,
+            malformed: stats.packets.malformed + stats.rtcp.malformed,
+            misshapen: stats.packets.misshapen,
+            while_paused: stats.packets.while_paused,
+            kernel_drops: result.kernel_drops,
             receive_buffer_bytes: self.receive_buffer_bytes,
             jitter_ms: ms(reception.jitter_time()),
-            lateness: lateness(books),
-            sender_reports: books.rtcp.sender_reports,
+            lateness: lateness(stats),
+            sender_reports: stats.rtcp.sender_reports,
             reports_sent,
-            bye: books.rtcp.said_bye,
+            bye: stats.rtcp.said_bye,
             pauses: self.pauses,
             wall_s: wall.unwrap_or_default().as_secs_f64(),
-            media_s: media(books).as_secs_f64(),
-            short_s: self.short_s(books).filter(|_| ended_by_itself),
+            media_s: media(stats).as_secs_f64(),
+            short_s: self.short_s(stats).filter(|_| ended_by_itself),
             announced: self.announced,
-            output: self.options.output.zip(ended.written).map(|(path, written)| Recorded {
+            output: self.options.output.zip(result.written).map(|(path, written)| Recorded {
                 path,
                 bytes: written.bytes,
-                missing: ended.file_missing,
+                missing: result.file_missing,
                 left_out_bytes: written.left_out_bytes,
             }),
             url: self.options.url,
@@ -371,20 +383,20 @@ fn lost(reception: &Reception) -> u64 {
 }
 
 /// Packets that the sender says it has sent and that no gap shows.
-fn lost_at_ends(books: &Books) -> u64 {
-    let Some((sender, _)) = books.rtcp.last_sender else { return 0 };
+fn lost_at_ends(stats: &StreamStats) -> u64 {
+    let Some((sender, _)) = stats.rtcp.last_sender else { return 0 };
     // Both count modulo 2^32. A sender that has counted before this session (a relay) differs by
     // more than any stream loses at its ends.
-    let beyond = sender.packets.wrapping_sub(books.reception.expected() as u32);
-    if books.reception.restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
+    let beyond = sender.packets.wrapping_sub(stats.reception().expected() as u32);
+    if stats.reception().restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
         u64::from(beyond)
     } else {
         0
     }
 }
 
-fn lateness(books: &Books) -> LatenessMs {
-    let figures = books.lateness.figures();
+fn lateness(stats: &StreamStats) -> LatenessMs {
+    let figures = stats.packets.lateness.figures();
     LatenessMs {
         p50: ms(figures.p50),
         p90: ms(figures.p90),
@@ -393,12 +405,12 @@ fn lateness(books: &Books) -> LatenessMs {
         max: ms(figures.max),
         late_share: figures.late as f64 / figures.packets.max(1) as f64,
         bound: ms(LATE),
-        drift_ppm: books.lateness.drift_ppm(),
+        drift_ppm: stats.packets.lateness.drift_ppm(),
     }
 }
 
-fn media(books: &Books) -> Duration {
-    Duration::from_secs(books.lateness.media_stamps().max(0).unsigned_abs()) / CLOCK_RATE_HZ
+fn media(stats: &StreamStats) -> Duration {
+    Duration::from_secs(stats.packets.lateness.media_stamps().max(0).unsigned_abs()) / CLOCK_RATE_HZ
 }
 
 fn ms(duration: Duration) -> f64 {
@@ -406,11 +418,11 @@ fn ms(duration: Duration) -> f64 {
 }
 
 /// The sender is done: waits until nothing is under way any more.
-async fn settle(receiving: &Receiving) {
+async fn settle(receiving: &ReceiveThread) {
     let until = Instant::now() + SETTLE_MAX;
     loop {
         sleep(SETTLE / 2).await;
-        let last = receiving.books().last;
+        let last = receiving.stats().packets.last;
         if Instant::now() >= until || last.is_none_or(|last| last.elapsed() >= SETTLE) {
             return;
         }
@@ -418,7 +430,7 @@ async fn settle(receiving: &Receiving) {
 }
 
 /// Control is lost. A server that stops says BYE before; it may be under way.
-async fn last_word(reporter: &Reporter, receiving: &Receiving, found: String) -> End {
+async fn last_word(reporter: &Reporter, receiving: &ReceiveThread, found: String) -> End {
     let bye = timeout(LAST_WORD_WAIT, reporter.bye.notified()).await;
     settle(receiving).await;
     if bye.is_ok() { End::Bye } else { End::Closed { found } }

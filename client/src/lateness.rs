@@ -13,7 +13,7 @@
 //! Costs a few hundred nanoseconds a packet; memory is one entry a bin in use.
 //!
 //! Sources: RFC 3550 §5.1 (timestamp), §6.4.1 (transit).
-//! Does not do: take the receiving thread's own delay out; what is reported is an upper bound.
+//! Does not read a clock: arrivals are the kernel's times, without the receiving thread's delay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

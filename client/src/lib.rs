@@ -28,6 +28,7 @@ mod play;
 mod random;
 mod receive;
 mod reports;
+pub mod rtp_receiver;
 mod session;
 mod sockets;
 mod verdict;

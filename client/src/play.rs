@@ -17,7 +17,7 @@ use wire::rtsp::{NptRange, NptStart};
 use super::control::Control;
 use super::course::{Course, Equipment};
 use super::output::Output;
-use super::receive::{Receiving, Source};
+use super::receive::{AnnouncedSource, ReceiveThread};
 use super::reports::{Reporter, reports_to};
 use super::sockets::Pair;
 use super::verdict::Verdict;
@@ -105,8 +105,11 @@ async fn prepare(options: Play) -> Result<(Course, Equipment), Error> {
     // Not before: a server that refuses must not cost a file that is there.
     let output = options.output.as_deref().map(Output::create).transpose()?;
     let payload_type = described.offer.payload_type;
-    let receiving =
-        Receiving::start(rtp, Source { host, ssrc: set_up.ssrc, payload_type }, output)?;
+    let receiving = ReceiveThread::start(
+        rtp,
+        AnnouncedSource { host, ssrc: set_up.ssrc, payload_type },
+        output,
+    )?;
     let to = reports_to(&set_up, host, control.remote);
     let reporter = Reporter::start(rtcp, host, to, receiving.shared())?;
     let equipment = Equipment { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };

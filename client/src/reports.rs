@@ -18,7 +18,7 @@ use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
-use super::receive::{Books, open};
+use super::receive::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 
@@ -31,7 +31,7 @@ pub(super) struct Reporter {
     to: Mutex<Option<SocketAddr>>,
     ssrc: u32,
     cname: String,
-    books: Arc<Mutex<Books>>,
+    stats: Arc<Mutex<StreamStats>>,
     sent: AtomicU64,
     /// Told once when the sender says BYE.
     pub(super) bye: Notify,
@@ -42,7 +42,7 @@ impl Reporter {
         socket: std::net::UdpSocket,
         host: IpAddr,
         to: Option<SocketAddr>,
-        books: Arc<Mutex<Books>>,
+        stats: Arc<Mutex<StreamStats>>,
     ) -> Result<Reporter, Error> {
         let failed =
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
@@ -55,7 +55,7 @@ impl Reporter {
             to: Mutex::new(to),
             ssrc,
             cname: random_cname(),
-            books,
+            stats,
             sent: AtomicU64::new(0),
             bye: Notify::new(),
         })
@@ -96,20 +96,20 @@ impl Reporter {
             return;
         }
         let arrival = Instant::now();
-        let mut books = open(&self.books);
+        let mut stats = lock(&self.stats);
         let Ok(seen) = rtcp::parse(datagram) else {
-            books.rtcp.malformed += 1;
+            stats.rtcp.malformed += 1;
             return;
         };
         for item in seen {
             match item {
-                RtcpItem::Sender(sender) if books.ssrc.is_none_or(|ssrc| ssrc == sender.ssrc) => {
-                    books.rtcp.sender_reports += 1;
-                    books.rtcp.last_sender = Some((sender, arrival));
+                RtcpItem::Sender(sender) if stats.ssrc().is_none_or(|ssrc| ssrc == sender.ssrc) => {
+                    stats.rtcp.sender_reports += 1;
+                    stats.rtcp.last_sender = Some((sender, arrival));
                     self.to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
                 }
-                RtcpItem::Bye { ssrc } if books.ssrc.is_none_or(|source| source == ssrc) => {
-                    books.rtcp.said_bye = true;
+                RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
+                    stats.rtcp.said_bye = true;
                     self.bye.notify_one();
                 }
                 _ => {}
@@ -119,10 +119,10 @@ impl Reporter {
 
     async fn report(&self) {
         let reports = {
-            let mut books = open(&self.books);
-            let sender = books.rtcp.last_sender;
-            let source = books.ssrc.filter(|_| books.reception.received() > 0);
-            source.map(|ssrc| block(&mut books.reception, ssrc, sender))
+            let mut stats = lock(&self.stats);
+            let sender = stats.rtcp.last_sender;
+            let source = stats.ssrc().filter(|_| stats.reception().received() > 0);
+            source.map(|ssrc| block(&mut stats.receiver.sources.reception, ssrc, sender))
         };
         self.send(&rtcp::receiver_report(self.ssrc, reports.as_slice(), &self.cname)).await;
     }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The pair of UDP sockets that a stream is received on, and what the kernel dropped on one.
+//! The pair of UDP sockets that a stream is received on.
 //!
 //! RTP goes to an even port and RTCP to the next (RFC 3550 §11). A free pair is found by binding:
 //! an even port of the kernel's choice, and its neighbour; a taken neighbour means another try. The
 //! RTP socket gets a receive buffer for some seconds of media, past the system's limit where that
 //! is allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine loses time and not packets.
 //!
-//! Sources: RFC 3550 §11; socket(7) SO_RCVBUF, SO_RCVBUFFORCE; proc(5) /proc/net/udp.
+//! Sources: RFC 3550 §11; socket(7) SO_RCVBUF, SO_RCVBUFFORCE.
 //! Does not do: hold ports open in a firewall.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -79,28 +78,9 @@ fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
     Ok(sockopt::socket_recv_buffer_size(socket)?)
 }
 
-/// Datagrams the kernel dropped because this socket's buffer was full; none where it does not say.
-pub(super) fn kernel_drops(socket: &UdpSocket) -> Option<u64> {
-    let inode = rustix::fs::fstat(socket.as_fd()).ok()?.st_ino;
-    let table = match socket.local_addr().ok()? {
-        SocketAddr::V4(_) => "/proc/net/udp",
-        SocketAddr::V6(_) => "/proc/net/udp6",
-    };
-    drops_of(&std::fs::read_to_string(table).ok()?, inode)
-}
-
-fn drops_of(table: &str, inode: u64) -> Option<u64> {
-    table.lines().skip(1).find_map(|line| {
-        let mut columns = line.split_ascii_whitespace().skip(INODE_COLUMN);
-        (columns.next()?.parse() == Ok(inode)).then(|| columns.last()?.parse().ok())?
-    })
-}
-
 /// Four seconds of a 64 Mb/s stream.
 const BUFFER_BYTES: usize = 32 << 20;
 const PAIRS_TRIED_MAX: u32 = 64;
-/// `sl local rem st tx:rx tr:tm retrnsmt uid timeout inode ref pointer drops`.
-const INODE_COLUMN: usize = 9;
 
 #[cfg(test)]
 mod tests {
@@ -123,38 +103,5 @@ mod tests {
             assert_eq!(pair.rtcp.local_addr().unwrap().port(), pair.ports.rtp + 1);
             assert!(pair.buffer_bytes >= 4096, "{}", pair.buffer_bytes);
         }
-    }
-
-    #[test]
-    fn the_kernels_table_is_read() {
-        let table = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
-            retrnsmt   uid  timeout inode ref pointer drops\n\
-            \x20 364: 0100007F:1F90 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
-            0        0 4711 2 0000000000000000 0\n\
-            \x20 366: 0100007F:1F92 00000000:0000 07 00000000:00000000 00:00000000 00000000  \
-            1000        0 4712 2 0000000000000000 17\n";
-        assert_eq!(drops_of(table, 4712), Some(17));
-        assert_eq!(drops_of(table, 4711), Some(0));
-        assert_eq!(drops_of(table, 1), None);
-        assert_eq!(drops_of("", 1), None);
-    }
-
-    #[test]
-    fn what_a_full_buffer_costs_is_seen() {
-        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        if kernel_drops(&receiver).is_none() {
-            eprintln!("skip: this kernel does not list its UDP sockets in /proc/net/udp");
-            return;
-        }
-        assert_eq!(kernel_drops(&receiver), Some(0));
-        rustix::net::sockopt::set_socket_recv_buffer_size(&receiver, 4096).unwrap();
-        let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        for _ in 0..100 {
-            sender.send_to(&[0; 1328], receiver.local_addr().unwrap()).unwrap();
-        }
-        receiver.set_nonblocking(true).unwrap();
-        let mut buffer = [0; 2048];
-        let received = std::iter::from_fn(|| receiver.recv(&mut buffer).ok()).count() as u64;
-        assert_eq!(kernel_drops(&receiver), Some(100 - received));
     }
 }

@@ -133,8 +133,8 @@ pub struct Missing {
 /// How late packets were, in milliseconds: each against the earliest of its PLAY, which is the
 /// strictest reading. Its transit (arrival minus RTP timestamp) less the least transit of all
 /// packets since that PLAY; what a jitter buffer must hold. A packet sent ahead of its time so
-/// makes all others late. Told apart in steps of 50 µs; the scheduling delay of the receiving
-/// thread is in it.
+/// makes all others late. Told apart in steps of 50 µs. Arrivals are the kernel's times: the
+/// scheduling delay of the receiving thread is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LatenessMs {

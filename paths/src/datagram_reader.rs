@@ -13,8 +13,9 @@
 //! Sources: `recvmmsg(2)`, `socket(7)`; Linux `net/ipv4/udp.c` (`udp_queue_rcv_one_skb` counts
 //! rejected datagrams).
 //!
-//! Does not wait for datagrams. Does not return their senders.
+//! Does not wait for datagrams.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -37,6 +38,8 @@ pub struct DatagramReader {
 pub struct Datagram<'a> {
     /// Its payload, as far as there was room.
     pub bytes: &'a [u8],
+    /// Address of the sender; none where the socket's address family is not IPv4 or IPv6.
+    pub from: Option<SocketAddr>,
     /// True when the datagram was longer than the room.
     pub is_cut: bool,
     /// When the kernel took it from the device, on the clock that the user sees; the socket must
@@ -82,7 +85,8 @@ impl DatagramReader {
         (0..self.count).map(|slot| {
             let (bytes, meta) = (self.slots.datagram(slot), self.slots.meta(slot));
             let time = meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
-            Datagram { bytes, is_cut: meta.is_cut, time, dropped: meta.dropped }
+            let from = self.slots.source(slot);
+            Datagram { bytes, from, is_cut: meta.is_cut, time, dropped: meta.dropped }
         })
     }
 }
@@ -130,6 +134,7 @@ mod tests {
             for datagram in reader.datagrams() {
                 let n = seen.len();
                 assert_eq!(datagram.bytes, vec![n as u8; 1 + n]);
+                assert_eq!(datagram.from, sender.local_addr().ok());
                 assert!(!datagram.is_cut && datagram.dropped == 0);
                 seen.push(datagram.time.expect("this kernel stamps"));
             }

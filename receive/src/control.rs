@@ -10,9 +10,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
+use client::rtp_receiver::ArrivalClock;
 use tokio::sync::watch;
 
-use crate::receiver::{Clock, Order, Streams};
+use crate::receiver::{Order, Streams};
 use crate::recording::Shared;
 use crate::reports;
 use crate::session::Asked;
@@ -28,7 +29,7 @@ pub(crate) struct Control {
     pub(crate) streams: Streams,
     pub(crate) shared: Arc<[Shared]>,
     pub(crate) receiver: Sender<Order>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ArrivalClock,
     pub(crate) reports: bool,
     pub(crate) is_live: bool,
     pub(crate) stopped: watch::Receiver<bool>,

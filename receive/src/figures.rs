@@ -163,9 +163,11 @@ impl Figures {
     /// Of one stream as it is now; what only the receiving thread knows is left at nothing.
     pub(crate) fn of(url: &str, shared: &Shared, stream: &Mutex<Stream>) -> Figures {
         let mut stream = lock(stream);
-        let clock_jitter = stream.monitor.take_jitter_ticks();
-        let (counts, seen) = (stream.counts, *stream.monitor.counts());
-        let sources = &stream.sources;
+        let clock_jitter = stream.monitor().take_jitter_ticks();
+        let (counts, seen) = (stream.counts(), *stream.monitor().counts());
+        let (refused_senders, refused_of_others) =
+            (stream.refused().senders().to_vec(), stream.refused().others());
+        let sources = stream.sources();
         let source = sources.followed().or(sources.valid().last());
         let source = source.filter(|source| source.ssrc.is_some());
         let reception = source.map(|source| &source.reception);
@@ -182,7 +184,7 @@ impl Figures {
                 (false, Some(_)) => "rtp",
                 (false, None) => "",
             },
-            sender: stream.heard.map(|(_, sender)| sender.to_string()),
+            sender: stream.heard().map(|(_, sender)| sender.to_string()),
             ssrc: source.and_then(|source| source.ssrc).map(|ssrc| format!("{ssrc:08x}")),
             packets: counts.packets,
             payload_bytes: counts.payload_bytes,
@@ -190,17 +192,17 @@ impl Figures {
             missing: stream.missing(),
             reordered: count(Reception::reordered),
             duplicates: count(Reception::duplicates),
-            late: counts.late,
+            late: stream.late(),
             restarts: count(Reception::restarts),
             jitter_ms: reception.map_or(0.0, |r| r.jitter_time().as_secs_f64() * 1e3),
-            sources: stream.sources.valid().filter(|s| s.ssrc.is_some()).count() as u64,
-            sources_followed: stream.sources.chosen(),
-            sources_forgotten: stream.sources.forgotten(),
+            sources: sources.valid().filter(|s| s.ssrc.is_some()).count() as u64,
+            sources_followed: sources.chosen(),
+            sources_forgotten: sources.forgotten(),
             foreign: counts.foreign,
             refused: counts.refused(),
-            refused_senders: stream.refused.senders().to_vec(),
-            refused_of_others: stream.refused.others(),
-            byes_refused: exchanged.byes_refused + stream.sources.refuted_byes(),
+            refused_senders,
+            refused_of_others,
+            byes_refused: exchanged.byes_refused + sources.refuted_byes(),
             malformed: counts.malformed,
             misshapen: counts.misshapen,
             ts_packets: seen.packets,

@@ -76,19 +76,19 @@ impl Intake {
     pub fn finish(mut self) -> TakenIn {
         self.stream.end();
         self.collect();
-        let (counts, seen) = (self.stream.counts, self.stream.monitor.counts());
+        let (counts, seen) = (self.stream.counts(), *self.stream.monitor().counts());
         TakenIn {
             written: self.written,
             packets: counts.packets,
             foreign: counts.foreign,
             malformed: counts.malformed,
             misshapen: counts.misshapen,
-            late: counts.late,
+            late: self.stream.late(),
             missing: self.stream.missing(),
             ts_packets: seen.packets,
             continuity_errors: seen.continuity_errors,
-            sources: self.stream.sources.valid().count(),
-            sources_forgotten: self.stream.sources.forgotten(),
+            sources: self.stream.sources().valid().count(),
+            sources_forgotten: self.stream.sources().forgotten(),
         }
     }
 

@@ -32,7 +32,6 @@ mod recording;
 mod refused;
 mod relay;
 mod reports;
-mod room;
 mod session;
 mod source;
 mod stream;

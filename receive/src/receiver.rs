@@ -17,6 +17,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use client::rtp_receiver::ArrivalClock;
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
 use crate::relay::Copier;
@@ -87,7 +88,7 @@ pub(crate) struct Thread {
     pub(crate) copiers: HashMap<u32, Copier>,
     pub(crate) inbox: Receiver<Order>,
     pub(crate) told: Arc<Mutex<Told>>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ArrivalClock,
 }
 
 /// A port of the path.
@@ -116,30 +117,6 @@ fn counting(ports: &[Held], via: Via) -> impl Iterator<Item = &Held> {
         let told = || ports[..index].iter().any(|before| before.port.interface == *device);
         (via == Via::Socket || !told()).then_some(held)
     })
-}
-
-/// Time since the recording began, for arrivals that the kernel has stamped and for others.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
-    began: Instant,
-    began_system: SystemTime,
-}
-
-impl Clock {
-    pub(crate) fn start() -> Clock {
-        Clock { began: Instant::now(), began_system: SystemTime::now() }
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// When something came that the kernel has stamped. A stamp that is not of the last second is
-    /// of a clock that was set.
-    pub(crate) fn stamp(&self, time: Option<SystemTime>, now: Duration) -> Duration {
-        let stamp = time.and_then(|time| time.duration_since(self.began_system).ok());
-        stamp.filter(|at| *at <= now && now - *at < STAMP_AGE_MAX).unwrap_or(now)
-    }
 }
 
 impl Thread {
@@ -216,13 +193,13 @@ impl Thread {
     fn receive(&mut self, wait: Duration) -> Result<usize, paths::Error> {
         let (streams, clock, copiers) = (&self.streams, &self.clock, &mut self.copiers);
         self.path.receive(wait, &mut |arrivals| {
-            let now = clock.now();
+            let (now, wall) = (clock.now(), SystemTime::now());
             for of_port in arrivals.chunk_by(|a, b| a.key == b.key) {
                 let Some(stream) = streams.get(of_port[0].key as usize) else { continue };
                 let mut stream = lock(stream);
                 let mut copier = copiers.get_mut(&of_port[0].key);
                 for arrival in of_port {
-                    let came = clock.stamp(arrival.time, now);
+                    let came = ArrivalClock::arrival(arrival.time, now, wall, STAMP_AGE_MAX);
                     for datagram in arrival.datagrams() {
                         let is_sent_on = stream.take(datagram, arrival.source, came);
                         if let Some(copier) = copier.as_mut().filter(|_| is_sent_on) {
@@ -273,7 +250,7 @@ pub(crate) fn tick(stream: &Mutex<Stream>, address: SocketAddr, now: Duration) {
     let news = {
         let mut stream = lock(stream);
         stream.tick(now);
-        stream.refused.news(now)
+        stream.refused().news(now)
     };
     if let Some(news) = news {
         tracing::warn!("{address}: {news}");
@@ -369,7 +346,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 const LAST_CALLS_MAX: u32 = 64;
-const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
+/// An older stamp is of a clock that was set.
+pub(crate) const STAMP_AGE_MAX: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

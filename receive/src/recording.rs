@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use client::rtp_receiver::ArrivalClock;
 use paths::{Relay, RelayTarget};
 use serve::Plans;
 use tokio::sync::watch;
@@ -26,7 +27,7 @@ use crate::control::Control;
 use crate::error::Error;
 use crate::figures::{Figures, Summary};
 use crate::names::{self, Names};
-use crate::receiver::{Clock, Held, Order, Streams, Thread, Told, lock};
+use crate::receiver::{Held, Order, Streams, Thread, Told, lock};
 use crate::relay::{self, Copier, Forwarder};
 use crate::reports::Exchanged;
 use crate::session::Progress;
@@ -94,7 +95,7 @@ pub struct Recording {
     rows: Vec<Row>,
     shared: Arc<[Shared]>,
     streams: Streams,
-    clock: Clock,
+    clock: ArrivalClock,
     path: String,
     refused: Vec<String>,
     told: Vec<Arc<Mutex<Told>>>,
@@ -146,7 +147,7 @@ impl Recording {
         let streams = streams.map(|(key, row)| stream(key, row, options, &pool, &writes)).collect();
         drop(writes);
         let mut recording = Recording {
-            clock: Clock::start(),
+            clock: ArrivalClock::start(),
             path: taking.name(),
             refused: taking.refused(),
             told: Vec::new(),

@@ -14,12 +14,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use client::rtp_receiver::ArrivalClock;
 use paths::{Port, Relay, RelayTarget, RelayedRun};
 
 use crate::error::Error;
-use crate::receiver::{Clock, Order, Pace, Streams, Told, lock, raise_priority, tick};
+use crate::receiver::{Order, Pace, STAMP_AGE_MAX, Streams, Told, lock, raise_priority, tick};
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
 fn target(text: &str) -> Result<RelayTarget, Error> {
@@ -110,7 +111,7 @@ pub(crate) struct Forwarder {
     pub(crate) ports: Vec<(u32, SocketAddr)>,
     pub(crate) inbox: Receiver<Order>,
     pub(crate) told: Arc<Mutex<Told>>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ArrivalClock,
 }
 
 /// A relay with all routes.
@@ -144,8 +145,9 @@ impl Forwarder {
         let (streams, clock) = (&self.streams, &self.clock);
         let mut admit = |run: &RelayedRun<'_>| {
             let Some(stream) = streams.get(run.key as usize) else { return false };
-            let came = clock.stamp(run.time, clock.now());
-            lock(stream).glance(run.head, (run.packets, run.bytes), run.source, came)
+            let now = clock.now();
+            let came = ArrivalClock::arrival(run.time, now, SystemTime::now(), STAMP_AGE_MAX);
+            lock(stream).observe_headers(run.head, (run.packets, run.bytes), run.source, came)
         };
         self.relay.forward_if(wait, &mut admit, &mut |_| {})
     }

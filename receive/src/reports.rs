@@ -105,7 +105,7 @@ pub(crate) async fn of_port(
     exchanged: &Mutex<Exchanged>,
 ) {
     // A bare stream has no RTCP.
-    while lock(stream).sources.followed().is_none_or(|source| source.ssrc.is_none()) {
+    while lock(stream).sources().followed().is_none_or(|source| source.ssrc.is_none()) {
         sleep(LOOK_EVERY).await;
     }
     let socket = match bind(port, is_free) {
@@ -153,7 +153,7 @@ impl<'a> Reporter<'a> {
     fn hear(&self, datagram: &[u8], from: SocketAddr) {
         let Ok(seen) = rtcp::parse(datagram) else { return };
         let mut stream = lock(self.stream);
-        let followed = stream.sources.followed().and_then(|source| source.ssrc.zip(source.from));
+        let followed = stream.sources().followed().and_then(|source| source.ssrc.zip(source.from));
         let Some((ssrc, peer)) = followed else { return };
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
         let mut exchanged = lock(self.exchanged);
@@ -162,7 +162,7 @@ impl<'a> Reporter<'a> {
             match item {
                 RtcpItem::Sender(sender) if sender.ssrc == ssrc => {
                     if !is_of && !exchanged.adopts(peer, from, &sender) {
-                        stream.refused.note(from, 1, Why::Report);
+                        stream.refused().note(from, 1, Why::Report);
                         continue;
                     }
                     exchanged.sender_reports += 1;
@@ -172,11 +172,11 @@ impl<'a> Reporter<'a> {
                 RtcpItem::Bye { ssrc: leaving } if leaving == ssrc => {
                     if !is_of {
                         exchanged.byes_refused += 1;
-                        stream.refused.note(from, 1, Why::Bye);
+                        stream.refused().note(from, 1, Why::Bye);
                         continue;
                     }
                     exchanged.byes += 1;
-                    stream.sources.leave(ssrc);
+                    stream.sources_mut().leave(ssrc);
                 }
                 _ => {}
             }
@@ -187,8 +187,8 @@ impl<'a> Reporter<'a> {
         let (report, heard) = {
             let mut stream = lock(self.stream);
             // Of this session: an earlier one may have been heard from elsewhere.
-            let heard = stream.heard.filter(|_| stream.heard_since().at.is_some());
-            let source = stream.sources.followed_mut();
+            let heard = stream.heard().filter(|_| stream.heard_since().at.is_some());
+            let source = stream.sources_mut().followed_mut();
             let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
             (report, heard)
         };
@@ -210,7 +210,7 @@ impl Drop for Reporter<'_> {
     /// The last report, and BYE (§6.6).
     fn drop(&mut self) {
         self.report();
-        let sender = lock(self.stream).heard.map(|(_, sender)| after(sender));
+        let sender = lock(self.stream).heard().map(|(_, sender)| after(sender));
         let mut exchanged = lock(self.exchanged);
         if let Some(to) = self.group.or(exchanged.to).or(sender).filter(|_| self.has_sent.get()) {
             let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");

@@ -30,6 +30,7 @@ use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
 use client::Session;
+use client::rtp_receiver::ArrivalClock;
 use paths::Port;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
@@ -38,7 +39,7 @@ use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
 use crate::asking::Stands;
-use crate::receiver::{Clock, Order, lock};
+use crate::receiver::{Order, lock};
 use crate::reports::{Exchanged, Reporter};
 use crate::source::{BUFFER_BYTES, by_ffmpeg};
 use crate::stream::{Announced, Heard, Stream};
@@ -51,7 +52,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) stream: &'a Mutex<Stream>,
     pub(crate) exchanged: &'a Mutex<Exchanged>,
     pub(crate) receiver: mpsc::Sender<Order>,
-    pub(crate) clock: Clock,
+    pub(crate) clock: ArrivalClock,
     /// Sessions that have played.
     pub(crate) sessions: &'a AtomicU64,
     /// The asset has come to its end.
@@ -399,7 +400,7 @@ impl Asked<'_> {
                 if self.has_left(&mut byes).await {
                     return (true, "the server said BYE".to_owned());
                 }
-                let heard = lock(self.stream).heard.map_or(began, |(heard, _)| heard.max(began));
+                let heard = lock(self.stream).heard().map_or(began, |(heard, _)| heard.max(began));
                 let quiet = self.clock.now().saturating_sub(heard);
                 let is_all = self.left(span).is_some_and(is_nothing);
                 if quiet >= SILENCE_MAX || quiet >= QUIET && is_all {
@@ -423,7 +424,7 @@ impl Asked<'_> {
             return false;
         }
         sleep(SETTLE).await;
-        let heard = lock(self.stream).heard.map(|(heard, _)| heard);
+        let heard = lock(self.stream).heard().map(|(heard, _)| heard);
         let now = self.clock.now();
         if heard.is_none_or(|heard| now.saturating_sub(heard) >= SETTLE / 2) {
             return true;

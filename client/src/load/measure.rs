@@ -17,10 +17,10 @@ use super::Load;
 use super::broke::{Evidence, broke_first};
 use super::outcome::{Client, Counted, Outcome, Reason, Verified};
 use super::process::Process;
-use super::reader::open;
-use super::sampled::{Books, Window};
+use super::sampled::{SampledStats, Window};
 use super::session::{End, Shared};
 use crate::lateness::Lateness;
+use crate::receive::lock;
 use crate::verdict::LatenessMs;
 
 /// Counters at the begin.
@@ -173,7 +173,7 @@ impl Measured {
         };
         // Nobody looks and nothing comes: the packets are meant to go elsewhere.
         let is_sunk = options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
-        for end in ends.iter().filter(|end| end.is_played && end.books.is_none()) {
+        for end in ends.iter().filter(|end| end.is_played && end.stats.is_none()) {
             counted.sessions += 1;
             counted.packets_in_all += u64::from(end.counted.unwrap_or(0));
             if let Some((sent, came)) = end.sent.zip(end.counted).filter(|_| !is_sunk) {
@@ -213,35 +213,36 @@ fn verified(options: &Load, ends: &[End], evidence: &mut Evidence) -> Verified {
     let mut all = Lateness::default();
     let mut late_slots: Vec<u32> = Vec::new();
     for end in ends {
-        let Some(books) = &end.books else { continue };
-        let books = &mut *open(books);
-        let lost = lost(books, end.sent);
-        let is_late = books.counted > 0 && !books.is_punctual();
+        let Some(stats) = &end.stats else { continue };
+        let stats = &mut *lock(stats);
+        let lost = lost(stats, end.sent);
+        let is_late = stats.packets.counted > 0 && !stats.packets.is_punctual();
         verified.sessions += 1;
-        verified.timely += u32::from(books.is_punctual() && lost == 0 && end.ended.is_none());
-        verified.packets += books.counted;
-        verified.bytes += books.bytes;
-        verified.packets_in_all += books.reception.received();
+        verified.timely +=
+            u32::from(stats.packets.is_punctual() && lost == 0 && end.ended.is_none());
+        verified.packets += stats.packets.counted;
+        verified.bytes += stats.packets.bytes;
+        verified.packets_in_all += stats.reception().received();
         verified.lost += lost;
-        verified.duplicates += books.reception.duplicates();
-        verified.reordered += books.reception.reordered();
-        verified.foreign += books.foreign;
-        verified.misshapen += books.misshapen;
-        if let Some(different) = books.different() {
+        verified.duplicates += stats.reception().duplicates();
+        verified.reordered += stats.reception().reordered();
+        verified.foreign += stats.packets.foreign;
+        verified.misshapen += stats.packets.misshapen;
+        if let Some(different) = stats.packets.different() {
             *verified.different.get_or_insert(0) += different;
         }
-        verified.dropped += u64::from(books.dropped);
-        evidence.silent += u32::from(books.reception.received() == 0 && end.ended.is_none());
+        verified.dropped += u64::from(stats.packets.dropped);
+        evidence.silent += u32::from(stats.reception().received() == 0 && end.ended.is_none());
         if lost > 0 {
-            evidence.first_gap = earlier(evidence.first_gap, books.first_gap);
+            evidence.first_gap = earlier(evidence.first_gap, stats.packets.first_gap);
         }
-        evidence.first_drop = earlier(evidence.first_drop, books.first_drop);
+        evidence.first_drop = earlier(evidence.first_drop, stats.packets.first_drop);
         if is_late {
             evidence.late += 1;
-            evidence.first_late = earlier(evidence.first_late, books.first_late);
-            add_slots(&mut late_slots, &books.late_slots);
+            evidence.first_late = earlier(evidence.first_late, stats.packets.first_late);
+            add_slots(&mut late_slots, &stats.packets.late_slots);
         }
-        all.merge(std::mem::take(&mut books.lateness));
+        all.merge(std::mem::take(&mut stats.packets.lateness));
     }
     verified.lateness_ms = lateness_ms(&all, options.within);
     evidence.verified = verified.sessions;
@@ -253,12 +254,12 @@ fn verified(options: &Load, ends: &[End], evidence: &mut Evidence) -> Verified {
 }
 
 /// By the numbers of what came, or by what the sender says it sent: whichever is more.
-fn lost(books: &Books, sent: Option<u32>) -> u64 {
-    let reception = &books.reception;
+fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
+    let reception = stats.reception();
     // Modulo 2^32, as the sender counts.
     let came = (reception.received() - reception.duplicates()) as u32;
     let missing = sent.map_or(0, |sent| missing(sent, came));
-    books.lost().max(missing.into())
+    stats.lost().max(missing.into())
 }
 
 fn add_slots(sessions: &mut Vec<u32>, late: &[u64]) {

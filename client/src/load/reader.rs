@@ -16,20 +16,22 @@
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use paths::{Datagram, DatagramReader, dropped_packets};
+use paths::dropped_packets;
 
-use super::sampled::{Books, Window};
+use super::sampled::{SampledStats, Window};
 use crate::error::Error;
+use crate::receive::lock;
+use crate::rtp_receiver::SocketReader;
 
 /// A verified session, as the thread has it.
 pub(super) struct Sampled {
     pub(super) socket: UdpSocket,
-    pub(super) books: Arc<Mutex<Books>>,
+    pub(super) stats: Arc<Mutex<SampledStats>>,
 }
 
 /// The thread, from outside.
@@ -60,11 +62,6 @@ impl Reader {
     }
 }
 
-/// The books are figures: those that a panicking thread left are as good as any.
-pub(super) fn open(books: &Mutex<Books>) -> MutexGuard<'_, Books> {
-    books.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// No delays yet.
 pub(super) fn delays() -> Histogram<u64> {
     Histogram::new_with_bounds(1, DELAY_US_MAX, 2).expect("bounds are constants")
@@ -72,15 +69,14 @@ pub(super) fn delays() -> Histogram<u64> {
 
 fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
     let mut delays = delays();
-    let mut intake = DatagramReader::new(DATAGRAM_BYTES_MAX);
+    let mut reader = SocketReader::new();
     let mut sessions = Vec::new();
-    let began = Instant::now();
-    let mut due = began;
+    let mut due = Instant::now();
     loop {
         let is_last = stop.load(Ordering::Acquire);
         sessions.extend(handed.try_iter());
         for session in &sessions {
-            drain(session, &mut intake, began, window);
+            drain(session, &mut reader, window);
         }
         if is_last {
             return delays;
@@ -99,50 +95,25 @@ fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histo
     }
 }
 
-fn drain(session: &Sampled, intake: &mut DatagramReader, began: Instant, window: &Window) {
-    let mut books = open(&session.books);
+fn drain(session: &Sampled, reader: &mut SocketReader, window: &Window) {
+    let mut stats = lock(&session.stats);
+    let clock = reader.clock;
     for _ in 0..CALLS_MAX {
-        // What a socket has to say besides packets (an ICMP message, say) is nothing to count.
-        let more = intake.receive(&session.socket).unwrap_or(false);
-        let (now, wall) = (Instant::now(), SystemTime::now());
-        for datagram in intake.datagrams() {
-            let arrival = arrival(&datagram, now, wall);
-            let since = arrival.saturating_duration_since(began);
-            books.take(&datagram, arrival, since, window);
+        // An error is an ICMP message, say, which is not counted.
+        let Ok((more, datagrams)) = reader.read(&session.socket) else { break };
+        for datagram in datagrams {
+            stats.take(&datagram, clock, window);
         }
         if !more {
             break;
         }
     }
     if let Ok(dropped) = dropped_packets(&session.socket) {
-        books.note_drops(dropped, Instant::now());
+        stats.packets.note_drops(dropped, Instant::now());
     }
-}
-
-/// The kernel's stamp on the steady clock; by its age, so that a clock that is set does no harm.
-fn arrival(datagram: &Datagram<'_>, now: Instant, wall: SystemTime) -> Instant {
-    let age = datagram.time.and_then(|time| wall.duration_since(time).ok()).unwrap_or_default();
-    now.checked_sub(age).unwrap_or(now)
 }
 
 const VISIT_EVERY: Duration = Duration::from_millis(10);
 /// A session that sends faster than it can be read must not keep the others waiting for ever.
 const CALLS_MAX: usize = 1024;
-const DATAGRAM_BYTES_MAX: usize = 1 << 16;
 const DELAY_US_MAX: u64 = 60_000_000;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_stamp_is_brought_to_the_steady_clock_by_its_age() {
-        let (now, wall) = (Instant::now(), SystemTime::now());
-        let at = |time| Datagram { bytes: &[], is_cut: false, time, dropped: 0 };
-        let ms = Duration::from_millis;
-        assert_eq!(arrival(&at(Some(wall - ms(7))), now, wall), now - ms(7));
-        assert_eq!(arrival(&at(None), now, wall), now);
-        // A clock that was set back in between: not in the future.
-        assert_eq!(arrival(&at(Some(wall + ms(7))), now, wall), now);
-    }
-}

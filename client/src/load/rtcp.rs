@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use wire::rtcp::{self, RtcpItem};
 
-use super::reader::open;
-use super::sampled::Books;
+use super::sampled::SampledStats;
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
+use crate::receive::lock;
 use crate::reports::block;
 
 /// A session's RTCP.
@@ -90,11 +90,11 @@ impl Rtcp {
     }
 
     /// Says what was received, if that is known, and how long until the next time.
-    pub(super) fn report(&self, books: Option<&Mutex<Books>>) -> Duration {
-        let block = books.and_then(|books| {
-            let mut books = open(books);
-            let ssrc = books.ssrc().filter(|_| books.reception.received() > 0)?;
-            Some(block(&mut books.reception, ssrc, self.last_report))
+    pub(super) fn report(&self, stats: Option<&Mutex<SampledStats>>) -> Duration {
+        let block = stats.and_then(|stats| {
+            let mut stats = lock(stats);
+            let ssrc = stats.ssrc().filter(|_| stats.reception().received() > 0)?;
+            Some(block(&mut stats.receiver.sources.reception, ssrc, self.last_report))
         });
         self.send(&rtcp::receiver_report(self.ssrc, block.as_slice(), &self.cname));
         rtcp::report_interval(false, random_u32())

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The books of a session that is verified: every packet's number, time and, where the file is
-//! given, bytes.
+//! Statistics of a sampled session: every packet's number, time and, where the file is given,
+//! bytes.
 //!
 //! Loss, order and duplicates are counted from PLAY to the end; lateness only within the time that
 //! is measured, but against the earliest packet since PLAY, whenever that came.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
-//! Does not do: put packets back in order.
+//! Does not put packets back in order.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use paths::Datagram;
-use wire::mp2t::CLOCK_RATE_HZ;
-use wire::rtp::{Header, Reception, SequenceUpdate};
+use wire::rtp::{Arrival, Reception};
 
 use crate::lateness::Lateness;
-use crate::receive::{FIRST_DISTANCE_MAX, is_transport_stream};
+use crate::rtp_receiver::{
+    ArrivalClock, Consumer, Refusal, RtpPacket, RtpReceiver, SingleSource, SocketDatagram,
+    is_transport_stream,
+};
 
 /// The time that is measured; all sessions share it.
 #[derive(Debug, Default)]
@@ -50,13 +52,18 @@ pub(super) struct Expected {
     pub(super) file: Option<Arc<Vec<u8>>>,
 }
 
-/// A session's books.
+/// Statistics of a sampled session.
 #[derive(Debug)]
-pub(super) struct Books {
+pub(super) struct SampledStats {
+    pub(super) receiver: RtpReceiver<SingleSource>,
+    pub(super) packets: PacketStats,
+}
+
+/// Counts of datagrams, and times.
+#[derive(Debug)]
+pub(super) struct PacketStats {
     expected: Expected,
-    pub(super) reception: Reception,
     pub(super) lateness: Lateness,
-    is_begun: bool,
     /// Packets within the measured time, and their datagrams' bytes.
     pub(super) counted: u64,
     pub(super) bytes: u64,
@@ -84,13 +91,83 @@ struct Place {
     payload_bytes: u64,
 }
 
-impl Books {
-    pub(super) fn new(expected: Expected) -> Books {
-        Books {
+/// Consumer of the packets of a sampled session.
+struct SampledConsumer<'a> {
+    packets: &'a mut PacketStats,
+    window: &'a Window,
+    clock: ArrivalClock,
+    /// The datagram was longer than there is memory for.
+    is_cut: bool,
+    /// Bytes of the datagram.
+    bytes: usize,
+}
+
+impl SampledStats {
+    pub(super) fn new(expected: Expected) -> SampledStats {
+        let mut receiver =
+            RtpReceiver::new(expected.payload_type, SingleSource::new(expected.ssrc), None);
+        receiver.expect_first(expected.sequence);
+        SampledStats { receiver, packets: PacketStats::new(expected) }
+    }
+
+    /// The SSRC of the sender, once it is known.
+    pub(super) fn ssrc(&self) -> Option<u32> {
+        self.receiver.sources.ssrc
+    }
+
+    pub(super) fn reception(&self) -> &Reception {
+        &self.receiver.sources.reception
+    }
+
+    /// Takes a datagram.
+    pub(super) fn take(
+        &mut self,
+        datagram: &SocketDatagram<'_>,
+        clock: ArrivalClock,
+        window: &Window,
+    ) {
+        let SocketDatagram { bytes, is_cut, from, at, dropped } = *datagram;
+        self.packets.note_drops(dropped, clock.instant(at));
+        let packets = &mut self.packets;
+        let mut consumer = SampledConsumer { packets, window, clock, is_cut, bytes: bytes.len() };
+        self.receiver.receive(bytes, from, at, &mut consumer);
+    }
+
+    /// Packets that did not arrive, by the sequence numbers of those that did.
+    pub(super) fn lost(&self) -> u64 {
+        self.reception().lost()
+    }
+}
+
+impl Consumer for SampledConsumer<'_> {
+    fn arrived(&mut self, packet: RtpPacket<'_>) {
+        let Some((header, arrival)) = packet.header else { return };
+        let (at, packets) = (self.clock.instant(packet.at), &mut *self.packets);
+        match arrival {
+            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
+            SequenceUpdate::AfterGap { .. } | SequenceUpdate::Restarted => {
+                packets.first_gap.get_or_insert(at);
+            }
+            SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
+        }
+        packets.time(header.timestamp, at, self.window, self.bytes);
+        packets.misshapen += u64::from(!is_transport_stream(packet.payload));
+        let is_other = self.is_cut || packets.differs(header.sequence, packet.payload);
+        packets.different += u64::from(is_other);
+    }
+
+    fn deliver(&mut self, _payload: &[u8], _came: Duration, _now: Duration) {}
+
+    fn refused(&mut self, _: SocketAddr, datagrams: u64, _: Refusal, _: Option<SocketAddr>) {
+        self.packets.foreign += datagrams;
+    }
+}
+
+impl PacketStats {
+    fn new(expected: Expected) -> PacketStats {
+        PacketStats {
             expected,
-            reception: Reception::new(CLOCK_RATE_HZ),
             lateness: Lateness::default(),
-            is_begun: false,
             counted: 0,
             bytes: 0,
             foreign: 0,
@@ -105,63 +182,11 @@ impl Books {
         }
     }
 
-    /// Whose packets these are, once that is known.
-    pub(super) fn ssrc(&self) -> Option<u32> {
-        self.expected.ssrc
-    }
-
-    /// Takes a datagram that came at `arrival`, `since` the receiver began.
-    pub(super) fn take(
-        &mut self,
-        datagram: &Datagram<'_>,
-        arrival: Instant,
-        since: Duration,
-        window: &Window,
-    ) {
-        self.note_drops(datagram.dropped, arrival);
-        let Ok((header, payload)) = Header::parse(datagram.bytes) else {
-            self.foreign += 1;
-            return;
-        };
-        if header.payload_type != self.expected.payload_type
-            || *self.expected.ssrc.get_or_insert(header.ssrc) != header.ssrc
-        {
-            self.foreign += 1;
-            return;
-        }
-        self.begin(header.sequence);
-        let payload = &datagram.bytes[payload];
-        match self.reception.receive(&header, since) {
-            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old => return,
-            SequenceUpdate::AfterGap { .. } | SequenceUpdate::Restarted => {
-                self.first_gap.get_or_insert(arrival);
-            }
-            SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
-        }
-        self.time(header.timestamp, arrival, window, datagram.bytes.len());
-        self.misshapen += u64::from(!is_transport_stream(payload));
-        let is_other = datagram.is_cut || self.differs(header.sequence, payload);
-        self.different += u64::from(is_other);
-    }
-
     /// The socket's counter, as it was at some moment; a packet that waited has an older one.
     pub(super) fn note_drops(&mut self, dropped: u32, moment: Instant) {
         if dropped.wrapping_sub(self.dropped).cast_signed() > 0 {
             self.dropped = dropped;
             self.first_drop.get_or_insert(moment);
-        }
-    }
-
-    /// Before the first packet: where the stream begins.
-    fn begin(&mut self, found: u16) {
-        if std::mem::replace(&mut self.is_begun, true) {
-            return;
-        }
-        let announced = self.expected.sequence;
-        if let Some(sequence) = announced
-            && found.wrapping_sub(sequence) < FIRST_DISTANCE_MAX
-        {
-            self.reception = Reception::starting_at(CLOCK_RATE_HZ, sequence);
         }
     }
 
@@ -205,11 +230,6 @@ impl Books {
         is_compared.then_some(self.different)
     }
 
-    /// Packets that did not come, as far as the numbers of those that came say.
-    pub(super) fn lost(&self) -> u64 {
-        self.reception.lost()
-    }
-
     /// Packets of the measured time that came later than they may.
     pub(super) fn late(&self) -> u64 {
         self.lateness.later_than(self.expected.within)
@@ -231,14 +251,20 @@ const CYCLE: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
+    use wire::rtp::Header;
+
     use super::*;
 
     struct Sender {
-        books: Books,
+        stats: SampledStats,
         window: Window,
+        clock: ArrivalClock,
         began: Instant,
         dropped: u32,
     }
+
+    const FROM: SocketAddr =
+        SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5004);
 
     fn payload(n: u16) -> Vec<u8> {
         let packet = |part: u16| [vec![0x47], vec![(n * 7 + part) as u8; 187]].concat();
@@ -250,9 +276,10 @@ mod tests {
         let within = Duration::from_millis(25);
         let sequence = Some(first);
         let expected = Expected { ssrc: None, payload_type: 33, sequence, within, file };
-        let (window, began) = (Window::default(), Instant::now());
+        let (window, clock) = (Window::default(), ArrivalClock::start());
+        let began = clock.instant(Duration::ZERO);
         window.from.set(began).unwrap();
-        Sender { books: Books::new(expected), window, began, dropped: 0 }
+        Sender { stats: SampledStats::new(expected), window, clock, began, dropped: 0 }
     }
 
     impl Sender {
@@ -267,9 +294,9 @@ mod tests {
             };
             let bytes = [&header.write()[..], payload].concat();
             let dropped = self.dropped;
-            let datagram = Datagram { bytes: &bytes, is_cut: false, time: None, dropped };
-            let since = Duration::from_millis(u64::from(n) * 10 + late_ms);
-            self.books.take(&datagram, self.began + since, since, &self.window);
+            let (at, from) = (Duration::from_millis(u64::from(n) * 10 + late_ms), FROM);
+            let datagram = SocketDatagram { bytes: &bytes, is_cut: false, from, at, dropped };
+            self.stats.take(&datagram, self.clock, &self.window);
         }
     }
 
@@ -279,10 +306,16 @@ mod tests {
         for n in 0..100 {
             sender.send(65_500, n, 0, &payload(n));
         }
-        let books = sender.books;
-        assert_eq!((books.counted, books.lost(), books.late(), books.different), (100, 0, 0, 0));
-        assert_eq!((books.misshapen, books.foreign, books.first_gap), (0, 0, None));
-        assert!(books.is_punctual());
+        let stats = sender.stats;
+        assert_eq!(
+            (stats.packets.counted, stats.lost(), stats.packets.late(), stats.packets.different),
+            (100, 0, 0, 0)
+        );
+        assert_eq!(
+            (stats.packets.misshapen, stats.packets.foreign, stats.packets.first_gap),
+            (0, 0, None)
+        );
+        assert!(stats.packets.is_punctual());
     }
 
     #[test]
@@ -291,22 +324,22 @@ mod tests {
         for n in [0, 1, 3, 2, 4, 6] {
             sender.send(9, n, 0, &payload(n));
         }
-        assert_eq!(sender.books.different, 0, "order and loss change no place");
+        assert_eq!(sender.stats.packets.different, 0, "order and loss change no place");
         sender.send(9, 7, 0, &payload(8));
         let mut broken = payload(8);
         broken[1000] ^= 1;
         sender.send(9, 8, 0, &broken);
         sender.send(9, 9, 0, &payload(9)[..1315]);
-        assert_eq!((sender.books.different, sender.books.misshapen), (2, 1));
-        assert_eq!(sender.books.lost(), 1);
+        assert_eq!((sender.stats.packets.different, sender.stats.packets.misshapen), (2, 1));
+        assert_eq!(sender.stats.lost(), 1);
     }
 
     #[test]
     fn what_was_lost_at_the_very_start_is_lost() {
         let mut sender = sender(false, 100);
         sender.send(100, 3, 0, &payload(3));
-        assert_eq!(sender.books.lost(), 3);
-        assert!(sender.books.first_gap.is_some());
+        assert_eq!(sender.stats.lost(), 3);
+        assert!(sender.stats.packets.first_gap.is_some());
     }
 
     #[test]
@@ -317,11 +350,11 @@ mod tests {
         }
         sender.send(0, 1998, 26, &payload(0));
         sender.send(0, 1999, 26, &payload(0));
-        assert_eq!((sender.books.counted, sender.books.late()), (2000, 2));
-        assert!(sender.books.is_punctual());
+        assert_eq!((sender.stats.packets.counted, sender.stats.packets.late()), (2000, 2));
+        assert!(sender.stats.packets.is_punctual());
         sender.send(0, 2000, 26, &payload(0));
-        assert!(!sender.books.is_punctual());
-        let late: u32 = sender.books.late_slots.iter().map(|word| word.count_ones()).sum();
+        assert!(!sender.stats.packets.is_punctual());
+        let late: u32 = sender.stats.packets.late_slots.iter().map(|word| word.count_ones()).sum();
         assert_eq!(late, 1, "all within the same tenth of a second");
     }
 
@@ -335,20 +368,20 @@ mod tests {
         for n in 1..5 {
             sender.send(0, n, 5, &payload(0));
         }
-        let figures = sender.books.lateness.figures();
-        assert_eq!((sender.books.counted, figures.packets), (2, 2));
+        let figures = sender.stats.packets.lateness.figures();
+        assert_eq!((sender.stats.packets.counted, figures.packets), (2, 2));
         assert_eq!(figures.p50, Duration::from_millis(5), "against the one before the window");
-        assert_eq!(sender.books.reception.received(), 5);
+        assert_eq!(sender.stats.reception().received(), 5);
     }
 
     #[test]
     fn drops_have_their_time() {
         let mut sender = sender(false, 0);
         sender.send(0, 0, 0, &payload(0));
-        assert_eq!(sender.books.first_drop, None);
+        assert_eq!(sender.stats.packets.first_drop, None);
         sender.dropped = 3;
         sender.send(0, 4, 0, &payload(0));
-        assert_eq!((sender.books.dropped, sender.books.lost()), (3, 3));
-        assert_eq!(sender.books.first_drop, sender.books.first_gap);
+        assert_eq!((sender.stats.packets.dropped, sender.stats.lost()), (3, 3));
+        assert_eq!(sender.stats.packets.first_drop, sender.stats.packets.first_gap);
     }
 }

@@ -15,20 +15,22 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use paths::{DatagramReader, dropped_packets};
+use paths::dropped_packets;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
 use super::filter::refuse_all;
-use super::reader::{Sampled, open};
+use super::reader::Sampled;
 use super::rtcp::Rtcp;
-use super::sampled::{Books, Expected};
+use super::sampled::{Expected, SampledStats};
 use crate::control::{Control, connect_from};
 use crate::course::LOST_AT_ENDS_MAX;
 use crate::error::Error;
+use crate::receive::lock;
 use crate::reports::reports_to;
+use crate::rtp_receiver::SocketReader;
 use crate::sockets::Pair;
 
 /// What all sessions share.
@@ -70,7 +72,7 @@ pub(super) struct End {
     /// Packets that the sender says it has sent since PLAY.
     pub(super) sent: Option<u32>,
     /// Where it was verified.
-    pub(super) books: Option<Arc<Mutex<Books>>>,
+    pub(super) stats: Option<Arc<Mutex<SampledStats>>>,
     /// Where it was not: packets counted.
     pub(super) counted: Option<u32>,
 }
@@ -86,7 +88,7 @@ struct Playing {
 }
 
 enum Media {
-    Verified(Arc<Mutex<Books>>),
+    Verified(Arc<Mutex<SampledStats>>),
     Counted(Arc<UdpSocket>),
 }
 
@@ -94,8 +96,9 @@ impl Media {
     /// Packets that came, modulo 2^32 as senders count.
     fn came(&self) -> Option<u32> {
         match self {
-            Media::Verified(books) => {
-                let reception = &open(books).reception;
+            Media::Verified(stats) => {
+                let stats = lock(stats);
+                let reception = stats.reception();
                 Some((reception.received() - reception.duplicates()) as u32)
             }
             Media::Counted(socket) => dropped_packets(&**socket).ok(),
@@ -167,10 +170,10 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
     let media = if is_verified {
         let sequence = started.sequence;
         let expected = Expected { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
-        let books = Arc::new(Mutex::new(Books::new(expected)));
+        let stats = Arc::new(Mutex::new(SampledStats::new(expected)));
         // The thread outlives all sessions.
-        let _ = shared.reader.send(Sampled { socket: rtp, books: books.clone() });
-        Media::Verified(books)
+        let _ = shared.reader.send(Sampled { socket: rtp, stats: stats.clone() });
+        Media::Verified(stats)
     } else {
         let socket = Arc::new(rtp);
         let mut all = shared.counting.lock().unwrap_or_else(PoisonError::into_inner);
@@ -184,11 +187,7 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
 fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
     let object = || "RTP socket".to_owned();
     if is_verified {
-        DatagramReader::prepare(rtp).map_err(|errno| Error::Host {
-            call: "setsockopt SO_TIMESTAMPNS",
-            object: object(),
-            source: std::io::Error::from_raw_os_error(errno.code()),
-        })
+        SocketReader::prepare(rtp)
     } else {
         let call = "setsockopt SO_ATTACH_FILTER";
         refuse_all(rtp).map_err(|source| Error::Host { call, object: object(), source })
@@ -198,8 +197,8 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
 impl Playing {
     /// Comes back when somebody else ends the session: how.
     async fn run(&mut self) -> String {
-        let books = match &self.media {
-            Media::Verified(books) => Some(&**books),
+        let stats = match &self.media {
+            Media::Verified(stats) => Some(&**stats),
             Media::Counted(_) => None,
         };
         let now = Instant::now();
@@ -218,7 +217,7 @@ impl Playing {
                     }
                 }
                 () = sleep_until(report_at.into()) => {
-                    report_at = Instant::now() + self.rtcp.report(books);
+                    report_at = Instant::now() + self.rtcp.report(stats);
                 }
                 () = sleep_until(keep_alive_at.into()) => {
                     keep_alive_at = Instant::now() + self.keep_alive_every;
@@ -242,7 +241,7 @@ impl Playing {
         let sent = self.sent();
         let mut end = End { is_played: true, ended, sent, ..End::default() };
         match self.media {
-            Media::Verified(books) => end.books = Some(books),
+            Media::Verified(stats) => end.stats = Some(stats),
             Media::Counted(socket) => end.counted = dropped_packets(&*socket).ok(),
         }
         end
@@ -264,8 +263,8 @@ impl Playing {
         if is_playing && self.control.ask("PAUSE", Client::pause).await.is_ok() {
             sleep(SETTLE).await;
         }
-        if let Media::Verified(books) = &self.media {
-            self.rtcp.report(Some(books));
+        if let Media::Verified(stats) = &self.media {
+            self.rtcp.report(Some(stats));
         }
         self.rtcp.leave();
         if self.control.ask("TEARDOWN", Client::teardown).await.is_err() {

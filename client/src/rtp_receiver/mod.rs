@@ -1,0 +1,621 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The receiver of RTP: from a datagram and its time of arrival to payloads in sequence order.
+//!
+//! One receiver serves the verifying player, the sampled sessions of a load, and the recorder. They
+//! differ in the selection of the source ([`SelectSource`]) and in what they do with packets
+//! ([`Consumer`]):
+//!
+//! | user | source | reorders | socket |
+//! |---|---|---|---|
+//! | player | the announced SSRC ([`SingleSource`]) | for the file | [`SocketReader`] |
+//! | sampled session | the announced SSRC ([`SingleSource`]) | no | [`SocketReader`] |
+//! | recorder | any, after probation ([`Sources`]) | yes | a path of `paths::RECEIVE_PATHS` |
+//!
+//! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
+//! are checked, its sequence number and time go into the statistics of the source
+//! ([`wire::rtp::Reception`]), and its payload goes through the reorder window (`wire::reorder`). In
+//! order, a packet costs no copy, no allocation and no system call here, and one call of the
+//! consumer for each of two methods, which the compiler resolves. A packet behind a hole is copied
+//! once, and so is one of a source on probation.
+//!
+//! Sources: RFC 3550 §5.1, §6.4.1, §8.2, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
+//! Does not read sockets by itself, repair losses, or send reports.
+
+mod clock;
+mod probation;
+mod single;
+mod socket;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use wire::reorder::{Limits, Placed, Reorder};
+use wire::rtp::{Arrival, HEADER_BYTES, Header};
+use wire::sources::{Sources, Standing};
+
+use self::probation::{HeldPacket, Identity, ProbationBuffer};
+
+pub use clock::ArrivalClock;
+pub(crate) use single::SingleSource;
+pub(crate) use socket::{SocketDatagram, SocketReader};
+
+/// Receiver of one stream.
+#[derive(Debug)]
+pub struct RtpReceiver<S> {
+    payload_type: u8,
+    /// The selection of the source, with the statistics of each.
+    pub sources: S,
+    window: Option<Reorder>,
+    probation: ProbationBuffer,
+    /// A packet far from those before, whose successor would make it the first of a new order.
+    stray: Option<(u16, Vec<u8>)>,
+    late: u64,
+}
+
+/// A packet of the stream, in the order of arrival.
+#[derive(Debug, Clone, Copy)]
+pub struct RtpPacket<'a> {
+    /// The header and its place in the sequence; none of a bare transport stream, nor of a packet
+    /// that was on probation.
+    pub header: Option<(&'a Header, Arrival)>,
+    /// The payload.
+    pub payload: &'a [u8],
+    /// The address of the sender.
+    pub from: SocketAddr,
+    /// The time of arrival, on the caller's clock.
+    pub at: Duration,
+}
+
+/// Reason to refuse a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// RTP of another payload type than the stream's.
+    PayloadType(u8),
+    /// Another SSRC of the sender that is followed.
+    OtherSsrc,
+    /// The SSRC of the stream, from another address (RFC 3550 §8.2).
+    Collision,
+    /// Another sender than the one that is followed.
+    NotFollowed,
+    /// Too few packets to be a stream, while no source is followed.
+    NoStream,
+    /// Neither RTP nor a transport stream.
+    Malformed,
+    /// A bare transport stream that is not whole packets.
+    BareSize,
+}
+
+/// Consumer of what a receiver accepts and refuses. All methods are called on the receiving thread.
+pub trait Consumer {
+    /// A packet of the stream arrived. Duplicates and strays are among them.
+    fn arrived(&mut self, packet: RtpPacket<'_>);
+
+    /// A payload is next in order. It arrived at `came`; it is `now`. Called only by receivers that
+    /// reorder.
+    fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration);
+
+    /// Datagrams from `from` were refused, while the stream comes from `peer`.
+    fn refused(
+        &mut self,
+        from: SocketAddr,
+        datagrams: u64,
+        reason: Refusal,
+        peer: Option<SocketAddr>,
+    );
+
+    /// Another source is followed from now on.
+    fn source_changed(&mut self) {}
+}
+
+/// Selection of the source that a receiver follows.
+pub trait SelectSource {
+    /// Counts a packet of the right payload type, and classifies its source.
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing;
+
+    /// The SSRC and the address of the followed source, as far as they are known. An SSRC of
+    /// `Some(None)` is a bare transport stream's.
+    fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)>;
+
+    /// The first sequence number, once: where the first packet confirms an announced one.
+    fn take_start(&mut self) -> Option<u16> {
+        None
+    }
+
+    /// True while another source may still replace the followed one.
+    fn is_contested(&self) -> bool {
+        false
+    }
+
+    /// True for a source whose packets may still count.
+    fn is_known(&self, _ssrc: Option<u32>, _from: SocketAddr) -> bool {
+        false
+    }
+}
+
+impl SelectSource for Sources {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing {
+        Sources::receive(self, header, from, at)
+    }
+
+    fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
+        Sources::followed(self).map(|source| (source.ssrc, source.from))
+    }
+
+    fn is_contested(&self) -> bool {
+        Sources::is_contested(self)
+    }
+
+    fn is_known(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
+        self.knows(ssrc, from)
+    }
+}
+
+impl<S: SelectSource> RtpReceiver<S> {
+    /// A receiver of this payload type. Without `reorder` payloads are not delivered.
+    pub fn new(payload_type: u8, sources: S, reorder: Option<Limits>) -> RtpReceiver<S> {
+        RtpReceiver {
+            payload_type,
+            sources,
+            window: reorder.map(Reorder::new),
+            probation: ProbationBuffer::default(),
+            stray: None,
+            late: 0,
+        }
+    }
+
+    /// Takes an RTP datagram that arrived from `from` at `at`. Returns true for a datagram of the
+    /// followed sender, and for any while no source is followed: a relay sends these on.
+    pub fn receive(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        at: Duration,
+        consumer: &mut impl Consumer,
+    ) -> bool {
+        let Ok((header, payload)) = Header::parse(datagram) else {
+            return self.malformed(from, 1, Refusal::Malformed, consumer);
+        };
+        if header.payload_type != self.payload_type {
+            let peer = self.peer();
+            consumer.refused(from, 1, Refusal::PayloadType(header.payload_type), peer);
+            return peer.is_none_or(|peer| peer == from);
+        }
+        let standing = self.sources.receive(&header, from, at);
+        if let Some(sequence) = self.sources.take_start()
+            && let Some(window) = &mut self.window
+        {
+            window.start_at(sequence);
+        }
+        let packet = RtpPacket { header: None, payload: &datagram[payload], from, at };
+        self.take(standing, Some(&header), packet, consumer)
+    }
+
+    /// Gives up the holes that have been waited for long enough.
+    pub fn expire(&mut self, now: Duration, consumer: &mut impl Consumer) {
+        if let Some(window) = &mut self.window {
+            window.expire(now, |payload, came| consumer.deliver(payload, came, now));
+        }
+    }
+
+    /// Delivers what the window holds; the next packet is the first of a new order.
+    pub fn flush(&mut self, consumer: &mut impl Consumer) {
+        if let Some(window) = &mut self.window {
+            window.finish(|payload, came| consumer.deliver(payload, came, came));
+        }
+        self.stray = None;
+    }
+
+    /// Delivers what the window holds and refuses what is on probation: the stream has ended.
+    pub fn finish(&mut self, consumer: &mut impl Consumer) {
+        self.flush(consumer);
+        self.clear_probation(consumer);
+    }
+
+    /// The address that the stream comes from.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.sources.followed()?.1
+    }
+
+    /// Packets that were not delivered: lost, or too late.
+    pub fn missing(&self) -> u64 {
+        self.window.as_ref().map_or(0, Reorder::missing)
+    }
+
+    /// Packets that arrived after the window had given them up.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Takes a packet whose source has been classified.
+    fn take(
+        &mut self,
+        standing: Standing,
+        header: Option<&Header>,
+        packet: RtpPacket<'_>,
+        consumer: &mut impl Consumer,
+    ) -> bool {
+        let who = (header.map(|header| header.ssrc), packet.from);
+        let arrival = match standing {
+            Standing::Followed(arrival) => {
+                if let Some(oldest) = self.probation.oldest()
+                    && (!self.sources.is_contested()
+                        || packet.at.saturating_sub(oldest) >= CONTESTED_FOR_MAX)
+                {
+                    self.clear_probation(consumer);
+                }
+                arrival
+            }
+            Standing::Chosen(arrival) => {
+                self.follow(who, header, packet.at, consumer);
+                arrival
+            }
+            Standing::Waiting => {
+                self.hold(who, header, packet, consumer);
+                return self.sources.followed().is_none();
+            }
+            Standing::Foreign => {
+                self.refuse_source(who, 1, consumer);
+                return false;
+            }
+        };
+        consumer.arrived(RtpPacket { header: header.map(|header| (header, arrival)), ..packet });
+        match header {
+            Some(header) => {
+                self.place(header.sequence, packet.payload, arrival, packet.at, consumer);
+            }
+            None => consumer.deliver(packet.payload, packet.at, packet.at),
+        }
+        true
+    }
+
+    /// Puts a packet of the followed source in order.
+    fn place(
+        &mut self,
+        sequence: u16,
+        payload: &[u8],
+        arrival: Arrival,
+        at: Duration,
+        consumer: &mut impl Consumer,
+    ) {
+        let Some(window) = &mut self.window else { return };
+        match arrival {
+            Arrival::Duplicate => return,
+            Arrival::Stray => {
+                self.stray = Some((sequence, payload.to_vec()));
+                return;
+            }
+            Arrival::Restarted => {
+                window.finish(|payload, came| consumer.deliver(payload, came, came));
+                let stray = self.stray.take();
+                if let Some((before, payload)) = stray
+                    && before.wrapping_add(1) == sequence
+                {
+                    window.push(before, &payload, at, |payload, came| {
+                        consumer.deliver(payload, came, at);
+                    });
+                }
+            }
+            Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered | Arrival::Old => {}
+        }
+        let placed = window.push(sequence, payload, at, |payload, came| {
+            consumer.deliver(payload, came, at);
+        });
+        self.late += u64::from(placed == Placed::Behind);
+    }
+
+    /// Holds a packet whose source may be followed later, if it fits.
+    fn hold(
+        &mut self,
+        who: Identity,
+        header: Option<&Header>,
+        packet: RtpPacket<'_>,
+        consumer: &mut impl Consumer,
+    ) {
+        let sequence = header.map_or(0, |header| header.sequence);
+        let held = HeldPacket { sequence, payload: packet.payload, came: packet.at };
+        if self.probation.hold(who, held) {
+            return;
+        }
+        if self.probation.may_compact(packet.at) {
+            let RtpReceiver { probation, sources, .. } = self;
+            let peer = sources.followed().and_then(|(_, from)| from);
+            probation.retain(
+                |(ssrc, from)| sources.is_known(ssrc, from),
+                |(_, from)| consumer.refused(from, 1, Refusal::NotFollowed, peer),
+            );
+            if probation.hold(who, held) {
+                return;
+            }
+        }
+        self.refuse_source(who, 1, consumer);
+    }
+
+    /// Refuses all packets on probation: another source is followed.
+    fn clear_probation(&mut self, consumer: &mut impl Consumer) {
+        let mut probation = std::mem::take(&mut self.probation);
+        probation.retain(|_| false, |who| self.refuse_source(who, 1, consumer));
+        // Its memory is used again.
+        self.probation = probation;
+    }
+
+    /// Changes over to another source, whose first packets have been on probation.
+    fn follow(
+        &mut self,
+        who: Identity,
+        header: Option<&Header>,
+        now: Duration,
+        consumer: &mut impl Consumer,
+    ) {
+        self.flush(consumer);
+        consumer.source_changed();
+        let mut probation = std::mem::take(&mut self.probation);
+        if let (Some(header), Some(window)) = (header, &mut self.window) {
+            let ahead = |other: u16| other.wrapping_sub(header.sequence).cast_signed();
+            let first = probation.of(who).map(|held| ahead(held.sequence)).min();
+            window.start_at(header.sequence.wrapping_add_signed(first.unwrap_or(0).min(0)));
+        }
+        for held in probation.of(who) {
+            let (payload, from) = (held.payload, who.1);
+            consumer.arrived(RtpPacket { header: None, payload, from, at: now });
+            match &mut self.window {
+                Some(window) if header.is_some() => {
+                    window.push(held.sequence, payload, held.came, |payload, came| {
+                        consumer.deliver(payload, came, held.came);
+                    });
+                }
+                _ => consumer.deliver(payload, held.came, now),
+            }
+        }
+        probation.retain(
+            |_| false,
+            |other| {
+                if other != who {
+                    self.refuse_source(other, 1, consumer);
+                }
+            },
+        );
+        self.probation = probation;
+    }
+
+    /// Refuses datagrams of a source that is not followed.
+    fn refuse_source(
+        &mut self,
+        (ssrc, from): Identity,
+        datagrams: u64,
+        consumer: &mut impl Consumer,
+    ) {
+        let followed = self.sources.followed();
+        let peer = followed.and_then(|(_, from)| from);
+        let reason = match followed {
+            Some(_) if peer == Some(from) => Refusal::OtherSsrc,
+            Some((followed, _)) if followed == ssrc => Refusal::Collision,
+            Some(_) => Refusal::NotFollowed,
+            None => Refusal::NoStream,
+        };
+        consumer.refused(from, datagrams, reason, peer);
+    }
+
+    /// Refuses datagrams of no stream; returns true where a relay sends them on.
+    fn malformed(
+        &mut self,
+        from: SocketAddr,
+        datagrams: u64,
+        reason: Refusal,
+        consumer: &mut impl Consumer,
+    ) -> bool {
+        let peer = self.peer();
+        consumer.refused(from, datagrams, reason, peer);
+        peer.is_none_or(|peer| peer == from)
+    }
+}
+
+impl RtpReceiver<SingleSource> {
+    /// Names the first sequence number, where the server has announced one. Ignored once a packet
+    /// has arrived.
+    pub(crate) fn expect_first(&mut self, sequence: Option<u16>) {
+        self.sources.expect_first(sequence);
+    }
+}
+
+/// Packets that were seen by their headers alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Observed {
+    /// Packets of the stream, each with a header of so many bytes.
+    Accepted {
+        /// 0 for a bare transport stream.
+        header_bytes: usize,
+    },
+    /// Refused packets.
+    Refused {
+        /// True where a relay sends them on.
+        is_sent_on: bool,
+    },
+}
+
+impl RtpReceiver<Sources> {
+    /// Begins a session with a server, which has announced its payload type, and perhaps its
+    /// address and its SSRC.
+    pub fn announce(
+        &mut self,
+        payload_type: u8,
+        from: Option<SocketAddr>,
+        ssrc: Option<u32>,
+        consumer: &mut impl Consumer,
+    ) {
+        self.payload_type = payload_type;
+        self.flush(consumer);
+        self.sources.renounce();
+        self.sources.expect(from);
+        if let Some(ssrc) = ssrc {
+            self.sources.announce(ssrc, None);
+        }
+    }
+
+    /// Names the first sequence number of an announced source. Losses before the first packet
+    /// count. Ignored once a packet has arrived.
+    pub fn expect_first(&mut self, sequence: u16) {
+        let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
+        if let Some(ssrc) = followed.and_then(|source| source.ssrc) {
+            self.sources.announce(ssrc, Some(sequence));
+            if let Some(window) = &mut self.window {
+                window.start_at(sequence);
+            }
+        }
+    }
+
+    /// Takes a datagram of a bare transport stream, as [`RtpReceiver::receive`] does one of RTP.
+    pub fn receive_bare(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        at: Duration,
+        consumer: &mut impl Consumer,
+    ) -> bool {
+        if !datagram.len().is_multiple_of(media::TS_PACKET_BYTES) {
+            return self.malformed(from, 1, Refusal::BareSize, consumer);
+        }
+        let standing = self.sources.receive_bare(from, at);
+        self.take(standing, None, RtpPacket { header: None, payload: datagram, from, at }, consumer)
+    }
+
+    /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is
+    /// delivered.
+    pub fn observe_headers(
+        &mut self,
+        head: &[u8],
+        packets: u32,
+        from: SocketAddr,
+        at: Duration,
+        consumer: &mut impl Consumer,
+    ) -> Observed {
+        // Extension and padding are not seen: the fixed header has all that is counted.
+        let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
+            let mut fixed = *fixed;
+            fixed[0] &= VERSION_BITS;
+            fixed
+        });
+        let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
+        let (mut standing, mut ssrc, mut header_bytes) = (Standing::Foreign, None, 0);
+        if is_bare(head) {
+            for _ in 0..packets {
+                standing = self.sources.receive_bare(from, at);
+            }
+        } else if let Some((mut header, _)) = parsed {
+            (ssrc, header_bytes) = (Some(header.ssrc), HEADER_BYTES);
+            for _ in 0..packets {
+                standing = self.sources.receive(&header, from, at);
+                header.sequence = header.sequence.wrapping_add(1);
+            }
+        } else {
+            let is_sent_on = self.malformed(from, packets.into(), Refusal::Malformed, consumer);
+            return Observed::Refused { is_sent_on };
+        }
+        match standing {
+            // No other source is there yet.
+            Standing::Waiting if self.sources.followed().is_none() => {}
+            Standing::Followed(_) | Standing::Chosen(_) => {}
+            Standing::Waiting | Standing::Foreign => {
+                self.refuse_source((ssrc, from), packets.into(), consumer);
+                return Observed::Refused { is_sent_on: false };
+            }
+        }
+        Observed::Accepted { header_bytes }
+    }
+}
+
+/// True for a datagram that begins as a transport stream and not as RTP of version 2.
+pub fn is_bare(datagram: &[u8]) -> bool {
+    datagram.first() == Some(&SYNC_BYTE)
+}
+
+/// True for an integral number of transport stream packets (RFC 2250 §2).
+pub(crate) fn is_transport_stream(payload: &[u8]) -> bool {
+    !payload.is_empty()
+        && payload.len().is_multiple_of(media::TS_PACKET_BYTES)
+        && payload.chunks_exact(media::TS_PACKET_BYTES).all(|packet| packet[0] == SYNC_BYTE)
+}
+
+/// ISO/IEC 13818-1 §2.4.3.3; as the first byte of RTP it would be version 1.
+const SYNC_BYTE: u8 = 0x47;
+/// RFC 3550 §5.1.
+const VERSION_BITS: u8 = 0xc0;
+/// Packets of another source are held beside a weak one for so long: two windows of
+/// [`wire::sources`] and some.
+const CONTESTED_FOR_MAX: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// First bytes of the delivered payloads, and counts of what was accepted and refused.
+    #[derive(Default)]
+    struct Delivered {
+        letters: String,
+        accepted: usize,
+        refused: Vec<Refusal>,
+    }
+
+    impl Consumer for Delivered {
+        fn arrived(&mut self, _: RtpPacket<'_>) {
+            self.accepted += 1;
+        }
+
+        fn deliver(&mut self, payload: &[u8], _: Duration, _: Duration) {
+            self.letters.push(char::from(payload[0]));
+        }
+
+        fn refused(&mut self, _: SocketAddr, _: u64, reason: Refusal, _: Option<SocketAddr>) {
+            self.refused.push(reason);
+        }
+    }
+
+    fn send<S: SelectSource>(
+        receiver: &mut RtpReceiver<S>,
+        delivered: &mut Delivered,
+        packets: &[(u32, u16, u8)],
+    ) {
+        for &(ssrc, sequence, letter) in packets {
+            let header =
+                Header { marker: false, payload_type: 33, sequence, timestamp: 0, ssrc }.write();
+            let from = SocketAddr::from(([10, 0, 0, 1], 5004));
+            receiver.receive(&[&header[..], &[letter]].concat(), from, Duration::ZERO, delivered);
+        }
+    }
+
+    #[test]
+    fn an_announced_source_is_taken_from_its_first_packet_and_no_other() {
+        let source = SingleSource::new(None);
+        let mut receiver = RtpReceiver::new(33, source, Some(Limits::default()));
+        receiver.expect_first(Some(7));
+        let mut delivered = Delivered::default();
+        let packets = [(1, 8, b'b'), (1, 7, b'a'), (2, 9, b'x'), (1, 9, b'c')];
+        send(&mut receiver, &mut delivered, &packets);
+        assert_eq!((delivered.letters.as_str(), delivered.accepted), ("abc", 3));
+        assert_eq!(delivered.refused, [Refusal::NotFollowed]);
+    }
+
+    /// The player lost the first packet of a new numbering for its file.
+    #[test]
+    fn a_restart_loses_no_packet_of_either_selection() {
+        let packets = [(1, 10, b'a'), (1, 11, b'b'), (1, 20_000, b'm'), (1, 20_001, b'n')];
+        let reorder = Some(Limits::default());
+        let mut single = RtpReceiver::new(33, SingleSource::new(Some(1)), reorder);
+        let mut delivered = Delivered::default();
+        send(&mut single, &mut delivered, &packets);
+        assert_eq!(delivered.letters, "abmn");
+        let mut any = RtpReceiver::new(33, Sources::new(90_000), reorder);
+        let mut delivered = Delivered::default();
+        send(&mut any, &mut delivered, &packets);
+        assert_eq!(delivered.letters, "abmn");
+    }
+
+    #[test]
+    fn whole_ts_packets_are_told_from_others() {
+        let packet = |first: u8| [[first; 1].to_vec(), vec![0; 187]].concat();
+        assert!(is_transport_stream(&packet(0x47)));
+        assert!(is_transport_stream(&[packet(0x47), packet(0x47)].concat()));
+        assert!(!is_transport_stream(&[packet(0x47), packet(0x48)].concat()));
+        assert!(!is_transport_stream(&packet(0x47)[..187]));
+        assert!(!is_transport_stream(&[]));
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The source of a session that a server has announced: one SSRC from the first packet to the last.
+//!
+//! Where SETUP has named no SSRC, the first packet does. A pause is taken out of the times that the
+//! jitter is computed from, since the network did not cause it.
+//!
+//! Sources: RFC 3550 A.1, A.8; RFC 2326 §12.33 (RTP-Info), Appendix B (a pause leaves no gap).
+//! Does not follow another source: packets of one are foreign.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use wire::rtp::{Arrival, Header, Reception};
+use wire::sdp::CLOCK_RATE_HZ;
+use wire::sources::Standing;
+
+use super::SelectSource;
+
+/// An announced source and its statistics.
+#[derive(Debug)]
+pub(crate) struct SingleSource {
+    pub(crate) ssrc: Option<u32>,
+    pub(crate) reception: Reception,
+    /// The sequence number of the first packet, where RTP-Info had named another and no loss
+    /// explains the difference.
+    pub(crate) first_instead: Option<u16>,
+    /// Until the first packet: the sequence number that RTP-Info has named, if it has.
+    first: Option<Option<u16>>,
+    confirmed: Option<u16>,
+    timeline: Timeline,
+}
+
+/// Arrival times without the pauses.
+#[derive(Debug, Default)]
+struct Timeline {
+    left_out: Duration,
+    last: Option<(Duration, u32)>,
+    is_new: bool,
+}
+
+impl SingleSource {
+    pub(crate) fn new(ssrc: Option<u32>) -> SingleSource {
+        SingleSource {
+            ssrc,
+            reception: Reception::new(CLOCK_RATE_HZ),
+            first_instead: None,
+            first: Some(None),
+            confirmed: None,
+            timeline: Timeline::default(),
+        }
+    }
+
+    /// Names the first sequence number; ignored once a packet has arrived.
+    pub(crate) fn expect_first(&mut self, sequence: Option<u16>) {
+        if let Some(first) = &mut self.first {
+            *first = sequence;
+        }
+    }
+
+    /// Begins a new clock, after a pause: its first packet is taken as punctual.
+    pub(crate) fn renew_clock(&mut self) {
+        self.timeline.is_new = true;
+    }
+
+    /// Begins the statistics at the announced number, if the first packet is not far behind it.
+    fn begin(&mut self, announced: Option<u16>, found: u16) {
+        match announced {
+            Some(sequence) if found.wrapping_sub(sequence) < FIRST_DISTANCE_MAX => {
+                self.reception = Reception::starting_at(CLOCK_RATE_HZ, sequence);
+                self.confirmed = Some(sequence);
+            }
+            Some(_) => self.first_instead = Some(found),
+            None => {}
+        }
+    }
+}
+
+impl SelectSource for SingleSource {
+    fn receive(&mut self, header: &Header, _from: SocketAddr, at: Duration) -> Standing {
+        if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
+            return Standing::Foreign;
+        }
+        if let Some(announced) = self.first.take() {
+            self.begin(announced, header.sequence);
+        }
+        let time = self.timeline.at(at, header.timestamp);
+        let arrival = self.reception.receive(header, time);
+        if !matches!(arrival, Arrival::Duplicate | Arrival::Stray | Arrival::Old) {
+            self.timeline.last = Some((time, header.timestamp));
+        }
+        Standing::Followed(arrival)
+    }
+
+    fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
+        self.ssrc.map(|ssrc| (Some(ssrc), None))
+    }
+
+    fn take_start(&mut self) -> Option<u16> {
+        self.confirmed.take()
+    }
+}
+
+impl Timeline {
+    /// The time of an arrival. The first of a new clock is made to fit on the last of the old.
+    fn at(&mut self, arrival: Duration, timestamp: u32) -> Duration {
+        if std::mem::take(&mut self.is_new)
+            && let Some((last, last_timestamp)) = self.last
+        {
+            let step = timestamp.wrapping_sub(last_timestamp).cast_signed().max(0);
+            let due = last + Duration::from_secs(u64::from(step.unsigned_abs())) / CLOCK_RATE_HZ;
+            self.left_out = arrival.saturating_sub(due);
+        }
+        arrival.saturating_sub(self.left_out)
+    }
+}
+
+/// A.1 MAX_DROPOUT: a first packet further on than this is no stream with a loss at its start.
+const FIRST_DISTANCE_MAX: u16 = 3000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_taken_out_of_the_jitters_time() {
+        let mut timeline = Timeline::default();
+        let ms = Duration::from_millis;
+        assert_eq!(timeline.at(ms(0), 0), ms(0));
+        timeline.last = Some((ms(0), 0));
+        let time = timeline.at(ms(15), 900);
+        assert_eq!(time, ms(15));
+        timeline.last = Some((time, 900));
+        timeline.is_new = true;
+        // Due 10 ms after the last, whenever it came; the next is late by what it is late.
+        assert_eq!(timeline.at(ms(3000), 1800), ms(25));
+        assert_eq!(timeline.at(ms(3012), 2700), ms(37));
+    }
+}
