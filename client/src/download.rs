@@ -18,7 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::control::{authority, connect};
+use super::rtsp_connection::{authority, connect};
 use super::{one_line, wrong_url};
 use crate::error::Error;
 

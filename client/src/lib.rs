@@ -16,35 +16,35 @@
 
 #![forbid(unsafe_code)]
 
-mod control;
-mod course;
+mod client_session;
 mod download;
 mod error;
+mod file_writer;
 mod lateness;
 pub mod load;
-mod offered;
-mod output;
+mod media_names;
 mod play;
+mod play_session;
 mod random;
-mod receive;
-mod reports;
+mod receive_thread;
+mod rtcp_reporter;
 pub mod rtp_receiver;
-mod session;
-mod sockets;
+mod rtsp_connection;
+mod socket_pair;
 mod verdict;
 
 #[cfg(test)]
-mod fake;
+mod play_trials;
 #[cfg(test)]
-mod trials;
+mod scripted_server;
 
 use wire::rtsp::client::Client;
 
+pub use client_session::{Granted, Session};
 pub use download::{Download, Fetched, Target, download};
 pub use error::Error;
 pub use play::{Play, Progress, play};
 pub use random::{random_cname, random_u32};
-pub use session::{Granted, Session};
 pub use verdict::{Announced, End, LatenessMs, Missing, Recorded, Verdict};
 
 /// What a URL asks for.

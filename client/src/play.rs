@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use wire::rtsp::{NptRange, NptStart};
 
-use super::control::Control;
-use super::course::{Course, Equipment};
-use super::output::Output;
-use super::receive::{AnnouncedSource, ReceiveThread};
-use super::reports::{Reporter, reports_to};
-use super::sockets::Pair;
+use super::file_writer::Output;
+use super::play_session::{Course, Equipment};
+use super::receive_thread::{AnnouncedSource, ReceiveThread};
+use super::rtcp_reporter::{Reporter, reports_to};
+use super::rtsp_connection::Control;
+use super::socket_pair::Pair;
 use super::verdict::Verdict;
 use crate::error::Error;
 

@@ -14,13 +14,13 @@ use hdrhistogram::Histogram;
 use paths::dropped_packets;
 
 use super::Load;
-use super::broke::{Evidence, broke_first};
+use super::bottleneck::{Evidence, broke_first};
+use super::load_session::{End, Shared};
 use super::outcome::{Client, Counted, Outcome, Reason, Verified};
-use super::process::Process;
-use super::sampled::{SampledStats, Window};
-use super::session::{End, Shared};
+use super::sampled_stats::{SampledStats, Window};
+use super::server_process::Process;
 use crate::lateness::Lateness;
-use crate::receive::lock;
+use crate::receive_thread::lock;
 use crate::verdict::LatenessMs;
 
 /// Counters at the begin.

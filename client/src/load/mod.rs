@@ -16,18 +16,18 @@
 //! Sources: RFC 2326, RFC 3550, RFC 2250.
 //! Does not do: RTP over TCP, redirections, authentication; begin a session again that has ended.
 
-mod broke;
+mod bottleneck;
 mod descriptors;
-mod filter;
+mod drop_filter;
+mod load_session;
+#[cfg(test)]
+mod load_trials;
 mod measure;
 mod outcome;
-mod process;
-mod reader;
-mod rtcp;
-mod sampled;
-mod session;
-#[cfg(test)]
-mod trials;
+mod sample_reader;
+mod sampled_stats;
+mod server_process;
+mod session_rtcp;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -39,16 +39,16 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+use self::load_session::{Counts, End, LEAVING_MAX, SETTING_UP_MAX, Shared, session};
 use self::measure::{Measured, Measuring};
-use self::reader::Reader;
-use self::sampled::{Expected, Window};
-use self::session::{Counts, End, LEAVING_MAX, SETTING_UP_MAX, Shared, session};
-use super::control::{Control, connect_from};
+use self::sample_reader::Reader;
+use self::sampled_stats::{Expected, Window};
 use super::play::Stop;
 use super::rtsp_client;
+use super::rtsp_connection::{Control, connect_from};
 use crate::error::Error;
 
-pub use broke::Broke;
+pub use bottleneck::Broke;
 pub use outcome::{Client, Counted, Outcome, Reason, Verified};
 
 /// What to play, how often, and how to look at it.
@@ -178,7 +178,7 @@ pub enum Stage {
 pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Outcome, Error> {
     check(&options)?;
     descriptors::make_room(options.sessions)?;
-    let file = options.file.as_deref().map(session::file).transpose()?;
+    let file = options.file.as_deref().map(load_session::file).transpose()?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
     let described = tokio::select! {
         described = describe(&options) => described?,
@@ -224,7 +224,7 @@ pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Out
     let ends = course.leave(&mut tasks).await;
     let is_stopped = course.is_stopped;
     let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
-    let timers = timers.unwrap_or_else(|_| reader::delays());
+    let timers = timers.unwrap_or_else(|_| sample_reader::delays());
     Ok(measured.outcome(&options, &ends, &timers, is_stopped))
 }
 
@@ -363,7 +363,7 @@ async fn describe(options: &Load) -> Result<Described, Error> {
 
 /// The first address of a name that `source` can reach.
 async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<SocketAddr, Error> {
-    let object = || super::control::authority(host, port);
+    let object = || super::rtsp_connection::authority(host, port);
     let found = tokio::net::lookup_host((host, port)).await;
     let mut found =
         found.map_err(|source| Error::Host { call: "resolve", object: object(), source })?;

@@ -9,7 +9,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::broke::Broke;
+use super::bottleneck::Broke;
 use crate::verdict::LatenessMs;
 
 /// What a load came to.

@@ -17,11 +17,11 @@ use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 use wire::rtsp::{NptRange, NptStart};
 
-use super::control::Control;
 use super::lateness::LATE;
 use super::play::{Play, Progress, Stop};
-use super::receive::{Command, ReceiveResult, ReceiveThread, StreamStats};
-use super::reports::Reporter;
+use super::receive_thread::{Command, ReceiveResult, ReceiveThread, StreamStats};
+use super::rtcp_reporter::Reporter;
+use super::rtsp_connection::Control;
 use super::verdict::{Announced, End, LatenessMs, Missing, Recorded, SHORT_S_MAX, Verdict};
 use crate::error::Error;
 
@@ -104,7 +104,7 @@ impl Course {
         let stats = receiving.shared();
         let ended = receiving.stop().await;
         let (end, result) = (end?, ended?);
-        let stats = super::receive::lock(&stats);
+        let stats = super::receive_thread::lock(&stats);
         Ok(self.verdict(end, &stats, &result, reporter.sent()))
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use wire::rtcp::RtcpItem;
 
-use super::fake::{Fake, SSRC, Script, Seeing, asset};
+use super::scripted_server::{Fake, SSRC, Script, Seeing, asset};
 use super::verdict::{End, Missing, Verdict};
 use super::{Play, play};
 use crate::error::Error;

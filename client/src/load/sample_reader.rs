@@ -23,9 +23,9 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use paths::dropped_packets;
 
-use super::sampled::{SampledStats, Window};
+use super::sampled_stats::{SampledStats, Window};
 use crate::error::Error;
-use crate::receive::lock;
+use crate::receive_thread::lock;
 use crate::rtp_receiver::SocketReader;
 
 /// A verified session, as the thread has it.

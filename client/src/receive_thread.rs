@@ -11,7 +11,7 @@
 //! count.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); poll(2).
-//! Does not send reports ([`super::reports`] does).
+//! Does not send reports ([`super::rtcp_reporter`] does).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -25,8 +25,8 @@ use tokio::sync::oneshot;
 use wire::reorder::Limits;
 use wire::rtp::{Arrival, Reception};
 
+use super::file_writer::{Output, Written};
 use super::lateness::Lateness;
-use super::output::{Output, Written};
 use crate::error::Error;
 use crate::rtp_receiver::{
     ArrivalClock, Consumer, Refusal, RtpPacket, RtpReceiver, SingleSource, SocketDatagram,

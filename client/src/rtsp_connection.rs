@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use wire::rtsp::client::{Client, DescribeReply, Reply, ReplyReader};
 use wire::rtsp::{Fault, Limits, Malformed};
 
-use super::offered::in_words;
+use super::media_names::in_words;
 use super::{one_line, rtsp_client, without_userinfo};
 use crate::error::Error;
 

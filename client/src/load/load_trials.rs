@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::{Broke, Event, Load, Outcome, load};
-use crate::fake::{Fake, Script};
+use crate::scripted_server::{Fake, Script};
 
 /// So many sessions of it, for 300 ms after they have settled.
 async fn play(script: Script, sessions: u32, sample: u32) -> Outcome {

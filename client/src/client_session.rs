@@ -16,8 +16,8 @@ use tokio::time::timeout;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
-use super::control::Control;
-use super::sockets::Pair;
+use super::rtsp_connection::Control;
+use super::socket_pair::Pair;
 use crate::error::Error;
 
 /// A session with a server.

@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 use tokio::net::UdpSocket;
 use wire::rtcp::{self, RtcpItem};
 
-use super::sampled::SampledStats;
+use super::sampled_stats::SampledStats;
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
-use crate::receive::lock;
-use crate::reports::block;
+use crate::receive_thread::lock;
+use crate::rtcp_reporter::block;
 
 /// A session's RTCP.
 pub(super) struct Rtcp {

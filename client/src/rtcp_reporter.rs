@@ -18,7 +18,7 @@ use wire::rtcp::{self, RtcpItem};
 use wire::rtp::Reception;
 use wire::rtsp::client::SetupReply;
 
-use super::receive::{StreamStats, lock};
+use super::receive_thread::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 

@@ -21,17 +21,17 @@ use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
-use super::filter::refuse_all;
-use super::reader::Sampled;
-use super::rtcp::Rtcp;
-use super::sampled::{Expected, SampledStats};
-use crate::control::{Control, connect_from};
-use crate::course::LOST_AT_ENDS_MAX;
+use super::drop_filter::refuse_all;
+use super::sample_reader::Sampled;
+use super::sampled_stats::{Expected, SampledStats};
+use super::session_rtcp::Rtcp;
 use crate::error::Error;
-use crate::receive::lock;
-use crate::reports::reports_to;
+use crate::play_session::LOST_AT_ENDS_MAX;
+use crate::receive_thread::lock;
+use crate::rtcp_reporter::reports_to;
 use crate::rtp_receiver::SocketReader;
-use crate::sockets::Pair;
+use crate::rtsp_connection::{Control, connect_from};
+use crate::socket_pair::Pair;
 
 /// What all sessions share.
 pub(super) struct Shared {
