@@ -16,13 +16,13 @@ use tokio::time::timeout;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart, PortPair};
 
-use super::rtsp_connection::Control;
-use super::socket_pair::Pair;
+use super::rtsp_connection::RtspConnection;
+use super::socket_pair::SocketPair;
 use crate::error::Error;
 
 /// A session with a server.
-pub struct Session {
-    control: Control,
+pub struct ClientSession {
+    control: RtspConnection,
     payload_type: u8,
     duration: Option<Duration>,
     timeout: Duration,
@@ -30,7 +30,7 @@ pub struct Session {
 
 /// What SETUP granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Granted {
+pub struct GrantedSetup {
     /// Where media comes from.
     pub host: IpAddr,
     /// Whose packets to expect, if the server said.
@@ -42,16 +42,16 @@ pub struct Granted {
     pub rtcp: Option<SocketAddr>,
 }
 
-impl Session {
+impl ClientSession {
     /// Connects to the server of a URL and asks for the description.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or has no MPEG transport stream there.
-    pub async fn open(url: &str) -> Result<Session, Error> {
-        let mut control = Control::connect(url).await?;
+    pub async fn open(url: &str) -> Result<ClientSession, Error> {
+        let mut control = RtspConnection::connect(url).await?;
         let described = control.describe().await?;
         let (payload_type, duration) = (described.offer.payload_type, described.offer.duration);
-        Ok(Session { control, payload_type, duration, timeout: Duration::ZERO })
+        Ok(ClientSession { control, payload_type, duration, timeout: Duration::ZERO })
     }
 
     /// This end of the connection: media is received at the same address.
@@ -76,7 +76,7 @@ impl Session {
     /// # Errors
     /// Host: no pair is free.
     pub fn ports(&self) -> Result<(PortPair, UdpSocket), Error> {
-        let pair = Pair::bind(self.control.local)?;
+        let pair = SocketPair::bind(self.control.local)?;
         Ok((pair.ports, pair.rtcp))
     }
 
@@ -84,7 +84,7 @@ impl Session {
     ///
     /// # Errors
     /// Peer: refused, or not understood.
-    pub async fn set_up(&mut self, ports: PortPair) -> Result<Granted, Error> {
+    pub async fn set_up(&mut self, ports: PortPair) -> Result<GrantedSetup, Error> {
         let control = &mut self.control;
         let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
         let set_up = control.client.set_up(&reply);
@@ -94,7 +94,7 @@ impl Session {
         let host = said.unwrap_or(control.remote);
         let rtp = set_up.server.map(|server| SocketAddr::new(host, server.rtp));
         let rtcp = set_up.server.map(|server| SocketAddr::new(host, server.rtcp));
-        Ok(Granted { host, ssrc: set_up.ssrc, rtp, rtcp })
+        Ok(GrantedSetup { host, ssrc: set_up.ssrc, rtp, rtcp })
     }
 
     /// Has it play, from `start` on if that is said.

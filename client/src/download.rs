@@ -24,7 +24,7 @@ use crate::error::Error;
 
 /// Where the bytes of a download go.
 #[non_exhaustive]
-pub enum Target<'a> {
+pub enum DownloadTarget<'a> {
     /// Nowhere: they are counted.
     Nowhere,
     /// Into a file; one that is there is replaced.
@@ -36,7 +36,7 @@ pub enum Target<'a> {
 /// How a download is going.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Fetched {
+pub struct DownloadProgress {
     /// Bytes that came.
     pub bytes: u64,
     /// Bytes that are to come in all, if the server said.
@@ -76,8 +76,8 @@ impl std::fmt::Display for Download {
 /// shorter than announced, a file that cannot be written.
 pub async fn download(
     url: &str,
-    target: Target<'_>,
-    mut progress: impl FnMut(&Fetched),
+    target: DownloadTarget<'_>,
+    mut progress: impl FnMut(&DownloadProgress),
 ) -> Result<Download, Error> {
     let place = Place::parse(url).ok_or_else(|| wrong_url(url))?;
     let stream = connect(&place.host, place.port).await?;
@@ -222,7 +222,7 @@ impl Fetch {
         head: &Head,
         sink: &mut Open<'_>,
         began: Instant,
-        progress: &mut impl FnMut(&Fetched),
+        progress: &mut impl FnMut(&DownloadProgress),
     ) -> Result<u64, Error> {
         let total = head.content_bytes;
         let mut bytes = 0_u64;
@@ -237,7 +237,7 @@ impl Fetch {
             let is_done = total == Some(bytes);
             if is_done || now >= told + PROGRESS_EVERY {
                 told = now;
-                progress(&Fetched { bytes, bytes_total: total, elapsed: now - began });
+                progress(&DownloadProgress { bytes, bytes_total: total, elapsed: now - began });
             }
             if is_done {
                 return Ok(bytes);
@@ -294,11 +294,11 @@ enum Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    async fn new(target: Target<'a>) -> Result<Open<'a>, Error> {
+    async fn new(target: DownloadTarget<'a>) -> Result<Open<'a>, Error> {
         Ok(match target {
-            Target::Nowhere => Open::Nowhere,
-            Target::Sink(sink) => Open::Sink(sink),
-            Target::File(path) => {
+            DownloadTarget::Nowhere => Open::Nowhere,
+            DownloadTarget::Sink(sink) => Open::Sink(sink),
+            DownloadTarget::File(path) => {
                 let file = tokio::fs::File::create(path).await;
                 Open::File(path, file.map_err(|source| failed("open", path, source))?)
             }
@@ -420,7 +420,8 @@ mod tests {
         let mut seen = Vec::new();
         let mut last = None;
         let mut sink = |bytes: &[u8]| seen.extend_from_slice(bytes);
-        let done = download(&url, Target::Sink(&mut sink), |now| last = Some(*now)).await.unwrap();
+        let done =
+            download(&url, DownloadTarget::Sink(&mut sink), |now| last = Some(*now)).await.unwrap();
         assert!(seen == body);
         assert_eq!((done.status, done.bytes), (200, body.len() as u64));
         assert_eq!(
@@ -432,14 +433,14 @@ mod tests {
         let (url, _) = serve(answer("200 OK", body.len(), &body)).await;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.ts");
-        download(&url, Target::File(&path), |_| {}).await.unwrap();
+        download(&url, DownloadTarget::File(&path), |_| {}).await.unwrap();
         assert!(std::fs::read(&path).unwrap() == body);
     }
 
     #[tokio::test]
     async fn an_empty_file_is_a_file() {
         let (url, _) = serve(answer("200 OK", 0, b"")).await;
-        assert_eq!(download(&url, Target::Nowhere, |_| {}).await.unwrap().bytes, 0);
+        assert_eq!(download(&url, DownloadTarget::Nowhere, |_| {}).await.unwrap().bytes, 0);
     }
 
     #[tokio::test]
@@ -458,7 +459,8 @@ mod tests {
         ] {
             let is_begun = bytes.starts_with(b"HTTP/1.1 200");
             let (url, _served) = serve(bytes).await;
-            let target = if is_begun { Target::Nowhere } else { Target::File(&path) };
+            let target =
+                if is_begun { DownloadTarget::Nowhere } else { DownloadTarget::File(&path) };
             let error = download(&url, target, |_| {}).await.unwrap_err().to_string();
             assert!(error.ends_with(found), "{error}");
         }
@@ -470,7 +472,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let error = download(&format!("http://{address}/"), Target::Nowhere, |_| {}).await;
+        let error = download(&format!("http://{address}/"), DownloadTarget::Nowhere, |_| {}).await;
         let error = error.unwrap_err().to_string();
         assert!(error.starts_with(&format!("connect {address}: Connection refused")), "{error}");
     }

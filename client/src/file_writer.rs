@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use crate::error::Error;
 
 /// A file being written.
-pub(super) struct Output {
+pub(super) struct FileWriter {
     path: PathBuf,
     block: Vec<u8>,
     blocks: SyncSender<Vec<u8>>,
@@ -30,26 +30,26 @@ pub(super) struct Output {
 
 /// What became of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     pub(super) bytes: u64,
     /// Bytes that came while the disk was a whole queue behind.
     pub(super) left_out_bytes: u64,
 }
 
-impl Output {
+impl FileWriter {
     /// Makes the file, or empties the one that is there.
-    pub(super) fn create(path: &Path) -> Result<Output, Error> {
+    pub(super) fn create(path: &Path) -> Result<FileWriter, Error> {
         let file = File::create(path).map_err(|source| failed("open", path, source))?;
-        Output::to(path, file)
+        FileWriter::to(path, file)
     }
 
-    fn to(path: &Path, file: impl Write + Send + 'static) -> Result<Output, Error> {
+    fn to(path: &Path, file: impl Write + Send + 'static) -> Result<FileWriter, Error> {
         let (blocks, queue) = sync_channel(QUEUE_BLOCKS);
         let thread = std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || write(file, &queue))
             .map_err(|source| failed("clone", Path::new("thread output"), source))?;
-        Ok(Output {
+        Ok(FileWriter {
             path: path.to_owned(),
             block: Vec::with_capacity(BLOCK_BYTES),
             blocks,
@@ -79,7 +79,7 @@ impl Output {
     }
 
     /// Writes what is left and closes the file. Waits for the disk.
-    pub(super) fn finish(mut self) -> Result<Written, Error> {
+    pub(super) fn finish(mut self) -> Result<WrittenFile, Error> {
         let bytes = self.block.len() as u64;
         // Refused only when the thread has given up, and then it says why.
         if bytes > 0 && self.blocks.send(std::mem::take(&mut self.block)).is_ok() {
@@ -89,7 +89,7 @@ impl Output {
         let ended = self.thread.join();
         let ended = ended.unwrap_or_else(|_| Err(io::Error::other("the writing thread panicked")));
         ended.map_err(|source| failed("write", &self.path, source))?;
-        Ok(Written { bytes: self.taken_bytes, left_out_bytes: self.left_out_bytes })
+        Ok(WrittenFile { bytes: self.taken_bytes, left_out_bytes: self.left_out_bytes })
     }
 
     fn hand_over(&mut self) {
@@ -127,12 +127,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.ts");
         let bytes: Vec<u8> = (0..BLOCK_BYTES * 2 + 1316).map(|n| (n * 31 % 251) as u8).collect();
-        let mut output = Output::create(&path).unwrap();
+        let mut output = FileWriter::create(&path).unwrap();
         for payload in bytes.chunks(1316) {
             output.push(payload);
         }
         let written = output.finish().unwrap();
-        assert_eq!(written, Written { bytes: bytes.len() as u64, left_out_bytes: 0 });
+        assert_eq!(written, WrittenFile { bytes: bytes.len() as u64, left_out_bytes: 0 });
         assert!(std::fs::read(&path).unwrap() == bytes);
     }
 
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_disk_that_stands_still_costs_counted_bytes_and_no_wait() {
         let (go, gate) = sync_channel(0);
-        let mut output = Output::to(Path::new("stuck"), Stuck(gate)).unwrap();
+        let mut output = FileWriter::to(Path::new("stuck"), Stuck(gate)).unwrap();
         let block = vec![0; BLOCK_BYTES];
         let blocks = QUEUE_BLOCKS + 10;
         for _ in 0..blocks {
@@ -174,7 +174,7 @@ mod tests {
             eprintln!("skip: there is no /dev/full");
             return;
         }
-        let mut output = Output::create(path).unwrap();
+        let mut output = FileWriter::create(path).unwrap();
         output.push(&[0; 1316]);
         let error = output.finish().unwrap_err().to_string();
         assert!(error.starts_with("write /dev/full: No space left on device"), "{error}");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_is_not_there_is_told() {
-        let error = Output::create(Path::new("/nowhere/out.ts")).map(|_| ()).unwrap_err();
+        let error = FileWriter::create(Path::new("/nowhere/out.ts")).map(|_| ()).unwrap_err();
         assert!(error.to_string().starts_with("open /nowhere/out.ts: No such file"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ pub(super) struct Lateness {
 #[derive(Debug)]
 struct Clock {
     began: Instant,
-    stamps: Unwrapped,
+    stamps: UnwrappedTimestamps,
     /// Packets by transit in bins.
     bins: BTreeMap<i64, u64>,
     min_ns: i64,
@@ -44,7 +44,7 @@ struct Clock {
 
 /// RTP timestamps without their wrap, counted from the first.
 #[derive(Debug)]
-struct Unwrapped {
+struct UnwrappedTimestamps {
     last: u32,
     at: i64,
     min: i64,
@@ -62,7 +62,7 @@ struct Drift {
 
 /// Lateness in figures.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Figures {
+pub(super) struct LatenessFigures {
     pub(super) packets: u64,
     pub(super) p50: Duration,
     pub(super) p90: Duration,
@@ -149,7 +149,7 @@ impl Lateness {
     }
 
     /// The figures by now.
-    pub(super) fn figures(&self) -> Figures {
+    pub(super) fn figures(&self) -> LatenessFigures {
         let bins = self.bins();
         let running = self.clock.as_ref().map(|clock| clock.max_ns.saturating_sub(clock.min_ns));
         let max_ns = self.max_ns_ended.max(running.unwrap_or(0));
@@ -164,7 +164,7 @@ impl Lateness {
             });
             nanoseconds(found.map_or(0, |(bin, _)| bin.saturating_mul(BIN_NS)).min(max_ns))
         };
-        Figures {
+        LatenessFigures {
             packets: total,
             p50: quantile(500),
             p90: quantile(900),
@@ -180,7 +180,7 @@ impl Clock {
     fn new(timestamp: u32, arrival: Instant) -> Clock {
         Clock {
             began: arrival,
-            stamps: Unwrapped { last: timestamp, at: 0, min: 0, max: 0 },
+            stamps: UnwrappedTimestamps { last: timestamp, at: 0, min: 0, max: 0 },
             bins: BTreeMap::new(),
             min_ns: i64::MAX,
             max_ns: i64::MIN,
@@ -210,7 +210,7 @@ impl Clock {
     }
 }
 
-impl Unwrapped {
+impl UnwrappedTimestamps {
     fn unwrap(&mut self, timestamp: u32) -> i64 {
         let step = timestamp.wrapping_sub(self.last).cast_signed();
         self.last = timestamp;

@@ -40,12 +40,12 @@ mod scripted_server;
 
 use wire::rtsp::client::Client;
 
-pub use client_session::{Granted, Session};
-pub use download::{Download, Fetched, Target, download};
+pub use client_session::{ClientSession, GrantedSetup};
+pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::Error;
-pub use play::{Play, Progress, play};
+pub use play::{Play, PlayProgress, play};
 pub use random::{random_cname, random_u32};
-pub use verdict::{Announced, End, LatenessMs, Missing, Recorded, Verdict};
+pub use verdict::{AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, Verdict};
 
 /// What a URL asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 
 /// `H.264 video and AAC audio`, from `video H264/90000 (RTP/AVP), audio MPEG4-GENERIC/48000/2
 /// (RTP/AVP)`; a name that is not known stays as it stands.
-pub(super) fn in_words(offered: &str) -> String {
+pub(super) fn names_of(offered: &str) -> String {
     offered.split(", ").map(one).collect::<Vec<_>>().join(" and ")
 }
 
@@ -66,7 +66,7 @@ mod tests {
             ("video MP2T/90000 (RTP/SAVP)", "MPEG transport stream video over RTP/SAVP"),
             ("nothing", "nothing"),
         ] {
-            assert_eq!(in_words(offered), words);
+            assert_eq!(names_of(offered), words);
         }
     }
 }

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use wire::rtsp::{NptRange, NptStart};
 
-use super::file_writer::Output;
-use super::play_session::{Course, Equipment};
-use super::receive_thread::{AnnouncedSource, ReceiveThread};
-use super::rtcp_reporter::{Reporter, reports_to};
-use super::rtsp_connection::Control;
-use super::socket_pair::Pair;
+use super::file_writer::FileWriter;
+use super::play_session::{PlaySession, ReceiverTasks};
+use super::receive_thread::{AnnouncedSender, ReceiveThread};
+use super::rtcp_reporter::{RtcpReporter, reports_to};
+use super::rtsp_connection::RtspConnection;
+use super::socket_pair::SocketPair;
 use super::verdict::Verdict;
 use crate::error::Error;
 
@@ -55,7 +55,7 @@ impl Play {
 /// How a play is going.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct PlayProgress {
     /// Packets that came.
     pub packets: u64,
     /// Their payload, in bytes.
@@ -79,7 +79,10 @@ pub struct Progress {
 /// # Errors What keeps a play from beginning, and a file that cannot be written. What goes wrong
 /// once packets have come is in the verdict. Dropping the future ends everything at once, without
 /// TEARDOWN.
-pub async fn play(mut options: Play, progress: impl FnMut(&Progress)) -> Result<Verdict, Error> {
+pub async fn play(
+    mut options: Play,
+    progress: impl FnMut(&PlayProgress),
+) -> Result<Verdict, Error> {
     let range = range(&options)?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(pending()));
     let (course, equipment) = tokio::select! {
@@ -93,27 +96,27 @@ pub async fn play(mut options: Play, progress: impl FnMut(&Progress)) -> Result<
 }
 
 /// DESCRIBE and SETUP.
-async fn prepare(options: Play) -> Result<(Course, Equipment), Error> {
-    let mut control = Control::connect(&options.url).await?;
+async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
+    let mut control = RtspConnection::connect(&options.url).await?;
     let described = control.describe().await?;
-    let Pair { rtp, rtcp, ports, buffer_bytes } = Pair::bind(control.local)?;
+    let SocketPair { rtp, rtcp, ports, buffer_bytes } = SocketPair::bind(control.local)?;
     let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
     let set_up = control.client.set_up(&reply);
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
     // Not before: a server that refuses must not cost a file that is there.
-    let output = options.output.as_deref().map(Output::create).transpose()?;
+    let output = options.output.as_deref().map(FileWriter::create).transpose()?;
     let payload_type = described.offer.payload_type;
     let receiving = ReceiveThread::start(
         rtp,
-        AnnouncedSource { host, ssrc: set_up.ssrc, payload_type },
+        AnnouncedSender { host, ssrc: set_up.ssrc, payload_type },
         output,
     )?;
     let to = reports_to(&set_up, host, control.remote);
-    let reporter = Reporter::start(rtcp, host, to, receiving.shared())?;
-    let equipment = Equipment { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
-    Ok((Course::new(options, control, &set_up), equipment))
+    let reporter = RtcpReporter::start(rtcp, host, to, receiving.shared())?;
+    let equipment = ReceiverTasks { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
+    Ok((PlaySession::new(options, control, &set_up), equipment))
 }
 
 /// The range to ask for, after a look at the options.

@@ -18,34 +18,36 @@ use wire::rtsp::client::SetupReply;
 use wire::rtsp::{NptRange, NptStart};
 
 use super::lateness::LATE;
-use super::play::{Play, Progress, Stop};
+use super::play::{Play, PlayProgress, Stop};
 use super::receive_thread::{Command, ReceiveResult, ReceiveThread, StreamStats};
-use super::rtcp_reporter::Reporter;
-use super::rtsp_connection::Control;
-use super::verdict::{Announced, End, LatenessMs, Missing, Recorded, SHORT_S_MAX, Verdict};
+use super::rtcp_reporter::RtcpReporter;
+use super::rtsp_connection::RtspConnection;
+use super::verdict::{
+    AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, SHORT_S_MAX, Verdict,
+};
 use crate::error::Error;
 
 /// What receives and reports.
-pub(super) struct Equipment {
+pub(super) struct ReceiverTasks {
     pub(super) receiving: ReceiveThread,
-    pub(super) reporter: Reporter,
+    pub(super) reporter: RtcpReporter,
     pub(super) rtp_port: u16,
     pub(super) buffer_bytes: usize,
 }
 
 /// A session being played.
-pub(super) struct Course {
+pub(super) struct PlaySession {
     options: Play,
-    control: Control,
+    control: RtspConnection,
     rtp_port: u16,
     receive_buffer_bytes: usize,
     session_timeout: Duration,
-    announced: Announced,
+    announced: AnnouncedStream,
     /// Media in the announced range.
     media_total: Option<Duration>,
     /// The RTP timestamp at the end of the announced range.
     end_timestamp: Option<u32>,
-    stage: Stage,
+    stage: PlayStage,
     pauses: u32,
     /// When the first PLAY was answered, and the last.
     began: Instant,
@@ -56,25 +58,25 @@ pub(super) struct Course {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum PlayStage {
     Playing { pause_at: Option<Instant> },
     Paused { since: Instant, until: Instant },
 }
 
-impl Course {
-    pub(super) fn new(options: Play, control: Control, set_up: &SetupReply) -> Course {
+impl PlaySession {
+    pub(super) fn new(options: Play, control: RtspConnection, set_up: &SetupReply) -> PlaySession {
         let now = Instant::now();
         let session_timeout_s = set_up.timeout.as_secs();
-        Course {
+        PlaySession {
             options,
             control,
             rtp_port: 0,
             receive_buffer_bytes: 0,
             session_timeout: set_up.timeout,
-            announced: Announced { session_timeout_s, ..Announced::default() },
+            announced: AnnouncedStream { session_timeout_s, ..AnnouncedStream::default() },
             media_total: None,
             end_timestamp: None,
-            stage: Stage::Playing { pause_at: None },
+            stage: PlayStage::Playing { pause_at: None },
             pauses: 0,
             began: now,
             resumed: now,
@@ -87,11 +89,11 @@ impl Course {
     pub(super) async fn conduct(
         mut self,
         range: NptRange,
-        equipment: Equipment,
+        equipment: ReceiverTasks,
         mut stop: Stop,
-        mut progress: impl FnMut(&Progress),
+        mut progress: impl FnMut(&PlayProgress),
     ) -> Result<Verdict, Error> {
-        let Equipment { receiving, reporter, rtp_port, buffer_bytes } = equipment;
+        let ReceiverTasks { receiving, reporter, rtp_port, buffer_bytes } = equipment;
         (self.rtp_port, self.receive_buffer_bytes) = (rtp_port, buffer_bytes);
         let end = tokio::select! {
             end = self.run(range, &receiving, &reporter, &mut stop, &mut progress) => end,
@@ -109,7 +111,7 @@ impl Course {
     }
 
     /// Takes leave. A server that does not answer will forget the session by itself.
-    async fn leave(&mut self, reporter: &Reporter, receiving: &ReceiveThread) {
+    async fn leave(&mut self, reporter: &RtcpReporter, receiving: &ReceiveThread) {
         let farewell = async {
             reporter.leave().await;
             self.control.ask("TEARDOWN", |client| client.teardown()).await
@@ -127,22 +129,22 @@ impl Course {
         &mut self,
         range: NptRange,
         receiving: &ReceiveThread,
-        reporter: &Reporter,
+        reporter: &RtcpReporter,
         stop: &mut Stop,
-        progress: &mut impl FnMut(&Progress),
-    ) -> Result<End, Error> {
+        progress: &mut impl FnMut(&PlayProgress),
+    ) -> Result<PlayEnd, Error> {
         tokio::select! {
             begun = self.begin(range, receiving) => begun?,
-            () = &mut *stop => return Ok(End::Stopped),
+            () = &mut *stop => return Ok(PlayEnd::Stopped),
         }
         let mut look_at = Instant::now();
         loop {
             let due = self.due(look_at);
             tokio::select! {
-                () = &mut *stop => return Ok(End::Stopped),
+                () = &mut *stop => return Ok(PlayEnd::Stopped),
                 () = reporter.bye.notified() => {
                     settle(receiving).await;
-                    return Ok(End::Bye);
+                    return Ok(PlayEnd::Bye);
                 }
                 found = self.control.closed() => {
                     return Ok(last_word(reporter, receiving, found).await);
@@ -160,11 +162,11 @@ impl Course {
             let acted = tokio::select! {
                 acted = self.act(now, receiving) => acted,
                 // An answer that still comes is not taken for that to TEARDOWN: it has a number.
-                () = &mut *stop => return Ok(End::Stopped),
+                () = &mut *stop => return Ok(PlayEnd::Stopped),
             };
             match acted {
                 Ok(()) => {}
-                Err(_) if receiving.stats().rtcp.said_bye => return Ok(End::Bye),
+                Err(_) if receiving.stats().rtcp.said_bye => return Ok(PlayEnd::Bye),
                 Err(error) => {
                     return Ok(last_word(reporter, receiving, error.to_string()).await);
                 }
@@ -178,7 +180,7 @@ impl Course {
         self.began = self.resumed;
         self.keep_alive_at = self.began + self.keep_alive_every();
         let at = self.options.pause.map(|(at, _)| self.began + at);
-        self.stage = Stage::Playing { pause_at: at };
+        self.stage = PlayStage::Playing { pause_at: at };
         if let Some(length) = self.options.length {
             // A server that keeps to the range ends by itself; it may begin earlier than asked for.
             let total = self.media_total.filter(|total| *total <= length + EARLIER_MAX);
@@ -221,8 +223,8 @@ impl Course {
     /// When to look again.
     fn due(&self, look_at: Instant) -> Instant {
         let turn = match self.stage {
-            Stage::Playing { pause_at } => pause_at,
-            Stage::Paused { until, .. } => Some(until),
+            PlayStage::Playing { pause_at } => pause_at,
+            PlayStage::Paused { until, .. } => Some(until),
         };
         let due = look_at.min(self.keep_alive_at);
         turn.map_or(due, |turn| turn.min(due))
@@ -231,19 +233,19 @@ impl Course {
     /// Asks for what is due.
     async fn act(&mut self, now: Instant, receiving: &ReceiveThread) -> Result<(), Error> {
         match self.stage {
-            Stage::Playing { pause_at: Some(at) } if now >= at => {
+            PlayStage::Playing { pause_at: Some(at) } if now >= at => {
                 self.control.ask("PAUSE", |client| client.pause()).await?;
                 receiving.command(Command::Pause);
                 let since = Instant::now();
                 let rest = self.options.pause.map_or(Duration::ZERO, |(_, rest)| rest);
-                self.stage = Stage::Paused { since, until: since + rest };
+                self.stage = PlayStage::Paused { since, until: since + rest };
                 self.pauses += 1;
             }
-            Stage::Paused { since, until } if now >= until => {
+            PlayStage::Paused { since, until } if now >= until => {
                 self.play(None, receiving).await?;
                 let rested = self.resumed - since;
                 self.leave_at = self.leave_at.map(|at| at + rested);
-                self.stage = Stage::Playing { pause_at: None };
+                self.stage = PlayStage::Playing { pause_at: None };
             }
             _ => {}
         }
@@ -259,28 +261,28 @@ impl Course {
     }
 
     /// Whether it is over for a reason that nobody says.
-    fn look(&self, stats: &StreamStats, now: Instant) -> Result<Option<End>, Error> {
+    fn look(&self, stats: &StreamStats, now: Instant) -> Result<Option<PlayEnd>, Error> {
         if stats.is_output_broken || !stats.is_receiving {
             // The thread says why when it is stopped.
-            return Ok(Some(End::Stopped));
+            return Ok(Some(PlayEnd::Stopped));
         }
-        if matches!(self.stage, Stage::Paused { .. }) {
+        if matches!(self.stage, PlayStage::Paused { .. }) {
             return Ok(None);
         }
         if self.leave_at.is_some_and(|at| now >= at) {
-            return Ok(Some(End::Length));
+            return Ok(Some(PlayEnd::Length));
         }
         let last = stats.packets.last.map_or(self.resumed, |last| last.max(self.resumed));
         let quiet = now.saturating_duration_since(last);
         let is_complete = self.short_s(stats).is_some_and(|short| short <= SHORT_S_MAX);
         if quiet >= QUIET && is_complete {
-            return Ok(Some(End::Quiet));
+            return Ok(Some(PlayEnd::Quiet));
         }
         if quiet < SILENCE {
             return Ok(None);
         }
         match stats.packets.last {
-            Some(_) => Ok(Some(End::Silent { seconds: quiet.as_secs() })),
+            Some(_) => Ok(Some(PlayEnd::Silent { seconds: quiet.as_secs() })),
             None => Err(self.nothing_came(stats)),
         }
     }
@@ -312,8 +314,8 @@ impl Course {
         Some(f64::from(stamps) / f64::from(CLOCK_RATE_HZ))
     }
 
-    fn progress(&self, stats: &StreamStats, now: Instant) -> Progress {
-        Progress {
+    fn progress(&self, stats: &StreamStats, now: Instant) -> PlayProgress {
+        PlayProgress {
             packets: stats.reception().received(),
             payload_bytes: stats.packets.payload_bytes,
             lost: lost(stats.reception()),
@@ -321,13 +323,13 @@ impl Course {
             media_total: self.media_total,
             wall: now.saturating_duration_since(self.began),
             lateness: stats.packets.lateness.last(),
-            is_paused: matches!(self.stage, Stage::Paused { .. }),
+            is_paused: matches!(self.stage, PlayStage::Paused { .. }),
         }
     }
 
     fn verdict(
         mut self,
-        end: End,
+        end: PlayEnd,
         stats: &StreamStats,
         result: &ReceiveResult,
         reports_sent: u64,
@@ -336,13 +338,15 @@ impl Course {
         let wall = stats.packets.last.map(|last| last.saturating_duration_since(self.began));
         self.announced.first_instead = stats.receiver.sources.first_instead;
         let gaps = reception.gaps().iter();
-        let ended_by_itself = matches!(end, End::Bye | End::Quiet | End::Silent { .. });
+        let ended_by_itself = matches!(end, PlayEnd::Bye | PlayEnd::Quiet | PlayEnd::Silent { .. });
         Verdict {
             packets: reception.received(),
             payload_bytes: stats.packets.payload_bytes,
             lost: lost(reception),
             lost_at_ends: lost_at_ends(stats),
-            gaps: gaps.map(|g| Missing { sequence: g.first as u16, packets: g.packets }).collect(),
+            gaps: gaps
+                .map(|g| MissingPackets { sequence: g.first as u16, packets: g.packets })
+                .collect(),
             gaps_unlisted: reception.gaps_unlisted(),
             duplicates: reception.duplicates(),
             reordered: reception.reordered(),
@@ -364,7 +368,7 @@ impl Course {
             media_s: media(stats).as_secs_f64(),
             short_s: self.short_s(stats).filter(|_| ended_by_itself),
             announced: self.announced,
-            output: self.options.output.zip(result.written).map(|(path, written)| Recorded {
+            output: self.options.output.zip(result.written).map(|(path, written)| RecordedFile {
                 path,
                 bytes: written.bytes,
                 missing: result.file_missing,
@@ -429,11 +433,11 @@ async fn settle(receiving: &ReceiveThread) {
     }
 }
 
-/// Control is lost. A server that stops says BYE before; it may be under way.
-async fn last_word(reporter: &Reporter, receiving: &ReceiveThread, found: String) -> End {
+/// The connection is lost. A server that stops says BYE before; it may be under way.
+async fn last_word(reporter: &RtcpReporter, receiving: &ReceiveThread, found: String) -> PlayEnd {
     let bye = timeout(LAST_WORD_WAIT, reporter.bye.notified()).await;
     settle(receiving).await;
-    if bye.is_ok() { End::Bye } else { End::Closed { found } }
+    if bye.is_ok() { PlayEnd::Bye } else { PlayEnd::Closed { found } }
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(250);

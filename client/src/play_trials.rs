@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use wire::rtcp::RtcpItem;
 
-use super::scripted_server::{Fake, SSRC, Script, Seeing, asset};
-use super::verdict::{End, Missing, Verdict};
+use super::scripted_server::{SSRC, Script, ScriptedServer, ServerRecord, asset};
+use super::verdict::{MissingPackets, PlayEnd, Verdict};
 use super::{Play, play};
 use crate::error::Error;
 
 /// Plays with these options; the verdict, what the server saw, and the file.
-async fn trial(script: Script, options: impl FnOnce(&mut Play)) -> (Verdict, Seeing, Vec<u8>) {
+async fn trial(
+    script: Script,
+    options: impl FnOnce(&mut Play),
+) -> (Verdict, ServerRecord, Vec<u8>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.ts");
-    let fake = Fake::start(script).await;
+    let fake = ScriptedServer::start(script).await;
     let mut asked = Play::new(&fake.url);
     asked.output = Some(path.clone());
     options(&mut asked);
@@ -24,7 +27,7 @@ async fn trial(script: Script, options: impl FnOnce(&mut Play)) -> (Verdict, See
 }
 
 async fn refused(script: Script) -> Error {
-    let fake = Fake::start(script).await;
+    let fake = ScriptedServer::start(script).await;
     play(Play::new(&fake.url), |_| {}).await.unwrap_err()
 }
 
@@ -33,12 +36,12 @@ async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     let mut seen_wall = Duration::ZERO;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.ts");
-    let fake = Fake::start(Script::default()).await;
+    let fake = ScriptedServer::start(Script::default()).await;
     let mut asked = Play::new(&fake.url);
     asked.output = Some(path.clone());
     let verdict = play(asked, |progress| seen_wall = progress.wall).await.unwrap();
     assert!(verdict.is_whole(), "{verdict}");
-    assert_eq!((verdict.packets, verdict.end.clone(), verdict.bye), (200, End::Bye, true));
+    assert_eq!((verdict.packets, verdict.end.clone(), verdict.bye), (200, PlayEnd::Bye, true));
     assert_eq!((verdict.lost, verdict.lost_at_ends, verdict.duplicates), (0, 0, 0));
     assert_eq!(verdict.sender_reports, 2);
     assert_eq!(verdict.announced.sequence, Some(65_450));
@@ -72,7 +75,7 @@ async fn loss_duplicates_and_reordering_are_named_exactly() {
     let (verdict, _, file) = trial(script, |_| {}).await;
     assert_eq!((verdict.packets, verdict.lost, verdict.lost_at_ends), (200 - 4 + 2, 4, 0));
     assert_eq!((verdict.duplicates, verdict.reordered), (2, 3));
-    let missing = |sequence, packets| Missing { sequence, packets };
+    let missing = |sequence, packets| MissingPackets { sequence, packets };
     assert_eq!(verdict.gaps, [missing(65_460, 3), missing(4, 1)]);
     assert!(!verdict.is_whole());
     assert!(file == asset((0..200).filter(|n| ![10, 11, 12, 90].contains(n))));
@@ -100,7 +103,7 @@ async fn losses_before_the_first_and_after_the_last_packet_are_known() {
     let script = Script { lose: vec![0, 1, 197, 198, 199], ..Script::default() };
     let (verdict, _, file) = trial(script, |_| {}).await;
     assert_eq!((verdict.lost, verdict.lost_at_ends), (2, 3));
-    assert_eq!(verdict.gaps, [Missing { sequence: 65_450, packets: 2 }]);
+    assert_eq!(verdict.gaps, [MissingPackets { sequence: 65_450, packets: 2 }]);
     assert!(!verdict.is_whole());
     assert!(file == asset(2..197));
 }
@@ -130,7 +133,7 @@ async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
         asked.length = Some(Duration::from_millis(300));
     })
     .await;
-    assert_eq!(verdict.end, End::Length);
+    assert_eq!(verdict.end, PlayEnd::Length);
     assert_eq!(seeing.ranges, [Some("npt=30.000-30.300".to_owned())]);
     assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
     assert!(file == asset(0..verdict.packets as u16));
@@ -142,7 +145,7 @@ async fn stopped_from_here() {
     let stop = tokio::time::sleep(Duration::from_millis(300));
     let (verdict, seeing, file) = trial(script, |asked| asked.stop = Some(Box::pin(stop))).await;
     // BYE is the answer to TEARDOWN.
-    assert_eq!((verdict.end.clone(), verdict.bye), (End::Stopped, true));
+    assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Stopped, true));
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
     assert!(file == asset(0..verdict.packets as u16));
@@ -168,13 +171,13 @@ async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_hea
     let script = Script { close_at: Some(100), says_bye: false, ..Script::default() };
     let (verdict, _, file) = trial(script.clone(), |_| {}).await;
     let found = "the server closed the connection".to_owned();
-    assert_eq!((verdict.end.clone(), verdict.packets), (End::Closed { found }, 100));
+    assert_eq!((verdict.end.clone(), verdict.packets), (PlayEnd::Closed { found }, 100));
     assert!(!verdict.is_whole());
     assert!(file == asset(0..100));
 
     let script = Script { says_bye: true, interval: Duration::from_millis(10), ..script };
     let (verdict, ..) = trial(script, |_| {}).await;
-    assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (End::Bye, 0, 0));
+    assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (PlayEnd::Bye, 0, 0));
     // Nothing of what was sent is lost, but a second of what was announced was not sent.
     assert!(!verdict.is_whole());
     assert!(verdict.to_string().contains("1.0 s of it did not come"), "{verdict}");
@@ -184,7 +187,7 @@ async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_hea
 async fn an_end_without_bye_is_noticed() {
     let script = Script { says_bye: false, ..Script::default() };
     let (verdict, ..) = trial(script, |_| {}).await;
-    assert_eq!((verdict.end.clone(), verdict.bye), (End::Quiet, false));
+    assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Quiet, false));
     assert!(verdict.is_whole(), "{verdict}");
 }
 
@@ -245,7 +248,7 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
             "SETUP: 461 Unsupported Transport; it does not send RTP over UDP to this address",
         ),
         ("DESCRIBE", "RTSP/1.0 200 OK\r\n\r\n", "session description that is not SDP"),
-        ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no Session header"),
+        ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no ClientSession header"),
         ("PLAY", "RTSP/1.0 457 Invalid Range\r\n\r\n", "start before the end of the asset"),
         ("PLAY", "SSH-2.0-x\r\n\r\n", "start line that is not RTSP (RFC 2326 §6.1)"),
     ] {
@@ -260,7 +263,7 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
 #[tokio::test]
 async fn nothing_comes_and_the_firewall_is_suspected() {
     let script = Script { packets: 0, says_info: false, says_bye: false, ..Script::default() };
-    let fake = Fake::start(script).await;
+    let fake = ScriptedServer::start(script).await;
     let error = play(Play::new(&fake.url), |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("no packet came to UDP port"), "{error}");
     assert!(error.ends_with("in 5 s; is a firewall between?"), "{error}");
@@ -269,7 +272,7 @@ async fn nothing_comes_and_the_firewall_is_suspected() {
 
 #[tokio::test]
 async fn nobody_there_and_wrong_options() {
-    let fake = Fake::start(Script::default()).await;
+    let fake = ScriptedServer::start(Script::default()).await;
     let address = fake.address;
     // Aborted: the port is free again, and nobody listens.
     drop(fake);
@@ -291,7 +294,7 @@ async fn nobody_there_and_wrong_options() {
 
 #[tokio::test]
 async fn a_file_that_cannot_be_written_ends_the_play() {
-    let fake = Fake::start(Script::default()).await;
+    let fake = ScriptedServer::start(Script::default()).await;
     let mut asked = Play::new(&fake.url);
     asked.output = Some("/nowhere/out.ts".into());
     let error = play(asked, |_| {}).await.unwrap_err().to_string();

@@ -25,17 +25,17 @@ use tokio::sync::oneshot;
 use wire::reorder::Limits;
 use wire::rtp::{Arrival, Reception};
 
-use super::file_writer::{Output, Written};
+use super::file_writer::{FileWriter, WrittenFile};
 use super::lateness::Lateness;
 use crate::error::Error;
 use crate::rtp_receiver::{
-    ArrivalClock, Consumer, Refusal, RtpPacket, RtpReceiver, SingleSource, SocketDatagram,
+    ArrivalClock, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SingleSource, SocketDatagram,
     SocketReader, is_transport_stream,
 };
 
 /// The sender of a stream, as SETUP has announced it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnnouncedSource {
+pub(super) struct AnnouncedSender {
     pub(super) host: IpAddr,
     /// Where SETUP has named none, the first packet does.
     pub(super) ssrc: Option<u32>,
@@ -105,7 +105,7 @@ pub(super) struct ReceiveThread {
 /// Result of the thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReceiveResult {
-    pub(super) written: Option<Written>,
+    pub(super) written: Option<WrittenFile>,
     /// Packets that the file lacks.
     pub(super) file_missing: u64,
     pub(super) kernel_drops: Option<u64>,
@@ -115,8 +115,8 @@ impl ReceiveThread {
     /// Starts the thread; packets are held until the first [`Command::Begin`].
     pub(super) fn start(
         socket: UdpSocket,
-        source: AnnouncedSource,
-        output: Option<Output>,
+        source: AnnouncedSender,
+        output: Option<FileWriter>,
     ) -> Result<ReceiveThread, Error> {
         SocketReader::prepare(&socket)?;
         let reorder = output.is_some().then(Limits::default);
@@ -129,7 +129,7 @@ impl ReceiveThread {
             source,
             stats: stats.clone(),
             inbox,
-            phase: Phase::Held(HeldDatagrams::default()),
+            phase: Phase::Held(HeldUntilPlay::default()),
             clock: reader.clock,
             output,
         };
@@ -176,7 +176,7 @@ pub(crate) fn lock<T>(stats: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl StreamStats {
-    fn new(source: AnnouncedSource, reorder: Option<Limits>) -> StreamStats {
+    fn new(source: AnnouncedSender, reorder: Option<Limits>) -> StreamStats {
         let single = SingleSource::new(source.ssrc);
         StreamStats {
             receiver: RtpReceiver::new(source.payload_type, single, reorder),
@@ -198,23 +198,23 @@ impl StreamStats {
 
 struct Thread {
     socket: UdpSocket,
-    source: AnnouncedSource,
+    source: AnnouncedSender,
     stats: Arc<Mutex<StreamStats>>,
     inbox: Receiver<Command>,
     phase: Phase,
     clock: ArrivalClock,
-    output: Option<Output>,
+    output: Option<FileWriter>,
 }
 
 /// Datagrams that wait for the answer to PLAY: sender, time of arrival, bytes.
 #[derive(Default)]
-struct HeldDatagrams {
+struct HeldUntilPlay {
     datagrams: Vec<(SocketAddr, Duration, Vec<u8>)>,
     bytes: usize,
 }
 
 enum Phase {
-    Held(HeldDatagrams),
+    Held(HeldUntilPlay),
     Playing,
     Paused(Instant),
     /// Takes what is in the socket, until then.
@@ -224,7 +224,7 @@ enum Phase {
 /// Consumer of the packets of a play.
 struct PlayConsumer<'a> {
     packets: &'a mut PacketStats,
-    output: &'a mut Option<Output>,
+    output: &'a mut Option<FileWriter>,
     clock: ArrivalClock,
     paused_since: Option<Instant>,
 }
@@ -271,9 +271,9 @@ impl Thread {
         self.socket.local_addr().map_or(0, |local| local.port())
     }
 
-    fn close(&mut self) -> Result<Option<Written>, Error> {
+    fn close(&mut self) -> Result<Option<WrittenFile>, Error> {
         self.with_receiver(|receiver, consumer| receiver.finish(consumer));
-        self.output.take().map(Output::finish).transpose()
+        self.output.take().map(FileWriter::finish).transpose()
     }
 
     /// Calls the receiver with this thread's consumer.
@@ -289,13 +289,13 @@ impl Thread {
         };
         let (output, clock) = (&mut self.output, self.clock);
         call(receiver, &mut PlayConsumer { packets, output, clock, paused_since });
-        *is_output_broken = self.output.as_ref().is_some_and(Output::is_broken);
+        *is_output_broken = self.output.as_ref().is_some_and(FileWriter::is_broken);
     }
 
     fn handle_commands(&mut self) {
         loop {
             match self.inbox.try_recv() {
-                Ok(Command::Hold) => self.phase = Phase::Held(HeldDatagrams::default()),
+                Ok(Command::Hold) => self.phase = Phase::Held(HeldUntilPlay::default()),
                 Ok(Command::Begin { sequence }) => self.begin(sequence),
                 Ok(Command::Pause) => self.phase = Phase::Paused(Instant::now()),
                 Err(TryRecvError::Empty) => return,
@@ -353,7 +353,7 @@ impl Thread {
     }
 }
 
-impl Consumer for PlayConsumer<'_> {
+impl PacketConsumer for PlayConsumer<'_> {
     fn arrived(&mut self, packet: RtpPacket<'_>) {
         let Some((header, arrival)) = packet.header else { return };
         let at = self.clock.instant(packet.at);
@@ -377,9 +377,15 @@ impl Consumer for PlayConsumer<'_> {
         }
     }
 
-    fn refused(&mut self, _: SocketAddr, datagrams: u64, reason: Refusal, _: Option<SocketAddr>) {
+    fn refused(
+        &mut self,
+        _: SocketAddr,
+        datagrams: u64,
+        reason: RtpRefusal,
+        _: Option<SocketAddr>,
+    ) {
         match reason {
-            Refusal::Malformed | Refusal::BareSize => self.packets.malformed += datagrams,
+            RtpRefusal::Malformed | RtpRefusal::BareSize => self.packets.malformed += datagrams,
             _ => self.packets.foreign += datagrams,
         }
     }
@@ -411,7 +417,7 @@ mod tests {
     fn a_receiver_that_is_dropped_leaves_no_thread_behind() {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let host = IpAddr::from(Ipv4Addr::LOCALHOST);
-        let source = AnnouncedSource { host, ssrc: None, payload_type: 33 };
+        let source = AnnouncedSender { host, ssrc: None, payload_type: 33 };
         let receiving = ReceiveThread::start(socket, source, None).unwrap();
         let stats = receiving.shared();
         drop(receiving);

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 
 /// This receiver, as the sender sees it.
-pub(super) struct Reporter {
+pub(super) struct RtcpReporter {
     socket: UdpSocket,
     host: IpAddr,
     /// Where reports go: as SETUP said ([`reports_to`]), else where the first sender report comes
@@ -37,19 +37,19 @@ pub(super) struct Reporter {
     pub(super) bye: Notify,
 }
 
-impl Reporter {
+impl RtcpReporter {
     pub(super) fn start(
         socket: std::net::UdpSocket,
         host: IpAddr,
         to: Option<SocketAddr>,
         stats: Arc<Mutex<StreamStats>>,
-    ) -> Result<Reporter, Error> {
+    ) -> Result<RtcpReporter, Error> {
         let failed =
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
         let ssrc = random_u32();
-        Ok(Reporter {
+        Ok(RtcpReporter {
             socket,
             host,
             to: Mutex::new(to),

@@ -17,12 +17,12 @@ use tokio::time::timeout;
 use wire::rtsp::client::{Client, DescribeReply, Reply, ReplyReader};
 use wire::rtsp::{Fault, Limits, Malformed};
 
-use super::media_names::in_words;
+use super::media_names::names_of;
 use super::{one_line, rtsp_client, without_userinfo};
 use crate::error::Error;
 
 /// A connection to an RTSP server.
-pub(super) struct Control {
+pub(super) struct RtspConnection {
     pub(super) client: Client,
     stream: TcpStream,
     reader: ReplyReader,
@@ -32,23 +32,23 @@ pub(super) struct Control {
     peer: String,
 }
 
-impl Control {
+impl RtspConnection {
     /// Connects to the server of a URL.
-    pub(super) async fn connect(url: &str) -> Result<Control, Error> {
+    pub(super) async fn connect(url: &str) -> Result<RtspConnection, Error> {
         let client = rtsp_client(url)?;
         let stream = connect(client.host(), client.port()).await?;
-        Control::over(client, stream)
+        RtspConnection::over(client, stream)
     }
 
     /// Speaks over a connection that stands.
-    pub(super) fn over(client: Client, stream: TcpStream) -> Result<Control, Error> {
+    pub(super) fn over(client: Client, stream: TcpStream) -> Result<RtspConnection, Error> {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
         let name = |source| Error::Host { call: "getsockname", object: peer.clone(), source };
         let (local, remote) =
             (stream.local_addr().map_err(name)?, stream.peer_addr().map_err(name)?);
         let reader = ReplyReader::new(Limits::default());
         let buffer = vec![0; READ_BYTES];
-        Ok(Control { client, stream, reader, buffer, local, remote: remote.ip(), peer })
+        Ok(RtspConnection { client, stream, reader, buffer, local, remote: remote.ip(), peer })
     }
 
     /// Asks for the description.
@@ -56,7 +56,7 @@ impl Control {
         let reply = self.ask("DESCRIBE", |client| client.describe()).await?;
         self.client.described(&reply).map_err(|malformed| match malformed.fault {
             Fault::NoTransportStream { offered } => {
-                let (peer, offered) = (self.peer.clone(), in_words(&offered));
+                let (peer, offered) = (self.peer.clone(), names_of(&offered));
                 Error::NoTransportStream { peer, offered }
             }
             _ => self.fault("DESCRIBE", malformed),
@@ -72,8 +72,8 @@ impl Control {
         let request = request(&mut self.client);
         let reply = match timeout(ANSWER_WAIT, self.exchange(&request)).await {
             Ok(Ok(reply)) => reply,
-            Ok(Err(Unanswered::Malformed(found))) => return Err(self.fault(what, found)),
-            Ok(Err(Unanswered::Lost(found))) => return Err(self.lost(what, found)),
+            Ok(Err(NoReply::Malformed(found))) => return Err(self.fault(what, found)),
+            Ok(Err(NoReply::Lost(found))) => return Err(self.lost(what, found)),
             Err(_) => {
                 return Err(self.lost(what, format!("no answer in {} s", ANSWER_WAIT.as_secs())));
             }
@@ -116,11 +116,11 @@ impl Control {
         }
     }
 
-    async fn exchange(&mut self, request: &[u8]) -> Result<Reply, Unanswered> {
-        let broke = |error: io::Error| Unanswered::Lost(format!("the connection broke: {error}"));
+    async fn exchange(&mut self, request: &[u8]) -> Result<Reply, NoReply> {
+        let broke = |error: io::Error| NoReply::Lost(format!("the connection broke: {error}"));
         self.stream.write_all(request).await.map_err(broke)?;
         loop {
-            match self.reader.next().map_err(Unanswered::Malformed)? {
+            match self.reader.next().map_err(NoReply::Malformed)? {
                 // Some servers leave it out; there is only one request it can belong to.
                 Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
                     return Ok(reply);
@@ -129,7 +129,7 @@ impl Control {
                 None => {}
             }
             match self.stream.read(&mut self.buffer).await.map_err(broke)? {
-                0 => return Err(Unanswered::Lost(CLOSED.to_owned())),
+                0 => return Err(NoReply::Lost(CLOSED.to_owned())),
                 bytes => self.reader.feed(&self.buffer[..bytes]),
             }
         }
@@ -137,7 +137,7 @@ impl Control {
 }
 
 /// Why a request has no answer.
-enum Unanswered {
+enum NoReply {
     /// The connection ended.
     Lost(String),
     /// The bytes that came are no answer.

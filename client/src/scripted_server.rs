@@ -66,7 +66,7 @@ impl Default for Script {
 
 /// What the server has seen.
 #[derive(Debug, Default)]
-pub(super) struct Seeing {
+pub(super) struct ServerRecord {
     /// Methods, in order.
     pub(super) methods: Vec<String>,
     /// The Range headers of PLAY.
@@ -75,10 +75,10 @@ pub(super) struct Seeing {
 }
 
 /// A server for one client, or for some that all get the same.
-pub(super) struct Fake {
+pub(super) struct ScriptedServer {
     pub(super) address: SocketAddr,
     pub(super) url: String,
-    seeing: Arc<Mutex<Seeing>>,
+    seeing: Arc<Mutex<ServerRecord>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -94,16 +94,16 @@ pub(super) fn asset(packets: impl Iterator<Item = u16>) -> Vec<u8> {
     packets.flat_map(payload).collect()
 }
 
-impl Fake {
-    pub(super) async fn start(script: Script) -> Fake {
-        Fake::for_connections(script, 1).await
+impl ScriptedServer {
+    pub(super) async fn start(script: Script) -> ScriptedServer {
+        ScriptedServer::for_connections(script, 1).await
     }
 
     /// A server that takes so many connections, at once if they come so.
-    pub(super) async fn for_connections(script: Script, connections: usize) -> Fake {
+    pub(super) async fn for_connections(script: Script, connections: usize) -> ScriptedServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seeing = Arc::new(Mutex::new(Seeing::default()));
+        let seeing = Arc::new(Mutex::new(ServerRecord::default()));
         let seen = seeing.clone();
         let task = tokio::spawn(async move {
             let mut conversations = tokio::task::JoinSet::new();
@@ -114,11 +114,11 @@ impl Fake {
             }
             conversations.join_all().await;
         });
-        Fake { address, url: format!("rtsp://{address}/clip.ts"), seeing, task }
+        ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), seeing, task }
     }
 
     /// Waits until the client has left and tells what it did.
-    pub(super) async fn end(self) -> Seeing {
+    pub(super) async fn end(self) -> ServerRecord {
         self.task.await.unwrap();
         std::mem::take(&mut *self.seeing.lock().unwrap())
     }
@@ -127,7 +127,7 @@ impl Fake {
 struct Conversation {
     script: Script,
     peer: SocketAddr,
-    seeing: Arc<Mutex<Seeing>>,
+    seeing: Arc<Mutex<ServerRecord>>,
     rtp: UdpSocket,
     rtcp: UdpSocket,
     ports: (u16, u16),
@@ -139,7 +139,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(script: Script, peer: SocketAddr, seeing: Arc<Mutex<Seeing>>) -> Conversation {
+    fn new(script: Script, peer: SocketAddr, seeing: Arc<Mutex<ServerRecord>>) -> Conversation {
         let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         rtcp.set_nonblocking(true).unwrap();
@@ -219,7 +219,7 @@ impl Conversation {
         let rtp = self.rtp.local_addr().unwrap().port();
         let rtcp = self.rtcp.local_addr().unwrap().port();
         format!(
-            "Session: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
+            "ClientSession: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
              ssrc={SSRC:08X}\r\n\r\n",
             self.script.session_timeout_s
         )

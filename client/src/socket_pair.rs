@@ -17,7 +17,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::error::Error;
 
 /// Two neighbouring ports.
-pub(super) struct Pair {
+pub(super) struct SocketPair {
     pub(super) rtp: UdpSocket,
     pub(super) rtcp: UdpSocket,
     pub(super) ports: wire::rtsp::PortPair,
@@ -25,9 +25,9 @@ pub(super) struct Pair {
     pub(super) buffer_bytes: usize,
 }
 
-impl Pair {
+impl SocketPair {
     /// Binds a pair on the address that `local` has; its port does not matter.
-    pub(super) fn bind(local: SocketAddr) -> Result<Pair, Error> {
+    pub(super) fn bind(local: SocketAddr) -> Result<SocketPair, Error> {
         let mut last = io::ErrorKind::AddrInUse.into();
         for _ in 0..PAIRS_TRIED_MAX {
             match pair(local) {
@@ -40,7 +40,7 @@ impl Pair {
     }
 }
 
-fn pair(local: SocketAddr) -> io::Result<Pair> {
+fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     let at = |port: u16| SocketAddr::new(local.ip(), port);
     let picked = bound(with_scope(local, at(0)))?;
     let even = picked.local_addr()?.port() & !1;
@@ -52,7 +52,12 @@ fn pair(local: SocketAddr) -> io::Result<Pair> {
     };
     let rtcp = bound(with_scope(local, at(even + 1)))?;
     let buffer_bytes = enlarge(&rtp)?;
-    Ok(Pair { rtp, rtcp, ports: wire::rtsp::PortPair { rtp: even, rtcp: even + 1 }, buffer_bytes })
+    Ok(SocketPair {
+        rtp,
+        rtcp,
+        ports: wire::rtsp::PortPair { rtp: even, rtcp: even + 1 },
+        buffer_bytes,
+    })
 }
 
 /// A link-local IPv6 address is none without its interface.
@@ -97,7 +102,7 @@ mod tests {
             eprintln!("skip: no IPv6 on this machine's loopback");
         }
         for local in hosts {
-            let pair = Pair::bind(local).unwrap();
+            let pair = SocketPair::bind(local).unwrap();
             assert_eq!(pair.ports.rtp % 2, 0);
             assert_eq!(pair.rtp.local_addr().unwrap().port(), pair.ports.rtp);
             assert_eq!(pair.rtcp.local_addr().unwrap().port(), pair.ports.rtp + 1);

@@ -19,7 +19,7 @@ pub struct Verdict {
     /// What was played.
     pub url: String,
     /// Why it ended.
-    pub end: End,
+    pub end: PlayEnd,
     /// Packets of the stream that came, duplicates and late ones included.
     pub packets: u64,
     /// Payload of the packets that came, each counted once, in bytes.
@@ -31,7 +31,7 @@ pub struct Verdict {
     /// or after the last that came.
     pub lost_at_ends: u64,
     /// Where packets are missing, oldest first; at most [`wire::rtp::GAPS_MAX`].
-    pub gaps: Vec<Missing>,
+    pub gaps: Vec<MissingPackets>,
     /// Gaps that found no room in the list.
     pub gaps_unlisted: u64,
     /// Packets that came once more.
@@ -72,19 +72,19 @@ pub struct Verdict {
     /// From the first timestamp to the last, in seconds; pauses not included.
     pub media_s: f64,
     /// What the server announced.
-    pub announced: Announced,
+    pub announced: AnnouncedStream,
     /// How much of what was announced had not come at a BYE or at silence, in seconds. The last
     /// packet's own duration is in it.
     pub short_s: Option<f64>,
     /// The file, where one was asked for.
-    pub output: Option<Recorded>,
+    pub output: Option<RecordedFile>,
 }
 
 /// Why a play ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum End {
+pub enum PlayEnd {
     /// The sender said BYE.
     Bye,
     /// What was announced had come; BYE had not.
@@ -108,7 +108,7 @@ pub enum End {
 /// What the answers of the server said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Announced {
+pub struct AnnouncedStream {
     /// The Range of the (last) answer to PLAY.
     pub range: Option<String>,
     /// The first sequence number, from the first RTP-Info.
@@ -123,7 +123,7 @@ pub struct Announced {
 
 /// Neighbouring packets that did not come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Missing {
+pub struct MissingPackets {
     /// The sequence number of the first.
     pub sequence: u16,
     /// How many.
@@ -160,7 +160,7 @@ pub struct LatenessMs {
 /// The file that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Recorded {
+pub struct RecordedFile {
     /// Where.
     pub path: PathBuf,
     /// Bytes written.
@@ -181,11 +181,11 @@ impl Verdict {
             && self.announced.first_instead.is_none()
             && self.packets > 0;
         let ended = match self.end {
-            End::Bye | End::Quiet => self.short_s.is_none_or(|short| short <= SHORT_S_MAX),
-            End::Length | End::Stopped => true,
-            End::Silent { .. } | End::Closed { .. } => false,
+            PlayEnd::Bye | PlayEnd::Quiet => self.short_s.is_none_or(|short| short <= SHORT_S_MAX),
+            PlayEnd::Length | PlayEnd::Stopped => true,
+            PlayEnd::Silent { .. } | PlayEnd::Closed { .. } => false,
         };
-        let written = |file: &Recorded| file.missing == 0 && file.left_out_bytes == 0;
+        let written = |file: &RecordedFile| file.missing == 0 && file.left_out_bytes == 0;
         came && ended && self.output.as_ref().is_none_or(written)
     }
 
@@ -254,7 +254,8 @@ impl fmt::Display for Verdict {
             self.duplicates, self.reordered
         )?;
         if !self.gaps.is_empty() {
-            let shown: Vec<_> = self.gaps.iter().take(GAPS_SHOWN).map(Missing::to_string).collect();
+            let shown: Vec<_> =
+                self.gaps.iter().take(GAPS_SHOWN).map(MissingPackets::to_string).collect();
             let more = self.gaps.len() as u64 - shown.len() as u64 + self.gaps_unlisted;
             let more = if more > 0 { format!(" and {more} more gaps") } else { String::new() };
             writeln!(f, "  lost        {}{more}", shown.join(", "))?;
@@ -295,20 +296,20 @@ impl fmt::Display for Verdict {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for PlayEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            End::Bye => f.write_str("ended by the server"),
-            End::Quiet => f.write_str("ended, and no BYE came"),
-            End::Length => f.write_str("played for the length asked for"),
-            End::Stopped => f.write_str("stopped"),
-            End::Silent { seconds } => write!(f, "no packet came for {seconds} s"),
-            End::Closed { found } => write!(f, "{found}"),
+            PlayEnd::Bye => f.write_str("ended by the server"),
+            PlayEnd::Quiet => f.write_str("ended, and no BYE came"),
+            PlayEnd::Length => f.write_str("played for the length asked for"),
+            PlayEnd::Stopped => f.write_str("stopped"),
+            PlayEnd::Silent { seconds } => write!(f, "no packet came for {seconds} s"),
+            PlayEnd::Closed { found } => write!(f, "{found}"),
         }
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for MissingPackets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.packets {
             1 => write!(f, "{}", self.sequence),

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
-use client::{Play, Target, Verdict, download, play};
+use client::{DownloadTarget, Play, Verdict, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 use measure::{Rank, Subject};
 use serve::{Config, Server};
@@ -117,7 +117,7 @@ async fn compare_download(url: &str) -> Result<bool, client::Error> {
         equal &= CLIP.get(at..at + bytes.len()).is_some_and(|expected| expected == bytes);
         at += bytes.len();
     };
-    let done = download(url, Target::Sink(&mut compare), |_| {}).await?;
+    let done = download(url, DownloadTarget::Sink(&mut compare), |_| {}).await?;
     let equal = equal && at == CLIP.len();
     output::offer(format_args!("   {done}"));
     output::offer(format_args!(

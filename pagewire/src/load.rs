@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::Error;
-use client::load::{Event, Load, Progress, Stage, load};
+use client::load::{Load, LoadEvent, LoadProgress, LoadStage, load};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -100,7 +100,7 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     let style = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {msg}");
     let bar = ProgressBar::new(0).with_style(style.expect("the template is a constant"));
     let outcome = load(wanted, |event| match event {
-        Event::Progress(progress) => show(&bar, progress, options.sessions),
+        LoadEvent::Progress(progress) => show(&bar, progress, options.sessions),
         event => lines.write(serde_json::to_value(event)),
     })
     .await;
@@ -118,20 +118,20 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     Ok(if outcome.is_timely_so_far() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn show(bar: &ProgressBar, progress: &Progress, sessions: u32) {
-    let Progress { played, failed, ended, left, .. } = progress;
+fn show(bar: &ProgressBar, progress: &LoadProgress, sessions: u32) {
+    let LoadProgress { played, failed, ended, left, .. } = progress;
     let (what, done, of) = match progress.stage {
-        Stage::Starting => ("starting", u64::from(played + failed), u64::from(sessions)),
-        Stage::Leaving => ("leaving", u64::from(*left), u64::from(*played)),
-        Stage::Settling => ("settling", ms(progress.elapsed_seconds), stage_ms(progress)),
-        Stage::Measuring => ("measuring", ms(progress.elapsed_seconds), stage_ms(progress)),
+        LoadStage::Starting => ("starting", u64::from(played + failed), u64::from(sessions)),
+        LoadStage::Leaving => ("leaving", u64::from(*left), u64::from(*played)),
+        LoadStage::Settling => ("settling", ms(progress.elapsed_seconds), stage_ms(progress)),
+        LoadStage::Measuring => ("measuring", ms(progress.elapsed_seconds), stage_ms(progress)),
     };
     bar.set_length(of);
     bar.set_position(done.min(of));
     bar.set_message(format!("{what}: {played} played, {failed} not, {ended} ended"));
 }
 
-fn stage_ms(progress: &Progress) -> u64 {
+fn stage_ms(progress: &LoadProgress) -> u64 {
     ms(progress.stage_seconds.unwrap_or_default())
 }
 

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{Error, Play, Scheme, Target, download, play};
+use client::{DownloadTarget, Error, Play, Scheme, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::escape::{Escaped, EscapedLines};
@@ -101,7 +101,7 @@ async fn fetch(options: &Options) -> Result<ExitCode, Error> {
         });
     }
     let bar = bar("{elapsed_precise} {wide_bar} {bytes} {bytes_per_sec} {eta}");
-    let target = options.output.as_deref().map_or(Target::Nowhere, Target::File);
+    let target = options.output.as_deref().map_or(DownloadTarget::Nowhere, DownloadTarget::File);
     let done = download(&options.url, target, |seen| {
         if let Some(total) = seen.bytes_total {
             bar.set_length(total);

@@ -29,7 +29,7 @@ use std::sync::mpsc;
 use std::sync::{Mutex, atomic::AtomicBool, atomic::AtomicU64, atomic::Ordering};
 use std::time::Duration;
 
-use client::Session;
+use client::ClientSession;
 use client::rtp_receiver::ArrivalClock;
 use paths::Port;
 use tokio::net::UdpSocket;
@@ -260,8 +260,9 @@ impl Asked<'_> {
     }
 
     /// Up to SETUP.
-    async fn prepare(&self, course: &mut Course) -> Result<(Session, Reporter<'_>), End> {
-        let mut session = Session::open(self.url).await.map_err(|error| self.refused(error))?;
+    async fn prepare(&self, course: &mut Course) -> Result<(ClientSession, Reporter<'_>), End> {
+        let mut session =
+            ClientSession::open(self.url).await.map_err(|error| self.refused(error))?;
         course.describe(session.duration())?;
         let (ports, rtcp) = self.take_in(&session).map_err(End::host)?;
         let granted = session.set_up(ports).await.map_err(|error| self.refused(error))?;
@@ -285,7 +286,7 @@ impl Asked<'_> {
     }
 
     /// Has the path take in at a pair of ports.
-    fn take_in(&self, session: &Session) -> Result<(PortPair, std::net::UdpSocket), String> {
+    fn take_in(&self, session: &ClientSession) -> Result<(PortPair, std::net::UdpSocket), String> {
         let mut refusal = String::new();
         for _ in 0..PAIRS_TRIED_MAX {
             let (ports, rtcp) = session.ports().map_err(|error| error.to_string())?;
@@ -310,7 +311,7 @@ impl Asked<'_> {
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
     }
 
-    async fn play(&self, session: &mut Session, course: &mut Course, byes: u64) -> End {
+    async fn play(&self, session: &mut ClientSession, course: &mut Course, byes: u64) -> End {
         let started = match session.play(course.start).await {
             Ok(started) => started,
             Err(error) => {
@@ -371,7 +372,7 @@ impl Asked<'_> {
     /// Waits until a session is over; whether the server has said BYE, and the reason in words.
     async fn listen(
         &self,
-        session: &mut Session,
+        session: &mut ClientSession,
         span: &Span,
         began: Duration,
         mut byes: u64,

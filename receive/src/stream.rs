@@ -13,7 +13,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use client::rtp_receiver::{Consumer, Observed, Refusal, RtpPacket, RtpReceiver, is_bare};
+use client::rtp_receiver::{
+    ObservedHeaders, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, is_bare,
+};
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
 use wire::reorder::Limits;
@@ -210,14 +212,14 @@ impl Stream {
             return false;
         }
         match self.receiver.observe_headers(head, packets, from, now, &mut self.recorder) {
-            Observed::Accepted { header_bytes } => {
+            ObservedHeaders::Accepted { header_bytes } => {
                 self.recorder.hear_many(packets, from, now);
                 let of_heads = header_bytes as u64 * u64::from(packets);
                 let payload = u64::from(bytes).saturating_sub(of_heads);
                 self.recorder.counts.payload_bytes += payload;
                 true
             }
-            Observed::Refused { is_sent_on } => is_sent_on,
+            ObservedHeaders::Refused { is_sent_on } => is_sent_on,
         }
     }
 
@@ -325,7 +327,7 @@ impl StreamRecorder {
     }
 }
 
-impl Consumer for StreamRecorder {
+impl PacketConsumer for StreamRecorder {
     fn arrived(&mut self, packet: RtpPacket<'_>) {
         self.hear_many(1, packet.from, packet.at);
         if let Some((header, arrival)) = packet.header
@@ -359,20 +361,20 @@ impl Consumer for StreamRecorder {
         &mut self,
         from: SocketAddr,
         datagrams: u64,
-        reason: Refusal,
+        reason: RtpRefusal,
         peer: Option<SocketAddr>,
     ) {
         let is_peer = peer == Some(from);
         match reason {
-            Refusal::NoStream => self.refuse(from, datagrams, Why::NoStream),
-            Refusal::Collision => self.refuse(from, datagrams, Why::Collision),
-            Refusal::NotFollowed => self.refuse(from, datagrams, Why::NotFollowed),
+            RtpRefusal::NoStream => self.refuse(from, datagrams, Why::NoStream),
+            RtpRefusal::Collision => self.refuse(from, datagrams, Why::Collision),
+            RtpRefusal::NotFollowed => self.refuse(from, datagrams, Why::NotFollowed),
             // Of the followed sender: it has no name among the refused.
-            Refusal::OtherSsrc => {
+            RtpRefusal::OtherSsrc => {
                 self.counts.foreign += datagrams;
                 self.counts.foreign_ssrc += datagrams;
             }
-            Refusal::PayloadType(payload_type) => {
+            RtpRefusal::PayloadType(payload_type) => {
                 self.counts.foreign += datagrams;
                 self.counts.foreign_type += datagrams;
                 self.counts.foreign_type_last = Some(payload_type);
@@ -380,9 +382,9 @@ impl Consumer for StreamRecorder {
                     self.refused.note(from, datagrams, Why::PayloadType);
                 }
             }
-            Refusal::Malformed | Refusal::BareSize => {
+            RtpRefusal::Malformed | RtpRefusal::BareSize => {
                 self.counts.malformed += datagrams;
-                if reason == Refusal::BareSize {
+                if reason == RtpRefusal::BareSize {
                     self.counts.bare_misshapen += datagrams;
                 }
                 if peer.is_some() && !is_peer {

@@ -19,7 +19,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Broke {
+pub enum Bottleneck {
     /// All that was verified was as it should be.
     Nothing,
     /// No session was verified, and nothing else is known to have gone wrong.
@@ -75,14 +75,14 @@ pub enum Broke {
         together: u32,
         /// Of so many that were verified.
         verified: u32,
-        /// As in [`Broke::ClientProcessor`].
+        /// As in [`Bottleneck::ClientProcessor`].
         timers_late_ms: f64,
-        /// As in [`Broke::ClientProcessor`].
+        /// As in [`Bottleneck::ClientProcessor`].
         cores: f64,
     },
     /// Packets of many sessions were late together, of a server that had processors to spare.
     ServerWaited {
-        /// As in [`Broke::ServerProcessor`].
+        /// As in [`Bottleneck::ServerProcessor`].
         together: u32,
         /// Of so many that were verified.
         verified: u32,
@@ -142,44 +142,44 @@ pub(super) struct Evidence {
 }
 
 /// Of all that went wrong, what came first.
-pub(super) fn broke_first(evidence: &Evidence) -> Broke {
-    let mut found: Vec<(Option<Instant>, Broke)> = Vec::new();
+pub(super) fn broke_first(evidence: &Evidence) -> Bottleneck {
+    let mut found: Vec<(Option<Instant>, Bottleneck)> = Vec::new();
     let verified = evidence.verified;
     if let Some((at, reason, sessions)) = &evidence.failed {
         let (reason, sessions) = (reason.clone(), *sessions);
-        found.push((Some(*at), Broke::SetUp { sessions, reason }));
+        found.push((Some(*at), Bottleneck::SetUp { sessions, reason }));
     }
     if let Some((at, reason, sessions)) = &evidence.ended {
         let (reason, sessions) = (reason.clone(), *sessions);
-        found.push((Some(*at), Broke::Ended { sessions, reason }));
+        found.push((Some(*at), Bottleneck::Ended { sessions, reason }));
     }
     if evidence.dropped > 0 {
-        found.push((evidence.first_drop, Broke::SocketBuffer { packets: evidence.dropped }));
+        found.push((evidence.first_drop, Bottleneck::SocketBuffer { packets: evidence.dropped }));
     }
     if evidence.silent > 0 {
-        found.push((None, Broke::NothingCame { sessions: evidence.silent, verified }));
+        found.push((None, Bottleneck::NothingCame { sessions: evidence.silent, verified }));
     }
     if evidence.lost > evidence.dropped {
         let packets = evidence.lost - evidence.dropped;
-        found.push((evidence.first_gap, Broke::Loss { packets }));
+        found.push((evidence.first_gap, Bottleneck::Loss { packets }));
     }
     if evidence.late > 0 {
         found.push((evidence.first_late, late(evidence)));
     }
     if evidence.wrong > 0 {
-        found.push((None, Broke::Bytes { packets: evidence.wrong }));
+        found.push((None, Bottleneck::Bytes { packets: evidence.wrong }));
     }
     if evidence.unaccounted > 0 {
-        found.push((None, Broke::Unaccounted { sessions: evidence.unaccounted }));
+        found.push((None, Bottleneck::Unaccounted { sessions: evidence.unaccounted }));
     }
     // Stable: what has the same time keeps the order above. What has no time comes last.
     found.sort_by_key(|(at, _)| (at.is_none(), *at));
-    let well = if verified > 0 { Broke::Nothing } else { Broke::NotVerified };
+    let well = if verified > 0 { Bottleneck::Nothing } else { Bottleneck::NotVerified };
     found.into_iter().next().map_or(well, |(_, broke)| broke)
 }
 
 /// Whose lateness it was.
-fn late(evidence: &Evidence) -> Broke {
+fn late(evidence: &Evidence) -> Bottleneck {
     let timers_late_ms = evidence.timers_late.as_secs_f64() * 1e3;
     let (cores, verified) = (evidence.cores, evidence.verified);
     let cores_all = f64::from(evidence.cores_all);
@@ -191,80 +191,80 @@ fn late(evidence: &Evidence) -> Broke {
         && busy > cores_all * FULL
         && others - server > server.max(cores)
     {
-        return Broke::OtherLoad { cores: others - server, cores_all: evidence.cores_all };
+        return Bottleneck::OtherLoad { cores: others - server, cores_all: evidence.cores_all };
     }
     if evidence.timers_late > TIMERS_LATE && !is_others_doing {
-        return Broke::ClientProcessor { timers_late_ms, cores };
+        return Bottleneck::ClientProcessor { timers_late_ms, cores };
     }
     let together = evidence.together;
     if together * 2 >= verified {
         if let Some(cores) = evidence.cores_server.filter(|cores| *cores < SERVER_BUSY) {
-            return Broke::ServerWaited { together, verified, cores };
+            return Bottleneck::ServerWaited { together, verified, cores };
         }
-        return Broke::ServerProcessor { together, verified, timers_late_ms, cores };
+        return Bottleneck::ServerProcessor { together, verified, timers_late_ms, cores };
     }
-    Broke::Scattered { sessions: evidence.late, verified }
+    Bottleneck::Scattered { sessions: evidence.late, verified }
 }
 
 /// One line: what was found, on what evidence, and what to do where that is known.
-impl fmt::Display for Broke {
+impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Broke::Nothing => f.write_str("nothing"),
-            Broke::NotVerified => {
+            Bottleneck::Nothing => f.write_str("nothing"),
+            Bottleneck::NotVerified => {
                 f.write_str("not known: no session was verified (--sample N verifies every Nth)")
             }
-            Broke::SetUp { sessions, reason } => {
+            Bottleneck::SetUp { sessions, reason } => {
                 write!(f, "set-up: {sessions} sessions were not granted: {reason}")
             }
-            Broke::Ended { sessions, reason } => {
+            Bottleneck::Ended { sessions, reason } => {
                 write!(f, "the server: {sessions} sessions ended before their time: {reason}")
             }
-            Broke::NothingCame { sessions, verified } => write!(
+            Bottleneck::NothingCame { sessions, verified } => write!(
                 f,
                 "the way: nothing came to {sessions} of {verified} verified sessions; is a \
                  firewall between?"
             ),
-            Broke::SocketBuffer { packets } => write!(
+            Bottleneck::SocketBuffer { packets } => write!(
                 f,
                 "socket buffer: this machine dropped {packets} packets before they were read; \
                  raise net.core.rmem_max, or verify fewer sessions"
             ),
-            Broke::Loss { packets } => write!(
+            Bottleneck::Loss { packets } => write!(
                 f,
                 "loss: {packets} packets did not come, and no buffer of this machine dropped them"
             ),
-            Broke::ClientProcessor { timers_late_ms, cores } => write!(
+            Bottleneck::ClientProcessor { timers_late_ms, cores } => write!(
                 f,
                 "client CPU: this program's own timers were {timers_late_ms:.1} ms late (99 %), it \
                  used {cores:.2} cores; give it cores of its own, or another machine"
             ),
-            Broke::OtherLoad { cores, cores_all } => write!(
+            Bottleneck::OtherLoad { cores, cores_all } => write!(
                 f,
                 "this machine: other programs used {cores:.2} of its {cores_all} cores; measure \
                  where nothing else runs"
             ),
-            Broke::ServerProcessor { together, verified, timers_late_ms, cores } => write!(
+            Bottleneck::ServerProcessor { together, verified, timers_late_ms, cores } => write!(
                 f,
                 "server CPU: {together} of {verified} verified sessions were late together, while \
                  this program used {cores:.2} cores and its timers were {timers_late_ms:.1} ms \
                  late (99 %)"
             ),
-            Broke::ServerWaited { together, verified, cores } => write!(
+            Bottleneck::ServerWaited { together, verified, cores } => write!(
                 f,
                 "the server waited: {together} of {verified} verified sessions were late together, \
                  and it used {cores:.2} cores, so it was not short of them: its disk, or a machine \
                  that stood still (a hypervisor's other guests)"
             ),
-            Broke::Scattered { sessions, verified } => write!(
+            Bottleneck::Scattered { sessions, verified } => write!(
                 f,
                 "lateness: {sessions} of {verified} verified sessions, not together: the network, \
                  or the server's disk"
             ),
-            Broke::Bytes { packets } => {
+            Bottleneck::Bytes { packets } => {
                 write!(f, "bytes: {packets} packets did not hold what they should")
             }
-            Broke::Unaccounted { sessions } => write!(
+            Bottleneck::Unaccounted { sessions } => write!(
                 f,
                 "not known: the senders of {sessions} sessions did not say in the end how many \
                  packets they sent"
@@ -391,11 +391,11 @@ mod tests {
         };
         assert_eq!(
             broke_first(&full(5)),
-            Broke::SocketBuffer { packets: 5 },
+            Bottleneck::SocketBuffer { packets: 5 },
             "the same packets, counted twice"
         );
         let also_lost = Evidence { first_gap: Some(at(1)), ..full(8) };
-        assert_eq!(broke_first(&also_lost), Broke::Loss { packets: 3 });
+        assert_eq!(broke_first(&also_lost), Bottleneck::Loss { packets: 3 });
     }
 
     #[test]
@@ -408,16 +408,16 @@ mod tests {
             verified: 41,
             ..late_evidence()
         };
-        assert!(matches!(broke_first(&starved), Broke::ServerProcessor { .. }));
+        assert!(matches!(broke_first(&starved), Bottleneck::ServerProcessor { .. }));
         let greedy = Evidence { cores: 1.2, ..starved.clone() };
-        assert!(matches!(broke_first(&greedy), Broke::ClientProcessor { .. }));
+        assert!(matches!(broke_first(&greedy), Bottleneck::ClientProcessor { .. }));
         let served = Evidence { cores_server: Some(1.7), cores_all: 2, ..starved.clone() };
-        assert!(matches!(broke_first(&served), Broke::ServerProcessor { .. }));
+        assert!(matches!(broke_first(&served), Bottleneck::ServerProcessor { .. }));
         let idle = Evidence { cores_server: Some(0.01), is_local: true, ..late_evidence() };
         let idle = Evidence { cores_all: 2, cores_machine: Some(0.2), verified: 41, ..idle };
-        assert!(matches!(broke_first(&idle), Broke::ServerWaited { cores: 0.01, .. }));
+        assert!(matches!(broke_first(&idle), Bottleneck::ServerWaited { cores: 0.01, .. }));
         // Elsewhere the server's processors are its own.
         let remote = Evidence { is_local: false, ..starved };
-        assert!(matches!(broke_first(&remote), Broke::ClientProcessor { .. }));
+        assert!(matches!(broke_first(&remote), Bottleneck::ClientProcessor { .. }));
     }
 }

@@ -22,40 +22,40 @@ use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
 use super::drop_filter::refuse_all;
-use super::sample_reader::Sampled;
-use super::sampled_stats::{Expected, SampledStats};
-use super::session_rtcp::Rtcp;
+use super::sample_reader::SampledSession;
+use super::sampled_stats::{ExpectedStream, SampledStats};
+use super::session_rtcp::SessionRtcp;
 use crate::error::Error;
 use crate::play_session::LOST_AT_ENDS_MAX;
 use crate::receive_thread::lock;
 use crate::rtcp_reporter::reports_to;
 use crate::rtp_receiver::SocketReader;
-use crate::rtsp_connection::{Control, connect_from};
-use crate::socket_pair::Pair;
+use crate::rtsp_connection::{RtspConnection, connect_from};
+use crate::socket_pair::SocketPair;
 
 /// What all sessions share.
-pub(super) struct Shared {
+pub(super) struct LoadState {
     /// With the stream's URL from DESCRIBE.
     pub(super) client: Client,
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
     /// What a verified session expects; its SSRC and first number come with its own answers.
-    pub(super) expected: Expected,
+    pub(super) expected: ExpectedStream,
     /// Every so many sessions one is verified; none if 0.
     pub(super) sample: u32,
-    pub(super) reader: Sender<Sampled>,
+    pub(super) reader: Sender<SampledSession>,
     /// When all are to take leave, and until when they may.
     pub(super) ending: watch::Receiver<Option<Instant>>,
     pub(super) setting_up: Semaphore,
     pub(super) leaving: Semaphore,
-    pub(super) counts: Counts,
+    pub(super) counts: SessionCounts,
     /// RTP sockets that only count, in no order.
     pub(super) counting: Mutex<Vec<Arc<UdpSocket>>>,
 }
 
 /// How many sessions have come how far.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct SessionCounts {
     pub(super) played: AtomicU32,
     pub(super) failed: AtomicU32,
     pub(super) ended: AtomicU32,
@@ -64,7 +64,7 @@ pub(super) struct Counts {
 
 /// What became of a session.
 #[derive(Default)]
-pub(super) struct End {
+pub(super) struct SessionEnd {
     pub(super) is_played: bool,
     /// Why it could not be set up, or ended before its time, and when.
     pub(super) failed: Option<(Instant, String)>,
@@ -78,9 +78,9 @@ pub(super) struct End {
 }
 
 /// A session that plays.
-struct Playing {
-    control: Control,
-    rtcp: Rtcp,
+struct PlayingSession {
+    control: RtspConnection,
+    rtcp: SessionRtcp,
     media: Media,
     /// Packets the sender had counted before PLAY; known from its first report on.
     sent_before: Option<u32>,
@@ -117,7 +117,7 @@ fn sent_before(said: u32, came: u32) -> u32 {
 }
 
 /// A session from its turn on to its end.
-pub(super) async fn session(shared: Arc<Shared>, index: u32, turn: Instant) -> End {
+pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -> SessionEnd {
     let mut ending = shared.ending.clone();
     let started = async {
         sleep_until(turn.into()).await;
@@ -126,14 +126,14 @@ pub(super) async fn session(shared: Arc<Shared>, index: u32, turn: Instant) -> E
     };
     let started = tokio::select! {
         started = started => started,
-        _ = ending.wait_for(Option::is_some) => return End::default(),
+        _ = ending.wait_for(Option::is_some) => return SessionEnd::default(),
     };
     let mut playing = match started {
         Ok(playing) => playing,
         Err(error) => {
             shared.counts.failed.fetch_add(1, Ordering::Relaxed);
             let failed = Some((Instant::now(), error.to_string()));
-            return End { failed, ..End::default() };
+            return SessionEnd { failed, ..SessionEnd::default() };
         }
     };
     shared.counts.played.fetch_add(1, Ordering::Relaxed);
@@ -150,10 +150,10 @@ pub(super) async fn session(shared: Arc<Shared>, index: u32, turn: Instant) -> E
 }
 
 /// SETUP and PLAY.
-async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
+async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> {
     let stream = connect_from(shared.source, shared.server).await?;
-    let mut control = Control::over(shared.client.clone(), stream)?;
-    let Pair { rtp, rtcp, ports, .. } = Pair::bind(control.local)?;
+    let mut control = RtspConnection::over(shared.client.clone(), stream)?;
+    let SocketPair { rtp, rtcp, ports, .. } = SocketPair::bind(control.local)?;
     let is_verified = shared.sample > 0 && index.is_multiple_of(shared.sample);
     prepare(&rtp, is_verified)?;
     let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
@@ -162,17 +162,17 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
     let to = reports_to(&set_up, host, control.remote);
-    let rtcp = Rtcp::new(rtcp, host, to, set_up.ssrc)?;
+    let rtcp = SessionRtcp::new(rtcp, host, to, set_up.ssrc)?;
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
     let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
     let started = control.client.started(&reply);
     let started = started.map_err(|malformed| control.fault("PLAY", malformed))?;
     let media = if is_verified {
         let sequence = started.sequence;
-        let expected = Expected { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
+        let expected = ExpectedStream { ssrc: set_up.ssrc, sequence, ..shared.expected.clone() };
         let stats = Arc::new(Mutex::new(SampledStats::new(expected)));
         // The thread outlives all sessions.
-        let _ = shared.reader.send(Sampled { socket: rtp, stats: stats.clone() });
+        let _ = shared.reader.send(SampledSession { socket: rtp, stats: stats.clone() });
         Media::Verified(stats)
     } else {
         let socket = Arc::new(rtp);
@@ -181,7 +181,7 @@ async fn start(shared: &Shared, index: u32) -> Result<Playing, Error> {
         Media::Counted(socket)
     };
     let keep_alive_every = (set_up.timeout / 3).max(KEEP_ALIVE_EVERY_MIN);
-    Ok(Playing { control, rtcp, media, sent_before: None, keep_alive_every })
+    Ok(PlayingSession { control, rtcp, media, sent_before: None, keep_alive_every })
 }
 
 fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
@@ -194,7 +194,7 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
     }
 }
 
-impl Playing {
+impl PlayingSession {
     /// Comes back when somebody else ends the session: how.
     async fn run(&mut self) -> String {
         let stats = match &self.media {
@@ -202,7 +202,7 @@ impl Playing {
             Media::Counted(_) => None,
         };
         let now = Instant::now();
-        let mut report_at = now + Rtcp::first_report_after();
+        let mut report_at = now + SessionRtcp::first_report_after();
         let mut keep_alive_at = now + self.keep_alive_every;
         loop {
             tokio::select! {
@@ -231,7 +231,7 @@ impl Playing {
     }
 
     /// PAUSE first, so that the count that comes with BYE is of all packets; then TEARDOWN.
-    async fn leave(mut self, shared: &Shared, ended: Option<(Instant, String)>) -> End {
+    async fn leave(mut self, shared: &LoadState, ended: Option<(Instant, String)>) -> SessionEnd {
         let _turn = shared.leaving.acquire().await;
         // A server that does not answer will forget the session by itself.
         let until = Instant::now() + FAREWELL_WAIT;
@@ -239,7 +239,7 @@ impl Playing {
         let _ = timeout_at(until.into(), self.farewell(ended.is_none())).await;
         sleep(SETTLE).await;
         let sent = self.sent();
-        let mut end = End { is_played: true, ended, sent, ..End::default() };
+        let mut end = SessionEnd { is_played: true, ended, sent, ..SessionEnd::default() };
         match self.media {
             Media::Verified(stats) => end.stats = Some(stats),
             Media::Counted(socket) => end.counted = dropped_packets(&*socket).ok(),

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use super::{Broke, Event, Load, Outcome, load};
-use crate::scripted_server::{Fake, Script};
+use super::{Bottleneck, Load, LoadEvent, LoadOutcome, load};
+use crate::scripted_server::{Script, ScriptedServer};
 
 /// So many sessions of it, for 300 ms after they have settled.
-async fn play(script: Script, sessions: u32, sample: u32) -> Outcome {
+async fn play(script: Script, sessions: u32, sample: u32) -> LoadOutcome {
     // DESCRIBE has a connection of its own.
-    let fake = Fake::for_connections(script, sessions as usize + 1).await;
+    let fake = ScriptedServer::for_connections(script, sessions as usize + 1).await;
     let mut options = Load::new(fake.url.as_str(), sessions);
     options.length = Duration::from_millis(300);
     options.ramp = Some(Duration::ZERO);
@@ -30,7 +30,7 @@ async fn a_good_server_is_good() {
     assert!(seen.is_timely(), "{seen}");
     assert_eq!((seen.verified.sessions, seen.verified.timely), (2, 2));
     assert_eq!((seen.counted.sessions, seen.counted.accounted, seen.counted.lost), (2, 2, 0));
-    assert_eq!(seen.broke_first, Broke::Nothing);
+    assert_eq!(seen.broke_first, Bottleneck::Nothing);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,10 +39,10 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
     let seen = play(Script { lose: vec![0, 50, 51], ..long() }, 3, 3).await;
     assert_eq!((seen.verified.lost, seen.counted.lost), (3, 6), "{seen}");
     assert_eq!((seen.verified.timely, seen.verified.sessions), (0, 1));
-    assert_eq!(seen.broke_first, Broke::Loss { packets: 9 });
+    assert_eq!(seen.broke_first, Bottleneck::Loss { packets: 9 });
     assert!(!seen.is_timely());
     let unseen = play(Script { lose: vec![7], ..long() }, 2, 0).await;
-    assert_eq!(unseen.broke_first, Broke::Loss { packets: 2 });
+    assert_eq!(unseen.broke_first, Bottleneck::Loss { packets: 2 });
     assert!(!unseen.is_timely());
 }
 
@@ -51,11 +51,15 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
 async fn nothing_at_all_is_no_loss_where_nobody_looks() {
     let nothing = || Script { lose: (0..4000).collect(), ..long() };
     let sunk = play(nothing(), 2, 0).await;
-    assert_eq!(sunk.broke_first, Broke::NotVerified, "{sunk}");
+    assert_eq!(sunk.broke_first, Bottleneck::NotVerified, "{sunk}");
     assert!(sunk.is_timely());
     assert!(sunk.to_string().contains("; nothing reached this machine's sockets\n"), "{sunk}");
     let missed = play(nothing(), 2, 2).await;
-    assert_eq!(missed.broke_first, Broke::NothingCame { sessions: 1, verified: 1 }, "{missed}");
+    assert_eq!(
+        missed.broke_first,
+        Bottleneck::NothingCame { sessions: 1, verified: 1 },
+        "{missed}"
+    );
     assert!(!missed.is_timely());
 }
 
@@ -74,7 +78,7 @@ async fn a_server_that_says_no_bye_leaves_the_sum_open() {
     assert_eq!((seen.counted.accounted, seen.counted.lost), (0, 0), "{seen}");
     assert_eq!(seen.verified.lost, 1, "by the numbers of what came");
     let silent = play(Script { says_bye: false, ..long() }, 3, 2).await;
-    assert_eq!(silent.broke_first, Broke::Unaccounted { sessions: 1 }, "{silent}");
+    assert_eq!(silent.broke_first, Bottleneck::Unaccounted { sessions: 1 }, "{silent}");
     assert!(silent.verified.timely == 2 && !silent.is_timely(), "{silent}");
 }
 
@@ -99,7 +103,7 @@ async fn sessions_that_are_refused_are_counted_with_the_reason() {
     let [reason] = &seen.failed[..] else { panic!("{:?}", seen.failed) };
     assert_eq!(reason.sessions, 3);
     assert!(reason.reason.contains("SETUP: 453 Not Enough Bandwidth"), "{}", reason.reason);
-    assert!(matches!(&seen.broke_first, Broke::SetUp { sessions: 3, .. }), "{seen}");
+    assert!(matches!(&seen.broke_first, Bottleneck::SetUp { sessions: 3, .. }), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,28 +116,28 @@ async fn sessions_that_end_too_soon_are_counted_with_the_way_they_ended() {
     let [ended] = &gone.ended[..] else { panic!("{:?}", gone.ended) };
     assert_eq!((ended.sessions, &*ended.reason), (2, "the server closed the connection"));
     for outcome in [seen, gone] {
-        assert!(matches!(&outcome.broke_first, Broke::Ended { sessions: 2, .. }), "{outcome}");
+        assert!(matches!(&outcome.broke_first, Bottleneck::Ended { sessions: 2, .. }), "{outcome}");
         assert_eq!(outcome.verified.timely, 0);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_are_told_in_their_order() {
-    let fake = Fake::for_connections(long(), 3).await;
+    let fake = ScriptedServer::for_connections(long(), 3).await;
     let mut options = Load::new(fake.url.as_str(), 2);
     options.length = Duration::from_millis(300);
     let mut told = Vec::new();
     load(options, |event| {
-        if !matches!(event, Event::Progress(_)) {
+        if !matches!(event, LoadEvent::Progress(_)) {
             told.push(*event);
         }
     })
     .await
     .unwrap();
     let [
-        Event::Starting { sessions: 2, verified: 2, .. },
-        Event::Playing { played: 2, failed: 0 },
-        Event::Measured { playing: 2, .. },
+        LoadEvent::Starting { sessions: 2, verified: 2, .. },
+        LoadEvent::Playing { played: 2, failed: 0 },
+        LoadEvent::Measured { playing: 2, .. },
     ] = told[..]
     else {
         panic!("{told:?}")

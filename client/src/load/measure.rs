@@ -15,26 +15,26 @@ use paths::dropped_packets;
 
 use super::Load;
 use super::bottleneck::{Evidence, broke_first};
-use super::load_session::{End, Shared};
-use super::outcome::{Client, Counted, Outcome, Reason, Verified};
+use super::load_session::{LoadState, SessionEnd};
+use super::outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
 use super::sampled_stats::{SampledStats, Window};
-use super::server_process::Process;
+use super::server_process::ServerProcess;
 use crate::lateness::Lateness;
 use crate::receive_thread::lock;
 use crate::verdict::LatenessMs;
 
 /// Counters at the begin.
-pub(super) struct Measuring {
+pub(super) struct Measurement {
     began: Instant,
     processor_seconds: f64,
-    machine: Option<Machine>,
+    machine: Option<ProcessorTimes>,
     is_local: bool,
-    server: Option<Process>,
+    server: Option<ServerProcess>,
     counting: Vec<(Arc<UdpSocket>, u32)>,
 }
 
 /// What the time measured came to.
-pub(super) struct Measured {
+pub(super) struct MeasuredLoad {
     length: Duration,
     processor_seconds: f64,
     machine_cores: Option<f64>,
@@ -46,15 +46,15 @@ pub(super) struct Measured {
 
 /// Times of all processors since the machine started, in ticks of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Machine {
+struct ProcessorTimes {
     busy: u64,
     all: u64,
     cores: u32,
 }
 
-impl Measuring {
-    pub(super) fn begin(shared: &Shared, window: &Window, is_local: bool) -> Measuring {
-        let server = is_local.then(|| Process::listening_at(shared.server)).flatten();
+impl Measurement {
+    pub(super) fn begin(shared: &LoadState, window: &Window, is_local: bool) -> Measurement {
+        let server = is_local.then(|| ServerProcess::listening_at(shared.server)).flatten();
         let sockets = shared.counting.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let began = *window.from.get_or_init(Instant::now);
         let count = |socket: Arc<UdpSocket>| {
@@ -63,10 +63,10 @@ impl Measuring {
         };
         let counting = sockets.into_iter().map(count).collect();
         let processor_seconds = processor_seconds();
-        Measuring { began, processor_seconds, machine: machine(), is_local, server, counting }
+        Measurement { began, processor_seconds, machine: machine(), is_local, server, counting }
     }
 
-    pub(super) fn end(self, window: &Window) -> Measured {
+    pub(super) fn end(self, window: &Window) -> MeasuredLoad {
         let ended = *window.until.get_or_init(Instant::now);
         let since = |(socket, before): &(Arc<UdpSocket>, u32)| {
             let now = dropped_packets(&**socket).unwrap_or(*before);
@@ -75,8 +75,8 @@ impl Measuring {
         let packets = self.counting.iter().map(since).collect();
         let busy = self.machine.zip(machine()).and_then(|(before, now)| now.cores_since(before));
         let length = ended.saturating_duration_since(self.began);
-        let server = self.server.as_ref().and_then(Process::seconds_since);
-        Measured {
+        let server = self.server.as_ref().and_then(ServerProcess::seconds_since);
+        MeasuredLoad {
             length,
             is_local: self.is_local,
             server_cores: server.map(|seconds| seconds / length.as_secs_f64().max(1e-3)),
@@ -87,10 +87,10 @@ impl Measuring {
     }
 }
 
-impl Measured {
+impl MeasuredLoad {
     /// Nothing was measured.
-    pub(super) fn nothing(is_local: bool) -> Measured {
-        Measured {
+    pub(super) fn nothing(is_local: bool) -> MeasuredLoad {
+        MeasuredLoad {
             length: Duration::ZERO,
             processor_seconds: 0.0,
             machine_cores: None,
@@ -108,10 +108,10 @@ impl Measured {
     pub(super) fn outcome(
         &self,
         options: &Load,
-        ends: &[End],
+        ends: &[SessionEnd],
         timers: &Histogram<u64>,
         interrupted: bool,
-    ) -> Outcome {
+    ) -> LoadOutcome {
         let client = self.client(timers);
         let mut evidence = Evidence {
             timers_late: Duration::from_micros(quantile(timers, 0.99)),
@@ -129,7 +129,7 @@ impl Measured {
         let verified = verified(options, ends, &mut evidence);
         let counted = self.counted(options, ends, &mut evidence);
         let broke_first = broke_first(&evidence);
-        Outcome {
+        LoadOutcome {
             url: options.url.clone(),
             asked: options.sessions,
             played: ends.iter().filter(|end| end.is_played).count() as u32,
@@ -146,9 +146,9 @@ impl Measured {
         }
     }
 
-    fn client(&self, timers: &Histogram<u64>) -> Client {
+    fn client(&self, timers: &Histogram<u64>) -> LoadClient {
         let ms = |us: u64| us as f64 / 1e3;
-        Client {
+        LoadClient {
             processor_seconds: self.processor_seconds,
             cores: self.processor_seconds / self.seconds().max(1e-3),
             timers_late_ms_p50: ms(quantile(timers, 0.5)),
@@ -161,8 +161,13 @@ impl Measured {
         }
     }
 
-    fn counted(&self, options: &Load, ends: &[End], evidence: &mut Evidence) -> Counted {
-        let mut counted = Counted {
+    fn counted(
+        &self,
+        options: &Load,
+        ends: &[SessionEnd],
+        evidence: &mut Evidence,
+    ) -> CountedSessions {
+        let mut counted = CountedSessions {
             sessions: 0,
             packets: self.packets.iter().sum(),
             packets_least: self.packets.iter().min().copied().unwrap_or(0),
@@ -194,8 +199,8 @@ fn missing(sent: u32, came: u32) -> u32 {
 }
 
 /// The verified sessions.
-fn verified(options: &Load, ends: &[End], evidence: &mut Evidence) -> Verified {
-    let mut verified = Verified {
+fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> VerifiedSessions {
+    let mut verified = VerifiedSessions {
         sessions: 0,
         timely: 0,
         packets: 0,
@@ -295,9 +300,9 @@ fn lateness_ms(lateness: &Lateness, within: Duration) -> LatenessMs {
 #[allow(clippy::type_complexity, reason = "two results of one pass")]
 fn reasons<'a>(
     all: impl Iterator<Item = &'a (Instant, String)>,
-) -> (Vec<Reason>, Option<(Instant, String, u32)>) {
+) -> (Vec<EndReason>, Option<(Instant, String, u32)>) {
     let mut first: Option<(Instant, String, u32)> = None;
-    let mut reasons: Vec<Reason> = Vec::new();
+    let mut reasons: Vec<EndReason> = Vec::new();
     for (at, reason) in all {
         match &mut first {
             Some((earliest, _, count)) if *earliest <= *at => *count += 1,
@@ -308,7 +313,7 @@ fn reasons<'a>(
         }
         let known = reasons.iter().position(|known| known.reason == *reason);
         if known.is_none() && reasons.len() < REASONS_MAX {
-            reasons.push(Reason { sessions: 1, reason: reason.clone() });
+            reasons.push(EndReason { sessions: 1, reason: reason.clone() });
             continue;
         }
         let index = known.unwrap_or(REASONS_MAX - 1);
@@ -332,23 +337,23 @@ fn quantile(timers: &Histogram<u64>, quantile: f64) -> u64 {
 }
 
 /// proc_stat(5); none where it cannot be read.
-fn machine() -> Option<Machine> {
+fn machine() -> Option<ProcessorTimes> {
     machine_of(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-fn machine_of(stat: &str) -> Option<Machine> {
+fn machine_of(stat: &str) -> Option<ProcessorTimes> {
     let cores = stat.lines().skip(1).take_while(|line| line.starts_with("cpu")).count();
     let times = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
     // user nice system idle iowait irq softirq steal; guests are in user already.
     let times: Vec<u64> = times.take(8).map_while(|word| word.parse().ok()).collect();
     let all: u64 = times.iter().sum();
     let idle = times.get(3)? + times.get(4)?;
-    Some(Machine { busy: all - idle, all, cores: cores as u32 })
+    Some(ProcessorTimes { busy: all - idle, all, cores: cores as u32 })
 }
 
-impl Machine {
+impl ProcessorTimes {
     /// Processors that were busy.
-    fn cores_since(self, before: Machine) -> Option<f64> {
+    fn cores_since(self, before: ProcessorTimes) -> Option<f64> {
         let all = self.all.checked_sub(before.all).filter(|all| *all > 0)?;
         let busy = self.busy.saturating_sub(before.busy);
         Some(busy as f64 / all as f64 * f64::from(self.cores))
@@ -395,7 +400,7 @@ mod tests {
             )
         };
         let (before, after) = (machine_of(&stat(100, 500)), machine_of(&stat(250, 550)));
-        assert_eq!(before, Some(Machine { busy: 215, all: 765, cores: 2 }));
+        assert_eq!(before, Some(ProcessorTimes { busy: 215, all: 765, cores: 2 }));
         assert_eq!(after.unwrap().cores_since(before.unwrap()), Some(1.5));
         assert_eq!(before.unwrap().cores_since(before.unwrap()), None);
         assert_eq!(machine_of("nonsense"), None);

@@ -39,17 +39,19 @@ use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use self::load_session::{Counts, End, LEAVING_MAX, SETTING_UP_MAX, Shared, session};
-use self::measure::{Measured, Measuring};
-use self::sample_reader::Reader;
-use self::sampled_stats::{Expected, Window};
+use self::load_session::{
+    LEAVING_MAX, LoadState, SETTING_UP_MAX, SessionCounts, SessionEnd, session,
+};
+use self::measure::{MeasuredLoad, Measurement};
+use self::sample_reader::SampleReader;
+use self::sampled_stats::{ExpectedStream, Window};
 use super::play::Stop;
 use super::rtsp_client;
-use super::rtsp_connection::{Control, connect_from};
+use super::rtsp_connection::{RtspConnection, connect_from};
 use crate::error::Error;
 
-pub use bottleneck::Broke;
-pub use outcome::{Client, Counted, Outcome, Reason, Verified};
+pub use bottleneck::Bottleneck;
+pub use outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
 
 /// What to play, how often, and how to look at it.
 #[non_exhaustive]
@@ -107,7 +109,7 @@ impl Load {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Event {
+pub enum LoadEvent {
     /// The asset was described; sessions are about to be set up.
     Starting {
         /// Sessions asked for.
@@ -132,18 +134,18 @@ pub enum Event {
         playing: u32,
     },
     /// Four times a second.
-    Progress(Progress),
+    Progress(LoadProgress),
 }
 
 /// Where a load stands.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Progress {
+pub struct LoadProgress {
     /// What is going on.
-    pub stage: Stage,
+    pub stage: LoadStage,
     /// Since this stage began, in seconds.
     pub elapsed_seconds: f64,
-    /// How long it is to take; none for [`Stage::Leaving`].
+    /// How long it is to take; none for [`LoadStage::Leaving`].
     pub stage_seconds: Option<f64>,
     /// Sessions that were set up, that could not be, that ended before their time, and that left.
     pub played: u32,
@@ -158,7 +160,7 @@ pub struct Progress {
 /// The stages of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
+pub enum LoadStage {
     /// Sessions are being set up.
     Starting,
     /// All play; the last to start catch up.
@@ -175,7 +177,10 @@ pub enum Stage {
 /// # Errors What keeps all sessions from beginning: a wrong option, too few descriptors, a server
 /// that does not answer or does not know the asset. What goes wrong with single sessions is in the
 /// outcome. Dropping the future ends everything at once, without TEARDOWN.
-pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Outcome, Error> {
+pub async fn load(
+    mut options: Load,
+    mut tell: impl FnMut(&LoadEvent),
+) -> Result<LoadOutcome, Error> {
     check(&options)?;
     descriptors::make_room(options.sessions)?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;
@@ -188,17 +193,17 @@ pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Out
         }),
     };
     let window = Arc::new(Window::default());
-    let reader = Reader::start(window.clone())?;
+    let reader = SampleReader::start(window.clone())?;
     let (end, ending) = watch::channel(None);
     let sample = options.sample();
-    let expected = Expected {
+    let expected = ExpectedStream {
         ssrc: None,
         payload_type: described.payload_type,
         sequence: None,
         within: options.within,
         file,
     };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(LoadState {
         client: described.client,
         server: described.server,
         source: options.source,
@@ -208,16 +213,16 @@ pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Out
         ending,
         setting_up: Semaphore::new(SETTING_UP_MAX),
         leaving: Semaphore::new(LEAVING_MAX),
-        counts: Counts::default(),
+        counts: SessionCounts::default(),
         counting: Mutex::default(),
     });
     let verified = if sample == 0 { 0 } else { options.sessions.div_ceil(sample) };
     let ramp_seconds = options.ramp().as_secs_f64();
-    tell(&Event::Starting { sessions: options.sessions, verified, ramp_seconds });
+    tell(&LoadEvent::Starting { sessions: options.sessions, verified, ramp_seconds });
     let is_local = described.local == shared.server.ip() || shared.server.ip().is_loopback();
     let tell = &mut tell;
     let mut course =
-        Course { options: &options, shared, window, is_local, stop, is_stopped: false, tell };
+        LoadRun { options: &options, shared, window, is_local, stop, is_stopped: false, tell };
     let mut tasks = course.start();
     let measured = course.measure().await;
     end.send_replace(Some(Instant::now() + LEAVING_WAIT));
@@ -229,9 +234,9 @@ pub async fn load(mut options: Load, mut tell: impl FnMut(&Event)) -> Result<Out
 }
 
 /// A load under way.
-struct Course<'a, T> {
+struct LoadRun<'a, T> {
     options: &'a Load,
-    shared: Arc<Shared>,
+    shared: Arc<LoadState>,
     window: Arc<Window>,
     /// The server's address is this machine's.
     is_local: bool,
@@ -240,9 +245,9 @@ struct Course<'a, T> {
     tell: &'a mut T,
 }
 
-impl<T: FnMut(&Event)> Course<'_, T> {
+impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
     /// One task a session, each waiting for its turn.
-    fn start(&self) -> JoinSet<End> {
+    fn start(&self) -> JoinSet<SessionEnd> {
         let began = Instant::now();
         let (sessions, ramp) = (self.options.sessions, self.options.ramp());
         let mut tasks = JoinSet::new();
@@ -254,29 +259,30 @@ impl<T: FnMut(&Event)> Course<'_, T> {
     }
 
     /// From the first start to the end of the measured time.
-    async fn measure(&mut self) -> Measured {
+    async fn measure(&mut self) -> MeasuredLoad {
         let sessions = self.options.sessions;
         let ramp = self.options.ramp();
-        let all_asked = |counts: &Counts| get(&counts.played) + get(&counts.failed) >= sessions;
-        self.wait(Stage::Starting, ramp, Duration::MAX, all_asked).await;
-        self.wait(Stage::Settling, SETTLE, SETTLE, nobody_plays).await;
+        let all_asked =
+            |counts: &SessionCounts| get(&counts.played) + get(&counts.failed) >= sessions;
+        self.wait(LoadStage::Starting, ramp, Duration::MAX, all_asked).await;
+        self.wait(LoadStage::Settling, SETTLE, SETTLE, nobody_plays).await;
         let counts = &self.shared.counts;
         let (played, failed) = (get(&counts.played), get(&counts.failed));
         if self.is_stopped || played == 0 {
-            return Measured::nothing(self.is_local);
+            return MeasuredLoad::nothing(self.is_local);
         }
-        let measuring = Measuring::begin(&self.shared, &self.window, self.is_local);
-        (self.tell)(&Event::Playing { played, failed });
+        let measuring = Measurement::begin(&self.shared, &self.window, self.is_local);
+        (self.tell)(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
-        self.wait(Stage::Measuring, length, length, nobody_plays).await;
+        self.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let measured = measuring.end(&self.window);
         let playing = played.saturating_sub(get(&self.shared.counts.ended));
-        (self.tell)(&Event::Measured { seconds: measured.seconds(), playing });
+        (self.tell)(&LoadEvent::Measured { seconds: measured.seconds(), playing });
         measured
     }
 
     /// All sessions' ends. Those that have not begun end at once.
-    async fn leave(&mut self, tasks: &mut JoinSet<End>) -> Vec<End> {
+    async fn leave(&mut self, tasks: &mut JoinSet<SessionEnd>) -> Vec<SessionEnd> {
         let mut ends = Vec::with_capacity(tasks.len());
         let began = Instant::now();
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -287,7 +293,7 @@ impl<T: FnMut(&Event)> Course<'_, T> {
                     Some(end) => ends.push(end.unwrap_or_default()),
                     None => return ends,
                 },
-                _ = look.tick() => self.progress(Stage::Leaving, began, None),
+                _ = look.tick() => self.progress(LoadStage::Leaving, began, None),
             }
         }
     }
@@ -295,10 +301,10 @@ impl<T: FnMut(&Event)> Course<'_, T> {
     /// Waits so long at most, or until it is done, or until it is stopped.
     async fn wait(
         &mut self,
-        stage: Stage,
+        stage: LoadStage,
         usual: Duration,
         most: Duration,
-        is_done: impl Fn(&Counts) -> bool,
+        is_done: impl Fn(&SessionCounts) -> bool,
     ) {
         let began = Instant::now();
         let mut told = None::<Instant>;
@@ -315,9 +321,9 @@ impl<T: FnMut(&Event)> Course<'_, T> {
         }
     }
 
-    fn progress(&mut self, stage: Stage, began: Instant, usual: Option<Duration>) {
+    fn progress(&mut self, stage: LoadStage, began: Instant, usual: Option<Duration>) {
         let counts = &self.shared.counts;
-        (self.tell)(&Event::Progress(Progress {
+        (self.tell)(&LoadEvent::Progress(LoadProgress {
             stage,
             elapsed_seconds: began.elapsed().as_secs_f64(),
             stage_seconds: usual.map(|usual| usual.as_secs_f64()),
@@ -333,12 +339,12 @@ fn get(count: &AtomicU32) -> u32 {
     count.load(Ordering::Relaxed)
 }
 
-fn nobody_plays(counts: &Counts) -> bool {
+fn nobody_plays(counts: &SessionCounts) -> bool {
     get(&counts.ended) >= get(&counts.played)
 }
 
 /// What all sessions have in common.
-struct Described {
+struct DescribedStream {
     client: wire::rtsp::client::Client,
     server: SocketAddr,
     /// This machine's address towards the server.
@@ -347,18 +353,18 @@ struct Described {
 }
 
 /// DESCRIBE, once for all.
-async fn describe(options: &Load) -> Result<Described, Error> {
+async fn describe(options: &Load) -> Result<DescribedStream, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
     let stream = connect_from(options.source, server).await?;
-    let mut control = Control::over(client, stream)?;
+    let mut control = RtspConnection::over(client, stream)?;
     let offer = control.describe().await?.offer;
     let needed = options.ramp() + SETTLE + options.length;
     if let Some(duration) = offer.duration.filter(|duration| *duration < needed) {
         return Err(too_short(duration, needed, options));
     }
     let (local, payload_type) = (control.local.ip(), offer.payload_type);
-    Ok(Described { client: control.client, server, local, payload_type })
+    Ok(DescribedStream { client: control.client, server, local, payload_type })
 }
 
 /// The first address of a name that `source` can reach.

@@ -9,13 +9,13 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::bottleneck::Broke;
+use super::bottleneck::Bottleneck;
 use crate::verdict::LatenessMs;
 
 /// What a load came to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Outcome {
+pub struct LoadOutcome {
     /// What was played.
     pub url: String,
     /// Sessions asked for.
@@ -23,9 +23,9 @@ pub struct Outcome {
     /// Sessions whose PLAY was granted.
     pub played: u32,
     /// Why others were not set up.
-    pub failed: Vec<Reason>,
+    pub failed: Vec<EndReason>,
     /// How sessions ended that were to play on.
-    pub ended: Vec<Reason>,
+    pub ended: Vec<EndReason>,
     /// Whether it was stopped from outside before its time.
     pub interrupted: bool,
     /// Time that was measured, in seconds.
@@ -33,20 +33,20 @@ pub struct Outcome {
     /// Time over which the starts were spread, in seconds.
     pub ramp_seconds: f64,
     /// Of the sessions that were verified.
-    pub verified: Verified,
+    pub verified: VerifiedSessions,
     /// Of all the others.
-    pub counted: Counted,
+    pub counted: CountedSessions,
     /// Of this program.
-    pub client: Client,
+    pub client: LoadClient,
     /// What broke first.
-    pub broke_first: Broke,
+    pub broke_first: Bottleneck,
     /// The same in words.
     pub broke_first_line: String,
 }
 
 /// A number of sessions and what they have in common.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Reason {
+pub struct EndReason {
     /// How many.
     pub sessions: u32,
     /// What was said.
@@ -56,7 +56,7 @@ pub struct Reason {
 /// The sessions whose packets were looked at.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Verified {
+pub struct VerifiedSessions {
     /// How many played.
     pub sessions: u32,
     /// How many were timely: 99.9 % of the packets measured no later than the bound, and none lost
@@ -90,7 +90,7 @@ pub struct Verified {
 /// The sessions whose packets the kernel counted and dropped.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Counted {
+pub struct CountedSessions {
     /// How many played.
     pub sessions: u32,
     /// Packets in the measured time.
@@ -111,7 +111,7 @@ pub struct Counted {
 /// This program, in the measured time.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Client {
+pub struct LoadClient {
     /// Processor seconds, user and system.
     pub processor_seconds: f64,
     /// Processors used: seconds per second.
@@ -132,7 +132,7 @@ pub struct Client {
     pub server_cores: Option<f64>,
 }
 
-impl Outcome {
+impl LoadOutcome {
     /// Whether all sessions asked for were played to the end, all that were verified were timely,
     /// and all packets of the others came; or none of any session, where none was verified: then
     /// they are meant to go elsewhere.
@@ -155,9 +155,9 @@ impl Outcome {
 }
 
 /// A short table, the last line with its line end.
-impl fmt::Display for Outcome {
+impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Outcome { url, asked, played, seconds, verified, counted, client, .. } = self;
+        let LoadOutcome { url, asked, played, seconds, verified, counted, client, .. } = self;
         let stopped = if self.interrupted { ", stopped" } else { "" };
         writeln!(f, "{url}: {} for {seconds:.1} s{stopped}", sessions((*asked).into()))?;
         writeln!(
@@ -165,10 +165,10 @@ impl fmt::Display for Outcome {
             "  timely      {} of the {} verified; {played} played",
             verified.timely, verified.sessions
         )?;
-        for Reason { sessions, reason } in &self.failed {
+        for EndReason { sessions, reason } in &self.failed {
             writeln!(f, "  not played  {sessions}: {reason}")?;
         }
-        for Reason { sessions, reason } in &self.ended {
+        for EndReason { sessions, reason } in &self.ended {
             writeln!(f, "  ended       {sessions}: {reason}")?;
         }
         if verified.sessions > 0 {
@@ -187,9 +187,9 @@ fn sessions(count: u64) -> String {
     if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
 }
 
-impl fmt::Display for Verified {
+impl fmt::Display for VerifiedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Verified { packets, lost, duplicates, reordered, .. } = self;
+        let VerifiedSessions { packets, lost, duplicates, reordered, .. } = self;
         write!(
             f,
             "{packets} packets, {lost} lost, {duplicates} duplicates, {reordered} reordered"
@@ -211,9 +211,9 @@ impl fmt::Display for Verified {
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for CountedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counted { packets, packets_least, packets_most, accounted, lost, .. } = self;
+        let CountedSessions { packets, packets_least, packets_most, accounted, lost, .. } = self;
         let counted = &self.sessions;
         write!(
             f,
@@ -235,7 +235,7 @@ impl fmt::Display for Counted {
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for LoadClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -257,7 +257,7 @@ impl fmt::Display for Client {
 mod tests {
     use super::*;
 
-    fn outcome() -> Outcome {
+    fn outcome() -> LoadOutcome {
         let lateness_ms = LatenessMs {
             p50: 10.1,
             p90: 18.0,
@@ -268,7 +268,7 @@ mod tests {
             bound: 25.0,
             drift_ppm: None,
         };
-        Outcome {
+        LoadOutcome {
             url: "rtsp://h/a.ts".to_owned(),
             asked: 2500,
             played: 2500,
@@ -277,7 +277,7 @@ mod tests {
             interrupted: false,
             seconds: 10.0,
             ramp_seconds: 5.0,
-            verified: Verified {
+            verified: VerifiedSessions {
                 sessions: 41,
                 timely: 41,
                 packets: 194_668,
@@ -292,7 +292,7 @@ mod tests {
                 dropped: 0,
                 lateness_ms,
             },
-            counted: Counted {
+            counted: CountedSessions {
                 sessions: 2459,
                 packets: 11_675_332,
                 packets_least: 4748,
@@ -301,7 +301,7 @@ mod tests {
                 accounted: 2459,
                 lost: 0,
             },
-            client: Client {
+            client: LoadClient {
                 processor_seconds: 0.5,
                 cores: 0.05,
                 timers_late_ms_p50: 0.08,
@@ -312,7 +312,7 @@ mod tests {
                 server_is_local: true,
                 server_cores: Some(1.0),
             },
-            broke_first: Broke::Nothing,
+            broke_first: Bottleneck::Nothing,
             broke_first_line: "nothing".to_owned(),
         }
     }
@@ -338,7 +338,7 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
     fn whatever_is_not_as_it_should_be_shows() {
         let mut bad = outcome();
         bad.played = 2490;
-        bad.failed.push(Reason { sessions: 10, reason: "SETUP: 453".to_owned() });
+        bad.failed.push(EndReason { sessions: 10, reason: "SETUP: 453".to_owned() });
         bad.interrupted = true;
         bad.counted.accounted = 0;
         bad.verified.different = Some(2);
@@ -360,9 +360,9 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
         let words = "; 0 lost of what the senders of 2457 say they sent; what was sent to 2 is not \
                      known\n";
         assert!(some.to_string().contains(words), "{some}");
-        let changes: [fn(&mut Outcome); 6] = [
+        let changes: [fn(&mut LoadOutcome); 6] = [
             |o| o.played = 2499,
-            |o| o.ended.push(Reason { sessions: 1, reason: String::new() }),
+            |o| o.ended.push(EndReason { sessions: 1, reason: String::new() }),
             |o| o.verified.timely = 40,
             |o| o.verified.different = Some(1),
             |o| o.counted.lost = 1,
@@ -373,7 +373,7 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
             change(&mut one);
             assert!(!one.is_timely() && !one.is_timely_so_far());
         }
-        let stopped = Outcome { interrupted: true, ..outcome() };
+        let stopped = LoadOutcome { interrupted: true, ..outcome() };
         assert!(!stopped.is_timely() && stopped.is_timely_so_far());
     }
 }

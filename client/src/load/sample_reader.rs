@@ -29,20 +29,20 @@ use crate::receive_thread::lock;
 use crate::rtp_receiver::SocketReader;
 
 /// A verified session, as the thread has it.
-pub(super) struct Sampled {
+pub(super) struct SampledSession {
     pub(super) socket: UdpSocket,
     pub(super) stats: Arc<Mutex<SampledStats>>,
 }
 
 /// The thread, from outside.
-pub(super) struct Reader {
-    pub(super) inbox: Sender<Sampled>,
+pub(super) struct SampleReader {
+    pub(super) inbox: Sender<SampledSession>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Histogram<u64>>,
 }
 
-impl Reader {
-    pub(super) fn start(window: Arc<Window>) -> Result<Reader, Error> {
+impl SampleReader {
+    pub(super) fn start(window: Arc<Window>) -> Result<SampleReader, Error> {
         let (inbox, handed) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let told = stop.clone();
@@ -51,7 +51,7 @@ impl Reader {
             .name("reader".to_owned())
             .spawn(move || read(&handed, &told, &window))
             .map_err(host)?;
-        Ok(Reader { inbox, stop, thread })
+        Ok(SampleReader { inbox, stop, thread })
     }
 
     /// Takes what is still in the sockets and ends the thread; its delays in microseconds, within
@@ -67,7 +67,7 @@ pub(super) fn delays() -> Histogram<u64> {
     Histogram::new_with_bounds(1, DELAY_US_MAX, 2).expect("bounds are constants")
 }
 
-fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
+fn read(handed: &Receiver<SampledSession>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
     let mut delays = delays();
     let mut reader = SocketReader::new();
     let mut sessions = Vec::new();
@@ -95,7 +95,7 @@ fn read(handed: &Receiver<Sampled>, stop: &AtomicBool, window: &Window) -> Histo
     }
 }
 
-fn drain(session: &Sampled, reader: &mut SocketReader, window: &Window) {
+fn drain(session: &SampledSession, reader: &mut SocketReader, window: &Window) {
     let mut stats = lock(&session.stats);
     let clock = reader.clock;
     for _ in 0..CALLS_MAX {

@@ -16,7 +16,7 @@ use wire::rtp::{Arrival, Reception};
 
 use crate::lateness::Lateness;
 use crate::rtp_receiver::{
-    ArrivalClock, Consumer, Refusal, RtpPacket, RtpReceiver, SingleSource, SocketDatagram,
+    ArrivalClock, PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SingleSource, SocketDatagram,
     is_transport_stream,
 };
 
@@ -42,7 +42,7 @@ impl Window {
 
 /// What is to come, and how late it may be.
 #[derive(Debug, Clone)]
-pub(super) struct Expected {
+pub(super) struct ExpectedStream {
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
     /// The first sequence number, where RTP-Info named it.
@@ -62,7 +62,7 @@ pub(super) struct SampledStats {
 /// Counts of datagrams, and times.
 #[derive(Debug)]
 pub(super) struct PacketStats {
-    expected: Expected,
+    expected: ExpectedStream,
     pub(super) lateness: Lateness,
     /// Packets within the measured time, and their datagrams' bytes.
     pub(super) counted: u64,
@@ -79,12 +79,12 @@ pub(super) struct PacketStats {
     pub(super) first_late: Option<Instant>,
     /// Bit n: a packet was late in the n-th tenth of a second that is measured.
     pub(super) late_slots: Vec<u64>,
-    place: Place,
+    place: FilePosition,
 }
 
 /// Where in the file the payloads lie.
 #[derive(Debug, Default)]
-struct Place {
+struct FilePosition {
     /// Number and position, counted in packets, of the last packet.
     last: Option<(u16, u64)>,
     /// Of all packets but the last.
@@ -103,7 +103,7 @@ struct SampledConsumer<'a> {
 }
 
 impl SampledStats {
-    pub(super) fn new(expected: Expected) -> SampledStats {
+    pub(super) fn new(expected: ExpectedStream) -> SampledStats {
         let mut receiver =
             RtpReceiver::new(expected.payload_type, SingleSource::new(expected.ssrc), None);
         receiver.expect_first(expected.sequence);
@@ -139,7 +139,7 @@ impl SampledStats {
     }
 }
 
-impl Consumer for SampledConsumer<'_> {
+impl PacketConsumer for SampledConsumer<'_> {
     fn arrived(&mut self, packet: RtpPacket<'_>) {
         let Some((header, arrival)) = packet.header else { return };
         let (at, packets) = (self.clock.instant(packet.at), &mut *self.packets);
@@ -158,13 +158,13 @@ impl Consumer for SampledConsumer<'_> {
 
     fn deliver(&mut self, _payload: &[u8], _came: Duration, _now: Duration) {}
 
-    fn refused(&mut self, _: SocketAddr, datagrams: u64, _: Refusal, _: Option<SocketAddr>) {
+    fn refused(&mut self, _: SocketAddr, datagrams: u64, _: RtpRefusal, _: Option<SocketAddr>) {
         self.packets.foreign += datagrams;
     }
 }
 
 impl PacketStats {
-    fn new(expected: Expected) -> PacketStats {
+    fn new(expected: ExpectedStream) -> PacketStats {
         PacketStats {
             expected,
             lateness: Lateness::default(),
@@ -178,7 +178,7 @@ impl PacketStats {
             first_drop: None,
             first_late: None,
             late_slots: Vec::new(),
-            place: Place::default(),
+            place: FilePosition::default(),
         }
     }
 
@@ -275,7 +275,7 @@ mod tests {
         let file = file.then(|| Arc::new((0..100).flat_map(payload).collect()));
         let within = Duration::from_millis(25);
         let sequence = Some(first);
-        let expected = Expected { ssrc: None, payload_type: 33, sequence, within, file };
+        let expected = ExpectedStream { ssrc: None, payload_type: 33, sequence, within, file };
         let (window, clock) = (Window::default(), ArrivalClock::start());
         let began = clock.instant(Duration::ZERO);
         window.from.set(began).unwrap();

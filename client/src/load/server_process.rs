@@ -14,15 +14,15 @@ use std::path::{Path, PathBuf};
 
 /// A process.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     stat: PathBuf,
     /// Processor seconds when it was found.
     before: f64,
 }
 
-impl Process {
+impl ServerProcess {
     /// Who listens at this address, on this machine.
-    pub(super) fn listening_at(address: SocketAddr) -> Option<Process> {
+    pub(super) fn listening_at(address: SocketAddr) -> Option<ServerProcess> {
         let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
             let table = std::fs::read_to_string(table).ok()?;
             table.lines().skip(1).find_map(|line| listener(line, address))
@@ -34,7 +34,7 @@ impl Process {
         let its = processes.map(|it| it.path()).find(|process| holds(process, &socket))?;
         let stat = its.join("stat");
         let before = processor_seconds(&stat)?;
-        Some(Process { stat, before })
+        Some(ServerProcess { stat, before })
     }
 
     /// Processor seconds, user and system, since it was found; none if it has ended.
@@ -107,15 +107,15 @@ mod tests {
     #[test]
     fn this_process_is_found_by_its_listener() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let found = Process::listening_at(listener.local_addr().unwrap()).unwrap();
+        let found = ServerProcess::listening_at(listener.local_addr().unwrap()).unwrap();
         let own = std::fs::canonicalize("/proc/self").unwrap().join("stat");
         assert_eq!(found.stat, own);
         assert!(found.seconds_since().is_some());
         let everywhere = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = everywhere.local_addr().unwrap().port();
-        assert!(Process::listening_at((Ipv4Addr::LOCALHOST, port).into()).is_some());
+        assert!(ServerProcess::listening_at((Ipv4Addr::LOCALHOST, port).into()).is_some());
         drop(everywhere);
-        assert!(Process::listening_at((Ipv4Addr::LOCALHOST, port).into()).is_none());
+        assert!(ServerProcess::listening_at((Ipv4Addr::LOCALHOST, port).into()).is_none());
     }
 
     #[test]

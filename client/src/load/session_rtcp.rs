@@ -24,7 +24,7 @@ use crate::receive_thread::lock;
 use crate::rtcp_reporter::block;
 
 /// A session's RTCP.
-pub(super) struct Rtcp {
+pub(super) struct SessionRtcp {
     socket: UdpSocket,
     host: IpAddr,
     /// Where reports go: as SETUP said, else where the first sender report comes from.
@@ -40,20 +40,30 @@ pub(super) struct Rtcp {
     pub(super) said_bye: bool,
 }
 
-impl Rtcp {
+impl SessionRtcp {
     pub(super) fn new(
         socket: std::net::UdpSocket,
         host: IpAddr,
         to: Option<SocketAddr>,
         sender: Option<u32>,
-    ) -> Result<Rtcp, Error> {
+    ) -> Result<SessionRtcp, Error> {
         let failed =
             |call| move |source| Error::Host { call, object: "RTCP socket".into(), source };
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
         let (ssrc, cname) = (random_u32(), random_cname());
         let (last_report, first_count, said_bye) = (None, None, false);
-        Ok(Rtcp { socket, host, to, ssrc, cname, sender, last_report, first_count, said_bye })
+        Ok(SessionRtcp {
+            socket,
+            host,
+            to,
+            ssrc,
+            cname,
+            sender,
+            last_report,
+            first_count,
+            said_bye,
+        })
     }
 
     /// Comes back when a datagram was heard; dropped before that, nothing is lost.

@@ -3,7 +3,7 @@
 //!
 //! One receiver serves the verifying player, the sampled sessions of a load, and the recorder. They
 //! differ in the selection of the source ([`SelectSource`]) and in what they do with packets
-//! ([`Consumer`]):
+//! ([`PacketConsumer`]):
 //!
 //! | user | source | reorders | socket |
 //! |---|---|---|---|
@@ -68,7 +68,7 @@ pub struct RtpPacket<'a> {
 
 /// Reason to refuse a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RtpRefusal {
     /// RTP of another payload type than the stream's.
     PayloadType(u8),
     /// Another SSRC of the sender that is followed.
@@ -86,7 +86,7 @@ pub enum Refusal {
 }
 
 /// Consumer of what a receiver accepts and refuses. All methods are called on the receiving thread.
-pub trait Consumer {
+pub trait PacketConsumer {
     /// A packet of the stream arrived. Duplicates and strays are among them.
     fn arrived(&mut self, packet: RtpPacket<'_>);
 
@@ -99,7 +99,7 @@ pub trait Consumer {
         &mut self,
         from: SocketAddr,
         datagrams: u64,
-        reason: Refusal,
+        reason: RtpRefusal,
         peer: Option<SocketAddr>,
     );
 
@@ -170,14 +170,14 @@ impl<S: SelectSource> RtpReceiver<S> {
         datagram: &[u8],
         from: SocketAddr,
         at: Duration,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) -> bool {
         let Ok((header, payload)) = Header::parse(datagram) else {
-            return self.malformed(from, 1, Refusal::Malformed, consumer);
+            return self.malformed(from, 1, RtpRefusal::Malformed, consumer);
         };
         if header.payload_type != self.payload_type {
             let peer = self.peer();
-            consumer.refused(from, 1, Refusal::PayloadType(header.payload_type), peer);
+            consumer.refused(from, 1, RtpRefusal::PayloadType(header.payload_type), peer);
             return peer.is_none_or(|peer| peer == from);
         }
         let standing = self.sources.receive(&header, from, at);
@@ -191,14 +191,14 @@ impl<S: SelectSource> RtpReceiver<S> {
     }
 
     /// Gives up the holes that have been waited for long enough.
-    pub fn expire(&mut self, now: Duration, consumer: &mut impl Consumer) {
+    pub fn expire(&mut self, now: Duration, consumer: &mut impl PacketConsumer) {
         if let Some(window) = &mut self.window {
             window.expire(now, |payload, came| consumer.deliver(payload, came, now));
         }
     }
 
     /// Delivers what the window holds; the next packet is the first of a new order.
-    pub fn flush(&mut self, consumer: &mut impl Consumer) {
+    pub fn flush(&mut self, consumer: &mut impl PacketConsumer) {
         if let Some(window) = &mut self.window {
             window.finish(|payload, came| consumer.deliver(payload, came, came));
         }
@@ -206,7 +206,7 @@ impl<S: SelectSource> RtpReceiver<S> {
     }
 
     /// Delivers what the window holds and refuses what is on probation: the stream has ended.
-    pub fn finish(&mut self, consumer: &mut impl Consumer) {
+    pub fn finish(&mut self, consumer: &mut impl PacketConsumer) {
         self.flush(consumer);
         self.clear_probation(consumer);
     }
@@ -232,7 +232,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         standing: Standing,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) -> bool {
         let who = (header.map(|header| header.ssrc), packet.from);
         let arrival = match standing {
@@ -275,7 +275,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         payload: &[u8],
         arrival: Arrival,
         at: Duration,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) {
         let Some(window) = &mut self.window else { return };
         match arrival {
@@ -309,7 +309,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         who: Identity,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) {
         let sequence = header.map_or(0, |header| header.sequence);
         let held = HeldPacket { sequence, payload: packet.payload, came: packet.at };
@@ -321,7 +321,7 @@ impl<S: SelectSource> RtpReceiver<S> {
             let peer = sources.followed().and_then(|(_, from)| from);
             probation.retain(
                 |(ssrc, from)| sources.is_known(ssrc, from),
-                |(_, from)| consumer.refused(from, 1, Refusal::NotFollowed, peer),
+                |(_, from)| consumer.refused(from, 1, RtpRefusal::NotFollowed, peer),
             );
             if probation.hold(who, held) {
                 return;
@@ -331,7 +331,7 @@ impl<S: SelectSource> RtpReceiver<S> {
     }
 
     /// Refuses all packets on probation: another source is followed.
-    fn clear_probation(&mut self, consumer: &mut impl Consumer) {
+    fn clear_probation(&mut self, consumer: &mut impl PacketConsumer) {
         let mut probation = std::mem::take(&mut self.probation);
         probation.retain(|_| false, |who| self.refuse_source(who, 1, consumer));
         // Its memory is used again.
@@ -344,7 +344,7 @@ impl<S: SelectSource> RtpReceiver<S> {
         who: Identity,
         header: Option<&Header>,
         now: Duration,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) {
         self.flush(consumer);
         consumer.source_changed();
@@ -382,15 +382,15 @@ impl<S: SelectSource> RtpReceiver<S> {
         &mut self,
         (ssrc, from): Identity,
         datagrams: u64,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) {
         let followed = self.sources.followed();
         let peer = followed.and_then(|(_, from)| from);
         let reason = match followed {
-            Some(_) if peer == Some(from) => Refusal::OtherSsrc,
-            Some((followed, _)) if followed == ssrc => Refusal::Collision,
-            Some(_) => Refusal::NotFollowed,
-            None => Refusal::NoStream,
+            Some(_) if peer == Some(from) => RtpRefusal::OtherSsrc,
+            Some((followed, _)) if followed == ssrc => RtpRefusal::Collision,
+            Some(_) => RtpRefusal::NotFollowed,
+            None => RtpRefusal::NoStream,
         };
         consumer.refused(from, datagrams, reason, peer);
     }
@@ -400,8 +400,8 @@ impl<S: SelectSource> RtpReceiver<S> {
         &mut self,
         from: SocketAddr,
         datagrams: u64,
-        reason: Refusal,
-        consumer: &mut impl Consumer,
+        reason: RtpRefusal,
+        consumer: &mut impl PacketConsumer,
     ) -> bool {
         let peer = self.peer();
         consumer.refused(from, datagrams, reason, peer);
@@ -419,7 +419,7 @@ impl RtpReceiver<SingleSource> {
 
 /// Packets that were seen by their headers alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Observed {
+pub enum ObservedHeaders {
     /// Packets of the stream, each with a header of so many bytes.
     Accepted {
         /// 0 for a bare transport stream.
@@ -440,7 +440,7 @@ impl RtpReceiver<Sources> {
         payload_type: u8,
         from: Option<SocketAddr>,
         ssrc: Option<u32>,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) {
         self.payload_type = payload_type;
         self.flush(consumer);
@@ -469,10 +469,10 @@ impl RtpReceiver<Sources> {
         datagram: &[u8],
         from: SocketAddr,
         at: Duration,
-        consumer: &mut impl Consumer,
+        consumer: &mut impl PacketConsumer,
     ) -> bool {
         if !datagram.len().is_multiple_of(media::TS_PACKET_BYTES) {
-            return self.malformed(from, 1, Refusal::BareSize, consumer);
+            return self.malformed(from, 1, RtpRefusal::BareSize, consumer);
         }
         let standing = self.sources.receive_bare(from, at);
         self.take(standing, None, RtpPacket { header: None, payload: datagram, from, at }, consumer)
@@ -486,8 +486,8 @@ impl RtpReceiver<Sources> {
         packets: u32,
         from: SocketAddr,
         at: Duration,
-        consumer: &mut impl Consumer,
-    ) -> Observed {
+        consumer: &mut impl PacketConsumer,
+    ) -> ObservedHeaders {
         // Extension and padding are not seen: the fixed header has all that is counted.
         let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
             let mut fixed = *fixed;
@@ -507,8 +507,8 @@ impl RtpReceiver<Sources> {
                 header.sequence = header.sequence.wrapping_add(1);
             }
         } else {
-            let is_sent_on = self.malformed(from, packets.into(), Refusal::Malformed, consumer);
-            return Observed::Refused { is_sent_on };
+            let is_sent_on = self.malformed(from, packets.into(), RtpRefusal::Malformed, consumer);
+            return ObservedHeaders::Refused { is_sent_on };
         }
         match standing {
             // No other source is there yet.
@@ -516,10 +516,10 @@ impl RtpReceiver<Sources> {
             Standing::Followed(_) | Standing::Chosen(_) => {}
             Standing::Waiting | Standing::Foreign => {
                 self.refuse_source((ssrc, from), packets.into(), consumer);
-                return Observed::Refused { is_sent_on: false };
+                return ObservedHeaders::Refused { is_sent_on: false };
             }
         }
-        Observed::Accepted { header_bytes }
+        ObservedHeaders::Accepted { header_bytes }
     }
 }
 
@@ -552,10 +552,10 @@ mod tests {
     struct Delivered {
         letters: String,
         accepted: usize,
-        refused: Vec<Refusal>,
+        refused: Vec<RtpRefusal>,
     }
 
-    impl Consumer for Delivered {
+    impl PacketConsumer for Delivered {
         fn arrived(&mut self, _: RtpPacket<'_>) {
             self.accepted += 1;
         }
@@ -564,7 +564,7 @@ mod tests {
             self.letters.push(char::from(payload[0]));
         }
 
-        fn refused(&mut self, _: SocketAddr, _: u64, reason: Refusal, _: Option<SocketAddr>) {
+        fn refused(&mut self, _: SocketAddr, _: u64, reason: RtpRefusal, _: Option<SocketAddr>) {
             self.refused.push(reason);
         }
     }
@@ -591,7 +591,7 @@ mod tests {
         let packets = [(1, 8, b'b'), (1, 7, b'a'), (2, 9, b'x'), (1, 9, b'c')];
         send(&mut receiver, &mut delivered, &packets);
         assert_eq!((delivered.letters.as_str(), delivered.accepted), ("abc", 3));
-        assert_eq!(delivered.refused, [Refusal::NotFollowed]);
+        assert_eq!(delivered.refused, [RtpRefusal::NotFollowed]);
     }
 
     /// The player lost the first packet of a new numbering for its file.
