@@ -131,8 +131,8 @@ impl ClientSession {
 
     /// Takes leave; a server that does not answer will forget the session by itself.
     pub async fn tear_down(mut self) {
-        let farewell = self.control.ask("TEARDOWN", |client| client.teardown());
-        let _ = timeout(FAREWELL_WAIT, farewell).await;
+        let leave_session = self.control.ask("TEARDOWN", |client| client.teardown());
+        let _ = timeout(LEAVE_WAIT, leave_session).await;
     }
 }
 
@@ -140,4 +140,4 @@ impl ClientSession {
 const SESSION_NOT_FOUND: u16 = 454;
 /// A time-out of nothing must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
-const FAREWELL_WAIT: Duration = Duration::from_secs(2);
+const LEAVE_WAIT: Duration = Duration::from_secs(2);

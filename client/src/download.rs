@@ -79,11 +79,11 @@ pub async fn download(
     target: DownloadTarget<'_>,
     mut progress: impl FnMut(&DownloadProgress),
 ) -> Result<Download, Error> {
-    let place = Place::parse(url).ok_or_else(|| wrong_url(url))?;
-    let stream = connect(&place.host, place.port).await?;
+    let url_parts = UrlParts::parse(url).ok_or_else(|| wrong_url(url))?;
+    let stream = connect(&url_parts.host, url_parts.port).await?;
     let mut fetch = Fetch {
-        peer: format!("http {}", authority(&place.host, place.port)),
-        path: one_line(&place.path, PATH_CHARS_SHOWN),
+        peer: format!("http {}", authority(&url_parts.host, url_parts.port)),
+        path: one_line(&url_parts.path, PATH_CHARS_SHOWN),
         stream,
         buffer: vec![0; READ_BYTES],
         filled: 0,
@@ -92,8 +92,8 @@ pub async fn download(
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: pagewire\r\nAccept: */*\r\n\
          Connection: close\r\n\r\n",
-        place.path,
-        authority(&place.host, place.port)
+        url_parts.path,
+        authority(&url_parts.host, url_parts.port)
     );
     let sent = fetch.stream.write_all(request.as_bytes()).await;
     sent.map_err(|error| fetch.fault(format!("the connection broke: {error}")))?;
@@ -102,7 +102,7 @@ pub async fn download(
     if head.status != 200 {
         return Err(fetch.refusal(&head).await);
     }
-    let mut sink = Open::new(target).await?;
+    let mut sink = OpenTarget::new(target).await?;
     let bytes = fetch.body(&head, &mut sink, began, &mut progress).await?;
     sink.close().await?;
     Ok(Download {
@@ -117,14 +117,14 @@ pub async fn download(
 
 /// What an `http:` URL names.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct UrlParts {
     host: String,
     port: u16,
     path: String,
 }
 
-impl Place {
-    fn parse(url: &str) -> Option<Place> {
+impl UrlParts {
+    fn parse(url: &str) -> Option<UrlParts> {
         let (scheme, rest) = url.split_once("://")?;
         let rest = rest.split('#').next()?;
         let (authority, path) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -143,8 +143,8 @@ impl Place {
             return None;
         }
         let slash = if path.starts_with('/') { "" } else { "/" };
-        let path = format!("{slash}{}", utf8_percent_encode(path, UNFIT));
-        Some(Place { host: host.to_owned(), port, path })
+        let path = format!("{slash}{}", utf8_percent_encode(path, ESCAPED));
+        Some(UrlParts { host: host.to_owned(), port, path })
     }
 }
 
@@ -220,23 +220,23 @@ impl Fetch {
     async fn body(
         &mut self,
         head: &Head,
-        sink: &mut Open<'_>,
+        sink: &mut OpenTarget<'_>,
         began: Instant,
         progress: &mut impl FnMut(&DownloadProgress),
     ) -> Result<u64, Error> {
         let total = head.content_bytes;
         let mut bytes = 0_u64;
-        let mut told = began;
+        let mut reported = began;
         let mut filled = std::mem::take(&mut self.filled);
         loop {
             let due = total.map_or(u64::MAX, |total| total - bytes);
             let count = u64::try_from(filled).unwrap_or(u64::MAX).min(due);
-            sink.take(&self.buffer[..count as usize]).await?;
+            sink.write(&self.buffer[..count as usize]).await?;
             bytes += count;
             let now = Instant::now();
             let is_done = total == Some(bytes);
-            if is_done || now >= told + PROGRESS_EVERY {
-                told = now;
+            if is_done || now >= reported + PROGRESS_EVERY {
+                reported = now;
                 progress(&DownloadProgress { bytes, bytes_total: total, elapsed: now - began });
             }
             if is_done {
@@ -287,32 +287,32 @@ impl Head {
 }
 
 /// A target, opened.
-enum Open<'a> {
+enum OpenTarget<'a> {
     Nowhere,
     File(&'a Path, tokio::fs::File),
     Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
 }
 
-impl<'a> Open<'a> {
-    async fn new(target: DownloadTarget<'a>) -> Result<Open<'a>, Error> {
+impl<'a> OpenTarget<'a> {
+    async fn new(target: DownloadTarget<'a>) -> Result<OpenTarget<'a>, Error> {
         Ok(match target {
-            DownloadTarget::Nowhere => Open::Nowhere,
-            DownloadTarget::Sink(sink) => Open::Sink(sink),
+            DownloadTarget::Nowhere => OpenTarget::Nowhere,
+            DownloadTarget::Sink(sink) => OpenTarget::Sink(sink),
             DownloadTarget::File(path) => {
                 let file = tokio::fs::File::create(path).await;
-                Open::File(path, file.map_err(|source| failed("open", path, source))?)
+                OpenTarget::File(path, file.map_err(|source| failed("open", path, source))?)
             }
         })
     }
 
-    async fn take(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
         match self {
-            Open::Nowhere => Ok(()),
-            Open::Sink(sink) => {
+            OpenTarget::Nowhere => Ok(()),
+            OpenTarget::Sink(sink) => {
                 sink(bytes);
                 Ok(())
             }
-            Open::File(path, file) => {
+            OpenTarget::File(path, file) => {
                 file.write_all(bytes).await.map_err(|source| failed("write", path, source))
             }
         }
@@ -320,10 +320,10 @@ impl<'a> Open<'a> {
 
     async fn close(self) -> Result<(), Error> {
         match self {
-            Open::File(path, mut file) => {
+            OpenTarget::File(path, mut file) => {
                 file.flush().await.map_err(|source| failed("write", path, source))
             }
-            Open::Nowhere | Open::Sink(_) => Ok(()),
+            OpenTarget::Nowhere | OpenTarget::Sink(_) => Ok(()),
         }
     }
 }
@@ -333,7 +333,7 @@ fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
 }
 
 /// What cannot stand in a request target; what is escaped already stays so.
-const UNFIT: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
+const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 const DEFAULT_PORT: u16 = 80;
 const READ_BYTES: usize = 256 << 10;
 const HEAD_BYTES_MAX: usize = 16 << 10;
@@ -353,20 +353,20 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let place = |url: &str| Place::parse(url).map(|p| (p.host, p.port, p.path));
+        let url_parts = |url: &str| UrlParts::parse(url).map(|p| (p.host, p.port, p.path));
         let some = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
-        assert_eq!(place("http://h/a.ts"), some("h", 80, "/a.ts"));
-        assert_eq!(place("HTTP://127.0.0.1:8080"), some("127.0.0.1", 8080, "/"));
-        assert_eq!(place("http://[::1]:80/a b%20ü?q#f"), some("::1", 80, "/a%20b%20%C3%BC?q"));
-        assert_eq!(place("http://h?q"), some("h", 80, "/?q"));
-        assert_eq!(place("http://h/a\r\nX: y"), some("h", 80, "/a%0D%0AX:%20y"));
+        assert_eq!(url_parts("http://h/a.ts"), some("h", 80, "/a.ts"));
+        assert_eq!(url_parts("HTTP://127.0.0.1:8080"), some("127.0.0.1", 8080, "/"));
+        assert_eq!(url_parts("http://[::1]:80/a b%20ü?q#f"), some("::1", 80, "/a%20b%20%C3%BC?q"));
+        assert_eq!(url_parts("http://h?q"), some("h", 80, "/?q"));
+        assert_eq!(url_parts("http://h/a\r\nX: y"), some("h", 80, "/a%0D%0AX:%20y"));
         for wrong in
             ["http:///a", "http://h:x/", "http://h:99999/", "https://h/", "h/a", "http://u@h/"]
         {
-            assert_eq!(place(wrong), None, "{wrong}");
+            assert_eq!(url_parts(wrong), None, "{wrong}");
         }
-        assert_eq!(place("http://[::1"), None);
-        assert_eq!(place("http://[::1]x/"), None);
+        assert_eq!(url_parts("http://[::1"), None);
+        assert_eq!(url_parts("http://[::1]x/"), None);
     }
 
     #[test]

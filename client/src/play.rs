@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Playing a stream to check it: what can be asked for, and the way up to a session.
 //!
-//! DESCRIBE and SETUP are here; what happens from PLAY to TEARDOWN is in `course`.
+//! DESCRIBE and SETUP are here; what happens from PLAY to TEARDOWN is in `session`.
 //!
 //! Sources: RFC 2326 §10.2, §10.4, C.1 (description).
 //! Does not do: seek or change the range once it plays.
@@ -17,7 +17,7 @@ use wire::rtsp::{NptRange, NptStart};
 use super::file_writer::FileWriter;
 use super::play_session::{PlaySession, ReceiverTasks};
 use super::receive_thread::{AnnouncedSender, ReceiveThread};
-use super::rtcp_reporter::{RtcpReporter, reports_to};
+use super::rtcp_reporter::{RtcpReporter, report_target};
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::SocketPair;
 use super::verdict::Verdict;
@@ -85,14 +85,14 @@ pub async fn play(
 ) -> Result<Verdict, Error> {
     let range = range(&options)?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(pending()));
-    let (course, equipment) = tokio::select! {
+    let (session, equipment) = tokio::select! {
         prepared = prepare(options) => prepared?,
         () = &mut stop => return Err(Error::Peer {
             peer: "play".to_owned(),
             found: "stopped before the stream began".to_owned(),
         }),
     };
-    course.conduct(range, equipment, stop, progress).await
+    session.play_to_end(range, equipment, stop, progress).await
 }
 
 /// DESCRIBE and SETUP.
@@ -113,7 +113,7 @@ async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
         AnnouncedSender { host, ssrc: set_up.ssrc, payload_type },
         output,
     )?;
-    let to = reports_to(&set_up, host, control.remote);
+    let to = report_target(&set_up, host, control.remote);
     let reporter = RtcpReporter::start(rtcp, host, to, receiving.shared())?;
     let equipment = ReceiverTasks { receiving, reporter, rtp_port: ports.rtp, buffer_bytes };
     Ok((PlaySession::new(options, control, &set_up), equipment))

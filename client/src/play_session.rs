@@ -86,7 +86,7 @@ impl PlaySession {
     }
 
     /// Plays, and leaves nothing behind.
-    pub(super) async fn conduct(
+    pub(super) async fn play_to_end(
         mut self,
         range: NptRange,
         equipment: ReceiverTasks,
@@ -112,13 +112,13 @@ impl PlaySession {
 
     /// Takes leave. A server that does not answer will forget the session by itself.
     async fn leave(&mut self, reporter: &RtcpReporter, receiving: &ReceiveThread) {
-        let farewell = async {
+        let leave_session = async {
             reporter.leave().await;
             self.control.ask("TEARDOWN", |client| client.teardown()).await
         };
-        let is_answered = matches!(timeout(FAREWELL_WAIT, farewell).await, Ok(Ok(_)));
-        let said_bye = receiving.stats().rtcp.said_bye;
-        if is_answered && !said_bye {
+        let is_answered = matches!(timeout(LEAVE_WAIT, leave_session).await, Ok(Ok(_)));
+        let has_sent_bye = receiving.stats().rtcp.has_sent_bye;
+        if is_answered && !has_sent_bye {
             // Its BYE says how many packets there were; those under way are still taken.
             let _ = timeout(SETTLE, reporter.bye.notified()).await;
             settle(receiving).await;
@@ -137,9 +137,9 @@ impl PlaySession {
             begun = self.begin(range, receiving) => begun?,
             () = &mut *stop => return Ok(PlayEnd::Stopped),
         }
-        let mut look_at = Instant::now();
+        let mut check_at = Instant::now();
         loop {
-            let due = self.due(look_at);
+            let due = self.due(check_at);
             tokio::select! {
                 () = &mut *stop => return Ok(PlayEnd::Stopped),
                 () = reporter.bye.notified() => {
@@ -147,28 +147,28 @@ impl PlaySession {
                     return Ok(PlayEnd::Bye);
                 }
                 found = self.control.closed() => {
-                    return Ok(last_word(reporter, receiving, found).await);
+                    return Ok(closed_or_bye(reporter, receiving, found).await);
                 }
                 () = sleep_until(due.into()) => {}
             }
             let now = Instant::now();
-            if now >= look_at {
-                look_at = now + LOOK_EVERY;
+            if now >= check_at {
+                check_at = now + CHECK_EVERY;
                 progress(&self.progress(&receiving.stats(), now));
-                if let Some(end) = self.look(&receiving.stats(), now)? {
+                if let Some(end) = self.end_reason(&receiving.stats(), now)? {
                     return Ok(end);
                 }
             }
-            let acted = tokio::select! {
-                acted = self.act(now, receiving) => acted,
+            let sent = tokio::select! {
+                sent = self.send_due_requests(now, receiving) => sent,
                 // An answer that still comes is not taken for that to TEARDOWN: it has a number.
                 () = &mut *stop => return Ok(PlayEnd::Stopped),
             };
-            match acted {
+            match sent {
                 Ok(()) => {}
-                Err(_) if receiving.stats().rtcp.said_bye => return Ok(PlayEnd::Bye),
+                Err(_) if receiving.stats().rtcp.has_sent_bye => return Ok(PlayEnd::Bye),
                 Err(error) => {
-                    return Ok(last_word(reporter, receiving, error.to_string()).await);
+                    return Ok(closed_or_bye(reporter, receiving, error.to_string()).await);
                 }
             }
         }
@@ -221,17 +221,21 @@ impl PlaySession {
     }
 
     /// When to look again.
-    fn due(&self, look_at: Instant) -> Instant {
+    fn due(&self, check_at: Instant) -> Instant {
         let turn = match self.stage {
             PlayStage::Playing { pause_at } => pause_at,
             PlayStage::Paused { until, .. } => Some(until),
         };
-        let due = look_at.min(self.keep_alive_at);
+        let due = check_at.min(self.keep_alive_at);
         turn.map_or(due, |turn| turn.min(due))
     }
 
     /// Asks for what is due.
-    async fn act(&mut self, now: Instant, receiving: &ReceiveThread) -> Result<(), Error> {
+    async fn send_due_requests(
+        &mut self,
+        now: Instant,
+        receiving: &ReceiveThread,
+    ) -> Result<(), Error> {
         match self.stage {
             PlayStage::Playing { pause_at: Some(at) } if now >= at => {
                 self.control.ask("PAUSE", |client| client.pause()).await?;
@@ -261,7 +265,7 @@ impl PlaySession {
     }
 
     /// Whether it is over for a reason that nobody says.
-    fn look(&self, stats: &StreamStats, now: Instant) -> Result<Option<PlayEnd>, Error> {
+    fn end_reason(&self, stats: &StreamStats, now: Instant) -> Result<Option<PlayEnd>, Error> {
         if stats.is_output_broken || !stats.is_receiving {
             // The thread says why when it is stopped.
             return Ok(Some(PlayEnd::Stopped));
@@ -283,24 +287,23 @@ impl PlaySession {
         }
         match stats.packets.last {
             Some(_) => Ok(Some(PlayEnd::Silent { seconds: quiet.as_secs() })),
-            None => Err(self.nothing_came(stats)),
+            None => Err(self.no_packet_error(stats)),
         }
     }
 
-    fn nothing_came(&self, stats: &StreamStats) -> Error {
+    fn no_packet_error(&self, stats: &StreamStats) -> Error {
         let (port, waited) = (self.rtp_port, SILENCE.as_secs());
         let mut found = format!("no packet came to UDP port {port} in {waited} s");
-        match stats.packets.foreign_from {
+        match stats.packets.unexpected_from {
             Some(from) => found.push_str(&format!(
                 ", but {} datagrams from {from}, where nobody was to send from",
-                stats.packets.foreign
+                stats.packets.unexpected_source
             )),
-            None if stats.packets.foreign + stats.packets.malformed > 0 => {
-                found.push_str(&format!(
+            None if stats.packets.unexpected_source + stats.packets.malformed > 0 => found
+                .push_str(&format!(
                     ", but {} datagrams that were not of the stream",
-                    stats.packets.foreign + stats.packets.malformed
-                ))
-            }
+                    stats.packets.unexpected_source + stats.packets.malformed
+                )),
             None => found.push_str("; is a firewall between?"),
         }
         self.control.fault("PLAY was granted", found)
@@ -336,7 +339,7 @@ impl PlaySession {
     ) -> Verdict {
         let reception = stats.reception();
         let wall = stats.packets.last.map(|last| last.saturating_duration_since(self.began));
-        self.announced.first_instead = stats.receiver.sources.first_instead;
+        self.announced.first_received = stats.receiver.sources.first_received;
         let gaps = reception.gaps().iter();
         let ended_by_itself = matches!(end, PlayEnd::Bye | PlayEnd::Quiet | PlayEnd::Silent { .. });
         Verdict {
@@ -352,9 +355,9 @@ impl PlaySession {
             reordered: reception.reordered(),
             restarts: reception.restarts(),
             strays: reception.strays(),
-            foreign: stats.packets.foreign,
+            unexpected_source: stats.packets.unexpected_source,
             malformed: stats.packets.malformed + stats.rtcp.malformed,
-            misshapen: stats.packets.misshapen,
+            bad_payload_size: stats.packets.bad_payload_size,
             while_paused: stats.packets.while_paused,
             kernel_drops: result.kernel_drops,
             receive_buffer_bytes: self.receive_buffer_bytes,
@@ -362,7 +365,7 @@ impl PlaySession {
             lateness: lateness(stats),
             sender_reports: stats.rtcp.sender_reports,
             reports_sent,
-            bye: stats.rtcp.said_bye,
+            bye: stats.rtcp.has_sent_bye,
             pauses: self.pauses,
             wall_s: wall.unwrap_or_default().as_secs_f64(),
             media_s: media(stats).as_secs_f64(),
@@ -434,21 +437,25 @@ async fn settle(receiving: &ReceiveThread) {
 }
 
 /// The connection is lost. A server that stops says BYE before; it may be under way.
-async fn last_word(reporter: &RtcpReporter, receiving: &ReceiveThread, found: String) -> PlayEnd {
-    let bye = timeout(LAST_WORD_WAIT, reporter.bye.notified()).await;
+async fn closed_or_bye(
+    reporter: &RtcpReporter,
+    receiving: &ReceiveThread,
+    found: String,
+) -> PlayEnd {
+    let bye = timeout(BYE_WAIT, reporter.bye.notified()).await;
     settle(receiving).await;
     if bye.is_ok() { PlayEnd::Bye } else { PlayEnd::Closed { found } }
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// Something is wrong when a stream says nothing for so long.
 const SILENCE: Duration = Duration::from_secs(5);
 /// All of it has come and BYE has not: it was lost.
 const QUIET: Duration = Duration::from_secs(2);
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_MAX: Duration = Duration::from_secs(1);
-const LAST_WORD_WAIT: Duration = Duration::from_millis(500);
-const FAREWELL_WAIT: Duration = Duration::from_secs(2);
+const BYE_WAIT: Duration = Duration::from_millis(500);
+const LEAVE_WAIT: Duration = Duration::from_secs(2);
 /// A time-out of nothing must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 /// A group of pictures: play may begin so much earlier than asked for.

@@ -50,10 +50,10 @@ async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     assert!(seen_wall > Duration::ZERO);
     assert!(std::fs::read(path).unwrap() == asset(0..200));
 
-    let seeing = fake.end().await;
-    assert_eq!(seeing.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
-    assert_eq!(seeing.ranges, [Some("npt=0.000-".to_owned())]);
-    let report = seeing.rtcp.iter().find_map(|seen| match seen {
+    let record = fake.end().await;
+    assert_eq!(record.methods, ["DESCRIBE", "SETUP", "PLAY", "TEARDOWN"]);
+    assert_eq!(record.ranges, [Some("npt=0.000-".to_owned())]);
+    let report = record.rtcp.iter().find_map(|seen| match seen {
         RtcpItem::Report { report, .. } => Some(*report),
         _ => None,
     });
@@ -61,7 +61,7 @@ async fn a_faultless_play_is_whole_and_the_file_is_the_asset() {
     assert_eq!((report.ssrc, report.lost, report.fraction_lost), (SSRC, 0, 0));
     assert_eq!(report.highest_sequence, 65_450 + 199);
     assert_eq!(report.last_sender_report, 1 << 16);
-    assert!(matches!(seeing.rtcp.last(), Some(RtcpItem::Bye { .. })), "{:?}", seeing.rtcp);
+    assert!(matches!(record.rtcp.last(), Some(RtcpItem::Bye { .. })), "{:?}", record.rtcp);
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn losses_before_the_first_and_after_the_last_packet_are_known() {
 async fn a_pause_loses_nothing_and_is_not_lateness() {
     let script = Script { session_timeout_s: 3, ..Script::default() };
     let pause = (Duration::from_millis(200), Duration::from_millis(1500));
-    let (verdict, seeing, file) = trial(script, |asked| asked.pause = Some(pause)).await;
+    let (verdict, record, file) = trial(script, |asked| asked.pause = Some(pause)).await;
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (200, 1, 0));
     assert!(file == asset(0..200));
@@ -121,21 +121,21 @@ async fn a_pause_loses_nothing_and_is_not_lateness() {
     assert!(verdict.wall_s >= 1.5, "{verdict}");
     // A third of the time-out is a second.
     let methods = ["DESCRIBE", "SETUP", "PLAY", "PAUSE", "GET_PARAMETER", "PLAY", "TEARDOWN"];
-    assert_eq!(seeing.methods, methods);
-    assert_eq!(seeing.ranges, [Some("npt=0.000-".to_owned()), None]);
+    assert_eq!(record.methods, methods);
+    assert_eq!(record.ranges, [Some("npt=0.000-".to_owned()), None]);
 }
 
 #[tokio::test]
 async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
-    let script = Script { packets: 60_000, says_info: false, ..Script::default() };
-    let (verdict, seeing, file) = trial(script, |asked| {
+    let script = Script { packets: 60_000, sends_rtp_info: false, ..Script::default() };
+    let (verdict, record, file) = trial(script, |asked| {
         asked.start = Some(Duration::from_secs(30));
         asked.length = Some(Duration::from_millis(300));
     })
     .await;
     assert_eq!(verdict.end, PlayEnd::Length);
-    assert_eq!(seeing.ranges, [Some("npt=30.000-30.300".to_owned())]);
-    assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
+    assert_eq!(record.ranges, [Some("npt=30.000-30.300".to_owned())]);
+    assert_eq!(record.methods.last().map(String::as_str), Some("TEARDOWN"));
     assert!(file == asset(0..verdict.packets as u16));
 }
 
@@ -143,11 +143,11 @@ async fn a_range_is_asked_for_and_a_server_that_goes_on_is_left() {
 async fn stopped_from_here() {
     let script = Script { packets: 60_000, ..Script::default() };
     let stop = tokio::time::sleep(Duration::from_millis(300));
-    let (verdict, seeing, file) = trial(script, |asked| asked.stop = Some(Box::pin(stop))).await;
+    let (verdict, record, file) = trial(script, |asked| asked.stop = Some(Box::pin(stop))).await;
     // BYE is the answer to TEARDOWN.
     assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Stopped, true));
     assert!(verdict.is_whole(), "{verdict}");
-    assert_eq!(seeing.methods.last().map(String::as_str), Some("TEARDOWN"));
+    assert_eq!(record.methods.last().map(String::as_str), Some("TEARDOWN"));
     assert!(file == asset(0..verdict.packets as u16));
 }
 
@@ -168,14 +168,14 @@ async fn stopped_before_the_server_answers() {
 
 #[tokio::test]
 async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_heard() {
-    let script = Script { close_at: Some(100), says_bye: false, ..Script::default() };
+    let script = Script { close_at: Some(100), sends_bye: false, ..Script::default() };
     let (verdict, _, file) = trial(script.clone(), |_| {}).await;
     let found = "the server closed the connection".to_owned();
     assert_eq!((verdict.end.clone(), verdict.packets), (PlayEnd::Closed { found }, 100));
     assert!(!verdict.is_whole());
     assert!(file == asset(0..100));
 
-    let script = Script { says_bye: true, interval: Duration::from_millis(10), ..script };
+    let script = Script { sends_bye: true, interval: Duration::from_millis(10), ..script };
     let (verdict, ..) = trial(script, |_| {}).await;
     assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (PlayEnd::Bye, 0, 0));
     // Nothing of what was sent is lost, but a second of what was announced was not sent.
@@ -185,7 +185,7 @@ async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_hea
 
 #[tokio::test]
 async fn an_end_without_bye_is_noticed() {
-    let script = Script { says_bye: false, ..Script::default() };
+    let script = Script { sends_bye: false, ..Script::default() };
     let (verdict, ..) = trial(script, |_| {}).await;
     assert_eq!((verdict.end.clone(), verdict.bye), (PlayEnd::Quiet, false));
     assert!(verdict.is_whole(), "{verdict}");
@@ -197,7 +197,7 @@ async fn what_is_not_of_the_stream_is_counted_and_left_out() {
     other.extend([0x47; 188]);
     let noise = vec![b"no RTP at all".to_vec(), other, Vec::new()];
     let (verdict, _, file) = trial(Script { noise, ..Script::default() }, |_| {}).await;
-    assert_eq!((verdict.malformed, verdict.foreign, verdict.packets), (2, 1, 200));
+    assert_eq!((verdict.malformed, verdict.unexpected_source, verdict.packets), (2, 1, 200));
     assert!(verdict.is_whole(), "{verdict}");
     assert!(file == asset(0..200));
 }
@@ -206,7 +206,7 @@ async fn what_is_not_of_the_stream_is_counted_and_left_out() {
 async fn a_wrong_rtp_info_is_told_and_the_stream_still_taken() {
     let script = Script { announced: Some(30_000), ..Script::default() };
     let (verdict, _, file) = trial(script, |_| {}).await;
-    assert_eq!((verdict.announced.first_instead, verdict.lost), (Some(65_450), 0));
+    assert_eq!((verdict.announced.first_received, verdict.lost), (Some(65_450), 0));
     assert!(
         verdict.to_string().contains("RTP-Info named sequence 30000, and 65450 came"),
         "{verdict}"
@@ -248,7 +248,7 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
             "SETUP: 461 Unsupported Transport; it does not send RTP over UDP to this address",
         ),
         ("DESCRIBE", "RTSP/1.0 200 OK\r\n\r\n", "session description that is not SDP"),
-        ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no ClientSession header"),
+        ("SETUP", "RTSP/1.0 200 OK\r\n\r\n", "reply with no Session header"),
         ("PLAY", "RTSP/1.0 457 Invalid Range\r\n\r\n", "start before the end of the asset"),
         ("PLAY", "SSH-2.0-x\r\n\r\n", "start line that is not RTSP (RFC 2326 §6.1)"),
     ] {
@@ -262,7 +262,8 @@ async fn refusals_say_what_the_server_said_and_what_to_do() {
 
 #[tokio::test]
 async fn nothing_comes_and_the_firewall_is_suspected() {
-    let script = Script { packets: 0, says_info: false, says_bye: false, ..Script::default() };
+    let script =
+        Script { packets: 0, sends_rtp_info: false, sends_bye: false, ..Script::default() };
     let fake = ScriptedServer::start(script).await;
     let error = play(Play::new(&fake.url), |_| {}).await.unwrap_err().to_string();
     assert!(error.contains("no packet came to UDP port"), "{error}");

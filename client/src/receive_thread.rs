@@ -62,12 +62,12 @@ pub(super) struct PacketStats {
     pub(super) last: Option<Instant>,
     pub(super) last_timestamp: u32,
     /// Datagrams that are not of this stream, and the last sender of another host.
-    pub(super) foreign: u64,
-    pub(super) foreign_from: Option<SocketAddr>,
+    pub(super) unexpected_source: u64,
+    pub(super) unexpected_from: Option<SocketAddr>,
     /// Datagrams that are no RTP.
     pub(super) malformed: u64,
     /// Payloads that are not whole TS packets.
-    pub(super) misshapen: u64,
+    pub(super) bad_payload_size: u64,
     /// Packets that arrived although PAUSE had been answered.
     pub(super) while_paused: u64,
 }
@@ -77,7 +77,7 @@ pub(super) struct PacketStats {
 pub(super) struct RtcpStats {
     pub(super) sender_reports: u64,
     pub(super) last_sender: Option<(wire::rtcp::SenderInfo, Instant)>,
-    pub(super) said_bye: bool,
+    pub(super) has_sent_bye: bool,
     pub(super) malformed: u64,
 }
 
@@ -234,7 +234,7 @@ impl Thread {
         let mut failure = None;
         loop {
             let is_stopping = matches!(self.phase, Phase::Stopping(_));
-            wait(&self.socket, if is_stopping { Duration::ZERO } else { LOOK_EVERY });
+            wait(&self.socket, if is_stopping { Duration::ZERO } else { CHECK_EVERY });
             let now = Instant::now();
             match reader.read(&self.socket) {
                 Ok((_, datagrams)) => {
@@ -334,8 +334,8 @@ impl Thread {
         let SocketDatagram { bytes, from, at, .. } = datagram;
         if from.ip().to_canonical() != self.source.host.to_canonical() {
             let packets = &mut lock(&self.stats).packets;
-            packets.foreign += 1;
-            packets.foreign_from = Some(from);
+            packets.unexpected_source += 1;
+            packets.unexpected_from = Some(from);
             return;
         }
         if let Phase::Held(held) = &mut self.phase {
@@ -368,7 +368,7 @@ impl PacketConsumer for PlayConsumer<'_> {
         }
         self.packets.lateness.arrived(header.timestamp, at);
         self.packets.payload_bytes += packet.payload.len() as u64;
-        self.packets.misshapen += u64::from(!is_transport_stream(packet.payload));
+        self.packets.bad_payload_size += u64::from(!is_transport_stream(packet.payload));
     }
 
     fn deliver(&mut self, payload: &[u8], _came: Duration, _now: Duration) {
@@ -386,7 +386,7 @@ impl PacketConsumer for PlayConsumer<'_> {
     ) {
         match reason {
             RtpRefusal::Malformed | RtpRefusal::BareSize => self.packets.malformed += datagrams,
-            _ => self.packets.foreign += datagrams,
+            _ => self.packets.unexpected_source += datagrams,
         }
     }
 }
@@ -398,7 +398,7 @@ fn wait(socket: &UdpSocket, at_most: Duration) {
 }
 
 /// A command is handled after so long at most when no packet arrives.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// A sender that does not stop when it is told to is not received for ever.
 const STOP_AFTER: Duration = Duration::from_millis(200);
 /// Packets under way when PAUSE is answered.

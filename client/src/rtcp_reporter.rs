@@ -26,7 +26,7 @@ use crate::random::{random_cname, random_u32};
 pub(super) struct RtcpReporter {
     socket: UdpSocket,
     host: IpAddr,
-    /// Where reports go: as SETUP said ([`reports_to`]), else where the first sender report comes
+    /// Where reports go: as SETUP said ([`report_target`]), else where the first sender report comes
     /// from.
     to: Mutex<Option<SocketAddr>>,
     ssrc: u32,
@@ -73,7 +73,7 @@ impl RtcpReporter {
         loop {
             tokio::select! {
                 received = self.socket.recv_from(&mut datagram) => match received {
-                    Ok((bytes, from)) => self.hear(&datagram[..bytes], from),
+                    Ok((bytes, from)) => self.receive_report(&datagram[..bytes], from),
                     // What an ICMP message left behind, or memory that is short: RTCP can wait.
                     Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
                 },
@@ -91,7 +91,7 @@ impl RtcpReporter {
         self.send(&rtcp::receiver_bye(self.ssrc, &self.cname, "")).await;
     }
 
-    fn hear(&self, datagram: &[u8], from: SocketAddr) {
+    fn receive_report(&self, datagram: &[u8], from: SocketAddr) {
         if from.ip().to_canonical() != self.host.to_canonical() {
             return;
         }
@@ -109,7 +109,7 @@ impl RtcpReporter {
                     self.to.lock().unwrap_or_else(|e| e.into_inner()).get_or_insert(from);
                 }
                 RtcpItem::Bye { ssrc } if stats.ssrc().is_none_or(|source| source == ssrc) => {
-                    stats.rtcp.said_bye = true;
+                    stats.rtcp.has_sent_bye = true;
                     self.bye.notify_one();
                 }
                 _ => {}
@@ -140,7 +140,7 @@ impl RtcpReporter {
 
 /// Where reports go from the start: to the port that SETUP has named, at the server's own host.
 /// Another (`source=`) may be anybody's, and gets none before a sender report came from there.
-pub(super) fn reports_to(set_up: &SetupReply, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
+pub(super) fn report_target(set_up: &SetupReply, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
     let is_own = host.to_canonical() == server.to_canonical();
     set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
 }
@@ -172,7 +172,7 @@ mod tests {
         let ports = wire::rtsp::PortPair { rtp: 5000, rtcp: 5001 };
         let timeout = std::time::Duration::ZERO;
         let set_up = SetupReply { server: Some(ports), source: None, ssrc: None, timeout };
-        let to = |host: &str, server: &str| reports_to(&set_up, ip(host), ip(server));
+        let to = |host: &str, server: &str| report_target(&set_up, ip(host), ip(server));
         assert_eq!(to("10.0.0.1", "::ffff:10.0.0.1"), Some("10.0.0.1:5001".parse().unwrap()));
         assert_eq!(to("10.0.0.2", "10.0.0.1"), None);
     }

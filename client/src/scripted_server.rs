@@ -34,8 +34,8 @@ pub(super) struct Script {
     /// The sequence number in RTP-Info, where not the right one.
     pub(super) announced: Option<u16>,
     /// Whether answers to PLAY carry Range and RTP-Info.
-    pub(super) says_info: bool,
-    pub(super) says_bye: bool,
+    pub(super) sends_rtp_info: bool,
+    pub(super) sends_bye: bool,
     /// Close the connection before this packet.
     pub(super) close_at: Option<u16>,
     /// Answer this method with this status line, headers and body.
@@ -55,8 +55,8 @@ impl Default for Script {
             delay: Vec::new(),
             noise: Vec::new(),
             announced: None,
-            says_info: true,
-            says_bye: true,
+            sends_rtp_info: true,
+            sends_bye: true,
             close_at: None,
             refuse: None,
             session_timeout_s: 60,
@@ -78,7 +78,7 @@ pub(super) struct ServerRecord {
 pub(super) struct ScriptedServer {
     pub(super) address: SocketAddr,
     pub(super) url: String,
-    seeing: Arc<Mutex<ServerRecord>>,
+    record: Arc<Mutex<ServerRecord>>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -103,8 +103,8 @@ impl ScriptedServer {
     pub(super) async fn for_connections(script: Script, connections: usize) -> ScriptedServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seeing = Arc::new(Mutex::new(ServerRecord::default()));
-        let seen = seeing.clone();
+        let record = Arc::new(Mutex::new(ServerRecord::default()));
+        let seen = record.clone();
         let task = tokio::spawn(async move {
             let mut conversations = tokio::task::JoinSet::new();
             for _ in 0..connections {
@@ -114,38 +114,38 @@ impl ScriptedServer {
             }
             conversations.join_all().await;
         });
-        ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), seeing, task }
+        ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), record, task }
     }
 
     /// Waits until the client has left and tells what it did.
     pub(super) async fn end(self) -> ServerRecord {
         self.task.await.unwrap();
-        std::mem::take(&mut *self.seeing.lock().unwrap())
+        std::mem::take(&mut *self.record.lock().unwrap())
     }
 }
 
 struct Conversation {
     script: Script,
     peer: SocketAddr,
-    seeing: Arc<Mutex<ServerRecord>>,
+    record: Arc<Mutex<ServerRecord>>,
     rtp: UdpSocket,
     rtcp: UdpSocket,
     ports: (u16, u16),
     next: u16,
     /// When the next packet is due; not while paused.
     due: Option<Instant>,
-    said_bye: bool,
+    has_sent_bye: bool,
     is_closed: bool,
 }
 
 impl Conversation {
-    fn new(script: Script, peer: SocketAddr, seeing: Arc<Mutex<ServerRecord>>) -> Conversation {
+    fn new(script: Script, peer: SocketAddr, record: Arc<Mutex<ServerRecord>>) -> Conversation {
         let rtp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let rtcp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         rtcp.set_nonblocking(true).unwrap();
-        let (ports, due, said_bye) = ((0, 0), None, false);
+        let (ports, due, has_sent_bye) = ((0, 0), None, false);
         let (next, is_closed) = (0, false);
-        Conversation { script, peer, seeing, rtp, rtcp, ports, next, due, said_bye, is_closed }
+        Conversation { script, peer, record, rtp, rtcp, ports, next, due, has_sent_bye, is_closed }
     }
 
     async fn run(mut self, mut stream: TcpStream) {
@@ -165,7 +165,7 @@ impl Conversation {
         let mut datagram = [0; 2048];
         while let Ok(count) = self.rtcp.recv(&mut datagram) {
             let seen = rtcp::parse(&datagram[..count]).unwrap();
-            self.seeing.lock().unwrap().rtcp.extend(seen);
+            self.record.lock().unwrap().rtcp.extend(seen);
         }
     }
 
@@ -176,7 +176,7 @@ impl Conversation {
         };
         let method = request.split(' ').next().unwrap().to_owned();
         let cseq = header("CSeq").unwrap();
-        self.seeing.lock().unwrap().methods.push(method.clone());
+        self.record.lock().unwrap().methods.push(method.clone());
         if let Some((refused, answer)) = self.script.refuse
             && refused == method
         {
@@ -186,7 +186,7 @@ impl Conversation {
             "DESCRIBE" => self.describe(),
             "SETUP" => self.setup(&header("Transport").unwrap()),
             "PLAY" => {
-                self.seeing.lock().unwrap().ranges.push(header("Range"));
+                self.record.lock().unwrap().ranges.push(header("Range"));
                 self.play()
             }
             "PAUSE" => {
@@ -228,7 +228,7 @@ impl Conversation {
     fn play(&mut self) -> String {
         let script = &self.script;
         self.due = Some(Instant::now());
-        if !script.says_info {
+        if !script.sends_rtp_info {
             return "\r\n".to_owned();
         }
         let from = script.interval.as_secs_f64() * f64::from(self.next);
@@ -291,7 +291,7 @@ impl Conversation {
 
     /// Once, if at all.
     fn bye(&mut self) {
-        if !self.script.says_bye || std::mem::replace(&mut self.said_bye, true) {
+        if !self.script.sends_bye || std::mem::replace(&mut self.has_sent_bye, true) {
             return;
         }
         self.to_rtcp(&rtcp::sender_bye(&self.sender(), "fake", "end of stream"));

@@ -43,11 +43,11 @@ pub struct Verdict {
     /// Packets ignored because their number was far from all that were expected.
     pub strays: u64,
     /// Datagrams that were not of this stream: another host, SSRC or payload type.
-    pub foreign: u64,
+    pub unexpected_source: u64,
     /// Datagrams on the RTP or the RTCP port that were neither.
     pub malformed: u64,
     /// Payloads that were not whole TS packets (RFC 2250 §2).
-    pub misshapen: u64,
+    pub bad_payload_size: u64,
     /// Packets that came more than 200 ms after PAUSE had been answered.
     pub while_paused: u64,
     /// Datagrams that the kernel of this machine dropped because the receive buffer was full; they
@@ -116,7 +116,7 @@ pub struct AnnouncedStream {
     /// The RTP timestamp of the start, from the first RTP-Info.
     pub timestamp: Option<u32>,
     /// What came first, where it was not what RTP-Info had named and no loss explains it.
-    pub first_instead: Option<u16>,
+    pub first_received: Option<u16>,
     /// The life of a session nobody is heard from, in seconds.
     pub session_timeout_s: u64,
 }
@@ -178,7 +178,7 @@ impl Verdict {
             && self.lost_at_ends == 0
             && self.restarts == 0
             && self.strays == 0
-            && self.announced.first_instead.is_none()
+            && self.announced.first_received.is_none()
             && self.packets > 0;
         let ended = match self.end {
             PlayEnd::Bye | PlayEnd::Quiet => self.short_s.is_none_or(|short| short <= SHORT_S_MAX),
@@ -215,22 +215,28 @@ impl Verdict {
             ),
         )?;
         warn(self.strays > 0, format_args!("{} packets with stray numbers", self.strays))?;
-        if let (Some(named), Some(found)) = (self.announced.sequence, self.announced.first_instead)
+        if let (Some(named), Some(found)) = (self.announced.sequence, self.announced.first_received)
         {
             let rule = "(RFC 2326 §12.33)";
             warn(true, format_args!("RTP-Info named sequence {named}, and {found} came {rule}"))?;
         }
         warn(
-            self.foreign > 0,
-            format_args!("{} datagrams of another host, SSRC or payload type", self.foreign),
+            self.unexpected_source > 0,
+            format_args!(
+                "{} datagrams of another host, SSRC or payload type",
+                self.unexpected_source
+            ),
         )?;
         warn(
             self.malformed > 0,
             format_args!("{} datagrams neither RTP nor RTCP", self.malformed),
         )?;
         warn(
-            self.misshapen > 0,
-            format_args!("{} payloads not of whole TS packets (RFC 2250 §2)", self.misshapen),
+            self.bad_payload_size > 0,
+            format_args!(
+                "{} payloads not of whole TS packets (RFC 2250 §2)",
+                self.bad_payload_size
+            ),
         )?;
         warn(
             self.while_paused > 0,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire load`: many sessions of one stream, how many stayed timely, and what broke first.
+//! `pagewire load`: many sessions of one stream, how many stayed timely, and the bottleneck.
 //!
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
 //! when not, 2 for a wrong option.

@@ -142,7 +142,7 @@ pub(super) struct Evidence {
 }
 
 /// Of all that went wrong, what came first.
-pub(super) fn broke_first(evidence: &Evidence) -> Bottleneck {
+pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     let mut found: Vec<(Option<Instant>, Bottleneck)> = Vec::new();
     let verified = evidence.verified;
     if let Some((at, reason, sessions)) = &evidence.failed {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     fn line(evidence: Evidence) -> String {
-        broke_first(&Evidence { verified: 41, ..evidence }).to_string()
+        bottleneck(&Evidence { verified: 41, ..evidence }).to_string()
     }
 
     fn late_evidence() -> Evidence {
@@ -309,7 +309,7 @@ mod tests {
     fn every_line_is_as_documented() {
         assert_eq!(line(Evidence::default()), "nothing");
         assert_eq!(
-            broke_first(&Evidence::default()).to_string(),
+            bottleneck(&Evidence::default()).to_string(),
             "not known: no session was verified (--sample N verifies every Nth)"
         );
         let failed = Some((at(0), "rtsp h:554: SETUP: 453".to_owned(), 3));
@@ -390,12 +390,12 @@ mod tests {
             ..Evidence::default()
         };
         assert_eq!(
-            broke_first(&full(5)),
+            bottleneck(&full(5)),
             Bottleneck::SocketBuffer { packets: 5 },
             "the same packets, counted twice"
         );
         let also_lost = Evidence { first_gap: Some(at(1)), ..full(8) };
-        assert_eq!(broke_first(&also_lost), Bottleneck::Loss { packets: 3 });
+        assert_eq!(bottleneck(&also_lost), Bottleneck::Loss { packets: 3 });
     }
 
     #[test]
@@ -408,16 +408,16 @@ mod tests {
             verified: 41,
             ..late_evidence()
         };
-        assert!(matches!(broke_first(&starved), Bottleneck::ServerProcessor { .. }));
+        assert!(matches!(bottleneck(&starved), Bottleneck::ServerProcessor { .. }));
         let greedy = Evidence { cores: 1.2, ..starved.clone() };
-        assert!(matches!(broke_first(&greedy), Bottleneck::ClientProcessor { .. }));
+        assert!(matches!(bottleneck(&greedy), Bottleneck::ClientProcessor { .. }));
         let served = Evidence { cores_server: Some(1.7), cores_all: 2, ..starved.clone() };
-        assert!(matches!(broke_first(&served), Bottleneck::ServerProcessor { .. }));
+        assert!(matches!(bottleneck(&served), Bottleneck::ServerProcessor { .. }));
         let idle = Evidence { cores_server: Some(0.01), is_local: true, ..late_evidence() };
         let idle = Evidence { cores_all: 2, cores_machine: Some(0.2), verified: 41, ..idle };
-        assert!(matches!(broke_first(&idle), Bottleneck::ServerWaited { cores: 0.01, .. }));
+        assert!(matches!(bottleneck(&idle), Bottleneck::ServerWaited { cores: 0.01, .. }));
         // Elsewhere the server's processors are its own.
         let remote = Evidence { is_local: false, ..starved };
-        assert!(matches!(broke_first(&remote), Bottleneck::ClientProcessor { .. }));
+        assert!(matches!(bottleneck(&remote), Bottleneck::ClientProcessor { .. }));
     }
 }

@@ -11,7 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::error::Error;
 
 /// Sees to it that so many sessions can be opened.
-pub(super) fn make_room(sessions: u32) -> Result<(), Error> {
+pub(super) fn raise_limit(sessions: u32) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     let open = open_now();
     let needed = open + u64::from(sessions) * EACH;
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn what_is_allowed_already_is_left_alone() {
         let before = getrlimit(Resource::Nofile);
-        make_room(0).unwrap();
+        raise_limit(0).unwrap();
         assert_eq!(getrlimit(Resource::Nofile), before);
     }
 }

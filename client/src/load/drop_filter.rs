@@ -16,7 +16,7 @@ use std::net::UdpSocket;
 use socket2::{SockFilter, SockRef};
 
 /// Has the kernel refuse, and count, whatever comes to this socket from now on.
-pub(super) fn refuse_all(socket: &UdpSocket) -> io::Result<()> {
+pub(super) fn drop_all(socket: &UdpSocket) -> io::Result<()> {
     // One instruction: return 0 bytes of the packet, which is to drop it.
     SockRef::from(socket).attach_filter(&[SockFilter::new(RETURN_CONSTANT, 0, 0, 0)])
 }
@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn a_refusing_socket_receives_nothing_and_counts_everything() {
         let (receiver, sender) = pair();
-        refuse_all(&receiver).unwrap();
+        drop_all(&receiver).unwrap();
         assert_eq!(dropped_packets(&receiver).unwrap(), 0);
         for n in 0..1000_u32 {
             sender.send(&n.to_be_bytes().repeat(332)).unwrap();

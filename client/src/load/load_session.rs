@@ -21,14 +21,14 @@ use tokio::time::{sleep, sleep_until, timeout, timeout_at};
 use wire::rtsp::client::Client;
 use wire::rtsp::{NptRange, NptStart};
 
-use super::drop_filter::refuse_all;
+use super::drop_filter::drop_all;
 use super::sample_reader::SampledSession;
 use super::sampled_stats::{ExpectedStream, SampledStats};
 use super::session_rtcp::SessionRtcp;
 use crate::error::Error;
 use crate::play_session::LOST_AT_ENDS_MAX;
 use crate::receive_thread::lock;
-use crate::rtcp_reporter::reports_to;
+use crate::rtcp_reporter::report_target;
 use crate::rtp_receiver::SocketReader;
 use crate::rtsp_connection::{RtspConnection, connect_from};
 use crate::socket_pair::SocketPair;
@@ -161,7 +161,7 @@ async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> 
     let set_up = set_up.map_err(|malformed| control.fault("SETUP", malformed))?;
     let said = set_up.source.as_deref().and_then(|source| source.parse::<IpAddr>().ok());
     let host = said.unwrap_or(control.remote);
-    let to = reports_to(&set_up, host, control.remote);
+    let to = report_target(&set_up, host, control.remote);
     let rtcp = SessionRtcp::new(rtcp, host, to, set_up.ssrc)?;
     let range = NptRange { start: NptStart::At(Duration::ZERO), end: None };
     let reply = control.ask("PLAY", |client| client.play(Some(range))).await?;
@@ -190,7 +190,7 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
         SocketReader::prepare(rtp)
     } else {
         let call = "setsockopt SO_ATTACH_FILTER";
-        refuse_all(rtp).map_err(|source| Error::Host { call, object: object(), source })
+        drop_all(rtp).map_err(|source| Error::Host { call, object: object(), source })
     }
 }
 
@@ -207,8 +207,8 @@ impl PlayingSession {
         loop {
             tokio::select! {
                 found = self.control.closed() => return found,
-                () = self.rtcp.hear() => {
-                    if self.rtcp.said_bye {
+                () = self.rtcp.receive_report() => {
+                    if self.rtcp.has_sent_bye {
                         return "the server said BYE".to_owned();
                     }
                     if self.sent_before.is_none() {
@@ -234,9 +234,9 @@ impl PlayingSession {
     async fn leave(mut self, shared: &LoadState, ended: Option<(Instant, String)>) -> SessionEnd {
         let _turn = shared.leaving.acquire().await;
         // A server that does not answer will forget the session by itself.
-        let until = Instant::now() + FAREWELL_WAIT;
+        let until = Instant::now() + LEAVE_WAIT;
         let until = shared.ending.borrow().map_or(until, |end| until.min(end));
-        let _ = timeout_at(until.into(), self.farewell(ended.is_none())).await;
+        let _ = timeout_at(until.into(), self.leave_session(ended.is_none())).await;
         sleep(SETTLE).await;
         let sent = self.sent();
         let mut end = SessionEnd { is_played: true, ended, sent, ..SessionEnd::default() };
@@ -259,7 +259,7 @@ impl PlayingSession {
         }
     }
 
-    async fn farewell(&mut self, is_playing: bool) {
+    async fn leave_session(&mut self, is_playing: bool) {
         if is_playing && self.control.ask("PAUSE", Client::pause).await.is_ok() {
             sleep(SETTLE).await;
         }
@@ -269,13 +269,13 @@ impl PlayingSession {
         self.rtcp.leave();
         if self.control.ask("TEARDOWN", Client::teardown).await.is_err() {
             // It may have said BYE before it went.
-            let _ = timeout(BYE_WAIT, self.rtcp.hear()).await;
+            let _ = timeout(BYE_WAIT, self.rtcp.receive_report()).await;
             return;
         }
         let until = tokio::time::Instant::now() + BYE_WAIT;
-        while !self.rtcp.said_bye {
+        while !self.rtcp.has_sent_bye {
             tokio::select! {
-                () = self.rtcp.hear() => {}
+                () = self.rtcp.receive_report() => {}
                 () = sleep_until(until) => return,
             }
         }
@@ -305,7 +305,7 @@ pub(super) const LEAVING_MAX: usize = 512;
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 /// The packets of a burst, which a report may be behind.
 const OVERTAKEN_MAX: u32 = 64;
-const FAREWELL_WAIT: Duration = Duration::from_secs(10);
+const LEAVE_WAIT: Duration = Duration::from_secs(10);
 /// What is under way when an answer comes.
 const SETTLE: Duration = Duration::from_millis(100);
 const BYE_WAIT: Duration = Duration::from_millis(500);

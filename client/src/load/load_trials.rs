@@ -30,7 +30,7 @@ async fn a_good_server_is_good() {
     assert!(seen.is_timely(), "{seen}");
     assert_eq!((seen.verified.sessions, seen.verified.timely), (2, 2));
     assert_eq!((seen.counted.sessions, seen.counted.accounted, seen.counted.lost), (2, 2, 0));
-    assert_eq!(seen.broke_first, Bottleneck::Nothing);
+    assert_eq!(seen.bottleneck, Bottleneck::Nothing);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,10 +39,10 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
     let seen = play(Script { lose: vec![0, 50, 51], ..long() }, 3, 3).await;
     assert_eq!((seen.verified.lost, seen.counted.lost), (3, 6), "{seen}");
     assert_eq!((seen.verified.timely, seen.verified.sessions), (0, 1));
-    assert_eq!(seen.broke_first, Bottleneck::Loss { packets: 9 });
+    assert_eq!(seen.bottleneck, Bottleneck::Loss { packets: 9 });
     assert!(!seen.is_timely());
     let unseen = play(Script { lose: vec![7], ..long() }, 2, 0).await;
-    assert_eq!(unseen.broke_first, Bottleneck::Loss { packets: 2 });
+    assert_eq!(unseen.bottleneck, Bottleneck::Loss { packets: 2 });
     assert!(!unseen.is_timely());
 }
 
@@ -51,15 +51,11 @@ async fn losses_are_known_of_those_that_are_looked_at_and_of_those_that_are_not(
 async fn nothing_at_all_is_no_loss_where_nobody_looks() {
     let nothing = || Script { lose: (0..4000).collect(), ..long() };
     let sunk = play(nothing(), 2, 0).await;
-    assert_eq!(sunk.broke_first, Bottleneck::NotVerified, "{sunk}");
+    assert_eq!(sunk.bottleneck, Bottleneck::NotVerified, "{sunk}");
     assert!(sunk.is_timely());
     assert!(sunk.to_string().contains("; nothing reached this machine's sockets\n"), "{sunk}");
     let missed = play(nothing(), 2, 2).await;
-    assert_eq!(
-        missed.broke_first,
-        Bottleneck::NothingCame { sessions: 1, verified: 1 },
-        "{missed}"
-    );
+    assert_eq!(missed.bottleneck, Bottleneck::NothingCame { sessions: 1, verified: 1 }, "{missed}");
     assert!(!missed.is_timely());
 }
 
@@ -68,17 +64,21 @@ async fn what_is_repeated_or_misplaced_is_counted_and_no_loss() {
     let noise = vec![b"noise".to_vec()];
     let seen = play(Script { repeat: vec![9], delay: vec![20], noise, ..long() }, 1, 1).await;
     let verified = &seen.verified;
-    assert_eq!((verified.duplicates, verified.reordered, verified.foreign), (1, 1, 1), "{seen}");
+    assert_eq!(
+        (verified.duplicates, verified.reordered, verified.unexpected_source),
+        (1, 1, 1),
+        "{seen}"
+    );
     assert!(verified.lost == 0 && seen.is_timely(), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_says_no_bye_leaves_the_sum_open() {
-    let seen = play(Script { says_bye: false, lose: vec![9], ..long() }, 2, 2).await;
+    let seen = play(Script { sends_bye: false, lose: vec![9], ..long() }, 2, 2).await;
     assert_eq!((seen.counted.accounted, seen.counted.lost), (0, 0), "{seen}");
     assert_eq!(seen.verified.lost, 1, "by the numbers of what came");
-    let silent = play(Script { says_bye: false, ..long() }, 3, 2).await;
-    assert_eq!(silent.broke_first, Bottleneck::Unaccounted { sessions: 1 }, "{silent}");
+    let silent = play(Script { sends_bye: false, ..long() }, 3, 2).await;
+    assert_eq!(silent.bottleneck, Bottleneck::Unaccounted { sessions: 1 }, "{silent}");
     assert!(silent.verified.timely == 2 && !silent.is_timely(), "{silent}");
 }
 
@@ -103,7 +103,7 @@ async fn sessions_that_are_refused_are_counted_with_the_reason() {
     let [reason] = &seen.failed[..] else { panic!("{:?}", seen.failed) };
     assert_eq!(reason.sessions, 3);
     assert!(reason.reason.contains("SETUP: 453 Not Enough Bandwidth"), "{}", reason.reason);
-    assert!(matches!(&seen.broke_first, Bottleneck::SetUp { sessions: 3, .. }), "{seen}");
+    assert!(matches!(&seen.bottleneck, Bottleneck::SetUp { sessions: 3, .. }), "{seen}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,11 +112,11 @@ async fn sessions_that_end_too_soon_are_counted_with_the_way_they_ended() {
     let seen = play(Script { packets: 900, ..long() }, 2, 1).await;
     let [ended] = &seen.ended[..] else { panic!("{:?}", seen.ended) };
     assert_eq!((ended.sessions, &*ended.reason), (2, "the server said BYE"));
-    let gone = play(Script { close_at: Some(900), says_bye: false, ..long() }, 2, 1).await;
+    let gone = play(Script { close_at: Some(900), sends_bye: false, ..long() }, 2, 1).await;
     let [ended] = &gone.ended[..] else { panic!("{:?}", gone.ended) };
     assert_eq!((ended.sessions, &*ended.reason), (2, "the server closed the connection"));
     for outcome in [seen, gone] {
-        assert!(matches!(&outcome.broke_first, Bottleneck::Ended { sessions: 2, .. }), "{outcome}");
+        assert!(matches!(&outcome.bottleneck, Bottleneck::Ended { sessions: 2, .. }), "{outcome}");
         assert_eq!(outcome.verified.timely, 0);
     }
 }
@@ -126,10 +126,10 @@ async fn turns_are_told_in_their_order() {
     let fake = ScriptedServer::for_connections(long(), 3).await;
     let mut options = Load::new(fake.url.as_str(), 2);
     options.length = Duration::from_millis(300);
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     load(options, |event| {
         if !matches!(event, LoadEvent::Progress(_)) {
-            told.push(*event);
+            events.push(*event);
         }
     })
     .await
@@ -138,8 +138,8 @@ async fn turns_are_told_in_their_order() {
         LoadEvent::Starting { sessions: 2, verified: 2, .. },
         LoadEvent::Playing { played: 2, failed: 0 },
         LoadEvent::Measured { playing: 2, .. },
-    ] = told[..]
+    ] = events[..]
     else {
-        panic!("{told:?}")
+        panic!("{events:?}")
     };
 }

@@ -14,7 +14,7 @@ use hdrhistogram::Histogram;
 use paths::dropped_packets;
 
 use super::Load;
-use super::bottleneck::{Evidence, broke_first};
+use super::bottleneck::{Evidence, bottleneck};
 use super::load_session::{LoadState, SessionEnd};
 use super::outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
 use super::sampled_stats::{SampledStats, Window};
@@ -128,7 +128,7 @@ impl MeasuredLoad {
         evidence.ended = first;
         let verified = verified(options, ends, &mut evidence);
         let counted = self.counted(options, ends, &mut evidence);
-        let broke_first = broke_first(&evidence);
+        let bottleneck = bottleneck(&evidence);
         LoadOutcome {
             url: options.url.clone(),
             asked: options.sessions,
@@ -141,8 +141,8 @@ impl MeasuredLoad {
             verified,
             counted,
             client,
-            broke_first_line: broke_first.to_string(),
-            broke_first,
+            bottleneck_line: bottleneck.to_string(),
+            bottleneck,
         }
     }
 
@@ -177,17 +177,18 @@ impl MeasuredLoad {
             lost: 0,
         };
         // Nobody looks and nothing comes: the packets are meant to go elsewhere.
-        let is_sunk = options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
+        let is_discarded =
+            options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
         for end in ends.iter().filter(|end| end.is_played && end.stats.is_none()) {
             counted.sessions += 1;
             counted.packets_in_all += u64::from(end.counted.unwrap_or(0));
-            if let Some((sent, came)) = end.sent.zip(end.counted).filter(|_| !is_sunk) {
+            if let Some((sent, came)) = end.sent.zip(end.counted).filter(|_| !is_discarded) {
                 counted.accounted += 1;
                 counted.lost += u64::from(missing(sent, came));
             }
         }
         evidence.lost += counted.lost;
-        evidence.unaccounted = if is_sunk { 0 } else { counted.sessions - counted.accounted };
+        evidence.unaccounted = if is_discarded { 0 } else { counted.sessions - counted.accounted };
         counted
     }
 }
@@ -209,14 +210,14 @@ fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> Ver
         lost: 0,
         duplicates: 0,
         reordered: 0,
-        foreign: 0,
-        misshapen: 0,
+        unexpected_source: 0,
+        bad_payload_size: 0,
         different: None,
         dropped: 0,
         lateness_ms: lateness_ms(&Lateness::default(), options.within),
     };
     let mut all = Lateness::default();
-    let mut late_slots: Vec<u32> = Vec::new();
+    let mut late_tenths: Vec<u32> = Vec::new();
     for end in ends {
         let Some(stats) = &end.stats else { continue };
         let stats = &mut *lock(stats);
@@ -231,8 +232,8 @@ fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> Ver
         verified.lost += lost;
         verified.duplicates += stats.reception().duplicates();
         verified.reordered += stats.reception().reordered();
-        verified.foreign += stats.packets.foreign;
-        verified.misshapen += stats.packets.misshapen;
+        verified.unexpected_source += stats.packets.unexpected_source;
+        verified.bad_payload_size += stats.packets.bad_payload_size;
         if let Some(different) = stats.packets.different() {
             *verified.different.get_or_insert(0) += different;
         }
@@ -245,16 +246,16 @@ fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> Ver
         if is_late {
             evidence.late += 1;
             evidence.first_late = earlier(evidence.first_late, stats.packets.first_late);
-            add_slots(&mut late_slots, &stats.packets.late_slots);
+            add_tenths(&mut late_tenths, &stats.packets.late_tenths);
         }
         all.merge(std::mem::take(&mut stats.packets.lateness));
     }
     verified.lateness_ms = lateness_ms(&all, options.within);
     evidence.verified = verified.sessions;
-    evidence.together = late_slots.into_iter().max().unwrap_or(0);
+    evidence.together = late_tenths.into_iter().max().unwrap_or(0);
     evidence.lost += verified.lost;
     evidence.dropped += verified.dropped;
-    evidence.wrong += verified.misshapen + verified.different.unwrap_or(0);
+    evidence.wrong += verified.bad_payload_size + verified.different.unwrap_or(0);
     verified
 }
 
@@ -267,10 +268,10 @@ fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
     stats.lost().max(missing.into())
 }
 
-fn add_slots(sessions: &mut Vec<u32>, late: &[u64]) {
+fn add_tenths(sessions: &mut Vec<u32>, late: &[u64]) {
     sessions.resize(sessions.len().max(late.len() * 64), 0);
-    for (slot, sessions) in sessions.iter_mut().enumerate().take(late.len() * 64) {
-        *sessions += u32::from(late[slot / 64] >> (slot % 64) & 1 == 1);
+    for (tenth, sessions) in sessions.iter_mut().enumerate().take(late.len() * 64) {
+        *sessions += u32::from(late[tenth / 64] >> (tenth % 64) & 1 == 1);
     }
 }
 
@@ -409,8 +410,8 @@ mod tests {
     #[test]
     fn sessions_late_together_are_counted_by_the_tenth_of_a_second() {
         let mut sessions = Vec::new();
-        add_slots(&mut sessions, &[0b101, 1]);
-        add_slots(&mut sessions, &[0b100]);
+        add_tenths(&mut sessions, &[0b101, 1]);
+        add_tenths(&mut sessions, &[0b100]);
         assert_eq!((sessions[0], sessions[1], sessions[2], sessions[64]), (1, 0, 2, 1));
     }
 }

@@ -171,7 +171,7 @@ pub enum LoadStage {
     Leaving,
 }
 
-/// Plays a stream many times at once and says how it went. `tell` is called four times a second and
+/// Plays a stream many times at once and says how it went. `report` is called four times a second and
 /// at each turn.
 ///
 /// # Errors What keeps all sessions from beginning: a wrong option, too few descriptors, a server
@@ -179,10 +179,10 @@ pub enum LoadStage {
 /// outcome. Dropping the future ends everything at once, without TEARDOWN.
 pub async fn load(
     mut options: Load,
-    mut tell: impl FnMut(&LoadEvent),
+    mut report: impl FnMut(&LoadEvent),
 ) -> Result<LoadOutcome, Error> {
     check(&options)?;
-    descriptors::make_room(options.sessions)?;
+    descriptors::raise_limit(options.sessions)?;
     let file = options.file.as_deref().map(load_session::file).transpose()?;
     let mut stop = options.stop.take().unwrap_or_else(|| Box::pin(std::future::pending()));
     let described = tokio::select! {
@@ -218,16 +218,16 @@ pub async fn load(
     });
     let verified = if sample == 0 { 0 } else { options.sessions.div_ceil(sample) };
     let ramp_seconds = options.ramp().as_secs_f64();
-    tell(&LoadEvent::Starting { sessions: options.sessions, verified, ramp_seconds });
+    report(&LoadEvent::Starting { sessions: options.sessions, verified, ramp_seconds });
     let is_local = described.local == shared.server.ip() || shared.server.ip().is_loopback();
-    let tell = &mut tell;
-    let mut course =
-        LoadRun { options: &options, shared, window, is_local, stop, is_stopped: false, tell };
-    let mut tasks = course.start();
-    let measured = course.measure().await;
+    let report = &mut report;
+    let mut run =
+        LoadRun { options: &options, shared, window, is_local, stop, is_stopped: false, report };
+    let mut tasks = run.start();
+    let measured = run.measure().await;
     end.send_replace(Some(Instant::now() + LEAVING_WAIT));
-    let ends = course.leave(&mut tasks).await;
-    let is_stopped = course.is_stopped;
+    let ends = run.leave(&mut tasks).await;
+    let is_stopped = run.is_stopped;
     let timers = tokio::task::spawn_blocking(move || reader.stop()).await;
     let timers = timers.unwrap_or_else(|_| sample_reader::delays());
     Ok(measured.outcome(&options, &ends, &timers, is_stopped))
@@ -242,7 +242,7 @@ struct LoadRun<'a, T> {
     is_local: bool,
     stop: Stop,
     is_stopped: bool,
-    tell: &'a mut T,
+    report: &'a mut T,
 }
 
 impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
@@ -272,12 +272,12 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
             return MeasuredLoad::nothing(self.is_local);
         }
         let measuring = Measurement::begin(&self.shared, &self.window, self.is_local);
-        (self.tell)(&LoadEvent::Playing { played, failed });
+        (self.report)(&LoadEvent::Playing { played, failed });
         let length = self.options.length;
         self.wait(LoadStage::Measuring, length, length, nobody_plays).await;
         let measured = measuring.end(&self.window);
         let playing = played.saturating_sub(get(&self.shared.counts.ended));
-        (self.tell)(&LoadEvent::Measured { seconds: measured.seconds(), playing });
+        (self.report)(&LoadEvent::Measured { seconds: measured.seconds(), playing });
         measured
     }
 
@@ -285,7 +285,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
     async fn leave(&mut self, tasks: &mut JoinSet<SessionEnd>) -> Vec<SessionEnd> {
         let mut ends = Vec::with_capacity(tasks.len());
         let began = Instant::now();
-        let mut look = tokio::time::interval(LOOK_EVERY);
+        let mut check = tokio::time::interval(CHECK_EVERY);
         loop {
             tokio::select! {
                 end = tasks.join_next() => match end {
@@ -293,7 +293,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
                     Some(end) => ends.push(end.unwrap_or_default()),
                     None => return ends,
                 },
-                _ = look.tick() => self.progress(LoadStage::Leaving, began, None),
+                _ = check.tick() => self.progress(LoadStage::Leaving, began, None),
             }
         }
     }
@@ -307,23 +307,23 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
         is_done: impl Fn(&SessionCounts) -> bool,
     ) {
         let began = Instant::now();
-        let mut told = None::<Instant>;
+        let mut reported = None::<Instant>;
         while !self.is_stopped && began.elapsed() < most && !is_done(&self.shared.counts) {
-            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
-                told = Some(Instant::now());
+            if reported.is_none_or(|reported| reported.elapsed() >= REPORT_EVERY) {
+                reported = Some(Instant::now());
                 self.progress(stage, began, Some(usual));
             }
             let left = most.saturating_sub(began.elapsed());
             tokio::select! {
                 () = &mut self.stop => self.is_stopped = true,
-                () = tokio::time::sleep(left.min(LOOK_EVERY)) => {}
+                () = tokio::time::sleep(left.min(CHECK_EVERY)) => {}
             }
         }
     }
 
     fn progress(&mut self, stage: LoadStage, began: Instant, usual: Option<Duration>) {
         let counts = &self.shared.counts;
-        (self.tell)(&LoadEvent::Progress(LoadProgress {
+        (self.report)(&LoadEvent::Progress(LoadProgress {
             stage,
             elapsed_seconds: began.elapsed().as_secs_f64(),
             stage_seconds: usual.map(|usual| usual.as_secs_f64()),
@@ -428,5 +428,5 @@ const VERIFIED_USUAL: u32 = 40;
 const SETTLE: Duration = Duration::from_secs(2);
 /// All must have left by then: a server that hangs is not waited for.
 const LEAVING_WAIT: Duration = Duration::from_secs(20);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-const TELL_EVERY: Duration = Duration::from_millis(250);
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+const REPORT_EVERY: Duration = Duration::from_millis(250);

@@ -39,9 +39,9 @@ pub struct LoadOutcome {
     /// Of this program.
     pub client: LoadClient,
     /// What broke first.
-    pub broke_first: Bottleneck,
+    pub bottleneck: Bottleneck,
     /// The same in words.
-    pub broke_first_line: String,
+    pub bottleneck_line: String,
 }
 
 /// A number of sessions and what they have in common.
@@ -75,9 +75,9 @@ pub struct VerifiedSessions {
     /// Packets that came after one with a higher number.
     pub reordered: u64,
     /// Datagrams that were not of the stream.
-    pub foreign: u64,
+    pub unexpected_source: u64,
     /// Payloads that were not whole TS packets.
-    pub misshapen: u64,
+    pub bad_payload_size: u64,
     /// Payloads that were not what the file holds; none where no file was given, or where the
     /// server did not say which packet is the first.
     pub different: Option<u64>,
@@ -143,14 +143,14 @@ impl LoadOutcome {
     /// The same of what there was, also where it was stopped from outside before its time.
     pub fn is_timely_so_far(&self) -> bool {
         let (verified, counted) = (&self.verified, &self.counted);
-        let is_sunk = verified.sessions == 0 && counted.packets_in_all == 0;
+        let is_discarded = verified.sessions == 0 && counted.packets_in_all == 0;
         self.played == self.asked
             && self.ended.is_empty()
             && verified.timely == verified.sessions
-            && verified.misshapen == 0
+            && verified.bad_payload_size == 0
             && verified.different.is_none_or(|different| different == 0)
             && counted.lost == 0
-            && (is_sunk || counted.accounted == counted.sessions)
+            && (is_discarded || counted.accounted == counted.sessions)
     }
 }
 
@@ -179,7 +179,7 @@ impl fmt::Display for LoadOutcome {
             writeln!(f, "  counted     {counted}")?;
         }
         writeln!(f, "  client      {client}")?;
-        writeln!(f, "  broke first {}", self.broke_first)
+        writeln!(f, "  bottleneck  {}", self.bottleneck)
     }
 }
 
@@ -201,8 +201,8 @@ impl fmt::Display for VerifiedSessions {
         }
         let others = [
             (self.dropped, "dropped here"),
-            (self.misshapen, "misshapen"),
-            (self.foreign, "foreign"),
+            (self.bad_payload_size, "of bad payload size"),
+            (self.unexpected_source, "of unexpected sources"),
         ];
         for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
             write!(f, ", {count} {what}")?;
@@ -286,8 +286,8 @@ mod tests {
                 lost: 0,
                 duplicates: 0,
                 reordered: 0,
-                foreign: 0,
-                misshapen: 0,
+                unexpected_source: 0,
+                bad_payload_size: 0,
                 different: None,
                 dropped: 0,
                 lateness_ms,
@@ -312,8 +312,8 @@ mod tests {
                 server_is_local: true,
                 server_cores: Some(1.0),
             },
-            broke_first: Bottleneck::Nothing,
-            broke_first_line: "nothing".to_owned(),
+            bottleneck: Bottleneck::Nothing,
+            bottleneck_line: "nothing".to_owned(),
         }
     }
 
@@ -328,7 +328,7 @@ rtsp://h/a.ts: 2500 sessions for 10.0 s
                         2459 say they sent
   client      0.05 cores used, its timers 0.3 ms late (99 %); machine 1.25 of 2 cores busy, the \
                         server 1.00
-  broke first nothing
+  bottleneck  nothing
 ";
         assert_eq!(outcome().to_string(), expected);
         assert!(outcome().is_timely());

@@ -43,13 +43,13 @@ pub(super) struct SampleReader {
 
 impl SampleReader {
     pub(super) fn start(window: Arc<Window>) -> Result<SampleReader, Error> {
-        let (inbox, handed) = channel();
+        let (inbox, sessions_in) = channel();
         let stop = Arc::new(AtomicBool::new(false));
-        let told = stop.clone();
+        let stop_flag = stop.clone();
         let host = |source| Error::Host { call: "clone", object: "thread reader".into(), source };
         let thread = std::thread::Builder::new()
             .name("reader".to_owned())
-            .spawn(move || read(&handed, &told, &window))
+            .spawn(move || read(&sessions_in, &stop_flag, &window))
             .map_err(host)?;
         Ok(SampleReader { inbox, stop, thread })
     }
@@ -67,14 +67,18 @@ pub(super) fn delays() -> Histogram<u64> {
     Histogram::new_with_bounds(1, DELAY_US_MAX, 2).expect("bounds are constants")
 }
 
-fn read(handed: &Receiver<SampledSession>, stop: &AtomicBool, window: &Window) -> Histogram<u64> {
+fn read(
+    sessions_in: &Receiver<SampledSession>,
+    stop: &AtomicBool,
+    window: &Window,
+) -> Histogram<u64> {
     let mut delays = delays();
     let mut reader = SocketReader::new();
     let mut sessions = Vec::new();
     let mut due = Instant::now();
     loop {
         let is_last = stop.load(Ordering::Acquire);
-        sessions.extend(handed.try_iter());
+        sessions.extend(sessions_in.try_iter());
         for session in &sessions {
             drain(session, &mut reader, window);
         }

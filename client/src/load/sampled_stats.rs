@@ -33,10 +33,10 @@ impl Window {
             && self.until.get().is_none_or(|until| moment < *until)
     }
 
-    fn slot(&self, moment: Instant) -> usize {
+    fn tenth(&self, moment: Instant) -> usize {
         let since = self.from.get().map(|from| moment.saturating_duration_since(*from));
-        let slot = since.unwrap_or_default().as_millis() / SLOT.as_millis();
-        usize::try_from(slot).unwrap_or(usize::MAX).min(SLOTS_MAX - 1)
+        let tenth = since.unwrap_or_default().as_millis() / TENTH.as_millis();
+        usize::try_from(tenth).unwrap_or(usize::MAX).min(TENTHS_MAX - 1)
     }
 }
 
@@ -68,9 +68,9 @@ pub(super) struct PacketStats {
     pub(super) counted: u64,
     pub(super) bytes: u64,
     /// Datagrams of another SSRC or payload type, or that were no RTP.
-    pub(super) foreign: u64,
+    pub(super) unexpected_source: u64,
     /// Payloads that were not whole TS packets.
-    pub(super) misshapen: u64,
+    pub(super) bad_payload_size: u64,
     different: u64,
     /// Datagrams the socket dropped since its buffer was full.
     pub(super) dropped: u32,
@@ -78,7 +78,7 @@ pub(super) struct PacketStats {
     pub(super) first_drop: Option<Instant>,
     pub(super) first_late: Option<Instant>,
     /// Bit n: a packet was late in the n-th tenth of a second that is measured.
-    pub(super) late_slots: Vec<u64>,
+    pub(super) late_tenths: Vec<u64>,
     place: FilePosition,
 }
 
@@ -151,15 +151,15 @@ impl PacketConsumer for SampledConsumer<'_> {
             SequenceUpdate::InOrder | SequenceUpdate::Reordered => {}
         }
         packets.time(header.timestamp, at, self.window, self.bytes);
-        packets.misshapen += u64::from(!is_transport_stream(packet.payload));
-        let is_other = self.is_cut || packets.differs(header.sequence, packet.payload);
+        packets.bad_payload_size += u64::from(!is_transport_stream(packet.payload));
+        let is_other = self.is_cut || packets.differs_from_file(header.sequence, packet.payload);
         packets.different += u64::from(is_other);
     }
 
     fn deliver(&mut self, _payload: &[u8], _came: Duration, _now: Duration) {}
 
     fn refused(&mut self, _: SocketAddr, datagrams: u64, _: RtpRefusal, _: Option<SocketAddr>) {
-        self.packets.foreign += datagrams;
+        self.packets.unexpected_source += datagrams;
     }
 }
 
@@ -170,14 +170,14 @@ impl PacketStats {
             lateness: Lateness::default(),
             counted: 0,
             bytes: 0,
-            foreign: 0,
-            misshapen: 0,
+            unexpected_source: 0,
+            bad_payload_size: 0,
             different: 0,
             dropped: 0,
             first_gap: None,
             first_drop: None,
             first_late: None,
-            late_slots: Vec::new(),
+            late_tenths: Vec::new(),
             place: FilePosition::default(),
         }
     }
@@ -200,16 +200,16 @@ impl PacketStats {
         self.bytes += bytes as u64;
         if self.lateness.last() > self.expected.within {
             self.first_late.get_or_insert(arrival);
-            let slot = window.slot(arrival);
-            if self.late_slots.len() <= slot / 64 {
-                self.late_slots.resize(slot / 64 + 1, 0);
+            let tenth = window.tenth(arrival);
+            if self.late_tenths.len() <= tenth / 64 {
+                self.late_tenths.resize(tenth / 64 + 1, 0);
             }
-            self.late_slots[slot / 64] |= 1 << (slot % 64);
+            self.late_tenths[tenth / 64] |= 1 << (tenth % 64);
         }
     }
 
     /// Whether the payload is not what the file holds at its place.
-    fn differs(&mut self, sequence: u16, payload: &[u8]) -> bool {
+    fn differs_from_file(&mut self, sequence: u16, payload: &[u8]) -> bool {
         let (Some(file), Some(first)) = (&self.expected.file, self.expected.sequence) else {
             return false;
         };
@@ -244,9 +244,9 @@ impl PacketStats {
 /// One packet in so many may be late.
 const LATE_ONE_IN: u64 = 1000;
 /// Sessions that are late within the same tenth of a second are late together.
-pub(super) const SLOT: Duration = Duration::from_millis(100);
+pub(super) const TENTH: Duration = Duration::from_millis(100);
 /// An hour; what is late after that is late in its last slot.
-const SLOTS_MAX: usize = 36_000;
+const TENTHS_MAX: usize = 36_000;
 const CYCLE: u64 = 1 << 16;
 
 #[cfg(test)]
@@ -312,7 +312,11 @@ mod tests {
             (100, 0, 0, 0)
         );
         assert_eq!(
-            (stats.packets.misshapen, stats.packets.foreign, stats.packets.first_gap),
+            (
+                stats.packets.bad_payload_size,
+                stats.packets.unexpected_source,
+                stats.packets.first_gap
+            ),
             (0, 0, None)
         );
         assert!(stats.packets.is_punctual());
@@ -330,7 +334,7 @@ mod tests {
         broken[1000] ^= 1;
         sender.send(9, 8, 0, &broken);
         sender.send(9, 9, 0, &payload(9)[..1315]);
-        assert_eq!((sender.stats.packets.different, sender.stats.packets.misshapen), (2, 1));
+        assert_eq!((sender.stats.packets.different, sender.stats.packets.bad_payload_size), (2, 1));
         assert_eq!(sender.stats.lost(), 1);
     }
 
@@ -354,7 +358,7 @@ mod tests {
         assert!(sender.stats.packets.is_punctual());
         sender.send(0, 2000, 26, &payload(0));
         assert!(!sender.stats.packets.is_punctual());
-        let late: u32 = sender.stats.packets.late_slots.iter().map(|word| word.count_ones()).sum();
+        let late: u32 = sender.stats.packets.late_tenths.iter().map(|word| word.count_ones()).sum();
         assert_eq!(late, 1, "all within the same tenth of a second");
     }
 

@@ -31,8 +31,8 @@ impl ServerProcess {
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
         // By number: `self` is one of them too.
         let processes = all.filter(|it| it.file_name().to_str().is_some_and(is_number));
-        let its = processes.map(|it| it.path()).find(|process| holds(process, &socket))?;
-        let stat = its.join("stat");
+        let process = processes.map(|it| it.path()).find(|process| holds(process, &socket))?;
+        let stat = process.join("stat");
         let before = processor_seconds(&stat)?;
         Some(ServerProcess { stat, before })
     }

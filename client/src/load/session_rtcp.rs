@@ -37,7 +37,7 @@ pub(super) struct SessionRtcp {
     last_report: Option<(rtcp::SenderInfo, Instant)>,
     /// Packets that the sender said it had sent when it first reported.
     pub(super) first_count: Option<u32>,
-    pub(super) said_bye: bool,
+    pub(super) has_sent_bye: bool,
 }
 
 impl SessionRtcp {
@@ -52,7 +52,7 @@ impl SessionRtcp {
         socket.set_nonblocking(true).map_err(failed("fcntl"))?;
         let socket = UdpSocket::from_std(socket).map_err(failed("epoll_ctl"))?;
         let (ssrc, cname) = (random_u32(), random_cname());
-        let (last_report, first_count, said_bye) = (None, None, false);
+        let (last_report, first_count, has_sent_bye) = (None, None, false);
         Ok(SessionRtcp {
             socket,
             host,
@@ -62,12 +62,12 @@ impl SessionRtcp {
             sender,
             last_report,
             first_count,
-            said_bye,
+            has_sent_bye,
         })
     }
 
     /// Comes back when a datagram was heard; dropped before that, nothing is lost.
-    pub(super) async fn hear(&mut self) {
+    pub(super) async fn receive_report(&mut self) {
         // What an ICMP message left behind is taken off by the next try.
         let _ = self.socket.readable().await;
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
@@ -88,7 +88,7 @@ impl SessionRtcp {
                     self.last_report = Some((report, Instant::now()));
                     self.to.get_or_insert(from);
                 }
-                RtcpItem::Bye { ssrc } if is_its(ssrc, self.sender) => self.said_bye = true,
+                RtcpItem::Bye { ssrc } if is_its(ssrc, self.sender) => self.has_sent_bye = true,
                 _ => {}
             }
         }
@@ -96,7 +96,7 @@ impl SessionRtcp {
 
     /// Packets the sender says it has sent in all; known when it has said BYE.
     pub(super) fn sent_in_all(&self) -> Option<u32> {
-        self.last_report.filter(|_| self.said_bye).map(|(report, _)| report.packets)
+        self.last_report.filter(|_| self.has_sent_bye).map(|(report, _)| report.packets)
     }
 
     /// Says what was received, if that is known, and how long until the next time.

@@ -117,7 +117,7 @@ pub trait SelectSource {
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)>;
 
     /// The first sequence number, once: where the first packet confirms an announced one.
-    fn take_start(&mut self) -> Option<u16> {
+    fn take_first(&mut self) -> Option<u16> {
         None
     }
 
@@ -181,7 +181,7 @@ impl<S: SelectSource> RtpReceiver<S> {
             return peer.is_none_or(|peer| peer == from);
         }
         let standing = self.sources.receive(&header, from, at);
-        if let Some(sequence) = self.sources.take_start()
+        if let Some(sequence) = self.sources.take_first()
             && let Some(window) = &mut self.window
         {
             window.start_at(sequence);

@@ -23,7 +23,7 @@ pub(crate) struct SingleSource {
     pub(crate) reception: Reception,
     /// The sequence number of the first packet, where RTP-Info had named another and no loss
     /// explains the difference.
-    pub(crate) first_instead: Option<u16>,
+    pub(crate) first_received: Option<u16>,
     /// Until the first packet: the sequence number that RTP-Info has named, if it has.
     first: Option<Option<u16>>,
     confirmed: Option<u16>,
@@ -43,7 +43,7 @@ impl SingleSource {
         SingleSource {
             ssrc,
             reception: Reception::new(CLOCK_RATE_HZ),
-            first_instead: None,
+            first_received: None,
             first: Some(None),
             confirmed: None,
             timeline: Timeline::default(),
@@ -69,7 +69,7 @@ impl SingleSource {
                 self.reception = Reception::starting_at(CLOCK_RATE_HZ, sequence);
                 self.confirmed = Some(sequence);
             }
-            Some(_) => self.first_instead = Some(found),
+            Some(_) => self.first_received = Some(found),
             None => {}
         }
     }
@@ -95,7 +95,7 @@ impl SelectSource for SingleSource {
         self.ssrc.map(|ssrc| (Some(ssrc), None))
     }
 
-    fn take_start(&mut self) -> Option<u16> {
+    fn take_first(&mut self) -> Option<u16> {
         self.confirmed.take()
     }
 }

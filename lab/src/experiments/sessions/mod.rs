@@ -261,7 +261,7 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
         results.rows.push(row.with("sink", Sink::IfbSoftware.name()));
     }
     if !point.is_timely() {
-        let line = point.client["broke_first_line"].as_str().unwrap_or("not said");
+        let line = point.client["bottleneck_line"].as_str().unwrap_or("not said");
         results.notes.push(format!(
             "{} sessions, server on {cores} of the cores: not timely; broke first: {line}",
             point.sessions
