@@ -17,34 +17,34 @@
 
 #![forbid(unsafe_code)]
 
-mod asking;
-mod block;
-mod choice;
 mod closer;
-mod control;
 mod error;
-mod figures;
-mod gate;
-mod intake;
-mod names;
-mod receiver;
+mod file_names;
+mod path_choice;
+mod play_gate;
+mod receive_backend;
+mod receiver_reports;
+mod receiving_thread;
+mod recorded_stream;
 mod recording;
-mod refused;
+mod recording_session;
+mod refused_senders;
 mod relay;
-mod reports;
-mod session;
-mod source;
-mod stream;
-mod taking;
+mod retry;
+mod stream_control;
+mod stream_figures;
+mod stream_replay;
+mod stream_source;
 mod title;
+mod write_queue;
 mod writer;
 
-pub use block::Rotation;
-pub use choice::Bill;
 pub use error::Error;
-pub use figures::{Figures, Summary};
-pub use intake::{Intake, TakenIn};
+pub use path_choice::Bill;
 pub use recording::{Options, Recording};
-pub use refused::{RefusedCounts, RefusedSender};
-pub use source::Source;
+pub use refused_senders::{RefusedCounts, RefusedSender};
+pub use stream_figures::{Figures, Summary};
+pub use stream_replay::{Intake, TakenIn};
+pub use stream_source::Source;
+pub use write_queue::Rotation;
 pub use writer::Sync;

@@ -20,20 +20,20 @@ use paths::{Relay, RelayTarget};
 use serve::Plans;
 use tokio::sync::watch;
 
-use crate::block::{Order as WriteOrder, Output, Pool, Rotation};
-use crate::choice::{Bill, wanted};
 use crate::closer::Syncs;
-use crate::control::Control;
 use crate::error::Error;
-use crate::figures::{Figures, Summary};
-use crate::names::{self, Names};
-use crate::receiver::{Held, Order, Streams, Thread, Told, lock};
+use crate::file_names::{self, Names};
+use crate::path_choice::{Bill, wanted};
+use crate::receive_backend::Taking;
+use crate::receiver_reports::Exchanged;
+use crate::receiving_thread::{Held, Order, Streams, Thread, Told, lock};
+use crate::recorded_stream::Stream;
+use crate::recording_session::Progress;
 use crate::relay::{self, Copier, Forwarder};
-use crate::reports::Exchanged;
-use crate::session::Progress;
-use crate::source::Source;
-use crate::stream::Stream;
-use crate::taking::Taking;
+use crate::stream_control::Control;
+use crate::stream_figures::{Figures, Summary};
+use crate::stream_source::Source;
+use crate::write_queue::{Order as WriteOrder, Output, Pool, Rotation};
 use crate::writer::{Lane, Sync, Writer, Written};
 
 /// What to record, and how.
@@ -134,7 +134,7 @@ impl Recording {
         let rows = rows(options)?;
         let wanted = wanted(&options.path, &options.bills)?;
         if let Some(pattern) = &options.output {
-            names::check(pattern, rows.len())?;
+            file_names::check(pattern, rows.len())?;
         }
         let targets = relay::targets(&options.relay, rows.len())?;
         let sources: Vec<_> = rows.iter().map(|row| &row.source).collect();

@@ -20,7 +20,9 @@ use client::rtp_receiver::ArrivalClock;
 use paths::{Port, Relay, RelayTarget, RelayedRun};
 
 use crate::error::Error;
-use crate::receiver::{Order, Pace, STAMP_AGE_MAX, Streams, Told, lock, raise_priority, tick};
+use crate::receiving_thread::{
+    Order, Pace, STAMP_AGE_MAX, Streams, Told, lock, raise_priority, tick,
+};
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
 fn target(text: &str) -> Result<RelayTarget, Error> {

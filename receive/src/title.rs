@@ -17,7 +17,7 @@
 //!
 //! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info); x264 and x265 `--keyint`; Darwin
 //! Streaming Server `max_send_ahead_time`.
-//! Does not do: ask again ([`crate::session`]).
+//! Does not do: ask again ([`crate::recording_session`]).
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart};
 
-use crate::stream::Heard;
+use crate::recorded_stream::Heard;
 
 /// The range that a session plays.
 #[derive(Debug, Clone, Copy)]

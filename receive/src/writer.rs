@@ -27,9 +27,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use media::{Scanner, TS_PACKET_BYTES};
 
-use crate::block::{Order, Pool};
 use crate::closer::Close;
-use crate::names::{Made, Names};
+use crate::file_names::{Made, Names};
+use crate::write_queue::{Order, Pool};
 
 /// When bytes are made to be on the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

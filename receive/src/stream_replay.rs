@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::block::{Order, Output, Pool, Rotation};
-use crate::stream::Stream;
+use crate::recorded_stream::Stream;
+use crate::write_queue::{Order, Output, Pool, Rotation};
 
 /// Takes in the datagrams of one stream.
 #[derive(Debug)]

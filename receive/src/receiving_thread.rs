@@ -9,7 +9,7 @@
 //! ports on an interface that went away are taken in again when it is back.
 //!
 //! Sources: `paths::ReceivePath`.
-//! Does not do: look into datagrams ([`crate::stream`]), write.
+//! Does not do: look into datagrams ([`crate::recorded_stream`]), write.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 use client::rtp_receiver::ArrivalClock;
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
+use crate::recorded_stream::Stream;
 use crate::relay::Copier;
-use crate::stream::Stream;
 
 /// Streams by key; each is locked for a burst by its receiving thread, and now and then by those
 /// who report and show.

@@ -4,7 +4,7 @@
 //!
 //! All tasks run on one thread; none of them sees a packet of media.
 //!
-//! Does not do: the protocols themselves ([`crate::session`], [`crate::reports`]).
+//! Does not do: the protocols themselves ([`crate::recording_session`], [`crate::receiver_reports`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use std::sync::mpsc::Sender;
 use client::rtp_receiver::ArrivalClock;
 use tokio::sync::watch;
 
-use crate::receiver::{Order, Streams};
+use crate::receiver_reports;
+use crate::receiving_thread::{Order, Streams};
 use crate::recording::Shared;
-use crate::reports;
-use crate::session::Asked;
-use crate::source::Source;
+use crate::recording_session::Asked;
+use crate::stream_source::Source;
 
 /// One stream's.
 pub(crate) struct Control {
@@ -44,7 +44,7 @@ impl Control {
                 let next = port.address.port().wrapping_add(1);
                 let is_free = self.ports.iter().all(|taken| taken.port() != next) && next != 0;
                 tokio::select! {
-                    () = reports::of_port(port, is_free, stream, &shared.exchanged) => {}
+                    () = receiver_reports::of_port(port, is_free, stream, &shared.exchanged) => {}
                     // An error means that the recording is gone.
                     _ = self.stopped.changed() => {}
                 }

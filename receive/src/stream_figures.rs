@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use wire::rtp::Reception;
 
-use crate::receiver::lock;
+use crate::receiving_thread::lock;
+use crate::recorded_stream::Stream;
 use crate::recording::Shared;
-use crate::refused::{RefusedCounts, RefusedSender};
-use crate::stream::Stream;
+use crate::refused_senders::{RefusedCounts, RefusedSender};
 
 /// One stream so far.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -262,7 +262,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::stream::Announced;
+    use crate::recorded_stream::Announced;
 
     #[test]
     fn a_flood_before_the_answer_to_play_is_a_loss_on_this_host() {

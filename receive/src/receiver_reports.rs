@@ -30,9 +30,9 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 
-use crate::receiver::lock;
-use crate::refused::Why;
-use crate::stream::Stream;
+use crate::receiving_thread::lock;
+use crate::recorded_stream::Stream;
+use crate::refused_senders::Why;
 
 /// What has gone and come; shared with those who show it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -243,7 +243,8 @@ fn bound(address: SocketAddr, port: &Port) -> io::Result<Socket> {
     }
     socket.bind(&address.into())?;
     if is_group {
-        let interface = port.interface.as_deref().and_then(crate::receiver::interface_number);
+        let interface =
+            port.interface.as_deref().and_then(crate::receiving_thread::interface_number);
         let interface = interface.unwrap_or(0);
         match address.ip() {
             IpAddr::V4(group) => {
@@ -270,7 +271,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stream::Announced;
+    use crate::recorded_stream::Announced;
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()

@@ -11,7 +11,7 @@
 //! A name that cannot be resolved is a moment, too: a recorder may start before its network.
 //!
 //! Sources: RFC 2326 §11.
-//! Does not do: wait ([`crate::session`]).
+//! Does not do: wait ([`crate::recording_session`]).
 
 use client::Error;
 

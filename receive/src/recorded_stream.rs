@@ -23,9 +23,9 @@ use wire::rtp::Arrival;
 use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::Sources;
 
-use crate::block::Output;
-use crate::gate::{Gate, Passage};
-use crate::refused::{Refused, RefusedCounts, Why};
+use crate::play_gate::{Gate, Passage};
+use crate::refused_senders::{Refused, RefusedCounts, Why};
+use crate::write_queue::Output;
 
 /// A stream that is received.
 #[derive(Debug)]

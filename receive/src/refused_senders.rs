@@ -6,7 +6,7 @@
 //! that forged addresses cost no memory. The log has one line a minute and port at most.
 //!
 //! Sources: RFC 3550 §8.2.
-//! Does not do: decide who is refused ([`wire::sources`], [`crate::reports`]).
+//! Does not do: decide who is refused ([`wire::sources`], [`crate::receiver_reports`]).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -19,7 +19,7 @@
 //! A live source, by `--live` or for want of an announced end, goes on wherever it is. Where its
 //! server has said where it began, it is asked to go on from the place that was reached: a
 //! recording that another server still writes is not played from its start again, and is complete
-//! when it has an end and that has come. [`crate::asking`] lists the refusals that end a source.
+//! when it has an end and that has come. [`crate::retry`] lists the refusals that end a source.
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
 //! Does not do: pause, or RTP over the RTSP connection.
@@ -38,11 +38,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
-use crate::asking::Stands;
-use crate::receiver::{Order, lock};
-use crate::reports::{Exchanged, Reporter};
-use crate::source::{BUFFER_BYTES, by_ffmpeg};
-use crate::stream::{Announced, Heard, Stream};
+use crate::receiver_reports::{Exchanged, Reporter};
+use crate::receiving_thread::{Order, lock};
+use crate::recorded_stream::{Announced, Heard, Stream};
+use crate::retry::Stands;
+use crate::stream_source::{BUFFER_BYTES, by_ffmpeg};
 use crate::title::{Earlier, Span, check_start, gap, is_little, is_nothing};
 
 /// A stream that a server is asked for.

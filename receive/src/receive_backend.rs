@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What takes in: paths for what is recorded, a relay for what is only sent on.
 //!
-//! Does not do: choose among paths ([`crate::choice`] does).
+//! Does not do: choose among paths ([`crate::path_choice`] does).
 
 use paths::{Port, ReceiveSpec, Relay, RelayTarget};
 
-use crate::choice::{Choice, choose};
 use crate::error::Error;
+use crate::path_choice::{Choice, choose};
 use crate::relay;
-use crate::source::Source;
+use crate::stream_source::Source;
 
 /// What takes in.
 pub(crate) enum Taking {
