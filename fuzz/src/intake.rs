@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recorder does with datagrams: `receive::Intake`, which is RTP, the table of sources, the
+//! What a recorder does with datagrams: `receive::StreamReplay`, which is RTP, the table of sources, the
 //! reorder window and the monitor of transport streams.
 //!
 //! Half of the inputs are datagrams with their lengths in front. The others are scripts of a few
@@ -14,7 +14,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use receive::Intake;
+use receive::StreamReplay;
 use wire::mp2t::{PAYLOAD_TYPE, TS_PACKET_BYTES};
 use wire::rtp::Header;
 use wire::sources::SOURCES_MAX;
@@ -30,7 +30,7 @@ const DATAGRAMS_MAX: usize = 300;
 fn run(data: &[u8]) {
     let Some((&choice, rest)) = data.split_first() else { return };
     let datagrams = if choice & 1 == 0 { cut(rest) } else { build(rest) };
-    let mut intake = Intake::new(Duration::from_millis(u64::from(choice >> 1)));
+    let mut intake = StreamReplay::new(Duration::from_millis(u64::from(choice >> 1)));
     let mut now = Duration::ZERO;
     for (index, (step, datagram)) in datagrams.iter().enumerate() {
         now += Duration::from_millis(u64::from(step >> 2));
@@ -45,8 +45,8 @@ fn run(data: &[u8]) {
     assert!(written.len().is_multiple_of(TS_PACKET_BYTES));
     assert_eq!(taken.ts_packets, (written.len() / TS_PACKET_BYTES) as u64);
     // Those that wait to the end for a second of their source are in none of the counts.
-    assert!(taken.packets + taken.foreign + taken.malformed <= datagrams.len() as u64);
-    assert!(taken.late + taken.misshapen <= taken.packets);
+    assert!(taken.packets + taken.unexpected_source + taken.malformed <= datagrams.len() as u64);
+    assert!(taken.late + taken.bad_payload_size <= taken.packets);
     assert!(taken.sources <= SOURCES_MAX);
     let sent: usize = datagrams.iter().map(|(_, datagram)| datagram.len()).sum();
     assert!(written.len() <= sent, "{} bytes of {sent}", written.len());

@@ -17,7 +17,7 @@ use media::Scanner;
 use serve::Plans;
 
 /// What is to be done.
-pub(crate) enum Close {
+pub(crate) enum CloseCommand {
     /// A file grows on and is to be on the disk as far as it is.
     Sync { file: Arc<File>, path: PathBuf, is_syncing: Arc<AtomicBool> },
     /// A file is complete.
@@ -26,20 +26,20 @@ pub(crate) enum Close {
 
 /// How often a disk did not do what it was asked.
 #[derive(Debug, Default)]
-pub(crate) struct Syncs {
+pub(crate) struct SyncCounts {
     pub(crate) done: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
 
 /// Closes until nobody is left to ask for it.
-pub(crate) fn run(orders: &Receiver<Close>, plans: Option<&Plans>, syncs: &Syncs) {
+pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&Plans>, syncs: &SyncCounts) {
     for order in orders {
         match order {
-            Close::Sync { file, path, is_syncing } => {
+            CloseCommand::Sync { file, path, is_syncing } => {
                 sync(&file, &path, syncs);
                 is_syncing.store(false, Ordering::Relaxed);
             }
-            Close::File { file, path, scanner, is_synced } => {
+            CloseCommand::File { file, path, scanner, is_synced } => {
                 if is_synced {
                     sync(&file, &path, syncs);
                 }
@@ -53,7 +53,7 @@ pub(crate) fn run(orders: &Receiver<Close>, plans: Option<&Plans>, syncs: &Syncs
     }
 }
 
-fn sync(file: &File, path: &Path, syncs: &Syncs) {
+fn sync(file: &File, path: &Path, syncs: &SyncCounts) {
     match file.sync_data() {
         Ok(()) => syncs.done.fetch_add(1, Ordering::Relaxed),
         Err(error) => {

@@ -21,7 +21,7 @@ use crate::error::Error;
 
 /// The names of one stream's files.
 #[derive(Debug, Clone)]
-pub(crate) struct Names {
+pub(crate) struct FileNames {
     pattern: String,
     label: String,
     index: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Names {
 
 /// A file that was made for a recording.
 #[derive(Debug)]
-pub(crate) struct Made {
+pub(crate) struct CreatedFile {
     pub(crate) file: File,
     /// Absolute and without symbolic links, where it is a regular file.
     pub(crate) path: PathBuf,
@@ -38,13 +38,13 @@ pub(crate) struct Made {
     pub(crate) is_regular: bool,
 }
 
-impl Names {
-    pub(crate) fn new(pattern: &str, label: &str, index: usize) -> Names {
-        Names { pattern: pattern.to_owned(), label: label.to_owned(), index, number: 0 }
+impl FileNames {
+    pub(crate) fn new(pattern: &str, label: &str, index: usize) -> FileNames {
+        FileNames { pattern: pattern.to_owned(), label: label.to_owned(), index, number: 0 }
     }
 
     /// Makes the next file.
-    pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<Made> {
+    pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<CreatedFile> {
         self.number += 1;
         let wanted = PathBuf::from(self.name(now));
         let is_written_out = self.number == 1 && !self.pattern.contains('{');
@@ -53,7 +53,7 @@ impl Names {
             && (found.file_type().is_fifo() || found.file_type().is_char_device())
         {
             let file = OpenOptions::new().write(true).open(&wanted)?;
-            return Ok(Made { file, path: wanted, is_regular: false });
+            return Ok(CreatedFile { file, path: wanted, is_regular: false });
         }
         for attempt in 1..=ATTEMPTS_MAX {
             let path = alternative(&wanted, attempt);
@@ -68,7 +68,7 @@ impl Names {
                         );
                     }
                     let path = path.canonicalize()?;
-                    return Ok(Made { file, path, is_regular: true });
+                    return Ok(CreatedFile { file, path, is_regular: true });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -163,9 +163,10 @@ mod tests {
     fn a_name_that_is_taken_gets_a_number() {
         let folder = tempfile::tempdir().unwrap();
         let pattern = folder.path().join("{stream}.{number}.ts");
-        let mut names = Names::new(pattern.to_str().unwrap(), "a", 0);
+        let mut names = FileNames::new(pattern.to_str().unwrap(), "a", 0);
         let mut again = names.clone();
-        let name = |made: Made| made.path.file_name().unwrap().to_string_lossy().into_owned();
+        let name =
+            |made: CreatedFile| made.path.file_name().unwrap().to_string_lossy().into_owned();
         let now = SystemTime::now();
         assert_eq!(name(names.make(now).unwrap()), "a.000001.ts");
         assert_eq!(name(names.make(now).unwrap()), "a.000002.ts");
@@ -181,12 +182,12 @@ mod tests {
         for name in ["rec-000002.ts", "rec.ts"] {
             mkfifoat(CWD, at(name), Mode::RUSR | Mode::WUSR).unwrap();
         }
-        let mut names = Names::new(at("rec-{number}.ts").to_str().unwrap(), "a", 0);
+        let mut names = FileNames::new(at("rec-{number}.ts").to_str().unwrap(), "a", 0);
         names.make(now).unwrap();
         let second = names.make(now).unwrap();
         assert!(second.is_regular && second.path.ends_with("rec-000002-2.ts"), "{second:?}");
 
-        let mut names = Names::new(at("rec.ts").to_str().unwrap(), "a", 0);
+        let mut names = FileNames::new(at("rec.ts").to_str().unwrap(), "a", 0);
         // A reader, so that the pipe opens.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK;
         let _reader = open(at("rec.ts"), flags, Mode::empty()).unwrap();

@@ -3,7 +3,7 @@
 //! at once.
 //!
 //! A datagram's way: a path of `paths::RECEIVE_PATHS` (its thread wakes for bursts, not for
-//! packets) → `stream` ([`Intake`] is it alone): RTP or bare, the source that is followed, the
+//! packets) → `stream` ([`StreamReplay`] is it alone): RTP or bare, the source that is followed, the
 //! reorder window, the monitor → a block of whole packets → the writing thread → the file and, from
 //! the same bytes, its plan. That is two copies a byte beside the path's own: into the block and
 //! into the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
@@ -40,11 +40,11 @@ mod write_queue;
 mod writer;
 
 pub use error::Error;
-pub use path_choice::Bill;
-pub use recording::{Options, Recording};
+pub use path_choice::ReceiveCost;
+pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};
-pub use stream_figures::{Figures, Summary};
-pub use stream_replay::{Intake, TakenIn};
-pub use stream_source::Source;
+pub use stream_figures::{StreamFigures, Summary};
+pub use stream_replay::{ReplayResult, StreamReplay};
+pub use stream_source::StreamSource;
 pub use write_queue::Rotation;
-pub use writer::Sync;
+pub use writer::SyncPolicy;

@@ -2,7 +2,7 @@
 //! Which way of receiving is taken: the first of those wanted that this host grants for all ports.
 //!
 //! `auto` stands for the ways by socket, cheapest first by what each costs on this machine
-//! ([`Bill`], from a calibration). A receiver does not know its senders, so packets sent in GSO
+//! ([`ReceiveCost`], from a calibration). A receiver does not know its senders, so packets sent in GSO
 //! batches and one by one count alike: each cost is divided by the lowest for that way of sending,
 //! and the smallest sum is taken. Without bills the order is [`AUTO`], that of a machine that
 //! was measured before. What takes frames off the device (`packet_ring`, `xdp`) passes the firewall
@@ -20,7 +20,7 @@ use crate::error::Error;
 
 /// CPU cost of a way of receiving on this machine.
 #[derive(Debug, Clone)]
-pub struct Bill {
+pub struct ReceiveCost {
     /// Its name.
     pub path: String,
     /// Processor seconds of both ends per 10⁹ bytes, a figure for each way of sending.
@@ -32,7 +32,7 @@ pub struct Bill {
 const AUTO: &[&str] = &["recvmmsg_gro", "recvmmsg", "recvfrom"];
 
 /// A way that was granted.
-pub(crate) struct Choice {
+pub(crate) struct ChosenPath {
     pub(crate) spec: &'static ReceiveSpec,
     pub(crate) path: Box<dyn ReceivePath>,
     /// Those that were not, and why.
@@ -40,7 +40,10 @@ pub(crate) struct Choice {
 }
 
 /// The names of a list such as `xdp,recvmmsg` or `auto`, as members, what `auto` would try behind.
-pub(crate) fn wanted(list: &str, bills: &[Bill]) -> Result<Vec<&'static ReceiveSpec>, Error> {
+pub(crate) fn wanted(
+    list: &str,
+    costs: &[ReceiveCost],
+) -> Result<Vec<&'static ReceiveSpec>, Error> {
     let mut specs: Vec<&'static ReceiveSpec> = Vec::new();
     let names = list.split(',').map(str::trim).filter(|name| *name != "auto");
     for name in names {
@@ -48,7 +51,7 @@ pub(crate) fn wanted(list: &str, bills: &[Bill]) -> Result<Vec<&'static ReceiveS
     }
     // What could not be measured here goes behind: it may still be granted.
     let usual = AUTO.iter().filter_map(|name| find_receive(name));
-    for spec in ranked(bills).into_iter().chain(usual) {
+    for spec in ranked(costs).into_iter().chain(usual) {
         if !specs.iter().any(|known| known.name == spec.name) {
             specs.push(spec);
         }
@@ -57,15 +60,16 @@ pub(crate) fn wanted(list: &str, bills: &[Bill]) -> Result<Vec<&'static ReceiveS
 }
 
 /// The ways by socket that have bills, cheapest first.
-fn ranked(bills: &[Bill]) -> Vec<&'static ReceiveSpec> {
-    let by_socket = |bill: &Bill| find_receive(&bill.path).filter(|spec| spec.via == Via::Socket);
-    let known = bills.iter().filter(|bill| !bill.seconds_per_gb.is_empty());
+fn ranked(costs: &[ReceiveCost]) -> Vec<&'static ReceiveSpec> {
+    let by_socket =
+        |bill: &ReceiveCost| find_receive(&bill.path).filter(|spec| spec.via == Via::Socket);
+    let known = costs.iter().filter(|bill| !bill.seconds_per_gb.is_empty());
     let known: Vec<_> = known.filter_map(|bill| Some((by_socket(bill)?, bill))).collect();
     let lowest = |sending: usize| {
         let costs = known.iter().filter_map(|(_, bill)| bill.seconds_per_gb.get(sending));
         costs.copied().fold(f64::INFINITY, f64::min)
     };
-    let relative = |bill: &Bill| -> f64 {
+    let relative = |bill: &ReceiveCost| -> f64 {
         (0..).zip(&bill.seconds_per_gb).map(|(sending, cost)| cost / lowest(sending)).sum()
     };
     let mut ranked: Vec<_> = known.iter().map(|(spec, bill)| (relative(bill), *spec)).collect();
@@ -90,7 +94,7 @@ fn unknown(list: &str) -> Error {
 pub(crate) fn choose(
     wanted: &[&'static ReceiveSpec],
     ports: &[(u32, &Port)],
-) -> Result<Choice, Error> {
+) -> Result<ChosenPath, Error> {
     let host = Host::here();
     let mut refused = Vec::new();
     for spec in wanted {
@@ -99,7 +103,7 @@ pub(crate) fn choose(
             continue;
         }
         match open(spec, ports) {
-            Ok(path) => return Ok(Choice { spec, path, refused }),
+            Ok(path) => return Ok(ChosenPath { spec, path, refused }),
             Err(error) => refused.push(format!("{spec}: {error}{}", cure(&error))),
         }
     }
@@ -149,18 +153,18 @@ mod tests {
 
     #[test]
     fn auto_never_takes_what_is_dearer_here() {
-        let bill = |path: &str, seconds_per_gb: [f64; 2]| Bill {
+        let bill = |path: &str, seconds_per_gb: [f64; 2]| ReceiveCost {
             path: path.to_owned(),
             seconds_per_gb: seconds_per_gb.to_vec(),
         };
-        let bills = [
+        let costs = [
             bill("recvmmsg_gro", [0.2, 1.9]),
             bill("recvmmsg", [0.6, 1.2]),
             bill("uring_multishot", [0.18, 1.6]),
             bill("xdp", [0.01, 0.01]),
         ];
         let order = |list: &str| -> Vec<&str> {
-            wanted(list, &bills).unwrap().iter().map(|spec| spec.name).collect()
+            wanted(list, &costs).unwrap().iter().map(|spec| spec.name).collect()
         };
         let measured = ["uring_multishot", "recvmmsg_gro", "recvmmsg", "recvfrom"];
         assert_eq!(order("auto"), measured);

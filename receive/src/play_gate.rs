@@ -13,19 +13,19 @@ use std::time::Duration;
 
 /// Where datagrams wait, if they do.
 #[derive(Debug, Default)]
-pub(crate) enum Gate {
+pub(crate) enum PlayGate {
     /// They pass.
     #[default]
     Open,
     /// They wait.
-    Held { waiting: Vec<Waiting>, bytes: usize },
+    Held { held: Vec<HeldDatagram>, bytes: usize },
     /// They are dropped.
     Shut,
 }
 
 /// A datagram that waits.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct HeldDatagram {
     pub(crate) bytes: Vec<u8>,
     pub(crate) from: SocketAddr,
     pub(crate) came: Duration,
@@ -33,53 +33,58 @@ pub(crate) struct Waiting {
 
 /// Verdict on one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passage {
+pub(crate) enum GateDecision {
     /// It is to be taken at once.
     Open,
     /// It was copied and waits.
-    Waits,
+    Held,
     /// It found no room.
     Full,
     /// It belongs to a session that is not recorded.
     Shut,
 }
 
-impl Gate {
+impl PlayGate {
     /// A gate at which datagrams wait.
-    pub(crate) fn held() -> Gate {
-        Gate::Held { waiting: Vec::new(), bytes: 0 }
+    pub(crate) fn held() -> PlayGate {
+        PlayGate::Held { held: Vec::new(), bytes: 0 }
     }
 
     /// Judges a datagram, and copies it if it has to wait.
-    pub(crate) fn pass(&mut self, datagram: &[u8], from: SocketAddr, came: Duration) -> Passage {
+    pub(crate) fn pass(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        came: Duration,
+    ) -> GateDecision {
         match self {
-            Gate::Open => Passage::Open,
-            Gate::Shut => Passage::Shut,
-            Gate::Held { waiting, bytes } => {
-                let with_it = *bytes + datagram.len() + size_of::<Waiting>();
+            PlayGate::Open => GateDecision::Open,
+            PlayGate::Shut => GateDecision::Shut,
+            PlayGate::Held { held, bytes } => {
+                let with_it = *bytes + datagram.len() + size_of::<HeldDatagram>();
                 if with_it > HELD_BYTES_MAX {
-                    return Passage::Full;
+                    return GateDecision::Full;
                 }
                 *bytes = with_it;
-                waiting.push(Waiting { bytes: datagram.to_vec(), from, came });
-                Passage::Waits
+                held.push(HeldDatagram { bytes: datagram.to_vec(), from, came });
+                GateDecision::Held
             }
         }
     }
 
     /// Those that wait, in the order they came.
-    pub(crate) fn waiting(self) -> Vec<Waiting> {
+    pub(crate) fn into_held(self) -> Vec<HeldDatagram> {
         match self {
-            Gate::Held { waiting, .. } => waiting,
-            Gate::Open | Gate::Shut => Vec::new(),
+            PlayGate::Held { held, .. } => held,
+            PlayGate::Open | PlayGate::Shut => Vec::new(),
         }
     }
 
     /// When the first of those that wait came.
     pub(crate) fn since(&self) -> Option<Duration> {
         match self {
-            Gate::Held { waiting, .. } => waiting.first().map(|first| first.came),
-            Gate::Open | Gate::Shut => None,
+            PlayGate::Held { held, .. } => held.first().map(|first| first.came),
+            PlayGate::Open | PlayGate::Shut => None,
         }
     }
 }
@@ -94,19 +99,19 @@ mod tests {
     #[test]
     fn datagrams_wait_in_order_and_in_bounds() {
         let from = SocketAddr::from(([10, 0, 0, 1], 5004));
-        let mut gate = Gate::held();
+        let mut gate = PlayGate::held();
         let at = |number: u64| Duration::from_millis(number);
         let mut kept = 0;
-        while gate.pass(&[kept as u8; 1328], from, at(kept)) == Passage::Waits {
+        while gate.pass(&[kept as u8; 1328], from, at(kept)) == GateDecision::Held {
             kept += 1;
         }
-        assert_eq!(gate.pass(&[0; 1328], from, at(kept)), Passage::Full);
+        assert_eq!(gate.pass(&[0; 1328], from, at(kept)), GateDecision::Full);
         assert_eq!(gate.since(), Some(at(0)));
-        let waited = gate.waiting();
+        let waited = gate.into_held();
         assert_eq!(waited.len() as u64, kept);
         assert!((5000..6500).contains(&kept), "{kept}");
         assert!((0..).zip(&waited).all(|(number, one)| one.came == at(number)));
-        assert_eq!(Gate::Open.pass(&[1], from, at(0)), Passage::Open);
-        assert_eq!(Gate::Shut.pass(&[1], from, at(0)), Passage::Shut);
+        assert_eq!(PlayGate::Open.pass(&[1], from, at(0)), GateDecision::Open);
+        assert_eq!(PlayGate::Shut.pass(&[1], from, at(0)), GateDecision::Shut);
     }
 }

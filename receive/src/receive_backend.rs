@@ -6,34 +6,34 @@
 use paths::{Port, ReceiveSpec, Relay, RelayTarget};
 
 use crate::error::Error;
-use crate::path_choice::{Choice, choose};
+use crate::path_choice::{ChosenPath, choose};
 use crate::relay;
-use crate::stream_source::Source;
+use crate::stream_source::StreamSource;
 
 /// What takes in.
-pub(crate) enum Taking {
+pub(crate) enum ReceiveBackend {
     /// One path a receiving thread, with its share of the ports.
-    Paths(Vec<Choice>),
+    Paths(Vec<ChosenPath>),
     /// Nothing is written, and all that is sent on comes to ports: no byte has to come here.
     Relay(Box<Relay>),
 }
 
-impl Taking {
+impl ReceiveBackend {
     pub(crate) fn open(
         wanted: &[&'static ReceiveSpec],
-        sources: &[&Source],
+        sources: &[&StreamSource],
         targets: &[RelayTarget],
         (is_written, threads): (bool, usize),
-    ) -> Result<Taking, Error> {
-        let port = |(key, source): (usize, &&Source)| match source {
-            Source::Udp(port) => Some((key as u32, port.clone())),
-            Source::Rtsp(_) => None,
+    ) -> Result<ReceiveBackend, Error> {
+        let port = |(key, source): (usize, &&StreamSource)| match source {
+            StreamSource::Udp(port) => Some((key as u32, port.clone())),
+            StreamSource::Rtsp(_) => None,
         };
         let ports: Vec<(u32, Port)> = sources.iter().enumerate().filter_map(port).collect();
         if !is_written && !targets.is_empty() && ports.len() == sources.len() {
             let routes = ports.iter().zip(targets);
             let routes: Vec<_> = routes.map(|((key, port), to)| (*key, port, to)).collect();
-            return relay::open(&routes).map(Box::new).map(Taking::Relay);
+            return relay::open(&routes).map(Box::new).map(ReceiveBackend::Relay);
         }
         let threads = threads.clamp(1, sources.len());
         let of = |number: usize| {
@@ -41,20 +41,20 @@ impl Taking {
             ports.map(|(key, port)| (*key, port)).collect::<Vec<_>>()
         };
         let choices = (0..threads).map(|number| choose(wanted, &of(number)));
-        choices.collect::<Result<_, Error>>().map(Taking::Paths)
+        choices.collect::<Result<_, Error>>().map(ReceiveBackend::Paths)
     }
 
     pub(crate) fn name(&self) -> String {
         match self {
-            Taking::Paths(choices) => choices[0].spec.name.to_owned(),
-            Taking::Relay(relay) => format!("relay ({})", relay.method()),
+            ReceiveBackend::Paths(choices) => choices[0].spec.name.to_owned(),
+            ReceiveBackend::Relay(relay) => format!("relay ({})", relay.method()),
         }
     }
 
     pub(crate) fn refused(&self) -> Vec<String> {
         match self {
-            Taking::Paths(choices) => choices[0].refused.clone(),
-            Taking::Relay(_) => Vec::new(),
+            ReceiveBackend::Paths(choices) => choices[0].refused.clone(),
+            ReceiveBackend::Relay(_) => Vec::new(),
         }
     }
 }

@@ -31,12 +31,12 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 
 use crate::receiving_thread::lock;
-use crate::recorded_stream::Stream;
-use crate::refused_senders::Why;
+use crate::recorded_stream::RecordedStream;
+use crate::refused_senders::RefusalReason;
 
 /// What has gone and come; shared with those who show it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Exchanged {
+pub(crate) struct RtcpStats {
     pub(crate) sent: u64,
     pub(crate) sender_reports: u64,
     pub(crate) byes: u64,
@@ -53,7 +53,7 @@ pub(crate) struct Exchanged {
     candidate: Option<(SocketAddr, std::time::Instant, u32)>,
 }
 
-impl Exchanged {
+impl RtcpStats {
     /// Whether RTCP that comes from there is of the sender of RTP at `peer`.
     fn is_of(&self, peer: SocketAddr, from: SocketAddr) -> bool {
         let is_usual = from == peer || from == after(peer);
@@ -83,10 +83,10 @@ impl Exchanged {
 }
 
 /// This receiver, as senders see it.
-pub(crate) struct Reporter<'a> {
+pub(crate) struct ReceiverReporter<'a> {
     pub(crate) socket: UdpSocket,
-    pub(crate) stream: &'a Mutex<Stream>,
-    pub(crate) exchanged: &'a Mutex<Exchanged>,
+    pub(crate) stream: &'a Mutex<RecordedStream>,
+    pub(crate) rtcp: &'a Mutex<RtcpStats>,
     /// The group reports go to, if they do.
     pub(crate) group: Option<SocketAddr>,
     ssrc: u32,
@@ -101,8 +101,8 @@ pub(crate) struct Reporter<'a> {
 pub(crate) async fn of_port(
     port: &Port,
     is_free: bool,
-    stream: &Mutex<Stream>,
-    exchanged: &Mutex<Exchanged>,
+    stream: &Mutex<RecordedStream>,
+    rtcp: &Mutex<RtcpStats>,
 ) {
     // A bare stream has no RTCP.
     while lock(stream).sources().followed().is_none_or(|source| source.ssrc.is_none()) {
@@ -117,18 +117,18 @@ pub(crate) async fn of_port(
     };
     let is_open_group = port.address.ip().is_multicast() && port.sources.is_empty();
     let group = is_open_group.then(|| after(port.address));
-    Reporter::new(socket, (stream, exchanged), group).exchange().await;
+    ReceiverReporter::new(socket, (stream, rtcp), group).exchange().await;
 }
 
-impl<'a> Reporter<'a> {
+impl<'a> ReceiverReporter<'a> {
     /// One with an SSRC and a name of its own.
     pub(crate) fn new(
         socket: UdpSocket,
-        (stream, exchanged): (&'a Mutex<Stream>, &'a Mutex<Exchanged>),
+        (stream, rtcp): (&'a Mutex<RecordedStream>, &'a Mutex<RtcpStats>),
         group: Option<SocketAddr>,
-    ) -> Reporter<'a> {
+    ) -> ReceiverReporter<'a> {
         let (ssrc, cname, has_sent) = (random_u32(), random_cname(), Cell::new(false));
-        Reporter { socket, stream, exchanged, group, ssrc, cname, has_sent }
+        ReceiverReporter { socket, stream, rtcp, group, ssrc, cname, has_sent }
     }
 
     /// Listens and reports until it is dropped.
@@ -156,26 +156,26 @@ impl<'a> Reporter<'a> {
         let followed = stream.sources().followed().and_then(|source| source.ssrc.zip(source.from));
         let Some((ssrc, peer)) = followed else { return };
         let from = SocketAddr::new(from.ip().to_canonical(), from.port());
-        let mut exchanged = lock(self.exchanged);
+        let mut rtcp = lock(self.rtcp);
         for item in seen {
-            let is_of = exchanged.is_of(peer, from);
+            let is_of = rtcp.is_of(peer, from);
             match item {
                 RtcpItem::Sender(sender) if sender.ssrc == ssrc => {
-                    if !is_of && !exchanged.adopts(peer, from, &sender) {
-                        stream.refused().note(from, 1, Why::Report);
+                    if !is_of && !rtcp.adopts(peer, from, &sender) {
+                        stream.refused().note(from, 1, RefusalReason::Report);
                         continue;
                     }
-                    exchanged.sender_reports += 1;
-                    exchanged.last = Some((sender, std::time::Instant::now()));
-                    exchanged.to = Some(from);
+                    rtcp.sender_reports += 1;
+                    rtcp.last = Some((sender, std::time::Instant::now()));
+                    rtcp.to = Some(from);
                 }
                 RtcpItem::Bye { ssrc: leaving } if leaving == ssrc => {
                     if !is_of {
-                        exchanged.byes_refused += 1;
-                        stream.refused().note(from, 1, Why::Bye);
+                        rtcp.byes_refused += 1;
+                        stream.refused().note(from, 1, RefusalReason::Bye);
                         continue;
                     }
-                    exchanged.byes += 1;
+                    rtcp.byes += 1;
                     stream.sources_mut().leave(ssrc);
                 }
                 _ => {}
@@ -193,28 +193,28 @@ impl<'a> Reporter<'a> {
             (report, heard)
         };
         let Some(((_, sender), mut report)) = heard.zip(report) else { return };
-        let mut exchanged = lock(self.exchanged);
-        if let Some((said, arrival)) = exchanged.last.filter(|(said, _)| said.ssrc == report.ssrc) {
+        let mut rtcp = lock(self.rtcp);
+        if let Some((said, arrival)) = rtcp.last.filter(|(said, _)| said.ssrc == report.ssrc) {
             report.last_sender_report = rtcp::ntp_middle(said.ntp);
             report.delay_since_last_sender_report = rtcp::delay_units(arrival.elapsed());
         }
-        let to = self.group.or(exchanged.to).unwrap_or_else(|| after(sender));
+        let to = self.group.or(rtcp.to).unwrap_or_else(|| after(sender));
         let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
         // One that does not get out is made up for by the next.
-        exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
+        rtcp.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
         self.has_sent.set(true);
     }
 }
 
-impl Drop for Reporter<'_> {
+impl Drop for ReceiverReporter<'_> {
     /// The last report, and BYE (§6.6).
     fn drop(&mut self) {
         self.report();
         let sender = lock(self.stream).heard().map(|(_, sender)| after(sender));
-        let mut exchanged = lock(self.exchanged);
-        if let Some(to) = self.group.or(exchanged.to).or(sender).filter(|_| self.has_sent.get()) {
+        let mut rtcp = lock(self.rtcp);
+        if let Some(to) = self.group.or(rtcp.to).or(sender).filter(|_| self.has_sent.get()) {
             let datagram = rtcp::receiver_bye(self.ssrc, &self.cname, "");
-            exchanged.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
+            rtcp.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
         }
     }
 }
@@ -271,7 +271,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorded_stream::Announced;
+    use crate::recorded_stream::AnnouncedSession;
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
@@ -280,27 +280,27 @@ mod tests {
     #[test]
     fn reports_count_from_the_sender_of_rtp_alone() {
         let peer = at("10.0.0.1:5000");
-        let mut exchanged = Exchanged::default();
-        assert!(exchanged.is_of(peer, peer) && exchanged.is_of(peer, at("10.0.0.1:5001")));
-        assert!(!exchanged.is_of(peer, at("10.0.0.1:5002")));
-        assert!(!exchanged.is_of(peer, at("10.0.0.2:5001")));
-        exchanged.named = Some(at("10.0.0.1:7001"));
-        assert!(exchanged.is_of(peer, at("10.0.0.1:7001")));
+        let mut rtcp = RtcpStats::default();
+        assert!(rtcp.is_of(peer, peer) && rtcp.is_of(peer, at("10.0.0.1:5001")));
+        assert!(!rtcp.is_of(peer, at("10.0.0.1:5002")));
+        assert!(!rtcp.is_of(peer, at("10.0.0.2:5001")));
+        rtcp.named = Some(at("10.0.0.1:7001"));
+        assert!(rtcp.is_of(peer, at("10.0.0.1:7001")));
     }
 
     #[test]
     fn an_unusual_port_of_the_sender_is_adopted_unless_another_is_known() {
         let (peer, other) = (at("10.0.0.1:5000"), at("10.0.0.1:6000"));
         let sent = |packets| SenderInfo { packets, ..SenderInfo::default() };
-        let mut exchanged = Exchanged::default();
-        assert!(!exchanged.adopts(peer, at("10.0.0.2:6000"), &sent(1)), "another host");
-        assert!(!exchanged.adopts(peer, other, &sent(1)));
-        assert!(!exchanged.adopts(peer, other, &sent(2)), "at once");
-        let (address, since, packets) = exchanged.candidate.unwrap();
-        exchanged.candidate = Some((address, since - ADOPT_AFTER, packets));
-        assert!(!exchanged.adopts(peer, other, &sent(1)), "it has sent nothing meanwhile");
-        assert!(exchanged.adopts(peer, other, &sent(2)) && exchanged.is_of(peer, other));
-        let mut named = Exchanged { named: Some(at("10.0.0.1:5001")), ..Exchanged::default() };
+        let mut rtcp = RtcpStats::default();
+        assert!(!rtcp.adopts(peer, at("10.0.0.2:6000"), &sent(1)), "another host");
+        assert!(!rtcp.adopts(peer, other, &sent(1)));
+        assert!(!rtcp.adopts(peer, other, &sent(2)), "at once");
+        let (address, since, packets) = rtcp.candidate.unwrap();
+        rtcp.candidate = Some((address, since - ADOPT_AFTER, packets));
+        assert!(!rtcp.adopts(peer, other, &sent(1)), "it has sent nothing meanwhile");
+        assert!(rtcp.adopts(peer, other, &sent(2)) && rtcp.is_of(peer, other));
+        let mut named = RtcpStats { named: Some(at("10.0.0.1:5001")), ..RtcpStats::default() };
         assert!(!named.adopts(peer, other, &sent(1)) && named.candidate.is_none());
     }
 
@@ -334,18 +334,18 @@ mod tests {
     #[tokio::test]
     async fn a_host_that_a_server_names_gets_reports_when_rtp_comes_from_there() {
         let (server, third) = (Ear::at("127.0.0.1"), Ear::at("127.0.0.2"));
-        let stream = Mutex::new(Stream::new(Vec::new(), Duration::ZERO, None));
-        let exchanged = Mutex::new(Exchanged::default());
+        let stream = Mutex::new(RecordedStream::new(Vec::new(), Duration::ZERO, None));
+        let rtcp = Mutex::new(RtcpStats::default());
         let begin = |ear: &Ear| {
             let (host, ssrc) = (ear.address().ip(), Some(SSRC));
             let announced =
-                Announced { host, port: None, payload_type: 33, ssrc, is_resumed: false };
+                AnnouncedSession { host, port: None, payload_type: 33, ssrc, is_resumed: false };
             lock(&stream).announce(announced);
-            lock(&exchanged).to = Some(ear.address());
+            lock(&rtcp).to = Some(ear.address());
             let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
             socket.set_nonblocking(true).unwrap();
             let socket = UdpSocket::from_std(socket).unwrap();
-            Reporter::new(socket, (&stream, &exchanged), None)
+            ReceiverReporter::new(socket, (&stream, &rtcp), None)
         };
         let now = Duration::from_secs;
         let first = begin(&server);

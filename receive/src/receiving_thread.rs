@@ -20,12 +20,12 @@ use std::time::{Duration, Instant, SystemTime};
 use client::rtp_receiver::ArrivalClock;
 use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 
-use crate::recorded_stream::Stream;
-use crate::relay::Copier;
+use crate::recorded_stream::RecordedStream;
+use crate::relay::RelaySocket;
 
 /// Streams by key; each is locked for a burst by its receiving thread, and now and then by those
 /// who report and show.
-pub(crate) type Streams = Arc<[Mutex<Stream>]>;
+pub(crate) type Streams = Arc<[Mutex<RecordedStream>]>;
 
 /// The figures that a panicking thread left are as good as any.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -33,7 +33,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// What the thread is told.
-pub(crate) enum Order {
+pub(crate) enum PortCommand {
     /// Take in for this port; the address it got goes back.
     Add {
         key: u32,
@@ -49,7 +49,7 @@ pub(crate) enum Order {
 
 /// What a thread has to tell of its path.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct ReceiverStats {
     pub(crate) taken: ReceiveStats,
     /// Refusals of the path, and the last of them.
     pub(crate) errors: u64,
@@ -60,12 +60,12 @@ pub(crate) struct Told {
     pub(crate) unsent: Vec<u64>,
 }
 
-impl Told {
-    pub(crate) fn drop_of(&mut self, key: u32, dropped: u64) {
+impl ReceiverStats {
+    pub(crate) fn set_dropped(&mut self, key: u32, dropped: u64) {
         *at(&mut self.dropped, key) = dropped;
     }
 
-    pub(crate) fn relay_of(&mut self, key: u32, unsent: u64) {
+    pub(crate) fn set_unsent(&mut self, key: u32, unsent: u64) {
         *at(&mut self.unsent, key) = unsent;
     }
 }
@@ -79,20 +79,20 @@ fn at(list: &mut Vec<u64>, key: u32) -> &mut u64 {
 }
 
 /// The thread's own.
-pub(crate) struct Thread {
+pub(crate) struct ReceivingThread {
     pub(crate) path: Box<dyn ReceivePath>,
     pub(crate) via: Via,
     pub(crate) streams: Streams,
-    pub(crate) ports: Vec<Held>,
+    pub(crate) ports: Vec<BoundPort>,
     /// Where what comes is sent on, by key.
-    pub(crate) copiers: HashMap<u32, Copier>,
-    pub(crate) inbox: Receiver<Order>,
-    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) copiers: HashMap<u32, RelaySocket>,
+    pub(crate) inbox: Receiver<PortCommand>,
+    pub(crate) stats: Arc<Mutex<ReceiverStats>>,
     pub(crate) clock: ArrivalClock,
 }
 
 /// A port of the path.
-pub(crate) struct Held {
+pub(crate) struct BoundPort {
     pub(crate) key: u32,
     pub(crate) port: Port,
     /// The kernel's number of its interface; none while that is gone.
@@ -102,39 +102,39 @@ pub(crate) struct Held {
     dropped_before: u64,
 }
 
-impl Held {
-    pub(crate) fn new(key: u32, port: Port) -> Held {
+impl BoundPort {
+    pub(crate) fn new(key: u32, port: Port) -> BoundPort {
         let interface = port.interface.as_deref().and_then(interface_number);
-        Held { key, port, interface, is_in: true, dropped_before: 0 }
+        BoundPort { key, port, interface, is_in: true, dropped_before: 0 }
     }
 }
 
 /// Ports that are asked for what was dropped. A way by device counts for all ports of a device
 /// together: the first of each tells of all.
-fn counting(ports: &[Held], via: Via) -> impl Iterator<Item = &Held> {
-    ports.iter().enumerate().filter_map(move |(index, held)| {
-        let device = &held.port.interface;
-        let told = || ports[..index].iter().any(|before| before.port.interface == *device);
-        (via == Via::Socket || !told()).then_some(held)
+fn counting(ports: &[BoundPort], via: Via) -> impl Iterator<Item = &BoundPort> {
+    ports.iter().enumerate().filter_map(move |(index, bound)| {
+        let device = &bound.port.interface;
+        let stats = || ports[..index].iter().any(|before| before.port.interface == *device);
+        (via == Via::Socket || !stats()).then_some(bound)
     })
 }
 
-impl Thread {
+impl ReceivingThread {
     /// Receives until told to stop, takes what is still there, and ends the streams.
     pub(crate) fn run(mut self) {
         raise_priority();
-        let mut pace = Pace::new();
-        let mut look_at = Instant::now();
-        while self.obey() {
+        let mut pace = Pacing::new();
+        let mut check_at = Instant::now();
+        while self.handle_commands() {
             let received = self.receive(WAIT);
-            pace.after(received, self.path.pause_max(), &self.told);
+            pace.after(received, self.path.pause_max(), &self.stats);
             if pace.is_tick_due() {
                 self.tick();
             }
             let now = Instant::now();
-            if now >= look_at {
-                look_at = now + LOOK_EVERY;
-                self.look();
+            if now >= check_at {
+                check_at = now + CHECK_EVERY;
+                self.check_ports();
             }
         }
         // What is in the sockets has come; a sender that goes on is not listened to for ever.
@@ -143,50 +143,50 @@ impl Thread {
                 break;
             }
         }
-        for held in &self.ports {
-            let stream = &self.streams[held.key as usize];
+        for bound in &self.ports {
+            let stream = &self.streams[bound.key as usize];
             lock(stream).end();
             // What was still kept is counted now.
-            tick(stream, held.port.address, self.clock.now());
+            tick(stream, bound.port.address, self.clock.now());
         }
-        self.look();
+        self.check_ports();
     }
 
     /// Does what it is told; false when that is to stop.
-    fn obey(&mut self) -> bool {
+    fn handle_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
-                Ok(Order::Add { key, port, done }) => {
-                    let dropped_before = self.let_go(key);
+                Ok(PortCommand::Add { key, port, done }) => {
+                    let dropped_before = self.unbind(key);
                     let added = self.path.add(&port, key).map_err(|error| error.to_string());
                     let address = added.map(|()| self.path.address(key));
                     if address.is_ok() {
-                        self.ports.retain(|held| held.key != key);
-                        self.ports.push(Held { dropped_before, ..Held::new(key, port) });
+                        self.ports.retain(|bound| bound.key != key);
+                        self.ports.push(BoundPort { dropped_before, ..BoundPort::new(key, port) });
                     }
                     // Whoever asked may have been stopped meanwhile.
                     let _ = done.send(address);
                 }
-                Ok(Order::Remove { key }) => {
+                Ok(PortCommand::Remove { key }) => {
                     // The stream stays: its session may begin again.
-                    self.let_go(key);
+                    self.unbind(key);
                 }
                 Err(TryRecvError::Empty) => return true,
-                Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return false,
+                Ok(PortCommand::Stop) | Err(TryRecvError::Disconnected) => return false,
             }
         }
     }
 
     /// Takes in for a port no longer; what had been dropped there by then.
-    fn let_go(&mut self, key: u32) -> u64 {
+    fn unbind(&mut self, key: u32) -> u64 {
         let dropped = self.path.dropped(key);
         self.path.remove(key);
-        let held = self.ports.iter_mut().find(|held| held.key == key);
-        held.map_or(0, |held| {
-            held.dropped_before += dropped;
+        let bound = self.ports.iter_mut().find(|bound| bound.key == key);
+        bound.map_or(0, |bound| {
+            bound.dropped_before += dropped;
             // Not to be taken in again by itself.
-            held.port.interface = None;
-            held.dropped_before
+            bound.port.interface = None;
+            bound.dropped_before
         })
     }
 
@@ -213,62 +213,62 @@ impl Thread {
 
     fn tick(&self) {
         let now = self.clock.now();
-        for held in &self.ports {
-            tick(&self.streams[held.key as usize], held.port.address, now);
+        for bound in &self.ports {
+            tick(&self.streams[bound.key as usize], bound.port.address, now);
         }
     }
 
     /// Asks the kernel what it dropped, and looks whether interfaces are there.
-    fn look(&mut self) {
-        for held in &mut self.ports {
-            if let Some(name) = &held.port.interface {
+    fn check_ports(&mut self) {
+        for bound in &mut self.ports {
+            if let Some(name) = &bound.port.interface {
                 let found = interface_number(name);
-                if found != held.interface || !held.is_in {
-                    held.interface = found;
-                    held.dropped_before += self.path.dropped(held.key);
-                    self.path.remove(held.key);
-                    held.is_in = found.is_some() && self.path.add(&held.port, held.key).is_ok();
+                if found != bound.interface || !bound.is_in {
+                    bound.interface = found;
+                    bound.dropped_before += self.path.dropped(bound.key);
+                    self.path.remove(bound.key);
+                    bound.is_in = found.is_some() && self.path.add(&bound.port, bound.key).is_ok();
                 }
             }
         }
-        let mut told = lock(&self.told);
-        told.taken = self.path.stats();
-        for held in counting(&self.ports, self.via) {
-            let dropped = held.dropped_before + self.path.dropped(held.key);
-            told.drop_of(held.key, dropped);
+        let mut stats = lock(&self.stats);
+        stats.taken = self.path.stats();
+        for bound in counting(&self.ports, self.via) {
+            let dropped = bound.dropped_before + self.path.dropped(bound.key);
+            stats.set_dropped(bound.key, dropped);
         }
-        for held in &self.ports {
-            if let Some(copier) = self.copiers.get(&held.key) {
-                told.relay_of(held.key, copier.lost);
+        for bound in &self.ports {
+            if let Some(copier) = self.copiers.get(&bound.key) {
+                stats.set_unsent(bound.key, copier.lost);
             }
         }
     }
 }
 
 /// Time goes on for a stream; logs who was refused at its port.
-pub(crate) fn tick(stream: &Mutex<Stream>, address: SocketAddr, now: Duration) {
-    let news = {
+pub(crate) fn tick(stream: &Mutex<RecordedStream>, address: SocketAddr, now: Duration) {
+    let log_line = {
         let mut stream = lock(stream);
         stream.tick(now);
-        stream.refused().news(now)
+        stream.refused().log_line(now)
     };
-    if let Some(news) = news {
-        tracing::warn!("{address}: {news}");
+    if let Some(log_line) = log_line {
+        tracing::warn!("{address}: {log_line}");
     }
 }
 
 /// How a receiving thread spends its time: sleeps after bursts, goes on when there is plenty, and
 /// complains no more than once a minute.
-pub(crate) struct Pace {
+pub(crate) struct Pacing {
     tick_at: Instant,
-    complained: Option<Instant>,
+    logged_at: Option<Instant>,
     /// Shorter than [`PACE`] for want of room, and logged.
     is_short: bool,
 }
 
-impl Pace {
-    pub(crate) fn new() -> Pace {
-        Pace { tick_at: Instant::now(), complained: None, is_short: false }
+impl Pacing {
+    pub(crate) fn new() -> Pacing {
+        Pacing { tick_at: Instant::now(), logged_at: None, is_short: false }
     }
 
     /// What there is to do after a call that brought so much: a pause, when it has emptied every
@@ -277,7 +277,7 @@ impl Pace {
         &mut self,
         received: Result<usize, paths::Error>,
         pause_max: Duration,
-        told: &Mutex<Told>,
+        stats: &Mutex<ReceiverStats>,
     ) {
         match received {
             Ok(0) | Ok(FULL_CALL_PACKETS..) => {}
@@ -293,14 +293,14 @@ impl Pace {
                 std::thread::sleep(pause_max.clamp(PACE_MIN, PACE));
             }
             Err(error) => {
-                if self.complained.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
+                if self.logged_at.is_none_or(|at| at.elapsed() >= LOG_EVERY) {
                     tracing::warn!("{error}; still trying");
-                    self.complained = Some(Instant::now());
+                    self.logged_at = Some(Instant::now());
                 }
-                let mut told = lock(told);
-                told.errors += 1;
-                told.last_error = Some(error.to_string());
-                drop(told);
+                let mut stats = lock(stats);
+                stats.errors += 1;
+                stats.last_error = Some(error.to_string());
+                drop(stats);
                 std::thread::sleep(PAUSE_AFTER_ERROR);
             }
         }
@@ -342,8 +342,8 @@ const PACE_MIN: Duration = Duration::from_micros(100);
 /// Orders are obeyed after so long at most when nothing comes.
 const WAIT: Duration = Duration::from_millis(20);
 const TICK_EVERY: Duration = Duration::from_millis(20);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+const LOG_EVERY: Duration = Duration::from_secs(60);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 const LAST_CALLS_MAX: u32 = 64;
 /// An older stamp is of a clock that was set.
@@ -355,17 +355,17 @@ mod tests {
 
     #[test]
     fn what_a_device_drops_is_counted_once() {
-        let held = |key: u32, interface: &str| {
+        let bound = |key: u32, interface: &str| {
             let port = Port {
                 address: SocketAddr::from(([127, 0, 0, 1], 5004 + 2 * key as u16)),
                 sources: Vec::new(),
                 interface: Some(interface.to_owned()),
                 buffer_bytes: 0,
             };
-            Held::new(key, port)
+            BoundPort::new(key, port)
         };
-        let ports = [held(0, "a"), held(1, "b"), held(2, "a"), held(3, "b")];
-        let keys = |via| counting(&ports, via).map(|held| held.key).collect::<Vec<_>>();
+        let ports = [bound(0, "a"), bound(1, "b"), bound(2, "a"), bound(3, "b")];
+        let keys = |via| counting(&ports, via).map(|bound| bound.key).collect::<Vec<_>>();
         assert_eq!(keys(Via::Socket), [0, 1, 2, 3]);
         assert_eq!(keys(Via::Device), [0, 1]);
     }

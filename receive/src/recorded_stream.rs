@@ -3,8 +3,8 @@
 //!
 //! A datagram passes the list of senders and the gate of a session that is taken up, then the one
 //! receiver of RTP ([`client::rtp_receiver`]), and its payload goes in order to the monitor
-//! ([`media::ts::Monitor`]) and into blocks for the disk ([`Output`]). In order, that is one copy a
-//! byte and no allocation. Refused datagrams are counted by kind and by sender ([`Refused`]);
+//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). In order, that is one copy a
+//! byte and no allocation. Refused datagrams are counted by kind and by sender ([`RefusedSenders`]);
 //! nothing that a sender does ends a stream.
 //!
 //! Sources: RFC 2250 §2 (whole packets); RFC 3551 §6 (payload type 33).
@@ -23,38 +23,38 @@ use wire::rtp::Arrival;
 use wire::sdp::CLOCK_RATE_HZ;
 use wire::sources::Sources;
 
-use crate::play_gate::{Gate, Passage};
-use crate::refused_senders::{Refused, RefusedCounts, Why};
-use crate::write_queue::Output;
+use crate::play_gate::{GateDecision, PlayGate};
+use crate::refused_senders::{RefusalReason, RefusedCounts, RefusedSenders};
+use crate::write_queue::StreamOutput;
 
 /// A stream that is received.
 #[derive(Debug)]
-pub(crate) struct Stream {
+pub(crate) struct RecordedStream {
     /// Who may send; anybody when empty.
     senders: Vec<IpAddr>,
     receiver: RtpReceiver<Sources>,
     recorder: StreamRecorder,
     /// By an output that has ended.
     dropped_packets: u64,
-    gate: Gate,
+    gate: PlayGate,
 }
 
 /// Consumer of the packets of a stream: statistics, monitor and file.
 #[derive(Debug)]
 struct StreamRecorder {
     monitor: Monitor,
-    output: Option<Output>,
-    counts: Counts,
-    refused: Refused,
+    output: Option<StreamOutput>,
+    counts: DatagramCounts,
+    refused: RefusedSenders,
     /// Time of the last packet of the stream, and its sender.
     heard: Option<(Duration, SocketAddr)>,
     is_out: bool,
-    since: Heard,
+    since: StreamActivity,
 }
 
 /// What was heard of a session, or of a port.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Heard {
+pub(crate) struct StreamActivity {
     /// RTP timestamps of the first packet and of the last that was not late.
     pub(crate) timestamps: Option<(u32, u32)>,
     /// When the last packet came.
@@ -65,48 +65,48 @@ pub(crate) struct Heard {
 
 /// What came, by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct DatagramCounts {
     /// Datagrams of the stream.
     pub(crate) packets: u64,
     /// Payload bytes that went into the file.
     pub(crate) payload_bytes: u64,
     /// Of other senders, sources or payload types.
-    pub(crate) foreign: u64,
+    pub(crate) unexpected_source: u64,
     /// Among those, RTP of another payload type, and the last of these.
-    pub(crate) foreign_type: u64,
-    pub(crate) foreign_type_last: Option<u8>,
+    pub(crate) unexpected_payload_type: u64,
+    pub(crate) unexpected_payload_type_last: Option<u8>,
     /// Among those, another source of the sender that is followed.
-    pub(crate) foreign_ssrc: u64,
+    pub(crate) unexpected_ssrc: u64,
     /// Found no room before the answer to PLAY had come.
     pub(crate) too_early: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
     /// Among those, what begins as a transport stream and is not whole packets.
-    pub(crate) bare_misshapen: u64,
+    pub(crate) bad_bare_size: u64,
     /// RTP without whole transport stream packets in it.
-    pub(crate) misshapen: u64,
+    pub(crate) bad_payload_size: u64,
     /// How often the stream came back after [`OUTAGE_AFTER`] and more, and how long it was away.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
 }
 
-impl Counts {
+impl DatagramCounts {
     /// What was refused, by reason.
     pub(crate) fn refused(&self) -> RefusedCounts {
         RefusedCounts {
-            payload_type: self.foreign_type,
-            last_payload_type: self.foreign_type_last,
-            ssrc: self.foreign_ssrc,
-            sender: self.foreign - self.foreign_type - self.foreign_ssrc,
-            size: self.misshapen + self.bare_misshapen,
-            malformed: self.malformed - self.bare_misshapen,
+            payload_type: self.unexpected_payload_type,
+            last_payload_type: self.unexpected_payload_type_last,
+            ssrc: self.unexpected_ssrc,
+            sender: self.unexpected_source - self.unexpected_payload_type - self.unexpected_ssrc,
+            size: self.bad_payload_size + self.bad_bare_size,
+            malformed: self.malformed - self.bad_bare_size,
         }
     }
 }
 
 /// What the signalling has said of a stream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Announced {
+pub(crate) struct AnnouncedSession {
     pub(crate) host: IpAddr,
     /// The port there that RTP comes from, where the server has said it.
     pub(crate) port: Option<u16>,
@@ -116,34 +116,38 @@ pub(crate) struct Announced {
     pub(crate) is_resumed: bool,
 }
 
-impl Stream {
-    pub(crate) fn new(senders: Vec<IpAddr>, wait: Duration, output: Option<Output>) -> Stream {
+impl RecordedStream {
+    pub(crate) fn new(
+        senders: Vec<IpAddr>,
+        wait: Duration,
+        output: Option<StreamOutput>,
+    ) -> RecordedStream {
         let sources = Sources::new(CLOCK_RATE_HZ);
         let reorder = Limits { wait, ..Limits::default() };
-        Stream {
+        RecordedStream {
             senders,
             receiver: RtpReceiver::new(PAYLOAD_TYPE, sources, Some(reorder)),
             recorder: StreamRecorder {
                 monitor: Monitor::new(),
                 output,
-                counts: Counts::default(),
-                refused: Refused::default(),
+                counts: DatagramCounts::default(),
+                refused: RefusedSenders::default(),
                 heard: None,
                 is_out: false,
-                since: Heard::default(),
+                since: StreamActivity::default(),
             },
             dropped_packets: 0,
-            gate: Gate::default(),
+            gate: PlayGate::default(),
         }
     }
 
     /// A session with a server begins.
-    pub(crate) fn announce(&mut self, announced: Announced) {
+    pub(crate) fn announce(&mut self, announced: AnnouncedSession) {
         self.senders = vec![announced.host];
-        self.recorder.since = Heard::default();
-        self.gate = if announced.is_resumed { Gate::held() } else { Gate::Open };
+        self.recorder.since = StreamActivity::default();
+        self.gate = if announced.is_resumed { PlayGate::held() } else { PlayGate::Open };
         let from = announced.port.map(|port| SocketAddr::new(announced.host, port));
-        let Announced { payload_type, ssrc, .. } = announced;
+        let AnnouncedSession { payload_type, ssrc, .. } = announced;
         self.receiver.announce(payload_type, from, ssrc, &mut self.recorder);
     }
 
@@ -154,16 +158,16 @@ impl Stream {
     }
 
     /// Takes the datagrams that have been held since the announcement, and all later ones.
-    pub(crate) fn let_in(&mut self) {
-        for held in std::mem::take(&mut self.gate).waiting() {
+    pub(crate) fn admit_held(&mut self) {
+        for held in std::mem::take(&mut self.gate).into_held() {
             self.take(&held.bytes, held.from, held.came);
         }
     }
 
     /// Drops the held datagrams, and all before the next announcement: they belong elsewhere.
     pub(crate) fn shut(&mut self) {
-        if !matches!(self.gate, Gate::Open) {
-            self.gate = Gate::Shut;
+        if !matches!(self.gate, PlayGate::Open) {
+            self.gate = PlayGate::Shut;
         }
     }
 
@@ -176,21 +180,21 @@ impl Stream {
     /// for one that a relay sends on: of the followed sender, or while no sender is followed.
     pub(crate) fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) -> bool {
         if !self.is_named(from) {
-            self.recorder.refuse(from, 1, Why::NotNamed);
+            self.recorder.refuse(from, 1, RefusalReason::NotNamed);
             return false;
         }
         match self.gate.pass(datagram, from, now) {
-            Passage::Open => {}
-            Passage::Waits => return true,
-            Passage::Full => {
+            GateDecision::Open => {}
+            GateDecision::Held => return true,
+            GateDecision::Full => {
                 // This host's doing, and not the sender's.
                 self.recorder.counts.too_early += 1;
-                self.recorder.refused.note(from, 1, Why::TooEarly);
+                self.recorder.refused.note(from, 1, RefusalReason::TooEarly);
                 return false;
             }
-            Passage::Shut => return false,
+            GateDecision::Shut => return false,
         }
-        let Stream { receiver, recorder, .. } = self;
+        let RecordedStream { receiver, recorder, .. } = self;
         match is_bare(datagram) {
             true => receiver.receive_bare(datagram, from, now, recorder),
             false => receiver.receive(datagram, from, now, recorder),
@@ -199,7 +203,7 @@ impl Stream {
 
     /// Counts neighbouring datagrams, `packets` of `bytes` in all, of which only the beginning of
     /// the first is seen. Nothing is delivered. Returns true for datagrams that are sent on, as
-    /// [`Stream::take`] does.
+    /// [`RecordedStream::take`] does.
     pub(crate) fn observe_headers(
         &mut self,
         head: &[u8],
@@ -208,7 +212,7 @@ impl Stream {
         now: Duration,
     ) -> bool {
         if !self.is_named(from) {
-            self.recorder.refuse(from, packets.into(), Why::NotNamed);
+            self.recorder.refuse(from, packets.into(), RefusalReason::NotNamed);
             return false;
         }
         match self.receiver.observe_headers(head, packets, from, now, &mut self.recorder) {
@@ -225,7 +229,7 @@ impl Stream {
 
     /// Does what is due without a packet: gives up holes, hands over blocks, notices outages.
     pub(crate) fn tick(&mut self, now: Duration) {
-        let Stream { receiver, recorder, .. } = self;
+        let RecordedStream { receiver, recorder, .. } = self;
         receiver.expire(now, recorder);
         if let Some(output) = &mut recorder.output {
             output.tick(now);
@@ -246,11 +250,11 @@ impl Stream {
 
     /// Packets that the disk was too slow for.
     pub(crate) fn dropped_packets(&self) -> u64 {
-        self.recorder.output.as_ref().map_or(self.dropped_packets, Output::dropped_packets)
+        self.recorder.output.as_ref().map_or(self.dropped_packets, StreamOutput::dropped_packets)
     }
 
     /// Datagrams by kind.
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> DatagramCounts {
         self.recorder.counts
     }
 
@@ -280,7 +284,7 @@ impl Stream {
     }
 
     /// Senders that were refused.
-    pub(crate) fn refused(&mut self) -> &mut Refused {
+    pub(crate) fn refused(&mut self) -> &mut RefusedSenders {
         &mut self.recorder.refused
     }
 
@@ -290,7 +294,7 @@ impl Stream {
     }
 
     /// What was heard since the last announcement.
-    pub(crate) fn heard_since(&self) -> Heard {
+    pub(crate) fn heard_since(&self) -> StreamActivity {
         self.recorder.since
     }
 
@@ -305,8 +309,8 @@ impl Stream {
 }
 
 impl StreamRecorder {
-    fn refuse(&mut self, from: SocketAddr, datagrams: u64, why: Why) {
-        self.counts.foreign += datagrams;
+    fn refuse(&mut self, from: SocketAddr, datagrams: u64, why: RefusalReason) {
+        self.counts.unexpected_source += datagrams;
         self.refused.note(from, datagrams, why);
     }
 
@@ -347,7 +351,7 @@ impl PacketConsumer for StreamRecorder {
     fn deliver(&mut self, payload: &[u8], came: Duration, now: Duration) {
         if !payload.len().is_multiple_of(TS_PACKET_BYTES) {
             // Not written: the packets of a file lie 188 bytes apart from its start to its end.
-            self.counts.misshapen += 1;
+            self.counts.bad_payload_size += 1;
             return;
         }
         self.monitor.feed(payload, came);
@@ -366,29 +370,29 @@ impl PacketConsumer for StreamRecorder {
     ) {
         let is_peer = peer == Some(from);
         match reason {
-            RtpRefusal::NoStream => self.refuse(from, datagrams, Why::NoStream),
-            RtpRefusal::Collision => self.refuse(from, datagrams, Why::Collision),
-            RtpRefusal::NotFollowed => self.refuse(from, datagrams, Why::NotFollowed),
+            RtpRefusal::NoStream => self.refuse(from, datagrams, RefusalReason::NoStream),
+            RtpRefusal::Collision => self.refuse(from, datagrams, RefusalReason::Collision),
+            RtpRefusal::NotFollowed => self.refuse(from, datagrams, RefusalReason::NotFollowed),
             // Of the followed sender: it has no name among the refused.
             RtpRefusal::OtherSsrc => {
-                self.counts.foreign += datagrams;
-                self.counts.foreign_ssrc += datagrams;
+                self.counts.unexpected_source += datagrams;
+                self.counts.unexpected_ssrc += datagrams;
             }
             RtpRefusal::PayloadType(payload_type) => {
-                self.counts.foreign += datagrams;
-                self.counts.foreign_type += datagrams;
-                self.counts.foreign_type_last = Some(payload_type);
+                self.counts.unexpected_source += datagrams;
+                self.counts.unexpected_payload_type += datagrams;
+                self.counts.unexpected_payload_type_last = Some(payload_type);
                 if !is_peer {
-                    self.refused.note(from, datagrams, Why::PayloadType);
+                    self.refused.note(from, datagrams, RefusalReason::PayloadType);
                 }
             }
             RtpRefusal::Malformed | RtpRefusal::BareSize => {
                 self.counts.malformed += datagrams;
                 if reason == RtpRefusal::BareSize {
-                    self.counts.bare_misshapen += datagrams;
+                    self.counts.bad_bare_size += datagrams;
                 }
                 if peer.is_some() && !is_peer {
-                    self.refused.note(from, datagrams, Why::Malformed);
+                    self.refused.note(from, datagrams, RefusalReason::Malformed);
                 }
             }
         }

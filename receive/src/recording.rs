@@ -20,34 +20,36 @@ use paths::{Relay, RelayTarget};
 use serve::Plans;
 use tokio::sync::watch;
 
-use crate::closer::Syncs;
+use crate::closer::SyncCounts;
 use crate::error::Error;
-use crate::file_names::{self, Names};
-use crate::path_choice::{Bill, wanted};
-use crate::receive_backend::Taking;
-use crate::receiver_reports::Exchanged;
-use crate::receiving_thread::{Held, Order, Streams, Thread, Told, lock};
-use crate::recorded_stream::Stream;
-use crate::recording_session::Progress;
-use crate::relay::{self, Copier, Forwarder};
-use crate::stream_control::Control;
-use crate::stream_figures::{Figures, Summary};
-use crate::stream_source::Source;
-use crate::write_queue::{Order as WriteOrder, Output, Pool, Rotation};
-use crate::writer::{Lane, Sync, Writer, Written};
+use crate::file_names::{self, FileNames};
+use crate::path_choice::{ReceiveCost, wanted};
+use crate::receive_backend::ReceiveBackend;
+use crate::receiver_reports::RtcpStats;
+use crate::receiving_thread::{
+    BoundPort, PortCommand, ReceiverStats, ReceivingThread, Streams, lock,
+};
+use crate::recorded_stream::RecordedStream;
+use crate::recording_session::TitleProgress;
+use crate::relay::{self, RelaySocket, RelayThread};
+use crate::stream_control::StreamControl;
+use crate::stream_figures::{StreamFigures, Summary};
+use crate::stream_source::StreamSource;
+use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
+use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 
 /// What to record, and how.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Options {
-    /// URLs: see [`Source::parse`].
+pub struct RecordOptions {
+    /// URLs: see [`StreamSource::parse`].
     pub urls: Vec<String>,
     /// The files' names: see the words in `--help`. Without, nothing is written.
     pub output: Option<String>,
     /// When a file is ended and another begun.
     pub rotation: Rotation,
     /// When bytes are made to be on the disk.
-    pub sync: Sync,
+    pub sync: SyncPolicy,
     /// Where plans are kept for `pagewire serve`; its own default when none is given.
     pub cache: Option<PathBuf>,
     /// Memory for what the disk has not taken yet.
@@ -57,7 +59,7 @@ pub struct Options {
     /// Ways of receiving, best first, or `auto`.
     pub path: String,
     /// What ways of receiving cost here; without any, `auto` has an order of its own.
-    pub bills: Vec<Bill>,
+    pub costs: Vec<ReceiveCost>,
     /// Where each stream is sent on, `ADDRESS:PORT[?interface=NAME&hops=N]`; nowhere when empty.
     pub relay: Vec<String>,
     /// Receiving threads.
@@ -68,19 +70,19 @@ pub struct Options {
     pub live: bool,
 }
 
-impl Options {
+impl RecordOptions {
     /// These streams, with what is usual for all else.
-    pub fn new(urls: Vec<String>) -> Options {
-        Options {
+    pub fn new(urls: Vec<String>) -> RecordOptions {
+        RecordOptions {
             urls,
             output: None,
             rotation: Rotation::default(),
-            sync: Sync::default(),
+            sync: SyncPolicy::default(),
             cache: None,
             queue_bytes: 256 << 20,
             reorder_wait: Duration::from_millis(100),
             path: "auto".to_owned(),
-            bills: Vec::new(),
+            costs: Vec::new(),
             relay: Vec::new(),
             threads: 1,
             reports: true,
@@ -92,34 +94,34 @@ impl Options {
 /// A recording that runs. Dropped without [`stop`](Recording::stop), its threads are told to end
 /// and not waited for.
 pub struct Recording {
-    rows: Vec<Row>,
-    shared: Arc<[Shared]>,
+    rows: Vec<RecordedInput>,
+    shared: Arc<[StreamState]>,
     streams: Streams,
     clock: ArrivalClock,
     path: String,
     refused: Vec<String>,
-    told: Vec<Arc<Mutex<Told>>>,
-    syncs: Arc<Syncs>,
-    receivers: Vec<(Sender<Order>, JoinHandle<()>)>,
+    stats: Vec<Arc<Mutex<ReceiverStats>>>,
+    syncs: Arc<SyncCounts>,
+    receivers: Vec<(Sender<PortCommand>, JoinHandle<()>)>,
     control: Option<(watch::Sender<bool>, JoinHandle<()>)>,
     /// The one that writes, and the one behind it.
     disks: Vec<JoinHandle<()>>,
 }
 
 /// What a stream was asked for.
-struct Row {
+struct RecordedInput {
     url: String,
-    source: Source,
+    source: StreamSource,
 }
 
-/// What the threads know of a stream beside [`Stream`].
+/// What the threads know of a stream beside [`RecordedStream`].
 #[derive(Default)]
-pub(crate) struct Shared {
-    pub(crate) written: Arc<Written>,
-    pub(crate) exchanged: Mutex<Exchanged>,
+pub(crate) struct StreamState {
+    pub(crate) written: Arc<WriteStats>,
+    pub(crate) rtcp: Mutex<RtcpStats>,
     pub(crate) sessions: AtomicU64,
     pub(crate) is_over: AtomicBool,
-    pub(crate) progress: Mutex<Progress>,
+    pub(crate) progress: Mutex<TitleProgress>,
     pub(crate) trouble: Mutex<Option<String>>,
     /// Why the server is not asked again.
     pub(crate) refusal: Mutex<Option<String>>,
@@ -130,27 +132,27 @@ impl Recording {
     ///
     /// # Errors
     /// Caller: an option that cannot be. Host: ports, memory or threads that are refused.
-    pub fn start(options: &Options) -> Result<Recording, Error> {
+    pub fn start(options: &RecordOptions) -> Result<Recording, Error> {
         let rows = rows(options)?;
-        let wanted = wanted(&options.path, &options.bills)?;
+        let wanted = wanted(&options.path, &options.costs)?;
         if let Some(pattern) = &options.output {
             file_names::check(pattern, rows.len())?;
         }
         let targets = relay::targets(&options.relay, rows.len())?;
         let sources: Vec<_> = rows.iter().map(|row| &row.source).collect();
         let how = (options.output.is_some(), options.threads);
-        let taking = Taking::open(&wanted, &sources, &targets, how)?;
+        let backend = ReceiveBackend::open(&wanted, &sources, &targets, how)?;
         let (writes, inbox) = channel();
-        let pool = Arc::new(Pool::new(options.queue_bytes));
-        let shared: Arc<[Shared]> = rows.iter().map(|_| Shared::default()).collect();
+        let pool = Arc::new(BlockPool::new(options.queue_bytes));
+        let shared: Arc<[StreamState]> = rows.iter().map(|_| StreamState::default()).collect();
         let streams = rows.iter().enumerate();
         let streams = streams.map(|(key, row)| stream(key, row, options, &pool, &writes)).collect();
         drop(writes);
         let mut recording = Recording {
             clock: ArrivalClock::start(),
-            path: taking.name(),
-            refused: taking.refused(),
-            told: Vec::new(),
+            path: backend.name(),
+            refused: backend.refused(),
+            stats: Vec::new(),
             syncs: Arc::default(),
             receivers: Vec::new(),
             control: None,
@@ -160,7 +162,7 @@ impl Recording {
             streams,
         };
         recording.start_disks(options, pool, inbox)?;
-        recording.start_receivers(taking, &targets)?;
+        recording.start_receivers(backend, &targets)?;
         recording.start_control(options.reports, options.live)?;
         Ok(recording)
     }
@@ -176,27 +178,27 @@ impl Recording {
             ..Summary::default()
         };
         let (mut dropped, mut unsent) = (vec![0; self.rows.len()], vec![0; self.rows.len()]);
-        for told in &self.told {
-            let told = lock(told);
-            summary.packets += told.taken.packets;
-            summary.bytes += told.taken.bytes;
-            summary.calls += told.taken.calls;
-            summary.waits += told.taken.waits;
-            summary.copied_bytes += told.taken.copied_bytes;
-            summary.truncated += told.taken.truncated;
-            summary.malformed_frames += told.taken.malformed;
-            summary.path_errors += told.errors;
-            summary.last_path_error = told.last_error.clone().or(summary.last_path_error.take());
-            dropped.iter_mut().zip(&told.dropped).for_each(|(sum, found)| *sum += found);
-            unsent.iter_mut().zip(&told.unsent).for_each(|(sum, found)| *sum += found);
+        for stats in &self.stats {
+            let stats = lock(stats);
+            summary.packets += stats.taken.packets;
+            summary.bytes += stats.taken.bytes;
+            summary.calls += stats.taken.calls;
+            summary.waits += stats.taken.waits;
+            summary.copied_bytes += stats.taken.copied_bytes;
+            summary.truncated += stats.taken.truncated;
+            summary.malformed_frames += stats.taken.malformed;
+            summary.path_errors += stats.errors;
+            summary.last_path_error = stats.last_error.clone().or(summary.last_path_error.take());
+            dropped.iter_mut().zip(&stats.dropped).for_each(|(sum, found)| *sum += found);
+            unsent.iter_mut().zip(&stats.unsent).for_each(|(sum, found)| *sum += found);
         }
         let rows = self.rows.iter().zip(self.shared.iter()).zip(self.streams.iter());
         summary.streams = rows
             .zip(dropped.into_iter().zip(unsent))
-            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| Figures {
+            .map(|(((row, shared), stream), (dropped_by_kernel, dropped_by_relay))| StreamFigures {
                 dropped_by_kernel,
                 dropped_by_relay,
-                ..Figures::of(&row.url, shared, stream)
+                ..StreamFigures::of(&row.url, shared, stream)
             })
             .collect();
         summary
@@ -218,7 +220,7 @@ impl Recording {
             let _ = thread.join();
         }
         for (orders, _) in &self.receivers {
-            let _ = orders.send(Order::Stop);
+            let _ = orders.send(PortCommand::Stop);
         }
         for (_, thread) in self.receivers.drain(..) {
             let _ = thread.join();
@@ -234,15 +236,15 @@ impl Recording {
 
     fn start_disks(
         &mut self,
-        options: &Options,
-        pool: Arc<Pool>,
-        inbox: std::sync::mpsc::Receiver<WriteOrder>,
+        options: &RecordOptions,
+        pool: Arc<BlockPool>,
+        inbox: std::sync::mpsc::Receiver<WriteCommand>,
     ) -> Result<(), Error> {
         let (closer, closes) = channel();
-        let lane = |(index, row): (usize, &Row)| {
+        let lane = |(index, row): (usize, &RecordedInput)| {
             let pattern = options.output.as_deref()?;
-            let names = Names::new(pattern, &row.source.label(), index);
-            Some(Lane::new(names, self.shared[index].written.clone()))
+            let names = FileNames::new(pattern, &row.source.label(), index);
+            Some(StreamFiles::new(names, self.shared[index].written.clone()))
         };
         let lanes = self.rows.iter().enumerate().map(lane).collect();
         let writer = Writer { lanes, pool, sync: options.sync, closer };
@@ -256,34 +258,38 @@ impl Recording {
         Ok(())
     }
 
-    fn start_receivers(&mut self, taking: Taking, targets: &[RelayTarget]) -> Result<(), Error> {
-        let choices = match taking {
-            Taking::Relay(relay) => return self.start_relay(relay),
-            Taking::Paths(choices) => choices,
+    fn start_receivers(
+        &mut self,
+        backend: ReceiveBackend,
+        targets: &[RelayTarget],
+    ) -> Result<(), Error> {
+        let choices = match backend {
+            ReceiveBackend::Relay(relay) => return self.start_relay(relay),
+            ReceiveBackend::Paths(choices) => choices,
         };
         let threads = choices.len();
         for (number, choice) in choices.into_iter().enumerate() {
             let (orders, inbox) = channel();
-            let told = Arc::new(Mutex::default());
+            let stats = Arc::new(Mutex::default());
             let of_thread = |key: &usize| key % threads == number;
             let held = self.rows.iter().enumerate().filter(|(key, _)| of_thread(key));
             let held = held.filter_map(|(key, row)| match &row.source {
-                Source::Udp(port) => Some(Held::new(key as u32, port.clone())),
-                Source::Rtsp(_) => None,
+                StreamSource::Udp(port) => Some(BoundPort::new(key as u32, port.clone())),
+                StreamSource::Rtsp(_) => None,
             });
             let copiers = targets.iter().enumerate().filter(|(key, _)| of_thread(key));
-            let copiers = copiers.map(|(key, target)| Ok((key as u32, Copier::new(target)?)));
-            let thread = Thread {
+            let copiers = copiers.map(|(key, target)| Ok((key as u32, RelaySocket::new(target)?)));
+            let thread = ReceivingThread {
                 path: choice.path,
                 via: choice.spec.via,
                 streams: self.streams.clone(),
                 ports: held.collect(),
                 copiers: copiers.collect::<Result<_, Error>>()?,
                 inbox,
-                told: told.clone(),
+                stats: stats.clone(),
                 clock: self.clock,
             };
-            self.told.push(told);
+            self.stats.push(stats);
             self.receivers.push((orders, spawn("receive", move || thread.run())?));
         }
         Ok(())
@@ -291,15 +297,15 @@ impl Recording {
 
     fn start_relay(&mut self, relay: Box<Relay>) -> Result<(), Error> {
         let (orders, inbox) = channel();
-        let told = Arc::new(Mutex::default());
+        let stats = Arc::new(Mutex::default());
         let ports = (0..).zip(&self.rows).filter_map(|(key, row)| match &row.source {
-            Source::Udp(port) => Some((key, port.address)),
-            Source::Rtsp(_) => None,
+            StreamSource::Udp(port) => Some((key, port.address)),
+            StreamSource::Rtsp(_) => None,
         });
         let (ports, streams) = (ports.collect(), self.streams.clone());
-        let (told, clock) = (told.clone(), self.clock);
-        let thread = Forwarder { relay, streams, ports, inbox, told: told.clone(), clock };
-        self.told.push(told);
+        let (stats, clock) = (stats.clone(), self.clock);
+        let thread = RelayThread { relay, streams, ports, inbox, stats: stats.clone(), clock };
+        self.stats.push(stats);
         self.receivers.push((orders, spawn("relay", move || thread.run())?));
         Ok(())
     }
@@ -311,11 +317,11 @@ impl Recording {
         let runtime = runtime.map_err(host)?;
         let (stop, stopped) = watch::channel(false);
         let ports = self.rows.iter().filter_map(|row| match &row.source {
-            Source::Udp(port) => Some(port.address),
-            Source::Rtsp(_) => None,
+            StreamSource::Udp(port) => Some(port.address),
+            StreamSource::Rtsp(_) => None,
         });
         let ports: Arc<[SocketAddr]> = ports.collect();
-        let tasks = self.rows.iter().enumerate().map(|(key, row)| Control {
+        let tasks = self.rows.iter().enumerate().map(|(key, row)| StreamControl {
             key,
             url: row.url.clone(),
             source: row.source.clone(),
@@ -328,7 +334,7 @@ impl Recording {
             is_live,
             stopped: stopped.clone(),
         });
-        let tasks: Vec<Control> = tasks.collect();
+        let tasks: Vec<StreamControl> = tasks.collect();
         let thread = spawn("control", move || {
             let local = tokio::task::LocalSet::new();
             let handles: Vec<_> =
@@ -345,18 +351,20 @@ impl Recording {
     }
 }
 
-fn rows(options: &Options) -> Result<Vec<Row>, Error> {
+fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
     let wrong =
         |found: String, cure: &str| Error::Option { option: "URL", found, cure: cure.to_owned() };
-    let row = |url: &String| Ok(Row { url: url.clone(), source: Source::parse(url)? });
+    let row =
+        |url: &String| Ok(RecordedInput { url: url.clone(), source: StreamSource::parse(url)? });
     let rows = options.urls.iter().map(row).collect::<Result<Vec<_>, Error>>()?;
     if rows.is_empty() || rows.len() > STREAMS_MAX {
         return Err(wrong(format!("{} of them", rows.len()), "write 1 to 4096"));
     }
     for (index, row) in rows.iter().enumerate() {
         // An RTSP server may well be asked twice for the same.
-        let is_same =
-            |other: &Row| matches!(row.source, Source::Udp(_)) && other.source == row.source;
+        let is_same = |other: &RecordedInput| {
+            matches!(row.source, StreamSource::Udp(_)) && other.source == row.source
+        };
         if rows[..index].iter().any(is_same) {
             return Err(wrong(row.url.clone(), "it is there twice; write it once"));
         }
@@ -366,18 +374,19 @@ fn rows(options: &Options) -> Result<Vec<Row>, Error> {
 
 fn stream(
     key: usize,
-    row: &Row,
-    options: &Options,
-    pool: &Arc<Pool>,
-    writes: &Sender<WriteOrder>,
-) -> Mutex<Stream> {
+    row: &RecordedInput,
+    options: &RecordOptions,
+    pool: &Arc<BlockPool>,
+    writes: &Sender<WriteCommand>,
+) -> Mutex<RecordedStream> {
     let output = options.output.as_ref();
-    let output = output.map(|_| Output::new(key, pool.clone(), writes.clone(), options.rotation));
+    let output =
+        output.map(|_| StreamOutput::new(key, pool.clone(), writes.clone(), options.rotation));
     let senders = match &row.source {
-        Source::Udp(port) => port.sources.clone(),
-        Source::Rtsp(_) => Vec::new(),
+        StreamSource::Udp(port) => port.sources.clone(),
+        StreamSource::Rtsp(_) => Vec::new(),
     };
-    Mutex::new(Stream::new(senders, options.reorder_wait, output))
+    Mutex::new(RecordedStream::new(senders, options.reorder_wait, output))
 }
 
 fn spawn(

@@ -38,26 +38,26 @@ use tokio::time::{Instant, sleep, sleep_until};
 use wire::rtsp::PortPair;
 use wire::rtsp::client::PlayReply;
 
-use crate::receiver_reports::{Exchanged, Reporter};
-use crate::receiving_thread::{Order, lock};
-use crate::recorded_stream::{Announced, Heard, Stream};
-use crate::retry::Stands;
+use crate::receiver_reports::{ReceiverReporter, RtcpStats};
+use crate::receiving_thread::{PortCommand, lock};
+use crate::recorded_stream::{AnnouncedSession, RecordedStream, StreamActivity};
+use crate::retry::RefusalKind;
 use crate::stream_source::{BUFFER_BYTES, by_ffmpeg};
-use crate::title::{Earlier, Span, check_start, gap, is_little, is_nothing};
+use crate::title::{EarlierSessions, TitleRange, check_start, gap, is_little, is_nothing};
 
 /// A stream that a server is asked for.
-pub(crate) struct Asked<'a> {
+pub(crate) struct RecordingSession<'a> {
     pub(crate) url: &'a str,
     pub(crate) key: u32,
-    pub(crate) stream: &'a Mutex<Stream>,
-    pub(crate) exchanged: &'a Mutex<Exchanged>,
-    pub(crate) receiver: mpsc::Sender<Order>,
+    pub(crate) stream: &'a Mutex<RecordedStream>,
+    pub(crate) rtcp: &'a Mutex<RtcpStats>,
+    pub(crate) receiver: mpsc::Sender<PortCommand>,
     pub(crate) clock: ArrivalClock,
     /// Sessions that have played.
     pub(crate) sessions: &'a AtomicU64,
     /// The asset has come to its end.
     pub(crate) is_over: &'a AtomicBool,
-    pub(crate) progress: &'a Mutex<Progress>,
+    pub(crate) progress: &'a Mutex<TitleProgress>,
     /// Why the last session did not go on.
     pub(crate) trouble: &'a Mutex<Option<String>>,
     /// Why the server is not asked again.
@@ -68,7 +68,7 @@ pub(crate) struct Asked<'a> {
 
 /// How much of a title has come, by the sessions that are over.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Progress {
+pub(crate) struct TitleProgress {
     /// None of a live source.
     pub(crate) end: Option<Duration>,
     /// The place in normal play time.
@@ -78,7 +78,7 @@ pub(crate) struct Progress {
 }
 
 /// What ended a session.
-enum End {
+enum SessionEnd {
     /// It was told to.
     Stopped,
     /// All of the title came.
@@ -86,14 +86,14 @@ enum End {
     /// It may go on from here, in normal play time; nothing has come where there is no place.
     Broken { why: String, at: Option<Duration>, is_bye: bool },
     /// It was refused.
-    Refused { why: String, stands: Stands },
+    Refused { why: String, kind: RefusalKind },
     /// Another session would bring no more, or bring again what has come.
     Failed { why: String },
 }
 
 /// Earlier sessions, as far as the next one depends on them.
 #[derive(Default)]
-struct Course {
+struct SessionHistory {
     /// Where play goes on, in normal play time.
     start: Option<Duration>,
     /// Whether an end of the range was announced; `None` before the first description.
@@ -109,19 +109,21 @@ struct Course {
     /// Media before the place asked for that this session begins with: it is in the file.
     repeats: Duration,
     /// Sessions of the title that are over, and the range of the one that plays.
-    earlier: Earlier,
-    span: Option<Span>,
+    earlier: EarlierSessions,
+    span: Option<TitleRange>,
 }
 
-impl Course {
+impl SessionHistory {
     /// Takes note of the end that a description announces; the end of all sessions, where what had
     /// no end has one now, and has been recorded to it.
-    fn describe(&mut self, end: Option<Duration>) -> Result<(), End> {
+    fn describe(&mut self, end: Option<Duration>) -> Result<(), SessionEnd> {
         let was_live = self.is_title == Some(false);
         let is_title = end.is_some() || self.is_title == Some(true);
         self.is_title = Some(is_title);
         match self.start.zip(end) {
-            Some((at, end)) if was_live && is_nothing(end.saturating_sub(at)) => Err(End::Complete),
+            Some((at, end)) if was_live && is_nothing(end.saturating_sub(at)) => {
+                Err(SessionEnd::Complete)
+            }
             _ => Ok(()),
         }
     }
@@ -150,17 +152,17 @@ impl Course {
     }
 }
 
-impl Asked<'_> {
+impl RecordingSession<'_> {
     /// Asks until the title is complete, the source is refused for good, or it is told to stop.
     pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
-        let mut course = Course::default();
+        let mut history = SessionHistory::default();
         let mut wait = BACKOFF_MIN;
         loop {
             let before = self.sessions.load(Ordering::Relaxed);
-            let ended = self.session(&mut course, &mut stopped).await;
+            let ended = self.session(&mut history, &mut stopped).await;
             // The path takes in for the next session, if there is one.
-            let _ = self.receiver.send(Order::Remove { key: self.key });
-            let why = match self.next(&mut course, ended) {
+            let _ = self.receiver.send(PortCommand::Remove { key: self.key });
+            let why = match self.next(&mut history, ended) {
                 Ok(why) => why,
                 Err(is_over) => return self.is_over.store(is_over, Ordering::Relaxed),
             };
@@ -178,26 +180,26 @@ impl Asked<'_> {
     }
 
     /// Why there is another session, or, where there is none, whether the source has ended.
-    fn next(&self, course: &mut Course, ended: End) -> Result<String, bool> {
-        let is_live = self.is_live || course.is_title == Some(false);
+    fn next(&self, history: &mut SessionHistory, ended: SessionEnd) -> Result<String, bool> {
+        let is_live = self.is_live || history.is_title == Some(false);
         match ended {
-            End::Stopped => Err(false),
-            End::Complete => match course.gap.take() {
+            SessionEnd::Stopped => Err(false),
+            SessionEnd::Complete => match history.gap.take() {
                 Some(gap) => Err(self.give_up(gap)),
                 None => Err(true),
             },
-            End::Failed { why } => Err(self.give_up(why)),
-            End::Broken { why, at, .. } if is_live => {
-                course.start = at.or(course.start);
+            SessionEnd::Failed { why } => Err(self.give_up(why)),
+            SessionEnd::Broken { why, at, .. } if is_live => {
+                history.start = at.or(history.start);
                 Ok(why)
             }
-            End::Broken { why, at, is_bye } => {
-                let reached = at.or(course.start).unwrap_or_default();
-                let start = course.start.unwrap_or_default();
-                let is_stalled = reached <= start + PROGRESS_MIN.max(course.repeats);
-                course.stalled = if is_stalled { course.stalled + 1 } else { 0 };
-                (course.start, course.is_bye) = (at.or(course.start), is_bye);
-                if course.stalled >= STALLED_MAX {
+            SessionEnd::Broken { why, at, is_bye } => {
+                let reached = at.or(history.start).unwrap_or_default();
+                let start = history.start.unwrap_or_default();
+                let is_stalled = reached <= start + PROGRESS_MIN.max(history.repeats);
+                history.stalled = if is_stalled { history.stalled + 1 } else { 0 };
+                (history.start, history.is_bye) = (at.or(history.start), is_bye);
+                if history.stalled >= STALLED_MAX {
                     let why = format!(
                         "{why}; {STALLED_MAX} sessions brought nothing more, or less than they \
                          repeated"
@@ -206,9 +208,9 @@ impl Asked<'_> {
                 }
                 Ok(why)
             }
-            End::Refused { why, stands } => {
+            SessionEnd::Refused { why, kind } => {
                 let has_played = self.sessions.load(Ordering::Relaxed) > 0;
-                match stands.is_asked_again(is_live, has_played) {
+                match kind.is_retried(is_live, has_played) {
                     true => Ok(why),
                     false => Err(self.give_up(why)),
                 }
@@ -216,7 +218,7 @@ impl Asked<'_> {
         }
     }
 
-    fn refused(&self, error: client::Error) -> End {
+    fn refused(&self, error: client::Error) -> SessionEnd {
         let why = match &error {
             client::Error::NoTransportStream { offered, .. } if offered != "nothing" => {
                 format!("{error}; {}", by_ffmpeg(self.url))
@@ -227,7 +229,7 @@ impl Asked<'_> {
             }
             _ => error.to_string(),
         };
-        End::Refused { why, stands: Stands::of(&error) }
+        SessionEnd::Refused { why, kind: RefusalKind::of(&error) }
     }
 
     fn give_up(&self, why: String) -> bool {
@@ -236,53 +238,60 @@ impl Asked<'_> {
         true
     }
 
-    async fn session(&self, course: &mut Course, stopped: &mut watch::Receiver<bool>) -> End {
-        course.repeats = Duration::ZERO;
+    async fn session(
+        &self,
+        history: &mut SessionHistory,
+        stopped: &mut watch::Receiver<bool>,
+    ) -> SessionEnd {
+        history.repeats = Duration::ZERO;
         let prepared = tokio::select! {
-            prepared = self.prepare(course) => prepared,
-            _ = stopped.changed() => return End::Stopped,
+            prepared = self.prepare(history) => prepared,
+            _ = stopped.changed() => return SessionEnd::Stopped,
         };
         let (mut session, reporter) = match prepared {
             Ok(prepared) => prepared,
             Err(ended) => return ended,
         };
-        let byes = lock(self.exchanged).byes;
+        let byes = lock(self.rtcp).byes;
         let played = tokio::select! {
-            played = self.play(&mut session, course, byes) => played,
-            () = reporter.exchange() => End::host("the reports have ended".to_owned()),
-            _ = stopped.changed() => End::Stopped,
+            played = self.play(&mut session, history, byes) => played,
+            () = reporter.exchange() => SessionEnd::host("the reports have ended".to_owned()),
+            _ = stopped.changed() => SessionEnd::Stopped,
         };
         drop(reporter);
-        self.account(course);
+        self.add_to_totals(history);
         lock(self.stream).shut();
         session.tear_down().await;
         played
     }
 
     /// Up to SETUP.
-    async fn prepare(&self, course: &mut Course) -> Result<(ClientSession, Reporter<'_>), End> {
+    async fn prepare(
+        &self,
+        history: &mut SessionHistory,
+    ) -> Result<(ClientSession, ReceiverReporter<'_>), SessionEnd> {
         let mut session =
             ClientSession::open(self.url).await.map_err(|error| self.refused(error))?;
-        course.describe(session.duration())?;
-        let (ports, rtcp) = self.take_in(&session).map_err(End::host)?;
+        history.describe(session.duration())?;
+        let (ports, rtcp) = self.take_in(&session).map_err(SessionEnd::host)?;
         let granted = session.set_up(ports).await.map_err(|error| self.refused(error))?;
-        lock(self.stream).announce(Announced {
+        lock(self.stream).announce(AnnouncedSession {
             host: granted.host.to_canonical(),
             port: granted.rtp.map(|address| address.port()),
             payload_type: session.payload_type(),
             ssrc: granted.ssrc,
-            is_resumed: course.is_resumed(),
+            is_resumed: history.is_resumed(),
         });
         {
-            let mut exchanged = lock(self.exchanged);
+            let mut rtcp = lock(self.rtcp);
             let canonical =
                 |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-            (exchanged.to, exchanged.named) = (granted.rtcp, granted.rtcp.map(canonical));
+            (rtcp.to, rtcp.named) = (granted.rtcp, granted.rtcp.map(canonical));
         }
-        let refused = |error| End::host(format!("RTCP socket: {error}"));
+        let refused = |error| SessionEnd::host(format!("RTCP socket: {error}"));
         rtcp.set_nonblocking(true).map_err(refused)?;
         let socket = UdpSocket::from_std(rtcp).map_err(refused)?;
-        Ok((session, Reporter::new(socket, (self.stream, self.exchanged), None)))
+        Ok((session, ReceiverReporter::new(socket, (self.stream, self.rtcp), None)))
     }
 
     /// Has the path take in at a pair of ports.
@@ -306,53 +315,58 @@ impl Asked<'_> {
         let port =
             Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
         let gone = |_| "the receiving thread has ended".to_owned();
-        self.receiver.send(Order::Add { key: self.key, port, done }).map_err(|_| gone(()))?;
+        self.receiver.send(PortCommand::Add { key: self.key, port, done }).map_err(|_| gone(()))?;
         // The thread obeys within tens of milliseconds.
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
     }
 
-    async fn play(&self, session: &mut ClientSession, course: &mut Course, byes: u64) -> End {
-        let started = match session.play(course.start).await {
+    async fn play(
+        &self,
+        session: &mut ClientSession,
+        history: &mut SessionHistory,
+        byes: u64,
+    ) -> SessionEnd {
+        let started = match session.play(history.start).await {
             Ok(started) => started,
             Err(error) => {
-                if course.is_title == Some(false) && matches!(error, client::Error::Refused { .. })
+                if history.is_title == Some(false) && matches!(error, client::Error::Refused { .. })
                 {
                     // A live source that has no place to go on from.
-                    course.start = None;
+                    history.start = None;
                 }
                 return self.refused(error);
             }
         };
         self.sessions.fetch_add(1, Ordering::Relaxed);
-        if let Some(asked) = course.start.filter(|_| course.is_resumed()) {
+        if let Some(asked) = history.start.filter(|_| history.is_resumed()) {
             match check_start(asked, started.range) {
-                Ok(from) => course.go_on(self.url, asked, from),
-                Err(why) => return End::Failed { why },
+                Ok(from) => history.go_on(self.url, asked, from),
+                Err(why) => return SessionEnd::Failed { why },
             }
         }
         let began = self.begin(&started);
-        let span = Span::of(&started, session.duration(), course.start, began);
-        let span = span.behind(course.earlier);
+        let span = TitleRange::of(&started, session.duration(), history.start, began);
+        let span = span.behind(history.earlier);
         let span = if self.is_live { span.without_end() } else { span };
-        course.is_title = Some(span.end().is_some());
-        course.span = Some(span);
+        history.is_title = Some(span.end().is_some());
+        history.span = Some(span);
         let (is_bye, why) = self.listen(session, &span, began, byes).await;
         if self.is_live {
-            return End::Broken { why, at: None, is_bye };
+            return SessionEnd::Broken { why, at: None, is_bye };
         }
-        self.end(&span, course, is_bye, why)
+        self.end(&span, history, is_bye, why)
     }
 
     /// Adds a session that is over to the sums of the title.
-    fn account(&self, course: &mut Course) {
-        let Some(span) = course.span.take() else { return };
+    fn add_to_totals(&self, history: &mut SessionHistory) {
+        let Some(span) = history.span.take() else { return };
         let (heard, now) = (self.heard(), self.clock.now());
-        course.earlier = span.sums(&heard, now);
+        history.earlier = span.sums(&heard, now);
         let mut progress = lock(self.progress);
         // The last packet's own time is not in what was played.
         let played =
             span.played(&heard, now).map_or(Duration::ZERO, |played| played + PROGRESS_MIN);
-        progress.repeated += course.repeats.min(played);
+        progress.repeated += history.repeats.min(played);
         progress.end = span.end();
         progress.reached = span.reached(&heard, now).or(progress.reached);
     }
@@ -365,7 +379,7 @@ impl Asked<'_> {
         }
         // Not after the first packet that has waited.
         let began = stream.held_since().unwrap_or_else(|| self.clock.now());
-        stream.let_in();
+        stream.admit_held();
         began
     }
 
@@ -373,7 +387,7 @@ impl Asked<'_> {
     async fn listen(
         &self,
         session: &mut ClientSession,
-        span: &Span,
+        span: &TitleRange,
         began: Duration,
         mut byes: u64,
     ) -> (bool, String) {
@@ -421,7 +435,7 @@ impl Asked<'_> {
     /// Whether the server has said BYE, and nothing came after what was on its way: a BYE after
     /// which the stream goes on is forged, and refused.
     async fn has_left(&self, byes: &mut u64) -> bool {
-        if lock(self.exchanged).byes <= *byes {
+        if lock(self.rtcp).byes <= *byes {
             return false;
         }
         sleep(SETTLE).await;
@@ -430,53 +444,59 @@ impl Asked<'_> {
         if heard.is_none_or(|heard| now.saturating_sub(heard) >= SETTLE / 2) {
             return true;
         }
-        let mut exchanged = lock(self.exchanged);
-        *byes = exchanged.byes;
-        exchanged.byes_refused += 1;
-        drop(exchanged);
+        let mut rtcp = lock(self.rtcp);
+        *byes = rtcp.byes;
+        rtcp.byes_refused += 1;
+        drop(rtcp);
         tracing::warn!("{}: BYE, and the stream goes on; it is not believed", self.url);
         false
     }
 
     /// Whether that was the end of the title.
-    fn end(&self, span: &Span, course: &Course, is_bye: bool, why: String) -> End {
+    fn end(
+        &self,
+        span: &TitleRange,
+        history: &SessionHistory,
+        is_bye: bool,
+        why: String,
+    ) -> SessionEnd {
         let heard = self.heard();
         let at = span.reached(&heard, self.clock.now());
         let (Some(end), Some(at)) = (span.end(), at) else {
-            return End::Broken { why, at, is_bye };
+            return SessionEnd::Broken { why, at, is_bye };
         };
         let left = end.saturating_sub(at);
-        let is_stalled = is_bye && course.is_stalled(at);
+        let is_stalled = is_bye && history.is_stalled(at);
         let is_wrong_end = is_stalled && is_little(left, end);
         if is_nothing(left) || is_bye && span.has_passed(&heard) || is_wrong_end {
-            return End::Complete;
+            return SessionEnd::Complete;
         }
-        if is_stalled && course.is_bye {
+        if is_stalled && history.is_bye {
             let (at, end, left) = (at.as_secs_f64(), end.as_secs_f64(), left.as_secs_f64());
             let why = format!(
                 "the server said BYE twice at {at:.1} s of the {end:.1} s that it announced: \
                  {left:.1} s have not come"
             );
-            return End::Failed { why };
+            return SessionEnd::Failed { why };
         }
-        End::Broken { why, at: Some(at), is_bye }
+        SessionEnd::Broken { why, at: Some(at), is_bye }
     }
 
-    fn heard(&self) -> Heard {
+    fn heard(&self) -> StreamActivity {
         lock(self.stream).heard_since()
     }
 
     /// How much of a title has not come; `None` when no packet of the session has.
-    fn left(&self, span: &Span) -> Option<Duration> {
+    fn left(&self, span: &TitleRange) -> Option<Duration> {
         let at = span.reached(&self.heard(), self.clock.now())?;
         Some(span.end()?.saturating_sub(at))
     }
 }
 
-impl End {
+impl SessionEnd {
     /// This host, or the recording, did not do its part.
-    fn host(why: String) -> End {
-        End::Refused { why, stands: Stands::Moment }
+    fn host(why: String) -> SessionEnd {
+        SessionEnd::Refused { why, kind: RefusalKind::Moment }
     }
 }
 

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 /// Why datagrams of a sender were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(crate) enum RefusalReason {
     /// The source names other senders.
     NotNamed,
     /// The stream comes from another address.
@@ -37,18 +37,20 @@ pub(crate) enum Why {
     TooEarly,
 }
 
-impl Why {
+impl RefusalReason {
     fn text(self) -> &'static str {
         match self {
-            Why::NotNamed => "not a sender that was named",
-            Why::NotFollowed => "not the sender of the stream",
-            Why::NoStream => "too few packets to be a stream",
-            Why::Collision => "the SSRC of the stream from another address (RFC 3550 §8.2)",
-            Why::PayloadType => "RTP of another payload type than the stream's",
-            Why::Malformed => "neither RTP nor a transport stream",
-            Why::Report => "RTCP for the stream from another address",
-            Why::Bye => "RTCP BYE for the stream from another address",
-            Why::TooEarly => "more than is held before the server has answered PLAY",
+            RefusalReason::NotNamed => "not a sender that was named",
+            RefusalReason::NotFollowed => "not the sender of the stream",
+            RefusalReason::NoStream => "too few packets to be a stream",
+            RefusalReason::Collision => {
+                "the SSRC of the stream from another address (RFC 3550 §8.2)"
+            }
+            RefusalReason::PayloadType => "RTP of another payload type than the stream's",
+            RefusalReason::Malformed => "neither RTP nor a transport stream",
+            RefusalReason::Report => "RTCP for the stream from another address",
+            RefusalReason::Bye => "RTCP BYE for the stream from another address",
+            RefusalReason::TooEarly => "more than is held before the server has answered PLAY",
         }
     }
 }
@@ -85,7 +87,7 @@ pub struct RefusedSender {
 
 /// Those of one port.
 #[derive(Debug, Default)]
-pub(crate) struct Refused {
+pub(crate) struct RefusedSenders {
     senders: Vec<RefusedSender>,
     others: u64,
     /// Datagrams in all, and how many the log has been told of, and when.
@@ -94,9 +96,9 @@ pub(crate) struct Refused {
     logged_at: Option<Duration>,
 }
 
-impl Refused {
+impl RefusedSenders {
     /// Counts datagrams of a sender.
-    pub(crate) fn note(&mut self, address: SocketAddr, datagrams: u64, why: Why) {
+    pub(crate) fn note(&mut self, address: SocketAddr, datagrams: u64, why: RefusalReason) {
         self.all += datagrams;
         let why = why.text();
         if let Some(sender) = self.senders.iter_mut().find(|sender| sender.address == address) {
@@ -120,7 +122,7 @@ impl Refused {
     }
 
     /// What the log is to say: at once the first time, then at most once a minute.
-    pub(crate) fn news(&mut self, now: Duration) -> Option<String> {
+    pub(crate) fn log_line(&mut self, now: Duration) -> Option<String> {
         let is_due = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= LOG_EVERY);
         if self.all == self.logged || !is_due {
             return None;
@@ -157,11 +159,11 @@ mod tests {
 
     #[test]
     fn senders_are_named_and_bounded() {
-        let mut refused = Refused::default();
-        refused.note(at(7), 2, Why::NotFollowed);
-        refused.note(at(7), 1, Why::Bye);
+        let mut refused = RefusedSenders::default();
+        refused.note(at(7), 2, RefusalReason::NotFollowed);
+        refused.note(at(7), 1, RefusalReason::Bye);
         for port in 1000..2000 {
-            refused.note(at(port), 1, Why::Malformed);
+            refused.note(at(port), 1, RefusalReason::Malformed);
         }
         let first = &refused.senders()[0];
         assert_eq!((first.address, first.datagrams), (at(7), 3));
@@ -171,16 +173,18 @@ mod tests {
 
     #[test]
     fn the_log_has_a_line_a_minute() {
-        let mut refused = Refused::default();
-        assert_eq!(refused.news(Duration::ZERO), None);
-        refused.note(at(7), 5, Why::Collision);
-        let said = refused.news(Duration::from_secs(1)).unwrap();
+        let mut refused = RefusedSenders::default();
+        assert_eq!(refused.log_line(Duration::ZERO), None);
+        refused.note(at(7), 5, RefusalReason::Collision);
+        let said = refused.log_line(Duration::from_secs(1)).unwrap();
         let expected = "5 datagrams refused; 10.0.0.9:7: 5 in all, the SSRC of the stream from \
                         another address (RFC 3550 §8.2)";
         assert_eq!(said, expected);
-        refused.note(at(7), 1, Why::Collision);
-        assert_eq!(refused.news(Duration::from_secs(60)), None);
-        assert!(refused.news(Duration::from_secs(61)).unwrap().starts_with("1 datagram refused; "));
-        assert_eq!(refused.news(Duration::from_secs(200)), None, "nothing new");
+        refused.note(at(7), 1, RefusalReason::Collision);
+        assert_eq!(refused.log_line(Duration::from_secs(60)), None);
+        assert!(
+            refused.log_line(Duration::from_secs(61)).unwrap().starts_with("1 datagram refused; ")
+        );
+        assert_eq!(refused.log_line(Duration::from_secs(200)), None, "nothing new");
     }
 }

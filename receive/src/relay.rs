@@ -5,7 +5,7 @@
 //! splices, and the figures are made of the heads. Of a run that the kernel has joined only the
 //! first head is seen; the others are taken to follow on it, and a loss within the run shows at the
 //! head of the next. What is recorded as well is sent by a call a datagram from where it lies
-//! ([`Copier`]). Datagrams of another sender than the one that is followed are not sent on; the
+//! ([`RelaySocket`]). Datagrams of another sender than the one that is followed are not sent on; the
 //! first of a new sender, before it is followed, are not kept for that.
 //!
 //! Sources: `paths::Relay`; RFC 3550 §5.1.
@@ -21,7 +21,7 @@ use paths::{Port, Relay, RelayTarget, RelayedRun};
 
 use crate::error::Error;
 use crate::receiving_thread::{
-    Order, Pace, STAMP_AGE_MAX, Streams, Told, lock, raise_priority, tick,
+    Pacing, PortCommand, ReceiverStats, STAMP_AGE_MAX, Streams, lock, raise_priority, tick,
 };
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
@@ -62,7 +62,7 @@ pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarge
 
 /// Sends on what is recorded too.
 #[derive(Debug)]
-pub(crate) struct Copier {
+pub(crate) struct RelaySocket {
     socket: UdpSocket,
     to: SocketAddr,
     /// Datagrams that the socket did not take.
@@ -70,8 +70,8 @@ pub(crate) struct Copier {
     pub(crate) sent: u64,
 }
 
-impl Copier {
-    pub(crate) fn new(target: &RelayTarget) -> Result<Copier, Error> {
+impl RelaySocket {
+    pub(crate) fn new(target: &RelayTarget) -> Result<RelaySocket, Error> {
         let host = |call, source| Error::Host { call, object: target.address.to_string(), source };
         let any: IpAddr = match target.address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -93,7 +93,7 @@ impl Copier {
             bound.map_err(|error| host("setsockopt SO_BINDTODEVICE", error))?;
         }
         socket.set_nonblocking(true).map_err(|error| host("fcntl", error))?;
-        Ok(Copier { socket, to: target.address, lost: 0, sent: 0 })
+        Ok(RelaySocket { socket, to: target.address, lost: 0, sent: 0 })
     }
 
     /// Sends a datagram; one that finds no room is lost, as on a wire.
@@ -106,13 +106,13 @@ impl Copier {
 }
 
 /// The thread that only relays.
-pub(crate) struct Forwarder {
+pub(crate) struct RelayThread {
     pub(crate) relay: Box<Relay>,
     pub(crate) streams: Streams,
     /// Of each stream, where it comes to.
     pub(crate) ports: Vec<(u32, SocketAddr)>,
-    pub(crate) inbox: Receiver<Order>,
-    pub(crate) told: Arc<Mutex<Told>>,
+    pub(crate) inbox: Receiver<PortCommand>,
+    pub(crate) stats: Arc<Mutex<ReceiverStats>>,
     pub(crate) clock: ArrivalClock,
 }
 
@@ -126,13 +126,13 @@ pub(crate) fn open(routes: &[(u32, &Port, &RelayTarget)]) -> Result<Relay, Error
     Ok(relay)
 }
 
-impl Forwarder {
+impl RelayThread {
     pub(crate) fn run(mut self) {
         raise_priority();
-        let mut pace = Pace::new();
+        let mut pace = Pacing::new();
         while let Err(TryRecvError::Empty) = self.inbox.try_recv() {
             let forwarded = self.forward(WAIT);
-            pace.after(forwarded, self.relay.pause_max(), &self.told);
+            pace.after(forwarded, self.relay.pause_max(), &self.stats);
             if pace.is_tick_due() {
                 self.tick();
             }
@@ -156,12 +156,12 @@ impl Forwarder {
 
     fn tick(&mut self) {
         let now = self.clock.now();
-        let mut told = lock(&self.told);
-        told.taken = self.relay.receive_stats();
+        let mut stats = lock(&self.stats);
+        stats.taken = self.relay.receive_stats();
         for &(key, address) in &self.ports {
             tick(&self.streams[key as usize], address, now);
-            told.drop_of(key, self.relay.dropped(key));
-            told.relay_of(key, self.relay.lost(key));
+            stats.set_dropped(key, self.relay.dropped(key));
+            stats.set_unsent(key, self.relay.lost(key));
         }
     }
 }
@@ -194,7 +194,7 @@ mod tests {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = receiver.local_addr().unwrap();
         let to = RelayTarget { address, interface: None, hops: Some(1) };
-        let mut copier = Copier::new(&to).unwrap();
+        let mut copier = RelaySocket::new(&to).unwrap();
         copier.send(b"abc");
         copier.send(&vec![0; 70_000]);
         assert_eq!((copier.sent, copier.lost), (1, 1));

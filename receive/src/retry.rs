@@ -17,7 +17,7 @@ use client::Error;
 
 /// For how long a refusal stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stands {
+pub(crate) enum RefusalKind {
     /// The same request may be granted later, whatever the source is.
     Moment,
     /// The source is not there; a live one may come back.
@@ -26,32 +26,32 @@ pub(crate) enum Stands {
     ForGood,
 }
 
-impl Stands {
+impl RefusalKind {
     /// Judges what a session with a server ended with.
-    pub(crate) fn of(error: &Error) -> Stands {
+    pub(crate) fn of(error: &Error) -> RefusalKind {
         match error {
-            Error::Refused { status, .. } => Stands::of_status(*status),
-            Error::Host { .. } | Error::Lost { .. } => Stands::Moment,
-            _ => Stands::ForGood,
+            Error::Refused { status, .. } => RefusalKind::of_status(*status),
+            Error::Host { .. } | Error::Lost { .. } => RefusalKind::Moment,
+            _ => RefusalKind::ForGood,
         }
     }
 
-    fn of_status(status: u16) -> Stands {
+    fn of_status(status: u16) -> RefusalKind {
         match status {
-            408 | 429 | 453 | 503 | 504 => Stands::Moment,
-            404 | 410 | 454 | 455 | 457 => Stands::Absence,
-            501 | 505 | 551 => Stands::ForGood,
-            500.. => Stands::Absence,
-            _ => Stands::ForGood,
+            408 | 429 | 453 | 503 | 504 => RefusalKind::Moment,
+            404 | 410 | 454 | 455 | 457 => RefusalKind::Absence,
+            501 | 505 | 551 => RefusalKind::ForGood,
+            500.. => RefusalKind::Absence,
+            _ => RefusalKind::ForGood,
         }
     }
 
     /// Whether the server is asked again.
-    pub(crate) fn is_asked_again(self, is_live: bool, has_played: bool) -> bool {
+    pub(crate) fn is_retried(self, is_live: bool, has_played: bool) -> bool {
         match self {
-            Stands::Moment => true,
-            Stands::Absence => is_live,
-            Stands::ForGood => is_live && has_played,
+            RefusalKind::Moment => true,
+            RefusalKind::Absence => is_live,
+            RefusalKind::ForGood => is_live && has_played,
         }
     }
 }
@@ -62,35 +62,35 @@ mod tests {
 
     #[test]
     fn statuses_stand_as_long_as_the_table_says() {
-        for (status, stands) in [
-            (301, Stands::ForGood),
-            (401, Stands::ForGood),
-            (404, Stands::Absence),
-            (453, Stands::Moment),
-            (454, Stands::Absence),
-            (461, Stands::ForGood),
-            (500, Stands::Absence),
-            (501, Stands::ForGood),
-            (503, Stands::Moment),
-            (599, Stands::Absence),
+        for (status, kind) in [
+            (301, RefusalKind::ForGood),
+            (401, RefusalKind::ForGood),
+            (404, RefusalKind::Absence),
+            (453, RefusalKind::Moment),
+            (454, RefusalKind::Absence),
+            (461, RefusalKind::ForGood),
+            (500, RefusalKind::Absence),
+            (501, RefusalKind::ForGood),
+            (503, RefusalKind::Moment),
+            (599, RefusalKind::Absence),
         ] {
             let error = Error::Refused { peer: String::new(), status, found: String::new() };
-            assert_eq!(Stands::of(&error), stands, "{status}");
+            assert_eq!(RefusalKind::of(&error), kind, "{status}");
         }
         let lost = Error::Lost { peer: String::new(), found: String::new() };
-        assert_eq!(Stands::of(&lost), Stands::Moment);
+        assert_eq!(RefusalKind::of(&lost), RefusalKind::Moment);
         let malformed = Error::Peer { peer: String::new(), found: String::new() };
-        assert_eq!(Stands::of(&malformed), Stands::ForGood);
+        assert_eq!(RefusalKind::of(&malformed), RefusalKind::ForGood);
     }
 
     #[test]
     fn a_live_source_is_asked_longer_than_a_title() {
-        let asked = |stands: Stands| {
+        let asked = |kind: RefusalKind| {
             [(false, false), (false, true), (true, false), (true, true)]
-                .map(|(is_live, has_played)| stands.is_asked_again(is_live, has_played))
+                .map(|(is_live, has_played)| kind.is_retried(is_live, has_played))
         };
-        assert_eq!(asked(Stands::Moment), [true; 4]);
-        assert_eq!(asked(Stands::Absence), [false, false, true, true]);
-        assert_eq!(asked(Stands::ForGood), [false, false, false, true]);
+        assert_eq!(asked(RefusalKind::Moment), [true; 4]);
+        assert_eq!(asked(RefusalKind::Absence), [false, false, true, true]);
+        assert_eq!(asked(RefusalKind::ForGood), [false, false, false, true]);
     }
 }

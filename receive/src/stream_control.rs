@@ -14,48 +14,48 @@ use client::rtp_receiver::ArrivalClock;
 use tokio::sync::watch;
 
 use crate::receiver_reports;
-use crate::receiving_thread::{Order, Streams};
-use crate::recording::Shared;
-use crate::recording_session::Asked;
-use crate::stream_source::Source;
+use crate::receiving_thread::{PortCommand, Streams};
+use crate::recording::StreamState;
+use crate::recording_session::RecordingSession;
+use crate::stream_source::StreamSource;
 
 /// One stream's.
-pub(crate) struct Control {
+pub(crate) struct StreamControl {
     pub(crate) key: usize,
     pub(crate) url: String,
-    pub(crate) source: Source,
+    pub(crate) source: StreamSource,
     /// Of all streams.
     pub(crate) ports: Arc<[SocketAddr]>,
     pub(crate) streams: Streams,
-    pub(crate) shared: Arc<[Shared]>,
-    pub(crate) receiver: Sender<Order>,
+    pub(crate) shared: Arc<[StreamState]>,
+    pub(crate) receiver: Sender<PortCommand>,
     pub(crate) clock: ArrivalClock,
     pub(crate) reports: bool,
     pub(crate) is_live: bool,
     pub(crate) stopped: watch::Receiver<bool>,
 }
 
-impl Control {
+impl StreamControl {
     /// Until it is told to stop, or there is no more to say.
     pub(crate) async fn run(mut self) {
         let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
         match &self.source {
-            Source::Udp(port) if self.reports => {
+            StreamSource::Udp(port) if self.reports => {
                 let next = port.address.port().wrapping_add(1);
                 let is_free = self.ports.iter().all(|taken| taken.port() != next) && next != 0;
                 tokio::select! {
-                    () = receiver_reports::of_port(port, is_free, stream, &shared.exchanged) => {}
+                    () = receiver_reports::of_port(port, is_free, stream, &shared.rtcp) => {}
                     // An error means that the recording is gone.
                     _ = self.stopped.changed() => {}
                 }
             }
-            Source::Udp(_) => {}
-            Source::Rtsp(_) => {
-                let asked = Asked {
+            StreamSource::Udp(_) => {}
+            StreamSource::Rtsp(_) => {
+                let asked = RecordingSession {
                     url: &self.url,
                     key: self.key as u32,
                     stream,
-                    exchanged: &shared.exchanged,
+                    rtcp: &shared.rtcp,
                     receiver: self.receiver,
                     clock: self.clock,
                     sessions: &shared.sessions,

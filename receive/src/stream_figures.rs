@@ -11,14 +11,14 @@ use serde::Serialize;
 use wire::rtp::Reception;
 
 use crate::receiving_thread::lock;
-use crate::recorded_stream::Stream;
-use crate::recording::Shared;
+use crate::recorded_stream::RecordedStream;
+use crate::recording::StreamState;
 use crate::refused_senders::{RefusedCounts, RefusedSender};
 
 /// One stream so far.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
-pub struct Figures {
+pub struct StreamFigures {
     /// The source as it was written.
     pub url: String,
     /// `rtp`, `ts` (bare), or nothing so far.
@@ -52,7 +52,7 @@ pub struct Figures {
     /// Sources that found no room in the table.
     pub sources_forgotten: u64,
     /// Datagrams of other senders, sources or payload types.
-    pub foreign: u64,
+    pub unexpected_source: u64,
     /// Datagrams that were refused, by reason: those that are foreign, malformed or misshapen.
     pub refused: RefusedCounts,
     /// Senders whose datagrams were refused, 16 at most, and why.
@@ -64,7 +64,7 @@ pub struct Figures {
     /// Datagrams that were neither RTP nor a transport stream.
     pub malformed: u64,
     /// RTP packets without whole transport stream packets in them.
-    pub misshapen: u64,
+    pub bad_payload_size: u64,
     /// Transport stream packets.
     pub ts_packets: u64,
     /// TR 101 290, 1.4.
@@ -104,7 +104,7 @@ pub struct Figures {
     /// Receiver reports sent.
     pub reports_sent: u64,
     /// Whether the sender has said BYE.
-    pub said_bye: bool,
+    pub has_sent_bye: bool,
     /// Sessions begun with a server, by RTSP.
     pub sessions: u64,
     /// Media of a title that is in the file twice, in seconds: its server went on at the random
@@ -156,12 +156,16 @@ pub struct Summary {
     /// fdatasync(2) refused.
     pub syncs_failed: u64,
     /// One row a stream.
-    pub streams: Vec<Figures>,
+    pub streams: Vec<StreamFigures>,
 }
 
-impl Figures {
+impl StreamFigures {
     /// Of one stream as it is now; what only the receiving thread knows is left at nothing.
-    pub(crate) fn of(url: &str, shared: &Shared, stream: &Mutex<Stream>) -> Figures {
+    pub(crate) fn of(
+        url: &str,
+        shared: &StreamState,
+        stream: &Mutex<RecordedStream>,
+    ) -> StreamFigures {
         let mut stream = lock(stream);
         let clock_jitter = stream.monitor().take_jitter_ticks();
         let (counts, seen) = (stream.counts(), *stream.monitor().counts());
@@ -172,12 +176,12 @@ impl Figures {
         let source = source.filter(|source| source.ssrc.is_some());
         let reception = source.map(|source| &source.reception);
         let count = |of: fn(&Reception) -> u64| reception.map_or(0, of);
-        let (written, exchanged) = (&shared.written, *lock(&shared.exchanged));
+        let (written, rtcp) = (&shared.written, *lock(&shared.rtcp));
         let refusal = lock(&shared.refusal).clone();
         let progress = *lock(&shared.progress);
         let failure = lock(&written.failure).clone().or(refusal);
         let is_over = shared.is_over.load(Ordering::Relaxed);
-        Figures {
+        StreamFigures {
             url: url.to_owned(),
             form: match (stream.is_bare(), source) {
                 (true, _) => "ts",
@@ -198,13 +202,13 @@ impl Figures {
             sources: sources.valid().filter(|s| s.ssrc.is_some()).count() as u64,
             sources_followed: sources.chosen(),
             sources_forgotten: sources.forgotten(),
-            foreign: counts.foreign,
+            unexpected_source: counts.unexpected_source,
             refused: counts.refused(),
             refused_senders,
             refused_of_others,
-            byes_refused: exchanged.byes_refused + sources.refuted_byes(),
+            byes_refused: rtcp.byes_refused + sources.refuted_byes(),
             malformed: counts.malformed,
-            misshapen: counts.misshapen,
+            bad_payload_size: counts.bad_payload_size,
             ts_packets: seen.packets,
             continuity_errors: seen.continuity_errors,
             sync_byte_errors: seen.sync_byte_errors,
@@ -221,9 +225,9 @@ impl Figures {
             written_bytes: written.bytes.load(Ordering::Relaxed),
             files: written.files.load(Ordering::Relaxed),
             file: lock(&written.path).clone(),
-            sender_reports: exchanged.sender_reports,
-            reports_sent: exchanged.sent,
-            said_bye: exchanged.byes > 0,
+            sender_reports: rtcp.sender_reports,
+            reports_sent: rtcp.sent,
+            has_sent_bye: rtcp.byes > 0,
             sessions: shared.sessions.load(Ordering::Relaxed),
             title_s: progress.end.map(|end| end.as_secs_f64()),
             reached_s: progress.reached.map(|reached| reached.as_secs_f64()),
@@ -231,7 +235,7 @@ impl Figures {
             has_failed: failure.is_some(),
             ended: failure.or_else(|| is_over.then(|| "complete".to_owned())),
             trouble: lock(&shared.trouble).clone(),
-            ..Figures::default()
+            ..StreamFigures::default()
         }
     }
 }
@@ -262,17 +266,24 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::recorded_stream::Announced;
+    use crate::recorded_stream::AnnouncedSession;
 
     #[test]
     fn a_flood_before_the_answer_to_play_is_a_loss_on_this_host() {
         let from = SocketAddr::from(([127, 0, 0, 1], 5004));
-        let mut stream = Stream::new(Vec::new(), Duration::ZERO, None);
+        let mut stream = RecordedStream::new(Vec::new(), Duration::ZERO, None);
         let (host, is_resumed) = (from.ip(), true);
-        stream.announce(Announced { host, port: None, payload_type: 33, ssrc: None, is_resumed });
-        let summary = |stream: Stream| {
-            let figures = Figures::of("rtsp://h/t", &Shared::default(), &Mutex::new(stream));
-            let streams = vec![Figures { packets: 1, ..figures }];
+        stream.announce(AnnouncedSession {
+            host,
+            port: None,
+            payload_type: 33,
+            ssrc: None,
+            is_resumed,
+        });
+        let summary = |stream: RecordedStream| {
+            let figures =
+                StreamFigures::of("rtsp://h/t", &StreamState::default(), &Mutex::new(stream));
+            let streams = vec![StreamFigures { packets: 1, ..figures }];
             Summary { streams, ..Summary::default() }
         };
         for _ in 0..7000 {
@@ -283,6 +294,6 @@ mod tests {
         assert!((500..2000).contains(&dropped), "{dropped}");
         assert!(!flooded.is_whole());
         assert_eq!(flooded.streams[0].refused.sender, 0);
-        assert!(summary(Stream::new(Vec::new(), Duration::ZERO, None)).is_whole());
+        assert!(summary(RecordedStream::new(Vec::new(), Duration::ZERO, None)).is_whole());
     }
 }

@@ -11,32 +11,32 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::recorded_stream::Stream;
-use crate::write_queue::{Order, Output, Pool, Rotation};
+use crate::recorded_stream::RecordedStream;
+use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
 
 /// Takes in the datagrams of one stream.
 #[derive(Debug)]
-pub struct Intake {
-    stream: Stream,
-    orders: Receiver<Order>,
-    pool: Arc<Pool>,
+pub struct StreamReplay {
+    stream: RecordedStream,
+    orders: Receiver<WriteCommand>,
+    pool: Arc<BlockPool>,
     written: Vec<u8>,
 }
 
 /// What became of the datagrams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct TakenIn {
+pub struct ReplayResult {
     /// What a file of it would have in it.
     pub written: Vec<u8>,
     /// Datagrams of the stream, and of others.
     pub packets: u64,
     /// Of other senders, sources or payload types.
-    pub foreign: u64,
+    pub unexpected_source: u64,
     /// Neither RTP nor transport stream.
     pub malformed: u64,
     /// RTP without whole packets in it.
-    pub misshapen: u64,
+    pub bad_payload_size: u64,
     /// Too late for its place.
     pub late: u64,
     /// RTP packets that are not in it.
@@ -51,14 +51,14 @@ pub struct TakenIn {
     pub sources_forgotten: u64,
 }
 
-impl Intake {
+impl StreamReplay {
     /// Waits so long for a packet that is missing.
-    pub fn new(reorder_wait: Duration) -> Intake {
+    pub fn new(reorder_wait: Duration) -> StreamReplay {
         let (orders, inbox) = channel();
-        let pool = Arc::new(Pool::new(usize::MAX));
-        let output = Output::new(0, pool.clone(), orders, Rotation::default());
-        let stream = Stream::new(Vec::new(), reorder_wait, Some(output));
-        Intake { stream, orders: inbox, pool, written: Vec::new() }
+        let pool = Arc::new(BlockPool::new(usize::MAX));
+        let output = StreamOutput::new(0, pool.clone(), orders, Rotation::default());
+        let stream = RecordedStream::new(Vec::new(), reorder_wait, Some(output));
+        StreamReplay { stream, orders: inbox, pool, written: Vec::new() }
     }
 
     /// Takes a datagram that came from there at that time on any steady clock.
@@ -73,16 +73,16 @@ impl Intake {
     }
 
     /// Nothing comes any more.
-    pub fn finish(mut self) -> TakenIn {
+    pub fn finish(mut self) -> ReplayResult {
         self.stream.end();
         self.collect();
         let (counts, seen) = (self.stream.counts(), *self.stream.monitor().counts());
-        TakenIn {
+        ReplayResult {
             written: self.written,
             packets: counts.packets,
-            foreign: counts.foreign,
+            unexpected_source: counts.unexpected_source,
             malformed: counts.malformed,
-            misshapen: counts.misshapen,
+            bad_payload_size: counts.bad_payload_size,
             late: self.stream.late(),
             missing: self.stream.missing(),
             ts_packets: seen.packets,
@@ -94,7 +94,7 @@ impl Intake {
 
     fn collect(&mut self) {
         for order in self.orders.try_iter() {
-            if let Order::Write { block, .. } = order {
+            if let WriteCommand::Write { block, .. } = order {
                 self.written.extend_from_slice(&block);
                 self.pool.give(block);
             }
@@ -109,11 +109,11 @@ mod tests {
     const A: &str = "10.0.0.1:5004";
     const B: &str = "10.0.0.2:5004";
 
-    struct Trial(Intake);
+    struct Trial(StreamReplay);
 
     impl Trial {
         fn new() -> Trial {
-            Trial(Intake::new(Duration::from_millis(100)))
+            Trial(StreamReplay::new(Duration::from_millis(100)))
         }
 
         fn rtp(&mut self, ssrc: u32, sequence: u16, payload: &[u8], ms: u64) {
@@ -128,7 +128,7 @@ mod tests {
         }
 
         /// The second byte of each packet written, which `ts` has set.
-        fn end(self) -> (String, TakenIn) {
+        fn end(self) -> (String, ReplayResult) {
             let taken = self.0.finish();
             let letters = taken.written.chunks(188).map(|packet| char::from(packet[1])).collect();
             (letters, taken)
@@ -149,7 +149,7 @@ mod tests {
         trial.rtp(1, 7, &ts(b'a'), 1);
         trial.rtp(1, 9, &ts(b'c'), 2);
         let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.packets, taken.foreign), ("abc", 3, 1));
+        assert_eq!((letters.as_str(), taken.packets, taken.unexpected_source), ("abc", 3, 1));
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             trial.rtp(2, 900 + number, &ts(letter), 30 + 100 * u64::from(number));
         }
         let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.foreign), ("abcmnopq", 0));
+        assert_eq!((letters.as_str(), taken.unexpected_source), ("abcmnopq", 0));
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         }
         trial.rtp(1, 4, &ts(b'e'), 50);
         let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.packets, taken.foreign), ("abcde", 5, 4));
+        assert_eq!((letters.as_str(), taken.packets, taken.unexpected_source), ("abcde", 5, 4));
     }
 
     #[test]
@@ -214,6 +214,6 @@ mod tests {
         trial.send(A, &[0x47; 187], 4);
         trial.send(B, &ts(b'm'), 900);
         let (letters, taken) = trial.end();
-        assert_eq!((letters.as_str(), taken.foreign, taken.malformed), ("abcm", 2, 1));
+        assert_eq!((letters.as_str(), taken.unexpected_source, taken.malformed), ("abcm", 2, 1));
     }
 }

@@ -22,19 +22,19 @@ use crate::error::Error;
 
 /// Where a stream comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum StreamSource {
     /// What is sent to a port.
     Udp(Port),
     /// What a server is asked for.
     Rtsp(String),
 }
 
-impl Source {
+impl StreamSource {
     /// Reads a URL.
     ///
     /// # Errors
     /// Caller: what is wrong with it, and what to write.
-    pub fn parse(url: &str) -> Result<Source, Error> {
+    pub fn parse(url: &str) -> Result<StreamSource, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
             "rtsp" if has_userinfo(url) => {
@@ -44,10 +44,10 @@ impl Source {
                 Err(wrong(url, &cure))
             }
             "rtsp" => match wire::rtsp::client::Client::new(url) {
-                Ok(_) => Ok(Source::Rtsp(url.to_owned())),
+                Ok(_) => Ok(StreamSource::Rtsp(url.to_owned())),
                 Err(_) => Err(wrong(url, "write rtsp://HOST[:PORT]/PATH")),
             },
-            "udp" | "rtp" => udp(rest).map(Source::Udp).map_err(|cure| wrong(url, cure)),
+            "udp" | "rtp" => udp(rest).map(StreamSource::Udp).map_err(|cure| wrong(url, cure)),
             _ => Err(wrong(url, "write udp://ADDRESS:PORT or rtsp://HOST/PATH")),
         }
     }
@@ -55,8 +55,10 @@ impl Source {
     /// A name for it that can be part of a file's.
     pub fn label(&self) -> String {
         let text = match self {
-            Source::Udp(port) => port.address.to_string(),
-            Source::Rtsp(url) => url.split_once("://").map_or("", |(_, rest)| rest).to_owned(),
+            StreamSource::Udp(port) => port.address.to_string(),
+            StreamSource::Rtsp(url) => {
+                url.split_once("://").map_or("", |(_, rest)| rest).to_owned()
+            }
         };
         let path = text.split(['?', '#']).next().unwrap_or_default();
         let path = path.strip_suffix(".ts").unwrap_or(path);
@@ -143,8 +145,8 @@ mod tests {
     use super::*;
 
     fn port(url: &str) -> Port {
-        match Source::parse(url).unwrap() {
-            Source::Udp(port) => port,
+        match StreamSource::parse(url).unwrap() {
+            StreamSource::Udp(port) => port,
             other => panic!("{other:?}"),
         }
     }
@@ -178,7 +180,7 @@ mod tests {
             ("udp://239.1.1.1:5004?ttl=3", "write interface=NAME"),
             ("udp://239.1.1.1:5004?buffer=big", "as a number"),
         ] {
-            let error = Source::parse(url).unwrap_err();
+            let error = StreamSource::parse(url).unwrap_err();
             assert!(error.is_caller());
             let said = error.to_string();
             assert!(said.starts_with(&format!("URL: {url}; ")) && said.contains(cure), "{said}");
@@ -193,7 +195,7 @@ mod tests {
             ("udp://me:secret@239.1.1.1:5004", "URL: udp://…@239.1.1.1:5004; write the sender as"),
             ("user:secret@cam/live", "URL: …@cam/live; write udp://ADDRESS:PORT"),
         ] {
-            let said = Source::parse(url).unwrap_err().to_string();
+            let said = StreamSource::parse(url).unwrap_err().to_string();
             assert!(said.starts_with(found), "{said}");
             assert!(!["secret", "ret@", "user:"].iter().any(|word| said.contains(word)), "{said}");
         }
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn labels_are_fit_for_file_names() {
-        let label = |url: &str| Source::parse(url).unwrap().label();
+        let label = |url: &str| StreamSource::parse(url).unwrap().label();
         assert_eq!(label("udp://10.0.0.7@232.1.1.1:5004"), "232.1.1.1-5004");
         assert_eq!(label("udp://[ff3e::1]:5004"), "ff3e--1--5004");
         assert_eq!(label("rtsp://h:8554/a/b.ts?x=../.."), "h-8554-a-b");

@@ -25,11 +25,11 @@ use wire::mp2t::CLOCK_RATE_HZ;
 use wire::rtsp::client::PlayReply;
 use wire::rtsp::{NptRange, NptStart};
 
-use crate::recorded_stream::Heard;
+use crate::recorded_stream::StreamActivity;
 
 /// The range that a session plays.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Span {
+pub(crate) struct TitleRange {
     from: Duration,
     /// Whether the answer to PLAY has `from`.
     is_from_said: bool,
@@ -39,26 +39,26 @@ pub(crate) struct Span {
     timestamp: Option<u32>,
     /// When PLAY was granted, by the recording's clock.
     began: Duration,
-    earlier: Earlier,
+    earlier: EarlierSessions,
 }
 
 /// Sums over the earlier sessions of a title.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Earlier {
+pub(crate) struct EarlierSessions {
     /// Media that they are believed to have brought.
     played: Duration,
     /// For how long packets came.
     by_clock: Duration,
 }
 
-impl Span {
+impl TitleRange {
     /// The range that is played; Range of PLAY goes before the description.
     pub(crate) fn of(
         started: &PlayReply,
         described: Option<Duration>,
         asked: Option<Duration>,
         began: Duration,
-    ) -> Span {
+    ) -> TitleRange {
         let range = started.range.unwrap_or(NptRange { start: NptStart::Now, end: None });
         let end = range.end.or(described);
         let (from, is_from_said) = match range.start {
@@ -66,18 +66,18 @@ impl Span {
             NptStart::Now => (asked.unwrap_or_default(), false),
         };
         let from = end.map_or(from, |end| from.min(end));
-        let (timestamp, earlier) = (started.timestamp, Earlier::default());
-        Span { from, is_from_said, end, timestamp, began, earlier }
+        let (timestamp, earlier) = (started.timestamp, EarlierSessions::default());
+        TitleRange { from, is_from_said, end, timestamp, began, earlier }
     }
 
     /// The same range behind earlier sessions of the title.
-    pub(crate) fn behind(self, earlier: Earlier) -> Span {
-        Span { earlier, ..self }
+    pub(crate) fn behind(self, earlier: EarlierSessions) -> TitleRange {
+        TitleRange { earlier, ..self }
     }
 
     /// The sums with this session.
-    pub(crate) fn sums(&self, heard: &Heard, now: Duration) -> Earlier {
-        Earlier {
+    pub(crate) fn sums(&self, heard: &StreamActivity, now: Duration) -> EarlierSessions {
+        EarlierSessions {
             played: self.earlier.played + self.played(heard, now).unwrap_or_default(),
             by_clock: self.earlier.by_clock + self.by_clock(heard),
         }
@@ -89,13 +89,13 @@ impl Span {
     }
 
     /// The same range without an end.
-    pub(crate) fn without_end(self) -> Span {
-        Span { end: None, ..self }
+    pub(crate) fn without_end(self) -> TitleRange {
+        TitleRange { end: None, ..self }
     }
 
     /// The place that has been reached, in normal play time; none before a packet of the session
     /// has come, nor of a live source whose server has not said where it began.
-    pub(crate) fn reached(&self, heard: &Heard, now: Duration) -> Option<Duration> {
+    pub(crate) fn reached(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let is_known = self.end.is_some() || self.is_from_said;
         let played = self.played(heard, now).filter(|_| is_known)?;
         let at = self.from + played;
@@ -104,7 +104,7 @@ impl Span {
 
     /// Whether packets have come for as long as the range is, by the clock, and timestamps either
     /// stand still or have moved as far: the server has played it all, whatever RTP-Info says.
-    pub(crate) fn has_passed(&self, heard: &Heard) -> bool {
+    pub(crate) fn has_passed(&self, heard: &StreamActivity) -> bool {
         let Some(end) = self.end else { return false };
         let is_all = |played: Duration| self.from + played + SHORT_MAX >= end;
         let agrees = heard.timestamps.is_none_or(|(first, last)| {
@@ -121,7 +121,7 @@ impl Span {
     }
 
     /// Media of this session, in time.
-    pub(crate) fn played(&self, heard: &Heard, now: Duration) -> Option<Duration> {
+    pub(crate) fn played(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let (first, last) = heard.timestamps?;
         let is_near = |announced: &u32| {
             announced.wrapping_sub(first).cast_signed().unsigned_abs() <= NEAR_STAMPS_MAX
@@ -141,7 +141,7 @@ impl Span {
     }
 
     /// For how long packets have come; a silence of a second and more does not count.
-    fn by_clock(&self, heard: &Heard) -> Duration {
+    fn by_clock(&self, heard: &StreamActivity) -> Duration {
         let until = heard.at.unwrap_or(self.began);
         until.saturating_sub(self.began).saturating_sub(heard.silent)
     }
@@ -220,15 +220,15 @@ mod tests {
         Some(NptRange { start: NptStart::At(seconds(from)), end: None })
     }
 
-    fn heard(first: u32, last: u32, at: f64, silent: f64) -> Heard {
+    fn heard(first: u32, last: u32, at: f64, silent: f64) -> StreamActivity {
         let timestamps = Some((first, last));
-        Heard { timestamps, at: Some(seconds(at)), silent: seconds(silent) }
+        StreamActivity { timestamps, at: Some(seconds(at)), silent: seconds(silent) }
     }
 
     /// A title of a minute from its start on, granted at second 100.
-    fn minute() -> Span {
+    fn minute() -> TitleRange {
         let started = PlayReply { range: at(0.0), sequence: None, timestamp: None };
-        Span::of(&started, Some(seconds(60.0)), None, seconds(100.0))
+        TitleRange::of(&started, Some(seconds(60.0)), None, seconds(100.0))
     }
 
     #[test]
@@ -264,7 +264,8 @@ mod tests {
         assert_eq!(first.reached(&jump(100.0), seconds(101.0)), Some(seconds(24.0)));
         let sums = first.sums(&jump(100.0), seconds(101.0));
         let started = PlayReply { range: at(24.0), sequence: None, timestamp: None };
-        let second = Span::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
+        let second =
+            TitleRange::of(&started, Some(seconds(60.0)), None, seconds(102.0)).behind(sums);
         let reached = second.reached(&jump(102.0), seconds(103.0)).unwrap();
         assert!(reached < seconds(24.5), "{reached:?}");
         // A session in which packets came for long enough is believed.
@@ -281,14 +282,14 @@ mod tests {
 
     #[test]
     fn timestamps_say_how_far_it_is_unless_they_cannot_be_right() {
-        let reached = |heard: Heard, now: f64| minute().reached(&heard, seconds(now));
+        let reached = |heard: StreamActivity, now: f64| minute().reached(&heard, seconds(now));
         let first = u32::MAX - 1000;
         let after = |s: u32| first.wrapping_add(s * CLOCK_RATE_HZ);
         assert_eq!(reached(heard(first, after(5), 105.0, 0.0), 105.0), Some(seconds(5.0)));
         assert_eq!(reached(heard(first, after(30), 105.0, 0.0), 105.0), Some(seconds(30.0)));
         // Thirty seconds of play in five are more than a server sends ahead; two of them silent.
         assert_eq!(reached(heard(first, after(59), 105.0, 2.0), 105.0), Some(seconds(3.0)));
-        assert_eq!(minute().reached(&Heard::default(), seconds(105.0)), None);
+        assert_eq!(minute().reached(&StreamActivity::default(), seconds(105.0)), None);
     }
 
     #[test]
@@ -310,7 +311,7 @@ mod tests {
     fn a_live_source_has_a_place_when_its_server_says_where_it_began() {
         let started = |range| PlayReply { range, sequence: None, timestamp: None };
         let reached = |range| {
-            let span = Span::of(&started(range), None, None, seconds(100.0));
+            let span = TitleRange::of(&started(range), None, None, seconds(100.0));
             span.reached(&heard(0, 5 * CLOCK_RATE_HZ, 105.0, 0.0), seconds(105.0))
         };
         assert_eq!((reached(at(7.0)), reached(None)), (Some(seconds(12.0)), None));

@@ -20,22 +20,22 @@ const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096));
 
 /// The blocks of a recording.
 #[derive(Debug)]
-pub(crate) struct Pool {
-    state: Mutex<State>,
+pub(crate) struct BlockPool {
+    state: Mutex<PoolState>,
     blocks_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     free: Vec<Vec<u8>>,
     /// Taken and not given back.
     out: usize,
 }
 
-impl Pool {
+impl BlockPool {
     /// As many blocks as fit, four at least.
-    pub(crate) fn new(bytes_max: usize) -> Pool {
-        Pool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
+    pub(crate) fn new(bytes_max: usize) -> BlockPool {
+        BlockPool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
     }
 
     /// An empty block; none when all are on their way.
@@ -65,7 +65,7 @@ impl Pool {
 
 /// What the writer is told.
 #[derive(Debug)]
-pub(crate) enum Order {
+pub(crate) enum WriteCommand {
     /// Append to the stream's file.
     Write { stream: usize, block: Vec<u8> },
     /// What comes next goes into another file.
@@ -85,10 +85,10 @@ pub struct Rotation {
 
 /// The end of one stream at the receiving thread: gathers packets in blocks.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub(crate) struct StreamOutput {
     stream: usize,
-    pool: Arc<Pool>,
-    orders: Sender<Order>,
+    pool: Arc<BlockPool>,
+    orders: Sender<WriteCommand>,
     rotation: Rotation,
     block: Option<Vec<u8>>,
     /// Bytes handed over for the file that is being written.
@@ -99,14 +99,14 @@ pub(crate) struct Output {
     dropped_packets: u64,
 }
 
-impl Output {
+impl StreamOutput {
     pub(crate) fn new(
         stream: usize,
-        pool: Arc<Pool>,
-        orders: Sender<Order>,
+        pool: Arc<BlockPool>,
+        orders: Sender<WriteCommand>,
         rotation: Rotation,
-    ) -> Output {
-        Output {
+    ) -> StreamOutput {
+        StreamOutput {
             stream,
             pool,
             orders,
@@ -123,7 +123,7 @@ impl Output {
     pub(crate) fn push(&mut self, mut packets: &[u8], now: std::time::Duration) {
         while !packets.is_empty() {
             self.rotate_if_due(now);
-            let room = self.room();
+            let space = self.space();
             if self.block.is_none() {
                 self.block = self.pool.take();
                 self.block_began = now;
@@ -133,10 +133,10 @@ impl Output {
                 self.dropped_packets += (packets.len() / TS_PACKET_BYTES) as u64;
                 return;
             };
-            let (fits, rest) = packets.split_at(packets.len().min(room));
+            let (fits, rest) = packets.split_at(packets.len().min(space));
             block.extend_from_slice(fits);
             packets = rest;
-            if fits.len() == room {
+            if fits.len() == space {
                 self.hand_over();
             }
         }
@@ -156,7 +156,7 @@ impl Output {
     pub(crate) fn end(&mut self) {
         self.hand_over();
         // A writer that is gone has said why.
-        let _ = self.orders.send(Order::End { stream: self.stream });
+        let _ = self.orders.send(WriteCommand::End { stream: self.stream });
     }
 
     /// Packets that found no block free.
@@ -170,11 +170,11 @@ impl Output {
 
     /// Bytes up to where the block has to end: at the block's boundary in the file, so that all
     /// others are whole pages, or with the file.
-    fn room(&self) -> usize {
+    fn space(&self) -> usize {
         let at = self.file_bytes + self.pending();
-        let room = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
+        let space = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
         let left = self.bytes_max().map_or(u64::MAX, |max| max - at.min(max));
-        room.min(left) as usize
+        space.min(left) as usize
     }
 
     fn bytes_max(&self) -> Option<u64> {
@@ -191,7 +191,7 @@ impl Output {
             return;
         }
         self.hand_over();
-        let _ = self.orders.send(Order::Rotate { stream: self.stream });
+        let _ = self.orders.send(WriteCommand::Rotate { stream: self.stream });
         (self.file_bytes, self.file_began) = (0, None);
     }
 
@@ -201,7 +201,7 @@ impl Output {
         if bytes == 0 {
             return self.pool.give(block);
         }
-        match self.orders.send(Order::Write { stream: self.stream, block }) {
+        match self.orders.send(WriteCommand::Write { stream: self.stream, block }) {
             Ok(()) => self.file_bytes += bytes,
             // The writer is gone only when it has panicked.
             Err(_) => self.dropped_packets += bytes / TS_PACKET_BYTES as u64,
@@ -221,22 +221,25 @@ mod tests {
 
     const PACKET: [u8; TS_PACKET_BYTES] = [0x47; TS_PACKET_BYTES];
 
-    fn output(blocks: usize, rotation: Rotation) -> (Output, Arc<Pool>, Receiver<Order>) {
+    fn output(
+        blocks: usize,
+        rotation: Rotation,
+    ) -> (StreamOutput, Arc<BlockPool>, Receiver<WriteCommand>) {
         let (orders, inbox) = channel();
-        let pool = Arc::new(Pool::new(blocks * BLOCK_BYTES));
-        (Output::new(7, pool.clone(), orders, rotation), pool, inbox)
+        let pool = Arc::new(BlockPool::new(blocks * BLOCK_BYTES));
+        (StreamOutput::new(7, pool.clone(), orders, rotation), pool, inbox)
     }
 
     /// Sizes of what was handed over; `0` is a rotation.
-    fn sizes(pool: &Pool, inbox: &Receiver<Order>) -> Vec<usize> {
+    fn sizes(pool: &BlockPool, inbox: &Receiver<WriteCommand>) -> Vec<usize> {
         let size = |order| match order {
-            Order::Write { block, .. } => {
+            WriteCommand::Write { block, .. } => {
                 let bytes = block.len();
                 pool.give(block);
                 bytes
             }
-            Order::Rotate { .. } => 0,
-            Order::End { .. } => usize::MAX,
+            WriteCommand::Rotate { .. } => 0,
+            WriteCommand::End { .. } => usize::MAX,
         };
         inbox.try_iter().map(size).collect()
     }

@@ -27,13 +27,13 @@ use std::time::{Duration, Instant, SystemTime};
 
 use media::{Scanner, TS_PACKET_BYTES};
 
-use crate::closer::Close;
-use crate::file_names::{Made, Names};
-use crate::write_queue::{Order, Pool};
+use crate::closer::CloseCommand;
+use crate::file_names::{CreatedFile, FileNames};
+use crate::write_queue::{BlockPool, WriteCommand};
 
 /// When bytes are made to be on the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sync {
+pub enum SyncPolicy {
     /// When the kernel sees fit.
     #[default]
     Never,
@@ -45,7 +45,7 @@ pub enum Sync {
 
 /// What became of a stream's bytes; read by those who show it.
 #[derive(Debug, Default)]
-pub(crate) struct Written {
+pub(crate) struct WriteStats {
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
     /// Packets that came after writing had failed.
@@ -58,13 +58,13 @@ pub(crate) struct Written {
 }
 
 /// One stream, to the writer.
-pub(crate) struct Lane {
-    names: Names,
-    open: Option<Open>,
-    written: Arc<Written>,
+pub(crate) struct StreamFiles {
+    names: FileNames,
+    open: Option<OpenFile>,
+    written: Arc<WriteStats>,
 }
 
-struct Open {
+struct OpenFile {
     file: Arc<File>,
     path: PathBuf,
     is_regular: bool,
@@ -75,37 +75,37 @@ struct Open {
     is_syncing: Arc<AtomicBool>,
 }
 
-impl Lane {
-    pub(crate) fn new(names: Names, written: Arc<Written>) -> Lane {
-        Lane { names, open: None, written }
+impl StreamFiles {
+    pub(crate) fn new(names: FileNames, written: Arc<WriteStats>) -> StreamFiles {
+        StreamFiles { names, open: None, written }
     }
 }
 
 /// The thread's own.
 pub(crate) struct Writer {
-    pub(crate) lanes: Vec<Option<Lane>>,
-    pub(crate) pool: Arc<Pool>,
-    pub(crate) sync: Sync,
-    pub(crate) closer: Sender<Close>,
+    pub(crate) lanes: Vec<Option<StreamFiles>>,
+    pub(crate) pool: Arc<BlockPool>,
+    pub(crate) sync: SyncPolicy,
+    pub(crate) closer: Sender<CloseCommand>,
 }
 
 impl Writer {
     /// Writes until nobody is left to give orders.
-    pub(crate) fn run(mut self, orders: &Receiver<Order>) {
+    pub(crate) fn run(mut self, orders: &Receiver<WriteCommand>) {
         for order in orders {
             match order {
-                Order::Write { stream, block } => {
+                WriteCommand::Write { stream, block } => {
                     self.write(stream, &block);
                     self.pool.give(block);
                 }
-                Order::Rotate { stream } => {
+                WriteCommand::Rotate { stream } => {
                     // A pipe or device goes on: there is no other file by that name.
                     let open = self.lanes[stream].as_ref().and_then(|lane| lane.open.as_ref());
                     if open.is_some_and(|open| open.is_regular) {
                         self.close(stream);
                     }
                 }
-                Order::End { stream } => self.close(stream),
+                WriteCommand::End { stream } => self.close(stream),
             }
         }
         for stream in 0..self.lanes.len() {
@@ -131,7 +131,7 @@ impl Writer {
             written.has_failed.store(true, Ordering::Relaxed);
             return self.close(stream);
         }
-        if let (Sync::Every(every), Some(open)) = (self.sync, &mut lane.open) {
+        if let (SyncPolicy::Every(every), Some(open)) = (self.sync, &mut lane.open) {
             open.sync_if_due(every, &self.closer);
         }
     }
@@ -140,11 +140,11 @@ impl Writer {
         let Some(Some(lane)) = self.lanes.get_mut(stream) else { return };
         let Some(open) = lane.open.take() else { return };
         if open.is_regular {
-            let close = Close::File {
+            let close = CloseCommand::File {
                 file: open.file,
                 path: open.path,
                 scanner: Box::new(open.scanner),
-                is_synced: self.sync != Sync::Never,
+                is_synced: self.sync != SyncPolicy::Never,
             };
             // The closer ends after this thread.
             let _ = self.closer.send(close);
@@ -152,7 +152,7 @@ impl Writer {
     }
 }
 
-impl Lane {
+impl StreamFiles {
     /// Appends to the file, which is made if there is none; how much of the block is in it, whole
     /// packets, and why not all of it.
     fn append(&mut self, block: &[u8]) -> (usize, Result<(), String>) {
@@ -179,11 +179,11 @@ impl Lane {
         (whole, Err(failure))
     }
 
-    fn begin(&self, made: Made) -> Open {
+    fn begin(&self, made: CreatedFile) -> OpenFile {
         self.written.files.fetch_add(1, Ordering::Relaxed);
         let mut path = self.written.path.lock().unwrap_or_else(PoisonError::into_inner);
         *path = Some(made.path.clone());
-        Open {
+        OpenFile {
             file: Arc::new(made.file),
             path: made.path,
             is_regular: made.is_regular,
@@ -195,15 +195,16 @@ impl Lane {
     }
 }
 
-impl Open {
-    fn sync_if_due(&mut self, every: Duration, closer: &Sender<Close>) {
+impl OpenFile {
+    fn sync_if_due(&mut self, every: Duration, closer: &Sender<CloseCommand>) {
         if self.is_regular
             && self.synced.elapsed() >= every
             && !self.is_syncing.swap(true, Ordering::Relaxed)
         {
             self.synced = Instant::now();
             let (file, path) = (self.file.clone(), self.path.clone());
-            let _ = closer.send(Close::Sync { file, path, is_syncing: self.is_syncing.clone() });
+            let _ =
+                closer.send(CloseCommand::Sync { file, path, is_syncing: self.is_syncing.clone() });
         }
     }
 }

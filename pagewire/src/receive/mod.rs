@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::receive::{Bill, Error, Recording, Rotation, Summary, Sync};
+use ::receive::{Error, ReceiveCost, Recording, Rotation, Summary, SyncPolicy};
 use clap::Args;
 use indicatif::ProgressBar;
 
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// When files are made to be on the disk: never, rotate (when they are complete), or every so
     /// many seconds as well.
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = sync)]
-    sync: Sync,
+    sync: SyncPolicy,
     /// Ends after so long; without, at Ctrl-C or when all streams are over.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
@@ -115,8 +115,8 @@ pub(crate) fn run(options: Options) -> ExitCode {
     if summary.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn wanted(options: &Options) -> ::receive::Options {
-    let mut wanted = ::receive::Options::new(options.urls.clone());
+fn wanted(options: &Options) -> ::receive::RecordOptions {
+    let mut wanted = ::receive::RecordOptions::new(options.urls.clone());
     let usual = || options.relay.is_empty().then(|| "{stream}-{time}.ts".to_owned());
     wanted.output = options.output.clone().or_else(usual);
     wanted.relay = options.relay.clone();
@@ -127,7 +127,7 @@ fn wanted(options: &Options) -> ::receive::Options {
     wanted.reorder_wait = Duration::from_millis(options.reorder_ms);
     wanted.path = options.path.clone();
     if wanted.output.is_some() && options.path.split(',').any(|name| name.trim() == "auto") {
-        wanted.bills = bills();
+        wanted.costs = costs();
     }
     wanted.threads = options.threads;
     wanted.reports = !options.no_reports;
@@ -137,7 +137,7 @@ fn wanted(options: &Options) -> ::receive::Options {
 
 /// What ways of receiving cost on this machine; none, and a line why, where that cannot be
 /// measured.
-fn bills() -> Vec<Bill> {
+fn costs() -> Vec<ReceiveCost> {
     let waiting = ProgressBar::new_spinner();
     waiting.set_message("measuring this machine's ways of receiving, two seconds, once");
     waiting.enable_steady_tick(Duration::from_millis(100));
@@ -150,18 +150,18 @@ fn bills() -> Vec<Bill> {
             return Vec::new();
         }
     };
-    let mut bills: Vec<Bill> = Vec::new();
+    let mut costs: Vec<ReceiveCost> = Vec::new();
     for rank in ranks {
-        let at = bills.iter().position(|bill| bill.path == rank.member).unwrap_or_else(|| {
-            bills.push(Bill { path: rank.member.clone(), seconds_per_gb: Vec::new() });
-            bills.len() - 1
+        let at = costs.iter().position(|cost| cost.path == rank.member).unwrap_or_else(|| {
+            costs.push(ReceiveCost { path: rank.member.clone(), seconds_per_gb: Vec::new() });
+            costs.len() - 1
         });
-        bills[at].seconds_per_gb.extend(rank.bill);
+        costs[at].seconds_per_gb.extend(rank.bill);
     }
-    let measured = bills.iter().map(|bill| bill.seconds_per_gb.len()).max().unwrap_or(0);
+    let measured = costs.iter().map(|cost| cost.seconds_per_gb.len()).max().unwrap_or(0);
     // One that failed for one way of sending has no sum.
-    bills.retain(|bill| bill.seconds_per_gb.len() == measured);
-    bills
+    costs.retain(|cost| cost.seconds_per_gb.len() == measured);
+    costs
 }
 
 /// Shows how it goes until it is over; then ends it.
@@ -210,12 +210,12 @@ fn failed(error: &Error) -> ExitCode {
     ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 
-fn sync(text: &str) -> Result<Sync, String> {
+fn sync(text: &str) -> Result<SyncPolicy, String> {
     match text {
-        "never" => Ok(Sync::Never),
-        "rotate" => Ok(Sync::Rotate),
+        "never" => Ok(SyncPolicy::Never),
+        "rotate" => Ok(SyncPolicy::Rotate),
         _ => seconds(text)
-            .map(Sync::Every)
+            .map(SyncPolicy::Every)
             .map_err(|_| format!("{text}: write never, rotate or seconds, such as 5")),
     }
 }
@@ -232,9 +232,9 @@ mod tests {
 
     #[test]
     fn sync_is_a_word_or_a_time() {
-        assert_eq!(sync("never"), Ok(Sync::Never));
-        assert_eq!(sync("rotate"), Ok(Sync::Rotate));
-        assert_eq!(sync("2.5"), Ok(Sync::Every(Duration::from_millis(2500))));
+        assert_eq!(sync("never"), Ok(SyncPolicy::Never));
+        assert_eq!(sync("rotate"), Ok(SyncPolicy::Rotate));
+        assert_eq!(sync("2.5"), Ok(SyncPolicy::Every(Duration::from_millis(2500))));
         assert!(sync("often").unwrap_err().contains("write never, rotate or seconds"));
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use ::receive::{Figures, Summary};
+use ::receive::{StreamFigures, Summary};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::escape::Escaped;
@@ -49,7 +49,7 @@ pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
 
 /// All streams in one line.
 pub(super) fn line(before: &Summary, now: &Summary) -> String {
-    let sum = |of: fn(&Figures) -> u64| now.streams.iter().map(of).sum::<u64>();
+    let sum = |of: fn(&StreamFigures) -> u64| now.streams.iter().map(of).sum::<u64>();
     let rate = |of: fn(&Summary) -> u64| {
         of(now).saturating_sub(of(before)) as f64 / (now.seconds - before.seconds).max(1e-3)
     };
@@ -75,9 +75,10 @@ const HEAD: &str = concat!(
     "  cc err  pcr ms  dropped  file"
 );
 
-fn row(before: &Figures, now: &Figures, seconds: f64) -> String {
-    let rate =
-        |of: fn(&Figures) -> u64| of(now).saturating_sub(of(before)) as f64 / seconds.max(1e-3);
+fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
+    let rate = |of: fn(&StreamFigures) -> u64| {
+        of(now).saturating_sub(of(before)) as f64 / seconds.max(1e-3)
+    };
     let state = now.ended.as_deref().or(now.trouble.as_deref().filter(|_| now.packets == 0));
     let file = now.file.as_ref().and_then(|file| file.file_name());
     let file = file.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -191,11 +192,11 @@ mod tests {
 
     #[test]
     fn rows_stand_below_their_heads() {
-        let mut now = Figures::default();
+        let mut now = StreamFigures::default();
         now.url = "udp://239.255.255.255:50044?interface=eth0".into();
         now.ssrc = Some("0123abcd".into());
         (now.packets, now.payload_bytes, now.continuity_errors) = (2000, 2_500_000, 7);
-        let row = row(&Figures::default(), &now, 1.0);
+        let row = row(&StreamFigures::default(), &now, 1.0);
         for (word, value) in [("pkt/s", "2000"), ("Mb/s", "20.00"), ("cc err", "7")] {
             let end = HEAD.find(word).unwrap() + word.len();
             assert!(row[..end].ends_with(value), "{word}: {row}");
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn one_of_a_kind_is_in_the_singular() {
-        let mut stream = Figures::default();
+        let mut stream = StreamFigures::default();
         stream.url = "udp://127.0.0.1:5004".into();
         (stream.packets, stream.outages, stream.sources_followed) = (10, 1, 2);
         (stream.refused.sender, stream.duplicates, stream.continuity_errors) = (1, 2, 1);
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn the_verdict_names_what_is_there_twice() {
-        let mut stream = Figures::default();
+        let mut stream = StreamFigures::default();
         (stream.url, stream.packets, stream.repeated_s) = ("rtsp://h/t".into(), 10, 0.966);
         let mut summary = Summary::default();
         summary.streams.push(stream);
@@ -241,7 +242,7 @@ mod tests {
 
     #[test]
     fn the_verdict_names_what_was_lost_and_by_whom() {
-        let mut stream = Figures::default();
+        let mut stream = StreamFigures::default();
         stream.url = "udp://127.0.0.1:5004".into();
         (stream.packets, stream.lost, stream.dropped_by_disk) = (10, 3, 7);
         let mut summary = Summary::default();

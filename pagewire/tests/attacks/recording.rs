@@ -84,7 +84,7 @@ fn a_forged_bye_ends_no_recording() {
     let recorded = recorder.stop().well();
     assert_recorded(&place, &clip);
     assert!(recorded.figure("byes_refused") > 0, "{:#}", recorded.summary);
-    assert_eq!(recorded.stream(0)["said_bye"], false);
+    assert_eq!(recorded.stream(0)["has_sent_bye"], false);
     assert_eq!(recorded.figure("sources_followed"), 1);
     assert_refused(&recorded, &forger, "BYE");
 }

@@ -61,7 +61,7 @@ fn groups_are_joined_for_the_sources_named() {
     assert_file(&place.folder().join("0.ts"), &clips[0]);
     assert_file(&place.folder().join("1.ts"), &clips[1]);
     // The kernel let nothing of the other sender through.
-    assert_eq!(recorded.stream(1)["foreign"], 0, "{:#}", recorded.summary);
+    assert_eq!(recorded.stream(1)["unexpected_source"], 0, "{:#}", recorded.summary);
     assert_eq!(
         recorded.stream(1)["sender"].as_str().map(|s| s.starts_with("10.9.0.1:")),
         Some(true)

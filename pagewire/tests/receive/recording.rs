@@ -30,7 +30,7 @@ fn every_way_records_rtp_and_bare_streams_byte_for_byte() {
                 assert_file(&place.folder().join(format!("{index}.ts")), clip);
                 let stream = recorded.stream(index);
                 assert_eq!(stream["ts_packets"], clip.len() / 188, "{path}: {stream:#}");
-                for none in ["lost", "foreign", "continuity_errors", "dropped_by_disk"] {
+                for none in ["lost", "unexpected_source", "continuity_errors", "dropped_by_disk"] {
                     assert_eq!(stream[none], 0, "{path}: {none}: {stream:#}");
                 }
             }

@@ -41,7 +41,7 @@ fn what_is_no_stream_is_counted_by_kind() {
     let recorded = recorder.stop().well();
     assert_file(&place.folder().join("0.ts"), &clip);
     assert_eq!(recorded.figure("malformed"), malformed.len() as u64 + 1, "{:#}", recorded.summary);
-    assert_eq!((recorded.figure("foreign"), recorded.figure("misshapen")), (1, 1));
+    assert_eq!((recorded.figure("unexpected_source"), recorded.figure("bad_payload_size")), (1, 1));
     assert_eq!((recorded.figure("lost"), recorded.figure("duplicates")), (0, 0));
 }
 

@@ -212,5 +212,5 @@ fn refused_packets_are_counted_by_reason() {
         "malformed": 1
     });
     assert_eq!(recorded.stream(0)["refused"], expected, "{:#}", recorded.summary);
-    assert_eq!(recorded.figure("foreign"), 5);
+    assert_eq!(recorded.figure("unexpected_source"), 5);
 }
