@@ -25,6 +25,7 @@ pub mod load;
 mod media_names;
 mod play;
 mod play_session;
+mod plural;
 mod random;
 mod receive_thread;
 mod rtcp_reporter;
@@ -44,6 +45,7 @@ pub use client_session::{ClientSession, GrantedSetup};
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
 pub use error::Error;
 pub use play::{Play, PlayProgress, play};
+pub use plural::counted;
 pub use random::{random_cname, random_u32};
 pub use verdict::{AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, Verdict};
 

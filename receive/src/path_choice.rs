@@ -16,6 +16,8 @@
 
 use paths::{Host, Port, ReceivePath, ReceiveSpec, Via, find_receive};
 
+use rustix::io::Errno;
+
 use crate::error::Error;
 
 /// CPU cost of a way of receiving on this machine.
@@ -114,12 +116,12 @@ pub(crate) fn choose(
 /// Words for what to write instead, behind a refusal that the URL is the reason of.
 fn cure(error: &paths::Error) -> &'static str {
     let paths::Error::Host { errno, .. } = error else { return "" };
-    match std::io::Error::from_raw_os_error(errno.code()).kind() {
-        std::io::ErrorKind::AddrNotAvailable => {
+    match Errno::from_raw_os_error(errno.code()) {
+        Errno::ADDRNOTAVAIL => {
             "; no interface of this machine has that address: write one that `ip address` lists, \
              or 0.0.0.0 or [::] for all of them"
         }
-        _ if errno.to_string() == "ENODEV" => {
+        Errno::NODEV => {
             "; there is no such interface: write interface=NAME with a name that `ip link` lists"
         }
         _ => "",

@@ -146,9 +146,10 @@ impl SessionHistory {
         }
     }
 
-    /// Whether a session that has come so far has brought nothing more.
-    fn is_stalled(&self, at: Duration) -> bool {
-        self.start.is_some_and(|start| at <= start + PROGRESS_MIN)
+    /// True for a session that has reached `at` and so brought no more than `progress` of the
+    /// title.
+    fn is_stalled(&self, at: Duration, progress: Duration) -> bool {
+        at <= self.start.unwrap_or_default() + progress
     }
 }
 
@@ -195,8 +196,7 @@ impl RecordingSession<'_> {
             }
             SessionEnd::Broken { why, at, is_bye } => {
                 let reached = at.or(history.start).unwrap_or_default();
-                let start = history.start.unwrap_or_default();
-                let is_stalled = reached <= start + PROGRESS_MIN.max(history.repeats);
+                let is_stalled = history.is_stalled(reached, PROGRESS_MIN.max(history.repeats));
                 history.stalled = if is_stalled { history.stalled + 1 } else { 0 };
                 (history.start, history.is_bye) = (at.or(history.start), is_bye);
                 if history.stalled >= STALLED_MAX {
@@ -466,7 +466,7 @@ impl RecordingSession<'_> {
             return SessionEnd::Broken { why, at, is_bye };
         };
         let left = end.saturating_sub(at);
-        let is_stalled = is_bye && history.is_stalled(at);
+        let is_stalled = is_bye && history.start.is_some() && history.is_stalled(at, PROGRESS_MIN);
         let is_wrong_end = is_stalled && is_little(left, end);
         if is_nothing(left) || is_bye && span.has_passed(&heard) || is_wrong_end {
             return SessionEnd::Complete;

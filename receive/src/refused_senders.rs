@@ -12,6 +12,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use client::counted;
 use serde::Serialize;
 
 /// Why datagrams of a sender were refused.
@@ -128,7 +129,7 @@ impl RefusedSenders {
             return None;
         }
         let refused = self.all - self.logged;
-        let mut text = format!("{refused} datagram{} refused", if refused == 1 { "" } else { "s" });
+        let mut text = format!("{} refused", counted(refused, "datagram", "datagrams"));
         (self.logged, self.logged_at) = (self.all, Some(now));
         let mut most: Vec<&RefusedSender> = self.senders.iter().collect();
         most.sort_by_key(|sender| std::cmp::Reverse(sender.datagrams));

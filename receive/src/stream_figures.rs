@@ -110,10 +110,9 @@ pub struct StreamFigures {
     /// Media of a title that is in the file twice, in seconds: its server went on at the random
     /// access point before the place where it was broken off.
     pub repeated_s: f64,
-    /// Announced end of a title, and the place that sessions which are over have reached, in
-    /// seconds of normal play time.
+    /// Announced end of a title, in seconds of normal play time.
     pub title_s: Option<f64>,
-    /// That place.
+    /// Position in the title that its ended sessions have reached, in seconds of normal play time.
     pub reached_s: Option<f64>,
     /// Reason of the last session's end; the server was asked again.
     pub trouble: Option<String>,

@@ -10,6 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::bottleneck::Bottleneck;
+use crate::plural::counted;
 use crate::verdict::LatenessMs;
 
 /// What a load came to.
@@ -159,7 +160,7 @@ impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LoadOutcome { url, asked, played, seconds, verified, counted, client, .. } = self;
         let stopped = if self.interrupted { ", stopped" } else { "" };
-        writeln!(f, "{url}: {} for {seconds:.1} s{stopped}", sessions((*asked).into()))?;
+        writeln!(f, "{url}: {} for {seconds:.1} s{stopped}", sessions(*asked))?;
         writeln!(
             f,
             "  timely      {} of the {} verified; {played} played",
@@ -183,8 +184,8 @@ impl fmt::Display for LoadOutcome {
     }
 }
 
-fn sessions(count: u64) -> String {
-    if count == 1 { "1 session".to_owned() } else { format!("{count} sessions") }
+fn sessions(count: u32) -> String {
+    counted(count.into(), "session", "sessions")
 }
 
 impl fmt::Display for VerifiedSessions {
@@ -214,11 +215,11 @@ impl fmt::Display for VerifiedSessions {
 impl fmt::Display for CountedSessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let CountedSessions { packets, packets_least, packets_most, accounted, lost, .. } = self;
-        let counted = &self.sessions;
+        let count = self.sessions;
         write!(
             f,
             "{packets} packets of {}, {packets_least} to {packets_most} each",
-            sessions((*counted).into())
+            sessions(count)
         )?;
         match accounted {
             0 if self.packets_in_all == 0 => {
@@ -227,7 +228,7 @@ impl fmt::Display for CountedSessions {
             0 => f.write_str("; what was sent is not known"),
             _ => write!(f, "; {lost} lost of what the senders of {accounted} say they sent"),
         }?;
-        match counted - accounted {
+        match count - accounted {
             0 => Ok(()),
             _ if *accounted == 0 => Ok(()),
             unknown => write!(f, "; what was sent to {unknown} is not known"),

@@ -103,7 +103,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
             false => tracing::debug!("{refused}; received by receive/{} instead", begun.path),
         }
     }
-    let streams = table::counted(begun.streams.len() as u64, "stream", "streams");
+    let streams = client::counted(begun.streams.len() as u64, "stream", "streams");
     eprintln!("pagewire receiving: {streams} by {}", begun.path);
     let summary = watch(recording, &options, &stop);
     if options.json {

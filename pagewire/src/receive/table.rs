@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 
 use ::receive::{StreamFigures, Summary};
+use client::counted;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::escape::Escaped;
@@ -40,11 +41,6 @@ impl Live {
         // A terminal that is gone needs no clearing.
         let _ = self.all.clear();
     }
-}
-
-/// A number and what it counts, in the singular where it is one.
-pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 /// All streams in one line.
