@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the client, in three of the house's kinds: a caller's wrong option, a refusal of this
-//! host, and a server that breaks its protocol or refuses a request.
+//! Errors of the client, of three kinds: a wrong setting of the caller, a refusal of this host, and a
+//! server that breaks its protocol or refuses a request.
 //!
 //! Losses and lateness are no errors: the verdict counts them.
 
+use std::fmt;
 use std::io;
 
 /// Reason why a client did not begin or did not finish.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: an option that cannot be taken.
-    #[error("{option}: {found}; {cure}")]
-    Option {
-        /// The option as written on the command line.
-        option: &'static str,
+    /// Caller: a setting that cannot be taken.
+    #[error("{setting}: {found}; {cure}")]
+    Setting {
+        /// The setting.
+        setting: ClientSetting,
         /// What was found.
         found: String,
         /// What to write.
@@ -70,8 +71,45 @@ pub enum Error {
 }
 
 impl Error {
-    /// True when the command line is at fault (exit status 2).
+    /// True when a setting of the caller is at fault.
     pub fn is_caller(&self) -> bool {
-        matches!(self, Error::Option { .. })
+        matches!(self, Error::Setting { .. })
+    }
+}
+
+/// A setting of a play or a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClientSetting {
+    /// `url` of all.
+    Url,
+    /// `length` of a play.
+    Length,
+    /// `pause` of a play.
+    Pause,
+    /// `sessions` of a load.
+    Sessions,
+    /// `length` of a load.
+    Seconds,
+    /// `ramp` of a load.
+    Ramp,
+    /// `source` of a load.
+    SourceAddress,
+    /// `file` of a load.
+    File,
+}
+
+impl fmt::Display for ClientSetting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ClientSetting::Url => "URL",
+            ClientSetting::Length => "length",
+            ClientSetting::Pause => "pause",
+            ClientSetting::Sessions => "sessions",
+            ClientSetting::Seconds => "measured time",
+            ClientSetting::Ramp => "ramp",
+            ClientSetting::SourceAddress => "source address",
+            ClientSetting::File => "file",
+        })
     }
 }

@@ -43,7 +43,7 @@ use wire::rtsp::client::Client;
 
 pub use client_session::{ClientSession, GrantedSetup};
 pub use download::{Download, DownloadProgress, DownloadTarget, download};
-pub use error::Error;
+pub use error::{ClientSetting, Error};
 pub use play::{Play, PlayProgress, play};
 pub use plural::counted;
 pub use random::{random_cname, random_u32};
@@ -103,7 +103,7 @@ fn wrong_url(url: &str) -> Error {
         false => "write rtsp://HOST:PORT/PATH or http://HOST:PORT/PATH",
     };
     let found = one_line(&without_userinfo(url), URL_CHARS_SHOWN);
-    Error::Option { option: "URL", found, cure: cure.to_owned() }
+    Error::Setting { setting: ClientSetting::Url, found, cure: cure.to_owned() }
 }
 
 /// The requests to an `rtsp:` URL.

@@ -21,7 +21,7 @@ use super::rtcp_reporter::{RtcpReporter, report_target};
 use super::rtsp_connection::RtspConnection;
 use super::socket_pair::SocketPair;
 use super::verdict::Verdict;
-use crate::error::Error;
+use crate::error::{ClientSetting, Error};
 
 /// A future that ends a play when it is ready.
 pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -121,16 +121,20 @@ async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
 
 /// The range to ask for, after a look at the options.
 fn range(options: &Play) -> Result<NptRange, Error> {
-    let wrong = |option, found: Duration, cure: &str| Error::Option {
-        option,
+    let wrong = |setting, found: Duration, cure: &str| Error::Setting {
+        setting,
         found: format!("{} s", found.as_secs_f64()),
         cure: cure.to_owned(),
     };
     if let Some(length) = options.length.filter(|length| *length < LENGTH_MIN) {
-        return Err(wrong("--length", length, "write a millisecond or more"));
+        return Err(wrong(ClientSetting::Length, length, "write a millisecond or more"));
     }
     if let Some((_, rest)) = options.pause.filter(|(_, rest)| *rest < LENGTH_MIN) {
-        return Err(wrong("--pause", rest, "write how long to pause, a millisecond or more"));
+        return Err(wrong(
+            ClientSetting::Pause,
+            rest,
+            "write how long to pause, a millisecond or more",
+        ));
     }
     let start = options.start.unwrap_or_default();
     let end = options.length.map(|length| start.saturating_add(length));

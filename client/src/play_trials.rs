@@ -290,7 +290,7 @@ async fn nobody_there_and_wrong_options() {
     let mut asked = Play::new(format!("rtsp://{nobody}/a.ts"));
     asked.length = Some(Duration::ZERO);
     let wrong = play(asked, |_| {}).await.unwrap_err();
-    assert!(wrong.is_caller() && wrong.to_string().starts_with("--length: 0 s"), "{wrong}");
+    assert!(wrong.is_caller() && wrong.to_string().starts_with("length: 0 s"), "{wrong}");
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use clap::Args;
 use client::Error;
-use client::load::{Load, LoadEvent, LoadProgress, LoadStage, load};
+use client::load::{Bottleneck, Load, LoadEvent, LoadProgress, LoadStage, load};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
@@ -73,7 +73,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     };
     let done = runtime.block_on(play(options, &mut lines));
     runtime.shutdown_background();
-    let status = done.unwrap_or_else(|error| crate::failed(&error, error.is_caller()));
+    let status = done.unwrap_or_else(|error| crate::play::failed(&error));
     match lines.failure {
         None => status,
         Some((name, error)) => {
@@ -113,6 +113,9 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
     if !lines.is_standard_output() {
         // Whoever closed standard output does not want to know.
         let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
+        if outcome.bottleneck == Bottleneck::NotVerified {
+            let _ = writeln!(io::stdout(), "              --sample N verifies every Nth");
+        }
     }
     // Ctrl-C is a way to end.
     Ok(if outcome.is_timely_so_far() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

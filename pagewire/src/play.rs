@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use client::{DownloadTarget, Error, Play, Scheme, download, play};
+use client::{ClientSetting, DownloadTarget, Error, Play, Scheme, download, play};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::escape::{Escaped, EscapedLines};
@@ -47,7 +47,31 @@ pub(crate) fn run(options: Options) -> ExitCode {
         }
     });
     runtime.shutdown_background();
-    done.unwrap_or_else(|error| crate::failed(&error, error.is_caller()))
+    done.unwrap_or_else(|error| failed(&error))
+}
+
+/// Prints an error, with the flag that a wrong setting was written as.
+pub(crate) fn failed(error: &Error) -> ExitCode {
+    match error {
+        Error::Setting { setting, found, cure } => {
+            crate::wrong(&format!("{}: {found}; {cure}", flag(*setting)))
+        }
+        error => crate::failed(error, error.is_caller()),
+    }
+}
+
+/// The name of a setting on the command line.
+fn flag(setting: ClientSetting) -> &'static str {
+    match setting {
+        ClientSetting::Length => "--length",
+        ClientSetting::Pause => "--pause",
+        ClientSetting::Sessions => "--sessions",
+        ClientSetting::Seconds => "--seconds",
+        ClientSetting::Ramp => "--ramp",
+        ClientSetting::SourceAddress => "--source",
+        ClientSetting::File => "--file",
+        _ => "URL",
+    }
 }
 
 async fn stream(options: &Options) -> Result<ExitCode, Error> {
@@ -94,11 +118,10 @@ async fn fetch(options: &Options) -> Result<ExitCode, Error> {
         ("--pause", options.pause.is_some()),
     ];
     if let Some((option, _)) = only_streams.into_iter().find(|(_, given)| *given) {
-        return Err(Error::Option {
-            option,
-            found: options.url.clone(),
-            cure: "it is for streams; leave it out, or write an rtsp:// address".to_owned(),
-        });
+        return Ok(crate::wrong(&format!(
+            "{option}: {}; it is for streams; leave it out, or write an rtsp:// address",
+            options.url
+        )));
     }
     let bar = bar("{elapsed_precise} {wide_bar} {bytes} {bytes_per_sec} {eta}");
     let target = options.output.as_deref().map_or(DownloadTarget::Nowhere, DownloadTarget::File);

@@ -17,7 +17,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::error::Error;
+use crate::error::{Error, RecordSetting};
 
 /// The names of one stream's files.
 #[derive(Debug, Clone)]
@@ -90,7 +90,7 @@ impl FileNames {
 pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     let wrong = |cure: &str| {
         let (found, cure) = (pattern.to_owned(), cure.to_owned());
-        Err(Error::Option { option: "--output", found, cure })
+        Err(Error::Setting { setting: RecordSetting::Output, found, cure })
     };
     let rest = WORDS.iter().fold(pattern.to_owned(), |rest, word| rest.replace(word, ""));
     if rest.contains(['{', '}']) {

@@ -39,7 +39,7 @@ mod title;
 mod write_queue;
 mod writer;
 
-pub use error::Error;
+pub use error::{Error, PathRefusal, RecordSetting, RefusedPath};
 pub use path_choice::ReceiveCost;
 pub use recording::{RecordOptions, Recording};
 pub use refused_senders::{RefusedCounts, RefusedSender};

@@ -16,9 +16,7 @@
 
 use paths::{Host, Port, ReceivePath, ReceiveSpec, Via, find_receive};
 
-use rustix::io::Errno;
-
-use crate::error::Error;
+use crate::error::{Error, PathRefusal, RecordSetting, RefusedPath};
 
 /// CPU cost of a way of receiving on this machine.
 #[derive(Debug, Clone)]
@@ -38,7 +36,7 @@ pub(crate) struct ChosenPath {
     pub(crate) spec: &'static ReceiveSpec,
     pub(crate) path: Box<dyn ReceivePath>,
     /// Those that were not, and why.
-    pub(crate) refused: Vec<String>,
+    pub(crate) refused: Vec<RefusedPath>,
 }
 
 /// The names of a list such as `xdp,recvmmsg` or `auto`, as members, what `auto` would try behind.
@@ -85,8 +83,8 @@ fn ranked(costs: &[ReceiveCost]) -> Vec<&'static ReceiveSpec> {
 
 fn unknown(list: &str) -> Error {
     let known: Vec<&str> = paths::RECEIVE_PATHS.iter().map(|spec| spec.name).collect();
-    Error::Option {
-        option: "--path",
+    Error::Setting {
+        setting: RecordSetting::Path,
         found: list.to_owned(),
         cure: format!("write auto or one of {}", known.join(", ")),
     }
@@ -101,31 +99,18 @@ pub(crate) fn choose(
     let mut refused = Vec::new();
     for spec in wanted {
         if let Err(unavailable) = (spec.probe)(&host) {
-            refused.push(format!("{spec}: {unavailable}"));
+            let reason = PathRefusal::Unavailable(unavailable);
+            refused.push(RefusedPath { path: spec, reason });
             continue;
         }
         match open(spec, ports) {
             Ok(path) => return Ok(ChosenPath { spec, path, refused }),
-            Err(error) => refused.push(format!("{spec}: {error}{}", cure(&error))),
+            Err(error) => {
+                refused.push(RefusedPath { path: spec, reason: PathRefusal::Failed(error) });
+            }
         }
     }
-    // What the plainest was refused for is what is in the way of all.
-    Err(Error::Path(refused.pop().unwrap_or_else(|| "no way to receive is built in".to_owned())))
-}
-
-/// Words for what to write instead, behind a refusal that the URL is the reason of.
-fn cure(error: &paths::Error) -> &'static str {
-    let paths::Error::Host { errno, .. } = error else { return "" };
-    match Errno::from_raw_os_error(errno.code()) {
-        Errno::ADDRNOTAVAIL => {
-            "; no interface of this machine has that address: write one that `ip address` lists, \
-             or 0.0.0.0 or [::] for all of them"
-        }
-        Errno::NODEV => {
-            "; there is no such interface: write interface=NAME with a name that `ip link` lists"
-        }
-        _ => "",
-    }
+    Err(Error::NoPath(refused.pop().expect("AUTO names paths that are built in")))
 }
 
 fn open(spec: &ReceiveSpec, ports: &[(u32, &Port)]) -> Result<Box<dyn ReceivePath>, paths::Error> {
@@ -150,7 +135,7 @@ mod tests {
         assert_eq!(names("auto").last(), Some(&"recvfrom"));
         let error = wanted("teleport", &[]).unwrap_err();
         assert!(error.is_caller());
-        assert!(error.to_string().starts_with("--path: teleport; write auto or one of "));
+        assert!(error.to_string().starts_with("receive path: teleport; write auto or one of "));
     }
 
     #[test]

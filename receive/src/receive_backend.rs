@@ -53,7 +53,9 @@ impl ReceiveBackend {
 
     pub(crate) fn refused(&self) -> Vec<String> {
         match self {
-            ReceiveBackend::Paths(choices) => choices[0].refused.clone(),
+            ReceiveBackend::Paths(choices) => {
+                choices[0].refused.iter().map(ToString::to_string).collect()
+            }
             ReceiveBackend::Relay(_) => Vec::new(),
         }
     }

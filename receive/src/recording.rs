@@ -21,7 +21,7 @@ use serve::Plans;
 use tokio::sync::watch;
 
 use crate::closer::SyncCounts;
-use crate::error::Error;
+use crate::error::{Error, RecordSetting};
 use crate::file_names::{self, FileNames};
 use crate::path_choice::{ReceiveCost, wanted};
 use crate::receive_backend::ReceiveBackend;
@@ -352,8 +352,11 @@ impl Recording {
 }
 
 fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
-    let wrong =
-        |found: String, cure: &str| Error::Option { option: "URL", found, cure: cure.to_owned() };
+    let wrong = |found: String, cure: &str| Error::Setting {
+        setting: RecordSetting::Url,
+        found,
+        cure: cure.to_owned(),
+    };
     let row =
         |url: &String| Ok(RecordedInput { url: url.clone(), source: StreamSource::parse(url)? });
     let rows = options.urls.iter().map(row).collect::<Result<Vec<_>, Error>>()?;

@@ -19,15 +19,15 @@ use std::time::{Duration, Instant, SystemTime};
 use client::rtp_receiver::ArrivalClock;
 use paths::{Port, Relay, RelayTarget, RelayedRun};
 
-use crate::error::Error;
+use crate::error::{Error, RecordSetting};
 use crate::receiving_thread::{
     Pacing, PortCommand, ReceiverStats, STAMP_AGE_MAX, Streams, lock, raise_priority, tick,
 };
 
 /// Reads `ADDRESS:PORT[?interface=NAME&hops=N]`.
 fn target(text: &str) -> Result<RelayTarget, Error> {
-    let wrong = |cure: &str| Error::Option {
-        option: "--relay",
+    let wrong = |cure: &str| Error::Setting {
+        setting: RecordSetting::Relay,
         found: text.to_owned(),
         cure: cure.to_owned(),
     };
@@ -51,8 +51,8 @@ fn target(text: &str) -> Result<RelayTarget, Error> {
 /// One for each stream, or none at all.
 pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarget>, Error> {
     if !texts.is_empty() && texts.len() != streams {
-        return Err(Error::Option {
-            option: "--relay",
+        return Err(Error::Setting {
+            setting: RecordSetting::Relay,
             found: format!("{} for {streams} streams", texts.len()),
             cure: "write one for each, in their order".to_owned(),
         });
@@ -118,10 +118,9 @@ pub(crate) struct RelayThread {
 
 /// A relay with all routes.
 pub(crate) fn open(routes: &[(u32, &Port, &RelayTarget)]) -> Result<Relay, Error> {
-    let refused = |error: paths::Error| Error::Path(error.to_string());
-    let mut relay = Relay::new().map_err(refused)?;
+    let mut relay = Relay::new().map_err(Error::Relay)?;
     for (key, port, target) in routes {
-        relay.add(port, *key, target).map_err(refused)?;
+        relay.add(port, *key, target).map_err(Error::Relay)?;
     }
     Ok(relay)
 }
@@ -185,7 +184,7 @@ mod tests {
             ("239.2.2.2:1?ttl=3", "write interface=NAME or hops=N"),
         ] {
             let error = target(text).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("--relay: {text}; {cure}")), "{error}");
+            assert!(error.starts_with(&format!("relay: {text}; {cure}")), "{error}");
         }
     }
 

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use client::{has_userinfo, without_userinfo};
 use paths::Port;
 
-use crate::error::Error;
+use crate::error::{Error, RecordSetting};
 
 /// Where a stream comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +124,7 @@ pub(crate) fn by_ffmpeg(url: &str) -> String {
 fn wrong(url: &str, cure: &str) -> Error {
     let shown = if names_senders(url) { url.to_owned() } else { without_userinfo(url) };
     let found: String = shown.chars().filter(|c| !c.is_control()).take(URL_CHARS_SHOWN).collect();
-    Error::Option { option: "URL", found, cure: cure.to_owned() }
+    Error::Setting { setting: RecordSetting::Url, found, cure: cure.to_owned() }
 }
 
 /// Whether what stands before the @ is addresses: nobody's password.

@@ -211,9 +211,7 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Bottleneck::Nothing => f.write_str("nothing"),
-            Bottleneck::NotVerified => {
-                f.write_str("not known: no session was verified (--sample N verifies every Nth)")
-            }
+            Bottleneck::NotVerified => f.write_str("not known: no session was verified"),
             Bottleneck::SetUp { sessions, reason } => {
                 write!(f, "set-up: {sessions} sessions were not granted: {reason}")
             }
@@ -310,7 +308,7 @@ mod tests {
         assert_eq!(line(Evidence::default()), "nothing");
         assert_eq!(
             bottleneck(&Evidence::default()).to_string(),
-            "not known: no session was verified (--sample N verifies every Nth)"
+            "not known: no session was verified"
         );
         let failed = Some((at(0), "rtsp h:554: SETUP: 453".to_owned(), 3));
         assert_eq!(

@@ -8,7 +8,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::error::Error;
+use crate::error::{ClientSetting, Error};
 
 /// Sees to it that so many sessions can be opened.
 pub(super) fn raise_limit(sessions: u32) -> Result<(), Error> {
@@ -38,10 +38,10 @@ fn too_few(sessions: u32, open: u64, allowed: u64) -> Error {
     let fit = allowed.saturating_sub(open) / EACH;
     let less = match fit {
         0 => String::new(),
-        fit => format!("write --sessions {fit} or less, or "),
+        fit => format!("write {fit} or less, or "),
     };
-    Error::Option {
-        option: "--sessions",
+    Error::Setting {
+        setting: ClientSetting::Sessions,
         found: format!(
             "{sessions} sessions take {needed} file descriptors, and this process may open \
              {allowed}"
@@ -69,13 +69,13 @@ mod tests {
     fn how_many_fit_is_said() {
         assert_eq!(
             too_few(2500, 30, 4096).to_string(),
-            "--sessions: 2500 sessions take 7530 file descriptors, and this process may open \
-             4096; write --sessions 1355 or less, or raise the limit before (as root: ulimit -n \
+            "sessions: 2500 sessions take 7530 file descriptors, and this process may open \
+             4096; write 1355 or less, or raise the limit before (as root: ulimit -n \
              7530)"
         );
         assert_eq!(
             too_few(1, 30, 32).to_string(),
-            "--sessions: 1 sessions take 33 file descriptors, and this process may open 32; raise \
+            "sessions: 1 sessions take 33 file descriptors, and this process may open 32; raise \
              the limit before (as root: ulimit -n 33)"
         );
     }

@@ -25,7 +25,7 @@ use super::drop_filter::drop_all;
 use super::sample_reader::SampledSession;
 use super::sampled_stats::{ExpectedStream, SampledStats};
 use super::session_rtcp::SessionRtcp;
-use crate::error::Error;
+use crate::error::{ClientSetting, Error};
 use crate::play_session::LOST_AT_ENDS_MAX;
 use crate::receive_thread::lock;
 use crate::rtcp_reporter::report_target;
@@ -284,8 +284,8 @@ impl PlayingSession {
 
 /// The asset to compare with.
 pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
-    let wrong = |found: String, cure: &str| Error::Option {
-        option: "--file",
+    let wrong = |found: String, cure: &str| Error::Setting {
+        setting: ClientSetting::File,
         found: format!("{}: {found}", path.display()),
         cure: cure.to_owned(),
     };
@@ -293,7 +293,7 @@ pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
     let bytes = std::fs::metadata(path).map_err(|e| wrong(e.to_string(), readable))?.len();
     if bytes > FILE_BYTES_MAX {
         let found = format!("{bytes} bytes are more than are kept in memory");
-        return Err(wrong(found, "play a shorter asset, or leave --file out"));
+        return Err(wrong(found, "play a shorter asset, or compare with no file"));
     }
     std::fs::read(path).map(Arc::new).map_err(|e| wrong(e.to_string(), readable))
 }

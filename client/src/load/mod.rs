@@ -48,7 +48,7 @@ use self::sampled_stats::{ExpectedStream, Window};
 use super::play::Stop;
 use super::rtsp_client;
 use super::rtsp_connection::{RtspConnection, connect_from};
-use crate::error::Error;
+use crate::error::{ClientSetting, Error};
 
 pub use bottleneck::Bottleneck;
 pub use outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
@@ -374,8 +374,8 @@ async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<Socket
     let mut found =
         found.map_err(|source| Error::Host { call: "resolve", object: object(), source })?;
     let fits = |address: &SocketAddr| source.is_none_or(|own| own.is_ipv4() == address.is_ipv4());
-    found.find(fits).ok_or_else(|| Error::Option {
-        option: "--source",
+    found.find(fits).ok_or_else(|| Error::Setting {
+        setting: ClientSetting::SourceAddress,
         found: source.map_or_else(String::new, |source| source.to_string()),
         cure: format!("{} has no address of that family; write one of the other", object()),
     })
@@ -383,12 +383,12 @@ async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<Socket
 
 fn too_short(duration: Duration, needed: Duration, options: &Load) -> Error {
     let ramp = options.ramp().as_secs_f64();
-    Error::Option {
-        option: "--seconds",
+    Error::Setting {
+        setting: ClientSetting::Seconds,
         found: format!("{:.1}", options.length.as_secs_f64()),
         cure: format!(
             "with a ramp of {ramp:.1} s the first session has to play for {:.1} s and the asset \
-             ends after {:.1} s; name a longer asset, or write less for --seconds or --ramp",
+             ends after {:.1} s; name a longer asset, or a shorter time or ramp",
             needed.as_secs_f64(),
             duration.as_secs_f64()
         ),
@@ -396,21 +396,23 @@ fn too_short(duration: Duration, needed: Duration, options: &Load) -> Error {
 }
 
 fn check(options: &Load) -> Result<(), Error> {
-    let wrong = |option, found: String, cure: &str| {
-        Err(Error::Option { option, found, cure: cure.to_owned() })
+    let wrong = |setting, found: String, cure: &str| {
+        Err(Error::Setting { setting, found, cure: cure.to_owned() })
     };
     if options.sessions == 0 || options.sessions > SESSIONS_MAX {
         let cure = format!("write 1 to {SESSIONS_MAX}; an address has no more pairs of UDP ports");
-        return wrong("--sessions", options.sessions.to_string(), &cure);
+        return wrong(ClientSetting::Sessions, options.sessions.to_string(), &cure);
     }
-    for (option, time) in [("--seconds", options.length), ("--ramp", options.ramp())] {
+    for (setting, time) in
+        [(ClientSetting::Seconds, options.length), (ClientSetting::Ramp, options.ramp())]
+    {
         if time > TIME_MAX {
-            return wrong(option, time.as_secs().to_string(), "write a day (86400) or less");
+            return wrong(setting, time.as_secs().to_string(), "write a day (86400) or less");
         }
     }
     if options.length < LENGTH_MIN {
         let found = format!("{} s", options.length.as_secs_f64());
-        return wrong("--seconds", found, "write 0.1 or more");
+        return wrong(ClientSetting::Seconds, found, "write 0.1 or more");
     }
     Ok(())
 }

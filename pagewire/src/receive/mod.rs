@@ -13,11 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ::receive::{Error, ReceiveCost, Recording, Rotation, Summary, SyncPolicy};
+use ::receive::{Error, ReceiveCost, RecordSetting, Recording, Rotation, Summary, SyncPolicy};
 use clap::Args;
 use indicatif::ProgressBar;
 
-use crate::escape::{Escaped, EscapedLines};
+use crate::escape::EscapedLines;
 use crate::output;
 use crate::play::seconds;
 use measure::{Calibration, Subject};
@@ -206,8 +206,22 @@ fn ignore_file_size_signal() -> Option<(tokio::runtime::Runtime, tokio::signal::
 }
 
 fn failed(error: &Error) -> ExitCode {
-    eprintln!("pagewire: {}", Escaped(error));
-    ExitCode::from(if error.is_caller() { 2 } else { 1 })
+    match error {
+        Error::Setting { setting, found, cure } => {
+            crate::wrong(&format!("{}: {found}; {cure}", flag(*setting)))
+        }
+        error => crate::failed(error, error.is_caller()),
+    }
+}
+
+/// The name of a setting on the command line.
+fn flag(setting: RecordSetting) -> &'static str {
+    match setting {
+        RecordSetting::Output => "--output",
+        RecordSetting::Path => "--path",
+        RecordSetting::Relay => "--relay",
+        _ => "URL",
+    }
 }
 
 fn sync(text: &str) -> Result<SyncPolicy, String> {

@@ -95,7 +95,7 @@ fn no_session_need_be_verified_and_all_are_counted() {
     for words in [
         "  timely      0 of the 0 verified; 20 played\n",
         "; 0 lost of what the senders of 20 say they sent\n",
-        "  bottleneck  not known: no session was verified (--sample N verifies every Nth)\n",
+        "  bottleneck  not known: no session was verified\n              --sample N verifies every Nth\n",
     ] {
         assert!(table.contains(words), "{words:?} in {table}");
     }
@@ -279,7 +279,7 @@ fn too_few_descriptors_are_said_before_anything_is_asked_for() {
     assert!(rest.contains("file descriptors, and this process may open 64; write"), "{line}");
     assert!(rest.contains("raise the limit before (as root: ulimit -n "), "{line}");
     assert_eq!(server.index()["server"]["sessions_total"], 0);
-    let fit = rest.split("write --sessions ").nth(1).and_then(|rest| rest.split(' ').next());
+    let fit = rest.split("; write ").nth(1).and_then(|rest| rest.split(' ').next());
     let played = limited(&url, fit.expect("how many fit")).expect("as before");
     assert!(played.status.success(), "{played:?}");
 }
