@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An RTSP session for those who receive by themselves: the requests, and nothing of the media.
+//! An RTSP session without its media: the requests alone, for a caller that receives by itself.
 //!
-//! For the recorder, whose sockets belong to its receiving thread. The way is that of [`play`]:
-//! connect, DESCRIBE, SETUP with the ports the caller has, PLAY, signs of life, TEARDOWN.
+//! The recorder uses it, whose sockets belong to its receiving thread. The requests are those of
+//! [`play`](super::play): DESCRIBE, SETUP with the caller's ports, PLAY, keep-alives, TEARDOWN.
 //!
 //! Sources: RFC 2326 §10, §12.37.
-//! Does not do: receive, report (RTCP), or begin again.
-//!
-//! [`play`]: super::play
+//! Does not receive, report (RTCP), or begin again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -28,17 +26,18 @@ pub struct ClientSession {
     timeout: Duration,
 }
 
-/// What SETUP granted.
+/// Answer to SETUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedSetup {
-    /// Where media comes from.
+    /// Host that sends the media.
     pub host: IpAddr,
-    /// Whose packets to expect, if the server said.
+    /// SSRC of the sender, where the server has named it.
     pub ssrc: Option<u32>,
-    /// Where RTP comes from, if the server said.
+    /// Address that RTP comes from, where the server has named it.
     pub rtp: Option<SocketAddr>,
-    /// Where RTCP of the sender comes from and receiver reports go, if the server said. At a host
-    /// other than the server's nobody may have asked for them: none goes there before media came.
+    /// Address of the sender's RTCP, to which receiver reports go, where the server has named it.
+    /// At a host other than the server's nobody may have asked for reports: none is sent there
+    /// before media has arrived.
     pub rtcp: Option<SocketAddr>,
 }
 
@@ -46,7 +45,7 @@ impl ClientSession {
     /// Connects to the server of a URL and asks for the description.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or has no MPEG transport stream there.
+    /// The server cannot be reached, refuses, or offers no MPEG transport stream.
     pub async fn open(url: &str) -> Result<ClientSession, Error> {
         let mut control = RtspConnection::connect(url).await?;
         let described = control.describe().await?;
@@ -54,24 +53,23 @@ impl ClientSession {
         Ok(ClientSession { control, payload_type, duration, timeout: Duration::ZERO })
     }
 
-    /// This end of the connection: media is received at the same address.
+    /// This end of the connection; media is received at the same address.
     pub fn local(&self) -> SocketAddr {
         self.control.local
     }
 
-    /// The payload type that the description names.
+    /// Payload type of the description.
     pub fn payload_type(&self) -> u8 {
         self.payload_type
     }
 
-    /// The end of the range that the description announces (`a=range:npt=0-60`); none for what has
-    /// no end.
+    /// End of the range of the description (`a=range:npt=0-60`); none for a range without an end.
     pub fn duration(&self) -> Option<Duration> {
         self.duration
     }
 
-    /// Two neighbouring ports at that address, found free by binding them. The first is let go
-    /// again, for the path that will receive; the second comes bound, for RTCP.
+    /// Finds two free neighbouring ports at that address by binding them. The first is released for
+    /// the path that will receive; the socket of the second is returned, for RTCP.
     ///
     /// # Errors
     /// Host: no pair is free.
@@ -80,10 +78,10 @@ impl ClientSession {
         Ok((pair.ports, pair.rtcp))
     }
 
-    /// Has media sent to these ports.
+    /// Sends SETUP with these ports.
     ///
     /// # Errors
-    /// Peer: refused, or not understood.
+    /// Peer: the server refuses, or its answer is malformed.
     pub async fn set_up(&mut self, ports: PortPair) -> Result<GrantedSetup, Error> {
         let control = &mut self.control;
         let reply = control.ask("SETUP", |client| client.setup(ports)).await?;
@@ -97,10 +95,10 @@ impl ClientSession {
         Ok(GrantedSetup { host, ssrc: set_up.ssrc, rtp, rtcp })
     }
 
-    /// Has it play, from `start` on if that is said.
+    /// Sends PLAY, from `start` on where that is given.
     ///
     /// # Errors
-    /// Peer: refused, or not understood.
+    /// Peer: the server refuses, or its answer is malformed.
     pub async fn play(&mut self, start: Option<Duration>) -> Result<PlayReply, Error> {
         let range = start.map(|start| NptRange { start: NptStart::At(start), end: None });
         let reply = self.control.ask("PLAY", |client| client.play(range)).await?;
@@ -108,15 +106,15 @@ impl ClientSession {
         started.map_err(|malformed| self.control.fault("PLAY", malformed))
     }
 
-    /// How often a sign of life is due.
+    /// Interval between keep-alives.
     pub fn keep_alive_every(&self) -> Duration {
         (self.timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// A sign of life. A server that does not know the request has seen it all the same.
+    /// Sends a keep-alive. A server that does not know the request has received it all the same.
     ///
     /// # Errors
-    /// Peer: the session or the connection is no longer there.
+    /// Peer: the session or the connection is gone.
     pub async fn keep_alive(&mut self) -> Result<(), Error> {
         match self.control.ask("GET_PARAMETER", |client| client.get_parameter()).await {
             Err(Error::Refused { status, .. }) if status != SESSION_NOT_FOUND => Ok(()),
@@ -124,12 +122,12 @@ impl ClientSession {
         }
     }
 
-    /// Comes back, with the reason, when the server has closed the connection.
+    /// Waits until the server closes the connection; returns the reason.
     pub async fn closed(&mut self) -> String {
         self.control.closed().await
     }
 
-    /// Takes leave; a server that does not answer will forget the session by itself.
+    /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
     pub async fn tear_down(mut self) {
         let leave_session = self.control.ask("TEARDOWN", |client| client.teardown());
         let _ = timeout(LEAVE_WAIT, leave_session).await;
@@ -138,6 +136,6 @@ impl ClientSession {
 
 /// RFC 2326 §11.3.5.
 const SESSION_NOT_FOUND: u16 = 454;
-/// A time-out of nothing must not make this client a flood.
+/// A server that announces no time-out must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 const LEAVE_WAIT: Duration = Duration::from_secs(2);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Downloading a file to check it: one GET, counted against its Content-Length.
+//! A verifying download: one GET, counted against its Content-Length.
 //!
-//! For the demo, the tests and a person who wants to know how fast a server delivers; so it holds
-//! no copy of the file and can hand the bytes to whoever compares them. Costs one copy out of the
-//! socket.
+//! The demo, the tests and people use it who want to know how fast a server delivers. It keeps no
+//! copy of the file and can hand the bytes to a function that compares them. Costs one copy out of
+//! the socket.
 //!
 //! Sources: RFC 9112 §3.2, §4, §6.3 (framing); RFC 9110 §15.
-//! Does not do: ranges, redirections, chunked bodies, TLS; curl does.
+//! Does not support ranges, redirections, chunked bodies or TLS; curl does.
 
 use std::io;
 use std::path::Path;
@@ -22,44 +22,44 @@ use super::rtsp_connection::{authority, connect};
 use super::{one_line, wrong_url};
 use crate::error::Error;
 
-/// Where the bytes of a download go.
+/// Target of the bytes of a download.
 #[non_exhaustive]
 pub enum DownloadTarget<'a> {
-    /// Nowhere: they are counted.
+    /// The bytes are only counted.
     Nowhere,
-    /// Into a file; one that is there is replaced.
+    /// A file; an existing one is replaced.
     File(&'a Path),
-    /// To somebody who looks at them, in order, in pieces of any size.
+    /// A function that gets the bytes in order, in pieces of any size.
     Sink(&'a mut (dyn FnMut(&[u8]) + Send)),
 }
 
-/// How a download is going.
+/// Progress of a download.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct DownloadProgress {
-    /// Bytes that came.
+    /// Bytes received.
     pub bytes: u64,
-    /// Bytes that are to come in all, if the server said.
+    /// Length of the body, where the server has announced it.
     pub bytes_total: Option<u64>,
-    /// Since the request.
+    /// Time since the request.
     pub elapsed: Duration,
 }
 
-/// A download that is complete.
+/// Result of a complete download.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Download {
-    /// What was downloaded.
+    /// URL of the download.
     pub url: String,
     /// The status: 200.
     pub status: u16,
-    /// The type, if the server said.
+    /// The type, where the server has named it.
     pub content_type: Option<String>,
     /// Bytes of the body.
     pub bytes: u64,
-    /// From the request to the first byte of the answer, in seconds.
+    /// Time from the request to the first byte of the answer, in seconds.
     pub first_byte_s: f64,
-    /// From the request to the last byte, in seconds.
+    /// Time from the request to the last byte, in seconds.
     pub wall_s: f64,
 }
 
@@ -72,8 +72,9 @@ impl std::fmt::Display for Download {
 
 /// Downloads a file from an `http:` URL. `progress` is called ten times a second at most.
 ///
-/// # Errors A server that cannot be reached, any status but 200 (with what the body says), a body
-/// shorter than announced, a file that cannot be written.
+/// # Errors
+/// The server cannot be reached; it answers with a status other than 200 (with the text of its
+/// body); the body is shorter than announced; the file cannot be written.
 pub async fn download(
     url: &str,
     target: DownloadTarget<'_>,
@@ -115,7 +116,7 @@ pub async fn download(
     })
 }
 
-/// What an `http:` URL names.
+/// Parts of an `http:` URL.
 #[derive(Debug, PartialEq, Eq)]
 struct UrlParts {
     host: String,
@@ -158,7 +159,7 @@ struct Fetch {
     filled: usize,
 }
 
-/// What is needed of the head of an answer.
+/// Fields of the head of an answer.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Head {
     status: u16,
@@ -172,7 +173,7 @@ impl Fetch {
         Error::Peer { peer: self.peer.clone(), found: format!("GET {}: {found}", self.path) }
     }
 
-    /// Reads what is there behind `from` in the buffer; 0 at the end of the connection.
+    /// Reads into the buffer behind `from`; returns 0 at the end of the connection.
     async fn read(&mut self, from: usize) -> Result<usize, Error> {
         match timeout(READ_WAIT, self.stream.read(&mut self.buffer[from..])).await {
             Ok(Ok(bytes)) => Ok(bytes),
@@ -203,7 +204,7 @@ impl Fetch {
     }
 
     async fn refusal(&mut self, head: &Head) -> Error {
-        // As much as one read brings: it is for one line.
+        // One read is enough for one line.
         let room = self.filled;
         let more = if room < self.buffer.len() { self.read(room).await.unwrap_or(0) } else { 0 };
         let body = &self.buffer[..(room + more).min(BODY_BYTES_SHOWN)];
@@ -211,7 +212,7 @@ impl Fetch {
         let body = if is_text { String::from_utf8_lossy(body) } else { "".into() };
         let status = format!("{} {}", head.status, head.reason);
         let body = one_line(&body, WORDS_CHARS_MAX);
-        // Many bodies begin by saying the status again.
+        // Many bodies begin with the status again.
         let body = body.strip_prefix(&status).unwrap_or(&body).trim_start_matches([':', ' ']);
         let colon = if body.is_empty() { "" } else { ": " };
         self.fault(format!("{status}{colon}{body}"))
@@ -256,7 +257,7 @@ impl Fetch {
 }
 
 impl Head {
-    /// The head without its last line ends.
+    /// Reads the head without its last line ends.
     fn parse(bytes: &[u8]) -> Result<Head, String> {
         let text = str::from_utf8(bytes).map_err(|_| "head that is not text (RFC 9112 §5)")?;
         let mut lines = text.split("\r\n");
@@ -286,7 +287,7 @@ impl Head {
     }
 }
 
-/// A target, opened.
+/// An open target.
 enum OpenTarget<'a> {
     Nowhere,
     File(&'a Path, tokio::fs::File),
@@ -332,7 +333,7 @@ fn failed(call: &'static str, path: &Path, source: io::Error) -> Error {
     Error::Host { call, object: path.display().to_string(), source }
 }
 
-/// What cannot stand in a request target; what is escaped already stays so.
+/// Characters that cannot stand in a request target. Escapes in a URL stay as they are.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'<').add(b'>').add(b'`');
 const DEFAULT_PORT: u16 = 80;
 const READ_BYTES: usize = 256 << 10;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors of the client, of three kinds: a wrong setting of the caller, a refusal of this host, and a
-//! server that breaks its protocol or refuses a request.
+//! Errors of the client, of three kinds: a wrong setting of the caller, a refusal of this host, and
+//! a server that breaks its protocol or refuses a request.
 //!
 //! Losses and lateness are no errors: the verdict counts them.
 
@@ -16,27 +16,27 @@ pub enum Error {
     Setting {
         /// The setting.
         setting: ClientSetting,
-        /// What was found.
+        /// The value, or the fault that was found.
         found: String,
-        /// What to write.
+        /// The value to write instead.
         cure: String,
     },
     /// Host: a system call failed.
     #[error("{call} {object}: {source}")]
     Host {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// On what.
+        /// Object of the call.
         object: String,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: io::Error,
     },
-    /// Peer: a server answered something a client cannot go on with.
+    /// Peer: an answer of a server is unusable.
     #[error("{peer}: {found}")]
     Peer {
-        /// Who.
+        /// Name of the peer.
         peer: String,
-        /// What was found, and where.
+        /// The fault, and its place.
         found: String,
     },
     /// Peer: a server's description has no MPEG transport stream.
@@ -45,7 +45,7 @@ pub enum Error {
          received from a server"
     )]
     NoTransportStream {
-        /// Who.
+        /// Name of the peer.
         peer: String,
         /// Its media in words, such as `H.264 video`.
         offered: String,
@@ -53,7 +53,7 @@ pub enum Error {
     /// Peer: a server refused a request of RTSP.
     #[error("{peer}: {found}")]
     Refused {
-        /// Who.
+        /// Name of the peer.
         peer: String,
         /// The status code of the answer.
         status: u16,
@@ -63,9 +63,9 @@ pub enum Error {
     /// Peer: an RTSP connection ended, or a request was not answered in time.
     #[error("{peer}: {found}")]
     Lost {
-        /// Who.
+        /// Name of the peer.
         peer: String,
-        /// The request, and what was found.
+        /// The request, and the fault.
         found: String,
     },
 }

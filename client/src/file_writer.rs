@@ -2,11 +2,11 @@
 //! The file that a played stream is written to.
 //!
 //! The receiving thread must never wait for a disk: it gathers payloads in blocks and hands full
-//! ones to a thread that writes. When that thread is a whole queue behind, blocks are left out and
-//! the bytes counted, so that the verdict can say the file is not whole; nothing is lost in
-//! silence. Costs one copy a byte, one write call a block, and at most the queue's 32 MiB.
+//! blocks to a thread that writes. When that thread is a whole queue behind, blocks are left out
+//! and their bytes counted, so the verdict reports that the file is not whole. Costs one copy a
+//! byte, one write call a block, and at most the queue's 32 MiB.
 //!
-//! Does not do: wait until the bytes are on the disk (fsync).
+//! Does not wait until the bytes are on the disk (fsync).
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,20 +24,20 @@ pub(super) struct FileWriter {
     thread: JoinHandle<io::Result<()>>,
     taken_bytes: u64,
     left_out_bytes: u64,
-    /// The thread has given up; why is known at the end.
+    /// The thread has given up; its reason is known at the end.
     is_broken: bool,
 }
 
-/// What became of a file.
+/// Result of writing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct WrittenFile {
     pub(super) bytes: u64,
-    /// Bytes that came while the disk was a whole queue behind.
+    /// Bytes that were left out because the disk was a whole queue behind.
     pub(super) left_out_bytes: u64,
 }
 
 impl FileWriter {
-    /// Makes the file, or empties the one that is there.
+    /// Creates the file, or empties an existing one.
     pub(super) fn create(path: &Path) -> Result<FileWriter, Error> {
         let file = File::create(path).map_err(|source| failed("open", path, source))?;
         FileWriter::to(path, file)
@@ -60,7 +60,7 @@ impl FileWriter {
         })
     }
 
-    /// Takes bytes for the end of the file. Never waits.
+    /// Appends bytes. Never waits.
     pub(super) fn push(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let room = BLOCK_BYTES - self.block.len();
@@ -73,15 +73,15 @@ impl FileWriter {
         }
     }
 
-    /// Whether writing has failed: there is no use in going on.
+    /// Returns true once writing has failed.
     pub(super) fn is_broken(&self) -> bool {
         self.is_broken
     }
 
-    /// Writes what is left and closes the file. Waits for the disk.
+    /// Writes the rest and closes the file. Waits for the disk.
     pub(super) fn finish(mut self) -> Result<WrittenFile, Error> {
         let bytes = self.block.len() as u64;
-        // Refused only when the thread has given up, and then it says why.
+        // Refused only when the thread has given up, which it reports when it is joined.
         if bytes > 0 && self.blocks.send(std::mem::take(&mut self.block)).is_ok() {
             self.taken_bytes += bytes;
         }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How late packets are against the RTP clock.
+//! Lateness of packets against the RTP clock.
 //!
-//! A packet's transit is its arrival minus its RTP timestamp, both in nanoseconds since the first
-//! packet. The packet with the least transit of all is the one a jitter buffer would set its clock
-//! by; every other packet's lateness is its transit beyond that. So a sender that sends ahead of
-//! time is not rewarded: one packet 20 ms early makes all punctual ones 20 ms late. That is the
-//! strictest reading, and what a player's buffer has to hold.
+//! The transit of a packet is its arrival minus its RTP timestamp, both in nanoseconds since the
+//! first packet. A jitter buffer would set its clock by the packet with the least transit; the
+//! lateness of any other packet is its transit beyond that. Sending ahead of time is therefore not
+//! rewarded: one packet 20 ms early makes all punctual ones 20 ms late. This is the strictest
+//! reading, and what a player's buffer has to hold.
 //!
 //! The least transit is known only at the end, so transits are kept in bins of 50 µs and shifted
-//! then. A PLAY after a pause starts a clock of its own: the pause is not lateness. What the two
-//! machines' clocks drift apart is in the figures; [`Lateness::drift_ppm`] says how much that is.
-//! Costs a few hundred nanoseconds a packet; memory is one entry a bin in use.
+//! then. PLAY after a pause starts a new clock: the pause is not lateness. Drift between the clocks
+//! of the two machines is in the figures, and [`Lateness::drift_ppm`] measures it. Costs a few
+//! hundred nanoseconds a packet; memory is one entry a bin in use.
 //!
 //! Sources: RFC 3550 §5.1 (timestamp), §6.4.1 (transit).
 //! Does not read a clock: arrivals are the kernel's times, without the receiving thread's delay.
@@ -18,10 +18,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The lateness of all packets of a stream.
+/// Lateness of all packets of a stream.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
-    /// Packets by lateness in bins, of the clocks that ended.
+    /// Packets by lateness in bins, of the clocks that have ended.
     ended: BTreeMap<i64, u64>,
     max_ns_ended: i64,
     media_stamps_ended: i64,
@@ -51,7 +51,7 @@ struct UnwrappedTimestamps {
     max: i64,
 }
 
-/// The least transits of the first and of the last whole slice of time.
+/// Least transits of the first and of the last whole slice of time.
 #[derive(Debug, Default)]
 struct Drift {
     first: Option<i64>,
@@ -60,7 +60,7 @@ struct Drift {
     ppm: Option<f64>,
 }
 
-/// Lateness in figures.
+/// Figures of the lateness.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct LatenessFigures {
     pub(super) packets: u64,
@@ -74,15 +74,14 @@ pub(super) struct LatenessFigures {
 }
 
 impl Lateness {
-    /// A packet arrived for the first time.
+    /// Counts a packet that arrived for the first time.
     pub(super) fn arrived(&mut self, timestamp: u32, arrival: Instant) {
         let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
         clock.arrived(timestamp, arrival);
         clock.count();
     }
 
-    /// A packet arrived before or after the time that counts: it may be the earliest, and is in no
-    /// figure.
+    /// Notes a packet outside the measured time: it may be the earliest, and is in no figure.
     pub(super) fn passed(&mut self, timestamp: u32, arrival: Instant) {
         let clock = self.clock.get_or_insert_with(|| Clock::new(timestamp, arrival));
         clock.arrived(timestamp, arrival);
@@ -100,26 +99,26 @@ impl Lateness {
         }
     }
 
-    /// How late the last packet was, as far as can be known by now.
+    /// Lateness of the last packet, as far as it is known by now.
     pub(super) fn last(&self) -> Duration {
         self.clock
             .as_ref()
             .map_or(Duration::ZERO, |clock| nanoseconds(clock.last_ns - clock.min_ns))
     }
 
-    /// From the first to the last timestamp of each clock, added up, in units of the RTP clock.
+    /// Sum over all clocks of the last timestamp minus the first, in units of the RTP clock.
     pub(super) fn media_stamps(&self) -> i64 {
         let running = self.clock.as_ref().map_or(0, |clock| clock.stamps.max - clock.stamps.min);
         self.media_stamps_ended + running
     }
 
-    /// How much faster this machine's clock runs than the sender's; positive makes packets seem
+    /// Excess speed of this machine's clock over the sender's; a positive drift makes packets seem
     /// ever later. Known after a minute of one clock.
     pub(super) fn drift_ppm(&self) -> Option<f64> {
         self.clock.as_ref().and_then(|clock| clock.drift.ppm).or(self.drift_ppm)
     }
 
-    /// Closes the clocks of both, and takes the other's packets into the figures.
+    /// Closes the clocks of both, and adds the other's packets to the figures.
     pub(super) fn merge(&mut self, mut other: Lateness) {
         self.renew();
         other.renew();
@@ -131,7 +130,7 @@ impl Lateness {
         }
     }
 
-    /// Packets later than `bound`, told apart in steps of 50 µs.
+    /// Packets later than `bound`, in steps of 50 µs.
     pub(super) fn later_than(&self, bound: Duration) -> u64 {
         later(&self.bins(), bound)
     }
@@ -148,7 +147,7 @@ impl Lateness {
         bins
     }
 
-    /// The figures by now.
+    /// Figures so far.
     pub(super) fn figures(&self) -> LatenessFigures {
         let bins = self.bins();
         let running = self.clock.as_ref().map(|clock| clock.max_ns.saturating_sub(clock.min_ns));
@@ -199,7 +198,7 @@ impl Clock {
         self.drift.note(passed, transit_ns);
     }
 
-    /// The last packet that arrived is in the figures.
+    /// Counts the last packet in the figures.
     fn count(&mut self) {
         self.max_ns = self.max_ns.max(self.last_ns);
         *self.bins.entry(bin(self.last_ns)).or_default() += 1;
@@ -243,7 +242,7 @@ fn later(bins: &BTreeMap<i64, u64>, bound: Duration) -> u64 {
     bins.range(bound.saturating_add(1)..).map(|(_, packets)| packets).sum()
 }
 
-/// Far transits share the outermost bins, which bounds the memory a hostile sender can take.
+/// Far transits share the outermost bins, which bounds the memory that a hostile sender can use.
 fn bin(transit_ns: i64) -> i64 {
     transit_ns.div_euclid(BIN_NS).clamp(-BINS_MAX, BINS_MAX)
 }
@@ -252,7 +251,7 @@ fn nanoseconds(ns: i64) -> Duration {
     Duration::from_nanos(ns.max(0).unsigned_abs())
 }
 
-/// Later than this counts as late: the bound that the server's pacing is held to.
+/// A packet is late beyond this bound, which the server's pacing is held to.
 pub(super) const LATE: Duration = Duration::from_millis(25);
 
 /// The RTP clock of MP2T runs at 90 kHz (RFC 2250 §2): nine of its units are 100 µs.
@@ -261,7 +260,7 @@ const BIN_NS: i64 = 50_000;
 /// 20 s to either side of the first packet.
 const BINS_MAX: i64 = 400_000;
 const DRIFT_SLICE_S: u64 = 10;
-/// Before this a scheduling delay would pass for drift.
+/// Earlier, a scheduling delay would pass for drift.
 const DRIFT_AFTER_S: u64 = 60;
 
 #[cfg(test)]

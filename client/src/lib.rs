@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client that checks: plays or downloads an asset and says what was wrong with it.
+//! The RTSP client that verifies: plays or downloads an asset and counts every fault.
 //!
-//! It stands beside the server because the demo, the tests and an operator at night want to know
-//! the same thing: did every packet come, once, in order and in time. [`play`] goes the way of a
-//! player (DESCRIBE, SETUP, PLAY, receiver reports, TEARDOWN) and keeps books instead of showing
-//! pictures; [`download`] is a GET that counts.
+//! The demo, the tests and operators ask the same question: did every packet arrive once, in order
+//! and in time? [`play`] does what a player does (DESCRIBE, SETUP, PLAY, receiver reports,
+//! TEARDOWN) and keeps statistics instead of showing pictures; [`download`] is a GET that counts;
+//! [`load::load`] plays many sessions at once. The recorder uses [`ClientSession`] and
+//! [`rtp_receiver`].
 //!
-//! The way of a packet: kernel → `receive` (a thread of its own, one system call a packet) → books
-//! (`wire::rtp::Reception`, `lateness`) and, where a file is wanted, `wire::reorder` → `output`
-//! (another thread). `control` speaks RTSP, `reports` RTCP, `course` conducts, `verdict` tells.
+//! A packet of a play goes from the kernel to `receive_thread` (a thread of its own), through the
+//! one receiver of RTP ([`rtp_receiver`]) into the statistics and, where a file is wanted, in order
+//! to `file_writer` (another thread). `rtsp_connection` exchanges RTSP, `rtcp_reporter` RTCP;
+//! `play_session` runs the play, and `verdict` has the result.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250, RFC 9112.
-//! Does not do: decode, play more than one stream, RTP over TCP, TLS, proxies, cookies,
+//! Does not decode, play more than one stream, or use RTP over TCP, TLS, proxies, cookies or
 //! redirections.
 
 #![forbid(unsafe_code)]
@@ -49,7 +51,7 @@ pub use plural::counted;
 pub use random::{random_cname, random_u32};
 pub use verdict::{AnnouncedStream, LatenessMs, MissingPackets, PlayEnd, RecordedFile, Verdict};
 
-/// What a URL asks for.
+/// Protocol of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     /// `rtsp:`: a stream, for [`play`].
@@ -59,10 +61,10 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Which of the two a URL is.
+    /// Reads the scheme of a URL.
     ///
     /// # Errors
-    /// Caller: neither, with what to write.
+    /// Caller: the scheme is neither, with what to write.
     pub fn of(url: &str) -> Result<Scheme, Error> {
         let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme);
         if has_userinfo(url) {
@@ -78,14 +80,14 @@ impl Scheme {
     }
 }
 
-/// Whether a URL names a user, and perhaps a password: no client here can log in, and a password
-/// must not come to a log.
+/// Returns true for a URL that names a user, and perhaps a password. No client here can log in, and
+/// a password must not appear in a log.
 pub fn has_userinfo(url: &str) -> bool {
     let behind_scheme = url.split_once("://").map_or(url, |(_, rest)| rest);
     behind_scheme.split(['/', '?', '#']).next().is_some_and(|authority| authority.contains('@'))
 }
 
-/// A URL for messages: all that may be a user or a password is left out, also where it is no URL.
+/// Returns a URL for messages, without what may be a user or a password. Any text is accepted.
 pub fn without_userinfo(url: &str) -> String {
     let (scheme, rest) = match url.find("://") {
         Some(at) => url.split_at(at + 3),
@@ -106,13 +108,13 @@ fn wrong_url(url: &str) -> Error {
     Error::Setting { setting: ClientSetting::Url, found, cure: cure.to_owned() }
 }
 
-/// The requests to an `rtsp:` URL.
+/// Makes the requests to an `rtsp:` URL.
 fn rtsp_client(url: &str) -> Result<Client, Error> {
     let client = Client::new(url).ok().filter(|_| !has_userinfo(url));
     client.ok_or_else(|| wrong_url(url))
 }
 
-/// Foreign text made fit for one line of a message.
+/// Makes text of a peer fit for one line of a message.
 fn one_line(text: &str, chars_max: usize) -> String {
     let mut line = String::new();
     for (n, word) in text.split(|c: char| c.is_whitespace() || c.is_control()).enumerate() {

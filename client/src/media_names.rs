@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names in words for the media of a description that has no MPEG transport stream in it.
+//! Common names for the media of a description without an MPEG transport stream.
 //!
 //! A camera's description says `H264/90000` and `MPEG4-GENERIC/48000/2`; its owner says H.264 and
 //! AAC.
 //!
 //! Sources: RFC 3551 §6 (payload types and names), RFC 6184, RFC 7798, RFC 3640, RFC 6416.
-//! Does not do: read the description (`wire::sdp` does, and lists what it offers).
+//! Does not read the description (`wire::sdp` does, and lists the media).
 
-/// `H.264 video and AAC audio`, from `video H264/90000 (RTP/AVP), audio MPEG4-GENERIC/48000/2
-/// (RTP/AVP)`; a name that is not known stays as it stands.
+/// Returns `H.264 video and AAC audio` for `video H264/90000 (RTP/AVP), audio MPEG4-GENERIC/48000/2
+/// (RTP/AVP)`; an unknown name stays as it is.
 pub(super) fn names_of(offered: &str) -> String {
     offered.split(", ").map(one).collect::<Vec<_>>().join(" and ")
 }

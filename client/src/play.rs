@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Playing a stream to check it: what can be asked for, and the way up to a session.
+//! Verifying play of a stream: its settings, DESCRIBE and SETUP.
 //!
-//! DESCRIBE and SETUP are here; what happens from PLAY to TEARDOWN is in `session`.
+//! The module `play_session` runs the play from PLAY to TEARDOWN.
 //!
 //! Sources: RFC 2326 §10.2, §10.4, C.1 (description).
-//! Does not do: seek or change the range once it plays.
+//! Does not seek or change the range while it plays.
 
 use std::future::pending;
 use std::net::IpAddr;
@@ -26,17 +26,17 @@ use crate::error::{ClientSetting, Error};
 /// A future that ends a play when it is ready.
 pub(super) type Stop = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// What to play, and how.
+/// Stream to play, and settings.
 #[non_exhaustive]
 pub struct Play {
     /// `rtsp://HOST:PORT/PATH`.
     pub url: String,
     /// Write the transport stream to this file; one that is there is replaced.
     pub output: Option<PathBuf>,
-    /// Where to start, in normal play time; at the beginning if not said.
+    /// Start in normal play time; the beginning where none is given.
     pub start: Option<Duration>,
-    /// How much to play; to the end if not said. The server is asked for that range, and left when
-    /// it goes on all the same.
+    /// Length to play; up to the end where none is given. The server is asked for that range, and
+    /// left if it goes on.
     pub length: Option<Duration>,
     /// After so much play time ask for PAUSE, wait so long, and ask for PLAY again.
     pub pause: Option<(Duration, Duration)>,
@@ -52,33 +52,34 @@ impl Play {
     }
 }
 
-/// How a play is going.
+/// Progress of a play.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct PlayProgress {
-    /// Packets that came.
+    /// Packets received.
     pub packets: u64,
     /// Their payload, in bytes.
     pub payload_bytes: u64,
-    /// Packets known to be missing by now; reordered ones may still come.
+    /// Missing packets so far; reordered ones may still arrive.
     pub lost: u64,
-    /// Media that came.
+    /// Length of the received media.
     pub media: Duration,
-    /// Media that is to come in all, if the server said.
+    /// Length of the announced range, where the server has announced one.
     pub media_total: Option<Duration>,
-    /// Since the answer to PLAY.
+    /// Time since the answer to PLAY.
     pub wall: Duration,
-    /// How late the last packet was, against the earliest so far.
+    /// Lateness of the last packet against the earliest so far.
     pub lateness: Duration,
-    /// Whether it is paused.
+    /// The play is paused.
     pub is_paused: bool,
 }
 
-/// Plays a stream and says what was wrong with it. `progress` is called four times a second.
+/// Plays a stream and returns the verdict. `progress` is called four times a second. Dropping the
+/// future ends everything at once, without TEARDOWN.
 ///
-/// # Errors What keeps a play from beginning, and a file that cannot be written. What goes wrong
-/// once packets have come is in the verdict. Dropping the future ends everything at once, without
-/// TEARDOWN.
+/// # Errors
+/// The play cannot begin, or a file cannot be written. Faults after the first packet are in the
+/// verdict.
 pub async fn play(
     mut options: Play,
     progress: impl FnMut(&PlayProgress),
@@ -95,7 +96,7 @@ pub async fn play(
     session.play_to_end(range, equipment, stop, progress).await
 }
 
-/// DESCRIBE and SETUP.
+/// Sends DESCRIBE and SETUP.
 async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
     let mut control = RtspConnection::connect(&options.url).await?;
     let described = control.describe().await?;
@@ -119,7 +120,7 @@ async fn prepare(options: Play) -> Result<(PlaySession, ReceiverTasks), Error> {
     Ok((PlaySession::new(options, control, &set_up), equipment))
 }
 
-/// The range to ask for, after a look at the options.
+/// Checks the settings and makes the range to ask for.
 fn range(options: &Play) -> Result<NptRange, Error> {
     let wrong = |setting, found: Duration, cure: &str| Error::Setting {
         setting,

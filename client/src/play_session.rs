@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The course of a play: PLAY, keep-alives, a pause, the end however it comes, the verdict.
+//! Runs a play: PLAY, keep-alives, a pause, any kind of end, and the verdict.
 //!
 //! One task waits for five things at once: BYE, the end of the RTSP connection, the caller's stop,
-//! the clock, and RTCP. Packets are received by a thread of their own; here only its stats are
-//! looked at.
+//! the clock, and RTCP. A thread of its own receives the packets; this task only reads its
+//! statistics.
 //!
 //! Sources: RFC 2326 §10.5–10.8, §12.37 (keep-alive), Appendix B (a pause leaves no gap); RFC 3550
 //! §6.6.
-//! Does not do: begin again after a loss of the connection.
+//! Does not begin again after the connection is lost.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use super::verdict::{
 };
 use crate::error::Error;
 
-/// What receives and reports.
+/// The receiving thread and the reporter of a play.
 pub(super) struct ReceiverTasks {
     pub(super) receiving: ReceiveThread,
     pub(super) reporter: RtcpReporter,
@@ -43,17 +43,17 @@ pub(super) struct PlaySession {
     receive_buffer_bytes: usize,
     session_timeout: Duration,
     announced: AnnouncedStream,
-    /// Media in the announced range.
+    /// Length of the announced range.
     media_total: Option<Duration>,
     /// The RTP timestamp at the end of the announced range.
     end_timestamp: Option<u32>,
     stage: PlayStage,
     pauses: u32,
-    /// When the first PLAY was answered, and the last.
+    /// Times of the first answer to PLAY and of the last.
     began: Instant,
     resumed: Instant,
     keep_alive_at: Instant,
-    /// When enough was played.
+    /// Time at which enough was played.
     leave_at: Option<Instant>,
 }
 
@@ -85,7 +85,7 @@ impl PlaySession {
         }
     }
 
-    /// Plays, and leaves nothing behind.
+    /// Plays to the end, and leaves no thread and no session behind.
     pub(super) async fn play_to_end(
         mut self,
         range: NptRange,
@@ -110,7 +110,7 @@ impl PlaySession {
         Ok(self.verdict(end, &stats, &result, reporter.sent()))
     }
 
-    /// Takes leave. A server that does not answer will forget the session by itself.
+    /// Sends TEARDOWN. A server that does not answer forgets the session after its time-out.
     async fn leave(&mut self, reporter: &RtcpReporter, receiving: &ReceiveThread) {
         let leave_session = async {
             reporter.leave().await;
@@ -119,7 +119,7 @@ impl PlaySession {
         let is_answered = matches!(timeout(LEAVE_WAIT, leave_session).await, Ok(Ok(_)));
         let has_sent_bye = receiving.stats().rtcp.has_sent_bye;
         if is_answered && !has_sent_bye {
-            // Its BYE says how many packets there were; those under way are still taken.
+            // BYE carries the number of packets sent; packets under way are still received.
             let _ = timeout(SETTLE, reporter.bye.notified()).await;
             settle(receiving).await;
         }
@@ -161,7 +161,7 @@ impl PlaySession {
             }
             let sent = tokio::select! {
                 sent = self.send_due_requests(now, receiving) => sent,
-                // An answer that still comes is not taken for that to TEARDOWN: it has a number.
+                // A late answer is not mistaken for that to TEARDOWN: it has another CSeq.
                 () = &mut *stop => return Ok(PlayEnd::Stopped),
             };
             match sent {
@@ -174,7 +174,7 @@ impl PlaySession {
         }
     }
 
-    /// The first PLAY.
+    /// Sends the first PLAY.
     async fn begin(&mut self, range: NptRange, receiving: &ReceiveThread) -> Result<(), Error> {
         self.play(Some(range), receiving).await?;
         self.began = self.resumed;
@@ -189,7 +189,7 @@ impl PlaySession {
         Ok(())
     }
 
-    /// PLAY; what comes is on a new clock.
+    /// Sends PLAY; its packets are on a new clock.
     async fn play(
         &mut self,
         range: Option<NptRange>,
@@ -220,7 +220,7 @@ impl PlaySession {
         Ok(())
     }
 
-    /// When to look again.
+    /// Time of the next check.
     fn due(&self, check_at: Instant) -> Instant {
         let turn = match self.stage {
             PlayStage::Playing { pause_at } => pause_at,
@@ -230,7 +230,7 @@ impl PlaySession {
         turn.map_or(due, |turn| turn.min(due))
     }
 
-    /// Asks for what is due.
+    /// Sends the requests that are due.
     async fn send_due_requests(
         &mut self,
         now: Instant,
@@ -264,10 +264,10 @@ impl PlaySession {
         (self.session_timeout / 3).max(KEEP_ALIVE_EVERY_MIN)
     }
 
-    /// Whether it is over for a reason that nobody says.
+    /// Returns the reason of an end that the server has not signalled.
     fn end_reason(&self, stats: &StreamStats, now: Instant) -> Result<Option<PlayEnd>, Error> {
         if stats.is_output_broken || !stats.is_receiving {
-            // The thread says why when it is stopped.
+            // The thread gives its reason when it is stopped.
             return Ok(Some(PlayEnd::Stopped));
         }
         if matches!(self.stage, PlayStage::Paused { .. }) {
@@ -309,7 +309,7 @@ impl PlaySession {
         self.control.fault("PLAY was granted", found)
     }
 
-    /// How much of what was announced has not come.
+    /// Seconds of the announced range that have not arrived.
     fn short_s(&self, stats: &StreamStats) -> Option<f64> {
         stats.packets.last?;
         let end = self.end_timestamp?;
@@ -389,10 +389,10 @@ fn lost(reception: &Reception) -> u64 {
     reception.lost().max(in_gaps + reception.gaps_unlisted())
 }
 
-/// Packets that the sender says it has sent and that no gap shows.
+/// Packets that the sender has counted and that no gap shows.
 fn lost_at_ends(stats: &StreamStats) -> u64 {
     let Some((sender, _)) = stats.rtcp.last_sender else { return 0 };
-    // Both count modulo 2^32. A sender that has counted before this session (a relay) differs by
+    // Both counts are modulo 2^32. A sender that counted before this session (a relay) differs by
     // more than any stream loses at its ends.
     let beyond = sender.packets.wrapping_sub(stats.reception().expected() as u32);
     if stats.reception().restarts() == 0 && beyond <= LOST_AT_ENDS_MAX {
@@ -424,7 +424,7 @@ fn ms(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e3
 }
 
-/// The sender is done: waits until nothing is under way any more.
+/// Waits until no more packets are under way.
 async fn settle(receiving: &ReceiveThread) {
     let until = Instant::now() + SETTLE_MAX;
     loop {
@@ -436,7 +436,8 @@ async fn settle(receiving: &ReceiveThread) {
     }
 }
 
-/// The connection is lost. A server that stops says BYE before; it may be under way.
+/// Returns the end after the connection is lost. A server that stops sends BYE before, which may
+/// still be under way.
 async fn closed_or_bye(
     reporter: &RtcpReporter,
     receiving: &ReceiveThread,
@@ -448,18 +449,18 @@ async fn closed_or_bye(
 }
 
 const CHECK_EVERY: Duration = Duration::from_millis(250);
-/// Something is wrong when a stream says nothing for so long.
+/// A stream that is silent for so long has failed.
 const SILENCE: Duration = Duration::from_secs(5);
-/// All of it has come and BYE has not: it was lost.
+/// Everything has arrived, and BYE is lost.
 const QUIET: Duration = Duration::from_secs(2);
 const SETTLE: Duration = Duration::from_millis(100);
 const SETTLE_MAX: Duration = Duration::from_secs(1);
 const BYE_WAIT: Duration = Duration::from_millis(500);
 const LEAVE_WAIT: Duration = Duration::from_secs(2);
-/// A time-out of nothing must not make this client a flood.
+/// A server that announces no time-out must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 /// A group of pictures: play may begin so much earlier than asked for.
 const EARLIER_MAX: Duration = Duration::from_secs(30);
-/// So long the server is given to end a range by itself.
+/// Time that the server is given to end a range by itself.
 const LENGTH_GRACE: Duration = Duration::from_secs(2);
 pub(super) const LOST_AT_ENDS_MAX: u32 = 1 << 16;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client against a server that does wrong what it is told to: the verdict must name exactly
-//! that.
+//! Plays against a server with scripted faults: the verdict must name exactly those.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::verdict::{MissingPackets, PlayEnd, Verdict};
 use super::{Play, play};
 use crate::error::Error;
 
-/// Plays with these options; the verdict, what the server saw, and the file.
+/// Plays with these options; returns the verdict, what the server saw, and the file.
 async fn trial(
     script: Script,
     options: impl FnOnce(&mut Play),
@@ -116,7 +115,7 @@ async fn a_pause_loses_nothing_and_is_not_lateness() {
     assert!(verdict.is_whole(), "{verdict}");
     assert_eq!((verdict.packets, verdict.pauses, verdict.while_paused), (200, 1, 0));
     assert!(file == asset(0..200));
-    // Half of the packets came 1.5 s after the others: no fewer than that would be late.
+    // Half of the packets came 1.5 s after the others: at least those would be late.
     assert!(verdict.lateness.p90 < 750.0 && verdict.jitter_ms < 75.0, "{verdict}");
     assert!(verdict.wall_s >= 1.5, "{verdict}");
     // A third of the time-out is a second.
@@ -156,7 +155,7 @@ async fn stopped_before_the_server_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut asked = Play::new(format!("rtsp://{}/a.ts", listener.local_addr().unwrap()));
     asked.stop = Some(Box::pin(async move {
-        // It takes the connection and the request, and says nothing.
+        // It accepts the connection and the request, and does not answer.
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut request = [0; 8];
         tokio::io::AsyncReadExt::read_exact(&mut stream, &mut request).await.unwrap();
@@ -178,7 +177,7 @@ async fn a_connection_that_closes_in_mid_play_is_told_and_a_bye_before_it_is_hea
     let script = Script { sends_bye: true, interval: Duration::from_millis(10), ..script };
     let (verdict, ..) = trial(script, |_| {}).await;
     assert_eq!((verdict.end.clone(), verdict.lost, verdict.lost_at_ends), (PlayEnd::Bye, 0, 0));
-    // Nothing of what was sent is lost, but a second of what was announced was not sent.
+    // No packet is lost, but a second of the announced range was not sent.
     assert!(!verdict.is_whole());
     assert!(verdict.to_string().contains("1.0 s of it did not come"), "{verdict}");
 }
@@ -275,7 +274,7 @@ async fn nothing_comes_and_the_firewall_is_suspected() {
 async fn nobody_there_and_wrong_options() {
     let fake = ScriptedServer::start(Script::default()).await;
     let address = fake.address;
-    // Aborted: the port is free again, and nobody listens.
+    // Aborted: the port is free again.
     drop(fake);
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let nobody = free.local_addr().unwrap();

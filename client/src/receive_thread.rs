@@ -3,8 +3,8 @@
 //!
 //! It is a thread of its own, because a task on a shared executor is late when others are busy. The
 //! time of a packet is the kernel's, so the thread's own scheduling delay is not in it. Costs two
-//! system calls for up to 32 packets ([`SocketReader`]), one lock that is hardly ever contended, and
-//! one copy when a file is written.
+//! system calls for up to 32 packets ([`SocketReader`]), one lock that is hardly ever contended,
+//! and one copy when a file is written.
 //!
 //! Packets may arrive before the answer to PLAY has been read, which names the first of them. They
 //! are held with their times until then ([`Command::Begin`]), so that losses at the very start

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP of the receiving side: sender reports and BYE in, receiver reports out.
+//! RTCP of a play: reads sender reports and BYE, sends receiver reports.
 //!
 //! Costs one datagram of about 60 bytes each way in five seconds.
 //!
-//! Sources: RFC 3550 §6.2, §6.3.1 (when), §6.4.2 (receiver report), §6.6 (BYE).
-//! Does not do: adapt the interval to a crowd; there is one sender and one receiver.
+//! Sources: RFC 3550 §6.2, §6.3.1 (interval), §6.4.2 (receiver report), §6.6 (BYE).
+//! Does not widen the interval for many participants: there is one sender and one receiver.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -22,18 +22,18 @@ use super::receive_thread::{StreamStats, lock};
 use crate::error::Error;
 use crate::random::{random_cname, random_u32};
 
-/// This receiver, as the sender sees it.
+/// The RTCP side of this receiver.
 pub(super) struct RtcpReporter {
     socket: UdpSocket,
     host: IpAddr,
-    /// Where reports go: as SETUP said ([`report_target`]), else where the first sender report comes
-    /// from.
+    /// Target of reports: the address of SETUP ([`report_target`]), else the source of the first
+    /// sender report.
     to: Mutex<Option<SocketAddr>>,
     ssrc: u32,
     cname: String,
     stats: Arc<Mutex<StreamStats>>,
     sent: AtomicU64,
-    /// Told once when the sender says BYE.
+    /// Notified once when the sender says BYE.
     pub(super) bye: Notify,
 }
 
@@ -61,7 +61,7 @@ impl RtcpReporter {
         })
     }
 
-    /// Reports sent so far.
+    /// Number of reports sent.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
@@ -74,7 +74,7 @@ impl RtcpReporter {
             tokio::select! {
                 received = self.socket.recv_from(&mut datagram) => match received {
                     Ok((bytes, from)) => self.receive_report(&datagram[..bytes], from),
-                    // What an ICMP message left behind, or memory that is short: RTCP can wait.
+                    // An ICMP message that was left behind, or short memory: RTCP can wait.
                     Err(_) => tokio::time::sleep(PAUSE_AFTER_ERROR).await,
                 },
                 () = tokio::time::sleep_until(next) => {
@@ -85,7 +85,7 @@ impl RtcpReporter {
         }
     }
 
-    /// A last report, and BYE.
+    /// Sends a last report, and BYE.
     pub(super) async fn leave(&self) {
         self.report().await;
         self.send(&rtcp::receiver_bye(self.ssrc, &self.cname, "")).await;
@@ -129,7 +129,7 @@ impl RtcpReporter {
 
     async fn send(&self, datagram: &[u8]) {
         let to = *self.to.lock().unwrap_or_else(|e| e.into_inner());
-        // A report that does not get out is made up for by the next.
+        // The next report makes up for one that is not sent.
         if let Some(to) = to
             && self.socket.send_to(datagram, to).await.is_ok()
         {
@@ -138,14 +138,15 @@ impl RtcpReporter {
     }
 }
 
-/// Where reports go from the start: to the port that SETUP has named, at the server's own host.
-/// Another (`source=`) may be anybody's, and gets none before a sender report came from there.
+/// Returns the target of reports from the start: the port of SETUP, at the server's own host.
+/// Another host (`source=`) may be anybody's, and gets no report before a sender report has come
+/// from there.
 pub(super) fn report_target(set_up: &SetupReply, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
     let is_own = host.to_canonical() == server.to_canonical();
     set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
 }
 
-/// What is to be reported of a source, whose last sender report came when it says.
+/// Makes the report block of a source, from its last sender report and the time of its arrival.
 pub(super) fn block(
     reception: &mut Reception,
     ssrc: u32,

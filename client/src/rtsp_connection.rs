@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RTSP connection of the client: a request, its answer, and what to make of a refusal.
+//! The RTSP connection of the client: a request, its answer, and the error for a refusal.
 //!
-//! Whoever reads the message has only the message: it names the server, the request, the status and
-//! what the server said in the body, and what to do where that is known.
+//! An error names the server, the request, the status, the reason in the body, and the cure where
+//! it is known: its reader has nothing else.
 //!
 //! Sources: RFC 2326 §7, §11.
-//! Does not do: redirections (3xx are refusals), authentication, more than one request at a time.
+//! Does not follow redirections (3xx are refusals), authenticate, or send a second request before
+//! the answer.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -40,7 +41,7 @@ impl RtspConnection {
         RtspConnection::over(client, stream)
     }
 
-    /// Speaks over a connection that stands.
+    /// Uses a connection that is open.
     pub(super) fn over(client: Client, stream: TcpStream) -> Result<RtspConnection, Error> {
         let peer = format!("rtsp {}", authority(client.host(), client.port()));
         let name = |source| Error::Host { call: "getsockname", object: peer.clone(), source };
@@ -63,7 +64,7 @@ impl RtspConnection {
         })
     }
 
-    /// Sends a request and waits for its answer: any but 200 is an error.
+    /// Sends a request and waits for its answer. Any status but 200 is an error.
     pub(super) async fn ask(
         &mut self,
         what: &'static str,
@@ -91,12 +92,12 @@ impl RtspConnection {
         Error::Lost { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
-    /// What was wrong with an answer, or with the lack of one.
+    /// Makes the error for a faulty answer.
     pub(super) fn fault(&self, what: &str, found: impl std::fmt::Display) -> Error {
         Error::Peer { peer: self.peer.clone(), found: format!("{what}: {found}") }
     }
 
-    /// Comes back when the server has closed the connection. What it sends unasked is dropped.
+    /// Waits until the server closes the connection; returns the reason. Drops unasked messages.
     pub(super) async fn closed(&mut self) -> String {
         loop {
             match self.stream.read(&mut self.buffer).await {
@@ -121,7 +122,7 @@ impl RtspConnection {
         self.stream.write_all(request).await.map_err(broke)?;
         loop {
             match self.reader.next().map_err(NoReply::Malformed)? {
-                // Some servers leave it out; there is only one request it can belong to.
+                // Some servers omit CSeq; only one request can be meant.
                 Some(reply) if reply.cseq().is_none_or(|cseq| cseq == self.client.cseq()) => {
                     return Ok(reply);
                 }
@@ -136,20 +137,20 @@ impl RtspConnection {
     }
 }
 
-/// Why a request has no answer.
+/// Reason why a request has no answer.
 enum NoReply {
     /// The connection ended.
     Lost(String),
-    /// The bytes that came are no answer.
+    /// The received bytes are no answer.
     Malformed(Malformed),
 }
 
-/// Opens a TCP connection, to the first address of a name that takes it.
+/// Opens a TCP connection to the first address of a name that accepts it.
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, Error> {
     connected(authority(host, port), TcpStream::connect((host, port))).await
 }
 
-/// Opens a TCP connection to an address, from one of this machine's own if that is said.
+/// Opens a TCP connection to an address, from `source` where that is given.
 pub(super) async fn connect_from(
     source: Option<IpAddr>,
     to: SocketAddr,
@@ -177,7 +178,7 @@ async fn connected(
     };
     let connecting = timeout(Duration::from_secs(CONNECT_WAIT_S), connecting);
     let stream = connecting.await.unwrap_or_else(|_| Err(late())).map_err(failed)?;
-    // Requests are small and waited for.
+    // Requests are small, and each is waited for.
     stream.set_nodelay(true).map_err(failed)?;
     Ok(stream)
 }
@@ -186,11 +187,11 @@ pub(super) fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// A status that is not 200, in words.
+/// Describes a status other than 200.
 fn refusal(reply: &Reply) -> String {
     let reason = one_line(reply.reason(), WORDS_CHARS_MAX);
     let body = one_line(&String::from_utf8_lossy(&reply.body), WORDS_CHARS_MAX);
-    // A body that says the same at more length stands alone.
+    // A body that repeats the reason stands alone.
     let text = match body.strip_prefix(reason.as_str()) {
         _ if body.is_empty() => format!("{} {reason}", reply.status()),
         Some(_) => format!("{} {body}", reply.status()),
@@ -224,7 +225,7 @@ fn cure(status: u16) -> &'static str {
 
 const CLOSED: &str = "the server closed the connection instead of answering";
 const CONNECT_WAIT_S: u64 = 5;
-/// A cold disk may have to be read before DESCRIBE is answered.
+/// A cold disk may be read before DESCRIBE is answered.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 const READ_BYTES: usize = 4096;
 const WORDS_CHARS_MAX: usize = 300;

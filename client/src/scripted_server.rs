@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small RTSP server for the tests of the client, that does wrong exactly what it is told to.
+//! A small RTSP server for the tests of the client, with scripted faults.
 //!
 //! It reads requests by hand and shares nothing with `wire`'s server side, so that a mistake there
-//! does not hide one here. It sends packet n with sequence number first + n and timestamp n ×
-//! interval.
+//! does not hide one here. Packet n has sequence number first + n and timestamp n × interval.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -15,25 +14,25 @@ use tokio::time::sleep_until;
 use wire::rtcp::{self, RtcpItem, SenderInfo};
 use wire::rtp::Header;
 
-/// What to send, and what to do wrong.
+/// Packets to send, and faults.
 #[derive(Debug, Clone)]
 pub(super) struct Script {
     pub(super) packets: u16,
     pub(super) interval: Duration,
     pub(super) first_sequence: u16,
-    /// Packets that are counted as sent and are not.
+    /// Packets that are counted as sent and are not sent.
     pub(super) lose: Vec<u16>,
-    /// What it has counted already when it begins, as a relay that has sent to others.
+    /// Count of packets at the start, as of a relay that has sent to others.
     pub(super) counted_before: u32,
     /// Packets that are sent twice.
     pub(super) repeat: Vec<u16>,
     /// Packets that are sent after the next one.
     pub(super) delay: Vec<u16>,
-    /// Sent before the first packet, from the right port.
+    /// Datagrams sent before the first packet, from the right port.
     pub(super) noise: Vec<Vec<u8>>,
-    /// The sequence number in RTP-Info, where not the right one.
+    /// Sequence number in RTP-Info, where it is a wrong one.
     pub(super) announced: Option<u16>,
-    /// Whether answers to PLAY carry Range and RTP-Info.
+    /// Answers to PLAY carry Range and RTP-Info.
     pub(super) sends_rtp_info: bool,
     pub(super) sends_bye: bool,
     /// Close the connection before this packet.
@@ -64,7 +63,7 @@ impl Default for Script {
     }
 }
 
-/// What the server has seen.
+/// Requests and RTCP that the server has seen.
 #[derive(Debug, Default)]
 pub(super) struct ServerRecord {
     /// Methods, in order.
@@ -74,7 +73,7 @@ pub(super) struct ServerRecord {
     pub(super) rtcp: Vec<RtcpItem>,
 }
 
-/// A server for one client, or for some that all get the same.
+/// A server for one client, or for several that all get the same.
 pub(super) struct ScriptedServer {
     pub(super) address: SocketAddr,
     pub(super) url: String,
@@ -84,12 +83,12 @@ pub(super) struct ScriptedServer {
 
 pub(super) const SSRC: u32 = 0xFACE_0001;
 
-/// The payload of packet n: seven TS packets.
+/// Payload of packet n: seven TS packets.
 pub(super) fn payload(n: u16) -> Vec<u8> {
     (0..7 * 188).map(|at| if at % 188 == 0 { 0x47 } else { (at as u16 ^ n) as u8 }).collect()
 }
 
-/// The payloads of packets, one after the other.
+/// Payloads of packets, one after the other.
 pub(super) fn asset(packets: impl Iterator<Item = u16>) -> Vec<u8> {
     packets.flat_map(payload).collect()
 }
@@ -99,7 +98,7 @@ impl ScriptedServer {
         ScriptedServer::for_connections(script, 1).await
     }
 
-    /// A server that takes so many connections, at once if they come so.
+    /// Starts a server for so many connections, which may come at once.
     pub(super) async fn for_connections(script: Script, connections: usize) -> ScriptedServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -117,7 +116,7 @@ impl ScriptedServer {
         ScriptedServer { address, url: format!("rtsp://{address}/clip.ts"), record, task }
     }
 
-    /// Waits until the client has left and tells what it did.
+    /// Waits until the client has left; returns what the server has seen.
     pub(super) async fn end(self) -> ServerRecord {
         self.task.await.unwrap();
         std::mem::take(&mut *self.record.lock().unwrap())
@@ -241,7 +240,7 @@ impl Conversation {
         )
     }
 
-    /// Wraps in mid-stream.
+    /// The timestamp wraps in mid-stream.
     fn timestamp(&self, n: u16) -> u32 {
         let interval = self.script.interval.as_millis() as u32 * 90;
         (u32::MAX - 100 * interval).wrapping_add(u32::from(n) * interval)
@@ -289,7 +288,7 @@ impl Conversation {
         }
     }
 
-    /// Once, if at all.
+    /// Sends BYE once, if at all.
     fn bye(&mut self) {
         if !self.script.sends_bye || std::mem::replace(&mut self.has_sent_bye, true) {
             return;

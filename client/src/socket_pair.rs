@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The pair of UDP sockets that a stream is received on.
 //!
-//! RTP goes to an even port and RTCP to the next (RFC 3550 §11). A free pair is found by binding:
-//! an even port of the kernel's choice, and its neighbour; a taken neighbour means another try. The
-//! RTP socket gets a receive buffer for some seconds of media, past the system's limit where that
-//! is allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine loses time and not packets.
+//! RTP uses an even port and RTCP the next (RFC 3550 §11). A free pair is found by binding: an even
+//! port of the kernel's choice, then its neighbour; a taken neighbour means another try. The RTP
+//! socket gets a receive buffer for some seconds of media, beyond the system's limit where that is
+//! allowed (SO_RCVBUFFORCE, CAP_NET_ADMIN), so that a busy machine is late and loses no packets.
 //!
 //! Sources: RFC 3550 §11; socket(7) SO_RCVBUF, SO_RCVBUFFORCE.
-//! Does not do: hold ports open in a firewall.
+//! Does not hold ports open in a firewall.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -16,17 +16,17 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::error::Error;
 
-/// Two neighbouring ports.
+/// Sockets at two neighbouring ports.
 pub(super) struct SocketPair {
     pub(super) rtp: UdpSocket,
     pub(super) rtcp: UdpSocket,
     pub(super) ports: wire::rtsp::PortPair,
-    /// The receive buffer the kernel granted for RTP, its own overhead included.
+    /// Receive buffer that the kernel granted for RTP, its own overhead included.
     pub(super) buffer_bytes: usize,
 }
 
 impl SocketPair {
-    /// Binds a pair on the address that `local` has; its port does not matter.
+    /// Binds a pair on the address of `local`, whose port does not matter.
     pub(super) fn bind(local: SocketAddr) -> Result<SocketPair, Error> {
         let mut last = io::ErrorKind::AddrInUse.into();
         for _ in 0..PAIRS_TRIED_MAX {
@@ -44,7 +44,7 @@ fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     let at = |port: u16| SocketAddr::new(local.ip(), port);
     let picked = bound(with_scope(local, at(0)))?;
     let even = picked.local_addr()?.port() & !1;
-    // The odd one that was picked is let go: its pair may be free all the same.
+    // An odd port is released: its pair may still be free.
     let picked = (picked.local_addr()?.port() == even).then_some(picked);
     let rtp = match picked {
         Some(socket) => socket,
@@ -60,7 +60,7 @@ fn pair(local: SocketAddr) -> io::Result<SocketPair> {
     })
 }
 
-/// A link-local IPv6 address is none without its interface.
+/// A link-local IPv6 address needs its interface.
 fn with_scope(local: SocketAddr, mut at: SocketAddr) -> SocketAddr {
     if let (SocketAddr::V6(local), SocketAddr::V6(at)) = (local, &mut at) {
         at.set_scope_id(local.scope_id());
@@ -77,7 +77,7 @@ fn bound(address: SocketAddr) -> io::Result<UdpSocket> {
 fn enlarge(socket: &UdpSocket) -> io::Result<usize> {
     use rustix::net::sockopt;
     if sockopt::set_socket_recv_buffer_size_force(socket, BUFFER_BYTES).is_err() {
-        // Not privileged: the kernel grants what net.core.rmem_max allows.
+        // Without privilege the kernel grants what net.core.rmem_max allows.
         sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES)?;
     }
     Ok(sockopt::socket_recv_buffer_size(socket)?)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a play came to: figures for programs (serde), a report for people (`Display`).
+//! Result of a play: figures for programs (serde), a report for people (`Display`).
 //!
-//! Three losses are told apart, because their cures differ: packets the network lost (gaps),
-//! packets the kernel dropped here since this machine was too slow (`kernel_drops`, which are among
-//! the gaps), and bytes a slow disk kept out of the file.
+//! Three losses are told apart, because their cures differ: packets that the network lost (gaps),
+//! packets that this machine's kernel dropped because the program was too slow (`kernel_drops`,
+//! which are among the gaps), and bytes that a slow disk kept out of the file.
 //!
 //! Sources: RFC 3550 §6.4.1 (loss, jitter).
 
@@ -12,167 +12,169 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// What a play came to.
+/// Result of a play.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Verdict {
-    /// What was played.
+    /// URL that was played.
     pub url: String,
-    /// Why it ended.
+    /// Reason of the end.
     pub end: PlayEnd,
-    /// Packets of the stream that came, duplicates and late ones included.
+    /// Packets of the stream that arrived, duplicates and late ones included.
     pub packets: u64,
-    /// Payload of the packets that came, each counted once, in bytes.
+    /// Payload of these packets, each counted once, in bytes.
     pub payload_bytes: u64,
-    /// Packets that should have come and did not, by their sequence numbers: from the one that
-    /// RTP-Info named as the first up to the highest that came.
+    /// Packets missing by their sequence numbers: from the one that RTP-Info named as the first to
+    /// the highest that arrived.
     pub lost: u64,
-    /// Packets beyond those: the sender counts them as sent (RTCP), and they lie before the first
-    /// or after the last that came.
+    /// Further packets that the sender has counted (RTCP): they lie before the first or after the
+    /// last that arrived.
     pub lost_at_ends: u64,
-    /// Where packets are missing, oldest first; at most [`wire::rtp::GAPS_MAX`].
+    /// Gaps, oldest first; at most [`wire::rtp::GAPS_MAX`].
     pub gaps: Vec<MissingPackets>,
-    /// Gaps that found no room in the list.
+    /// Gaps that do not fit the list.
     pub gaps_unlisted: u64,
-    /// Packets that came once more.
+    /// Packets that arrived again.
     pub duplicates: u64,
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// How often the sender went on from quite another sequence number.
+    /// Jumps of the sender to a far sequence number.
     pub restarts: u64,
     /// Packets ignored because their number was far from all that were expected.
     pub strays: u64,
-    /// Datagrams that were not of this stream: another host, SSRC or payload type.
+    /// Datagrams that are not of this stream: another host, SSRC or payload type.
     pub unexpected_source: u64,
-    /// Datagrams on the RTP or the RTCP port that were neither.
+    /// Datagrams on the RTP or the RTCP port that are neither.
     pub malformed: u64,
-    /// Payloads that were not whole TS packets (RFC 2250 §2).
+    /// Payloads that are not whole TS packets (RFC 2250 §2).
     pub bad_payload_size: u64,
-    /// Packets that came more than 200 ms after PAUSE had been answered.
+    /// Packets that arrived more than 200 ms after PAUSE had been answered.
     pub while_paused: u64,
     /// Datagrams that the kernel of this machine dropped because the receive buffer was full; they
-    /// are among the lost. None where it does not say.
+    /// are among the lost. None where the kernel does not count them.
     pub kernel_drops: Option<u64>,
-    /// The receive buffer that the kernel granted, in bytes, its own overhead included.
+    /// Receive buffer that the kernel granted, in bytes, its own overhead included.
     pub receive_buffer_bytes: usize,
     /// Interarrival jitter at the end (RFC 3550 A.8), in milliseconds.
     pub jitter_ms: f64,
-    /// How late packets came.
+    /// Lateness of the packets.
     pub lateness: LatenessMs,
-    /// RTCP sender reports that came.
+    /// RTCP sender reports received.
     pub sender_reports: u64,
     /// RTCP datagrams sent: receiver reports, and BYE.
     pub reports_sent: u64,
-    /// Whether the sender said BYE.
+    /// The sender has said BYE.
     pub bye: bool,
-    /// Times that PAUSE was asked for and granted.
+    /// Pauses that the server granted.
     pub pauses: u32,
-    /// From the answer to PLAY to the last packet, in seconds; pauses included.
+    /// Time from the answer to PLAY to the last packet, in seconds; pauses included.
     pub wall_s: f64,
-    /// From the first timestamp to the last, in seconds; pauses not included.
+    /// Time from the first timestamp to the last, in seconds; pauses not included.
     pub media_s: f64,
-    /// What the server announced.
+    /// Announcements of the server.
     pub announced: AnnouncedStream,
-    /// How much of what was announced had not come at a BYE or at silence, in seconds. The last
+    /// Part of the announced range that had not arrived at BYE or at silence, in seconds. The last
     /// packet's own duration is in it.
     pub short_s: Option<f64>,
     /// The file, where one was asked for.
     pub output: Option<RecordedFile>,
 }
 
-/// Why a play ended.
+/// Reason why a play ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum PlayEnd {
     /// The sender said BYE.
     Bye,
-    /// What was announced had come; BYE had not.
+    /// The announced range had arrived, and no BYE.
     Quiet,
-    /// The length that was asked for was reached, and the server went on.
+    /// The requested length was reached, and the server went on.
     Length,
-    /// Stopped from here.
+    /// The caller stopped the play.
     Stopped,
-    /// Nothing came any more, and more was due.
+    /// No more packets arrived, and more were due.
     Silent {
-        /// For how long, in seconds.
+        /// Length of the silence, in seconds.
         seconds: u64,
     },
     /// The RTSP connection or the session was lost.
     Closed {
-        /// How.
+        /// Way in which it was lost.
         found: String,
     },
 }
 
-/// What the answers of the server said.
+/// Announcements of the server in its answers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct AnnouncedStream {
-    /// The Range of the (last) answer to PLAY.
+    /// Range of the last answer to PLAY.
     pub range: Option<String>,
-    /// The first sequence number, from the first RTP-Info.
+    /// First sequence number, from the first RTP-Info.
     pub sequence: Option<u16>,
-    /// The RTP timestamp of the start, from the first RTP-Info.
+    /// RTP timestamp of the start, from the first RTP-Info.
     pub timestamp: Option<u32>,
-    /// What came first, where it was not what RTP-Info had named and no loss explains it.
+    /// First sequence number that arrived, where RTP-Info had named another and no loss explains
+    /// it.
     pub first_received: Option<u16>,
-    /// The life of a session nobody is heard from, in seconds.
+    /// Time-out of an idle session, in seconds.
     pub session_timeout_s: u64,
 }
 
-/// Neighbouring packets that did not come.
+/// Neighbouring packets that are missing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MissingPackets {
-    /// The sequence number of the first.
+    /// Sequence number of the first.
     pub sequence: u16,
-    /// How many.
+    /// Number of packets.
     pub packets: u64,
 }
 
-/// How late packets were, in milliseconds: each against the earliest of its PLAY, which is the
-/// strictest reading. Its transit (arrival minus RTP timestamp) less the least transit of all
-/// packets since that PLAY; what a jitter buffer must hold. A packet sent ahead of its time so
-/// makes all others late. Told apart in steps of 50 µs. Arrivals are the kernel's times: the
-/// scheduling delay of the receiving thread is not in it.
+/// Lateness of packets, in milliseconds: each against the earliest of its PLAY, which is the
+/// strictest reading. It is the transit (arrival minus RTP timestamp) less the least transit of all
+/// packets since that PLAY; a jitter buffer must hold it. One packet sent ahead of its time makes
+/// all others late. Steps are 50 µs. Arrivals are the kernel's times: the scheduling delay of the
+/// receiving thread is not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LatenessMs {
-    /// Half of the packets were not later than this.
+    /// Median.
     pub p50: f64,
-    /// Nine in ten.
+    /// 90 % of the packets were not later.
     pub p90: f64,
-    /// 99 in a hundred.
+    /// 99 %.
     pub p99: f64,
-    /// 999 in a thousand.
+    /// 99.9 %.
     pub p999: f64,
-    /// The latest.
+    /// Latest packet.
     pub max: f64,
     /// Share of the packets that were later than `bound`, 0 to 1.
     pub late_share: f64,
-    /// Later than this is late.
+    /// Bound beyond which a packet is late.
     pub bound: f64,
-    /// How much faster this machine's clock ran than the sender's, in parts per million; it lets
+    /// Excess speed of this machine's clock over the sender's, in parts per million; it makes
     /// packets seem ever later. Known after a minute.
     pub drift_ppm: Option<f64>,
 }
 
-/// The file that was written.
+/// A file that was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RecordedFile {
-    /// Where.
+    /// Path of the file.
     pub path: PathBuf,
     /// Bytes written.
     pub bytes: u64,
     /// Packets that it lacks, by the gaps.
     pub missing: u64,
-    /// Bytes that came and were left out because the disk was too slow.
+    /// Bytes that were left out because the disk was too slow.
     pub left_out_bytes: u64,
 }
 
 impl Verdict {
-    /// Whether all that was to come came, and is in the file. Duplicates and reordering do no harm.
+    /// Returns true where everything arrived and is in the file. Duplicates and reordering do no
+    /// harm.
     pub fn is_whole(&self) -> bool {
         let came = self.lost == 0
             && self.lost_at_ends == 0
@@ -245,7 +247,7 @@ impl Verdict {
     }
 }
 
-/// A report of some lines, the last with its line end.
+/// A report of some lines, each with its line end.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let whole = if self.is_whole() { "whole" } else { "NOT whole" };
@@ -336,7 +338,7 @@ impl fmt::Display for LatenessMs {
     }
 }
 
-/// So much may be missing of what was announced: the last packet's duration, and rounding.
+/// Allowance at the end of the announced range: the last packet's duration, and rounding.
 pub(super) const SHORT_S_MAX: f64 = 0.5;
 const GAPS_SHOWN: usize = 8;
 const DRIFT_PPM_TOLD: f64 = 1.0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire demo`: the whole of it in miniature, on a clip that is part of the program.
+//! `pagewire demo`: the whole program in miniature, on an embedded clip.
 //!
 //! A server on loopback streams the clip and lets it be downloaded, the built-in clients check
-//! every byte, and the calibration gives the CPU cost of the paths on this machine.
+//! every byte, and the calibration measures the CPU cost of the paths on this machine.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -71,7 +71,7 @@ async fn show(stay: bool) -> Result<bool, Error> {
     ));
     let spinner = ProgressBar::new_spinner().with_message("measuring in a network of its own");
     spinner.enable_steady_tick(std::time::Duration::from_millis(200));
-    // Measuring takes both cores' peace: nothing else runs meanwhile.
+    // Nothing else runs meanwhile: it would disturb the measurement.
     let measured = tokio::task::spawn_blocking(cost_of_paths).await;
     spinner.finish_and_clear();
     match measured {

@@ -4,7 +4,7 @@
 //! Exit status 0 when all sessions asked for were played and all that were verified were timely, 1
 //! when not, 2 for a wrong option.
 //!
-//! `--json` writes one JSON object a line as things happen, each with its kind in `event`:
+//! `--json` writes one JSON object a line for each event, with its kind in `event`:
 //! `starting` (the asset was described), `playing` (all play, measuring begins now), `measured`
 //! (measuring has ended, the sessions still play and are about to leave), `result` (the table). A
 //! program that runs this one takes the server's counters at `playing` and at `measured`.
@@ -28,20 +28,20 @@ use crate::escape::{Escaped, EscapedLines};
 pub(crate) struct Options {
     /// rtsp://HOST:PORT/PATH of a stream.
     url: String,
-    /// How many sessions play at once.
+    /// Number of sessions that play at once.
     #[arg(long, value_name = "N")]
     sessions: u32,
-    /// How long to measure when all play.
+    /// Length of the measured time, in which all play.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::play::seconds)]
     seconds: Duration,
-    /// Over how long the starts are spread [default: 2 ms a session, a second at least].
+    /// Time over which the starts are spread [default: 2 ms a session, a second at least].
     #[arg(long, value_name = "SECONDS", value_parser = crate::play::seconds)]
     ramp: Option<Duration>,
     /// Verifies every Nth session; the kernel counts and drops the packets of the others. 0 for
     /// none [default: about 40 sessions in all].
     #[arg(long, value_name = "N")]
     sample: Option<u32>,
-    /// How late a packet may be; 999 in 1000 must not be later.
+    /// Allowed lateness of a packet; 999 in 1000 must not be later.
     #[arg(long, value_name = "MS", default_value_t = 25)]
     within: u32,
     /// An address of this machine to connect from and to receive at.
@@ -50,7 +50,7 @@ pub(crate) struct Options {
     /// The asset: payloads of verified sessions are compared with it.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Writes what happens as lines of JSON to a file, - for standard output: events starting,
+    /// Writes events as lines of JSON to a file, - for standard output: starting,
     /// playing (measuring begins), measured, result.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -111,7 +111,7 @@ async fn play(options: Options, lines: &mut Lines) -> Result<ExitCode, Error> {
         result
     }));
     if !lines.is_standard_output() {
-        // Whoever closed standard output does not want to know.
+        // A reader that has closed standard output does not want the table.
         let _ = write!(io::stdout(), "{}", EscapedLines(&outcome));
         if outcome.bottleneck == Bottleneck::NotVerified {
             let _ = writeln!(io::stdout(), "              --sample N verifies every Nth");
@@ -142,10 +142,10 @@ fn ms(seconds: f64) -> u64 {
     (seconds * 1e3) as u64
 }
 
-/// Where lines of JSON go, if anywhere.
+/// Target of the lines of JSON, if any.
 struct Lines {
     target: Option<(PathBuf, Box<dyn Write>)>,
-    /// After the first nothing more is written.
+    /// The first failure; no line is written after it.
     failure: Option<(PathBuf, io::Error)>,
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire play`: plays or downloads, shows how it goes, and says what was wrong.
+//! `pagewire play`: plays or downloads, shows the progress, and reports all faults.
 //!
-//! Exit status 0 when everything came, 1 when something is missing or the server refused.
+//! Exit status 0 when everything arrived, 1 when something is missing or the server refused.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use crate::output;
 pub(crate) struct Options {
     /// rtsp://HOST:PORT/PATH of a stream, or http://HOST:PORT/PATH of a download.
     url: String,
-    /// Writes what comes to a file; the same bytes as the asset when nothing is lost.
+    /// Writes the received bytes to a file; those of the asset when nothing is lost.
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Starts here instead of at the beginning.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that waits for disks: makes bytes lasting, and keeps the plans of complete files.
+//! The thread that waits for disks: syncs files, and stores the plans of complete ones.
 //!
-//! A file is synced before its plan is kept, so that a plan never speaks of more than there is
-//! after a loss of power. A sync may take seconds and holds nobody up here but the next one.
+//! A file is synced before its plan is stored, so that after a loss of power no plan describes more
+//! than the file holds. A sync may take seconds and delays only the next one.
 //!
 //! Sources: fdatasync(2).
-//! Does not do: sync the folder; a file that is lost with its name is as good as never begun.
+//! Does not sync the folder: a file that is lost with its name is as good as never begun.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,22 +16,22 @@ use std::sync::mpsc::Receiver;
 use media::Scanner;
 use serve::Plans;
 
-/// What is to be done.
+/// Command to the thread.
 pub(crate) enum CloseCommand {
-    /// A file grows on and is to be on the disk as far as it is.
+    /// Sync a file that still grows.
     Sync { file: Arc<File>, path: PathBuf, is_syncing: Arc<AtomicBool> },
-    /// A file is complete.
+    /// Sync and plan a complete file.
     File { file: Arc<File>, path: PathBuf, scanner: Box<Scanner>, is_synced: bool },
 }
 
-/// How often a disk did not do what it was asked.
+/// Counts of fdatasync(2): done, and refused by the disk.
 #[derive(Debug, Default)]
 pub(crate) struct SyncCounts {
     pub(crate) done: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
 
-/// Closes until nobody is left to ask for it.
+/// Closes files until the senders of commands are gone.
 pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&Plans>, syncs: &SyncCounts) {
     for order in orders {
         match order {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What keeps a recording from beginning, or ends one of its streams: a caller's wrong option, a
-//! host's refusal. What a sender does wrong is counted and never becomes an [`Error`].
+//! Errors of a recorder: a wrong setting of the caller, or a refusal of this host, keeps a
+//! recording from beginning or ends one of its streams. A sender's faults are counted and never
+//! become an [`Error`].
 
 use std::fmt;
 use std::io;
@@ -8,7 +9,7 @@ use std::io;
 use paths::ReceiveSpec;
 use rustix::io::Errno;
 
-/// Why a recording did not start, or a stream of it ended.
+/// Reason why a recording did not start, or a stream of it ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -17,23 +18,23 @@ pub enum Error {
     Setting {
         /// The setting.
         setting: RecordSetting,
-        /// What was found.
+        /// The value, or the fault that was found.
         found: String,
-        /// What to write.
+        /// The value to write instead.
         cure: String,
     },
     /// Host: a system call failed.
     #[error("{call} {object}: {source}")]
     Host {
-        /// The call.
+        /// Name of the call.
         call: &'static str,
-        /// On what.
+        /// Object of the call.
         object: String,
-        /// What the kernel said.
+        /// Answer of the kernel.
         source: io::Error,
     },
-    /// Host: no path of receiving can be used for these ports. The reason is that of the plainest
-    /// path, which stands in the way of all.
+    /// Host: no receive path can be used for these ports. The reason is that of the plainest path,
+    /// which stands in the way of all.
     #[error("receiving: {0}")]
     NoPath(RefusedPath),
     /// Host: the relay cannot be used for these ports.
@@ -48,19 +49,19 @@ impl Error {
     }
 }
 
-/// A path of receiving that this host refused.
+/// A receive path that this host refused.
 #[derive(Debug, Clone)]
 pub struct RefusedPath {
-    /// Name of the path.
+    /// The path.
     pub path: &'static ReceiveSpec,
     /// Reason of the refusal.
     pub reason: PathRefusal,
 }
 
-/// Reason why a path of receiving was refused.
+/// Reason why a receive path was refused.
 #[derive(Debug, Clone)]
 pub enum PathRefusal {
-    /// The host lacks something that the path needs.
+    /// The host lacks a need of the path.
     Unavailable(paths::Unavailable),
     /// A system call failed, or a port was refused.
     Failed(paths::Error),
@@ -75,7 +76,7 @@ impl fmt::Display for RefusedPath {
     }
 }
 
-/// Words for what to write instead, behind a refusal that the URL is the reason of.
+/// Returns the cure for a refusal that the URL causes.
 fn cure(error: &paths::Error) -> &'static str {
     let paths::Error::Host { errno, .. } = error else { return "" };
     match Errno::from_raw_os_error(errno.code()) {

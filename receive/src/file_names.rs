@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of the files that are written, from a pattern.
+//! Names of the recorded files, made from a pattern.
 //!
-//! `{stream}` is the source's label, `{index}` its place on the command line, `{number}` counts a
-//! stream's files, `{time}` is when the file was begun, in UTC (`20261121T133923Z`), so that names
-//! sort by time. A name that is taken gets `-2`, `-3` and so on before its extension: a recording
-//! is never written over. A pipe or a device is written to as it is where its name was written out,
-//! without words in braces, and is a stream's only file. One that lies at a name made up here was
-//! put there by somebody else (to open a pipe that nobody reads waits for ever): the name is taken.
+//! `{stream}` is the source's label, `{index}` its position in the list of URLs, `{number}` counts
+//! a stream's files, `{time}` is the start of the file in UTC (`20261121T133923Z`), so that names
+//! sort by time. A taken name gets `-2`, `-3` and so on before its extension: a recording never
+//! overwrites a file. A pipe or a device is written to as it is where its name was written out,
+//! without placeholders, and is a stream's only file. A pipe at a generated name was put there by
+//! another program (opening a pipe that nobody reads waits for ever): the name is taken.
 //!
 //! Sources: ISO 8601 (basic format); open(2) O_EXCL.
-//! Does not do: make folders.
+//! Does not make folders.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::{Error, RecordSetting};
 
-/// The names of one stream's files.
+/// Names of one stream's files.
 #[derive(Debug, Clone)]
 pub(crate) struct FileNames {
     pattern: String,
@@ -28,13 +28,13 @@ pub(crate) struct FileNames {
     number: u64,
 }
 
-/// A file that was made for a recording.
+/// A newly created file of a recording.
 #[derive(Debug)]
 pub(crate) struct CreatedFile {
     pub(crate) file: File,
     /// Absolute and without symbolic links, where it is a regular file.
     pub(crate) path: PathBuf,
-    /// Whether it is a regular file, which can be cut, synced and indexed.
+    /// True for a regular file, which can be cut, synced and indexed.
     pub(crate) is_regular: bool,
 }
 
@@ -43,7 +43,7 @@ impl FileNames {
         FileNames { pattern: pattern.to_owned(), label: label.to_owned(), index, number: 0 }
     }
 
-    /// Makes the next file.
+    /// Creates the next file.
     pub(crate) fn make(&mut self, now: SystemTime) -> io::Result<CreatedFile> {
         self.number += 1;
         let wanted = PathBuf::from(self.name(now));
@@ -59,8 +59,9 @@ impl FileNames {
             let path = alternative(&wanted, attempt);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
-                    // By it a server tells a recording from what is complete, also when this
-                    // program is killed. Where there are no locks it is served when it is.
+                    // Servers distinguish a recording from a complete file by this lock, even when
+                    // this program is killed. Where there are no locks, a file is served once it is
+                    // complete.
                     if let Err(error) = paths::lock_to_write(&file) {
                         let shown = path.display();
                         tracing::info!(
@@ -86,7 +87,7 @@ impl FileNames {
     }
 }
 
-/// Refuses a pattern that names no file or knows a word that is none of ours.
+/// Refuses a pattern that names no file or contains an unknown placeholder.
 pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     let wrong = |cure: &str| {
         let (found, cure) = (pattern.to_owned(), cure.to_owned());
@@ -112,7 +113,7 @@ pub(crate) fn check(pattern: &str, streams: usize) -> Result<(), Error> {
     }
 }
 
-/// The name with a number before its extension, from the second attempt on.
+/// Returns the name with a number before its extension, from the second attempt on.
 fn alternative(path: &Path, attempt: u32) -> PathBuf {
     if attempt == 1 {
         return path.to_owned();
@@ -122,7 +123,7 @@ fn alternative(path: &Path, attempt: u32) -> PathBuf {
     path.with_file_name(format!("{stem}-{attempt}{}", extension.unwrap_or_default()))
 }
 
-/// A time as `YYYYMMDDTHHMMSSZ`; the civil calendar from the days since 1970.
+/// Formats a time as `YYYYMMDDTHHMMSSZ`: the civil calendar from the days since 1970.
 fn utc(time: SystemTime) -> String {
     let seconds = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);

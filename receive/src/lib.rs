@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! receive: streams that come in are put in order, watched, and written to files that can be served
+//! The recorder: puts incoming streams in order, monitors them, and writes files that can be served
 //! at once.
 //!
-//! A datagram's way: a path of `paths::RECEIVE_PATHS` (its thread wakes for bursts, not for
-//! packets) → `stream` ([`StreamReplay`] is it alone): RTP or bare, the source that is followed, the
-//! reorder window, the monitor → a block of whole packets → the writing thread → the file and, from
-//! the same bytes, its plan. That is two copies a byte beside the path's own: into the block and
-//! into the page cache. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a
-//! stream with the receiving one. What is only sent on is spliced (`paths::Relay`).
+//! A datagram goes through a path of `paths::RECEIVE_PATHS` (whose thread wakes for bursts, not for
+//! packets), the one receiver of RTP (`client::rtp_receiver`: the source that is followed, the
+//! reorder window) and the monitor into a block of whole packets; another thread writes the block
+//! to the file and makes the file's plan of the same bytes. That is two copies a byte besides the
+//! path's own: into the block and into the page cache. [`StreamReplay`] does the same without
+//! threads. Control (RTSP, RTCP) runs on a thread of its own, and shares a short lock a stream with
+//! the receiving one. Streams that are only sent on are spliced (`paths::Relay`).
 //!
-//! What is lost is counted where it is lost: by the network (sequence numbers), by the kernel (its
-//! own counter), by a disk that is behind (whole packets).
+//! Losses are counted where they happen: in the network (sequence numbers), in the kernel (its own
+//! counter), at a disk that is behind (whole packets).
 //!
 //! Sources: RFC 3550, RFC 2250, RFC 2326, ETSI TR 101 290.
-//! Does not do: decode, repair (FEC, retransmission), decrypt.
+//! Does not decode, repair (FEC, retransmission), or decrypt.
 
 #![forbid(unsafe_code)]
 

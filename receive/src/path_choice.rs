@@ -1,45 +1,45 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which way of receiving is taken: the first of those wanted that this host grants for all ports.
+//! Choice of the receive path: the first preferred one that this host grants for all ports.
 //!
-//! `auto` stands for the ways by socket, cheapest first by what each costs on this machine
-//! ([`ReceiveCost`], from a calibration). A receiver does not know its senders, so packets sent in GSO
-//! batches and one by one count alike: each cost is divided by the lowest for that way of sending,
-//! and the smallest sum is taken. Without bills the order is [`AUTO`], that of a machine that
-//! was measured before. What takes frames off the device (`packet_ring`, `xdp`) passes the firewall
-//! by and is used by name alone.
+//! `auto` stands for the paths by socket, cheapest first by their cost on this machine
+//! ([`ReceiveCost`], from a calibration). A receiver does not know its senders, so packets sent in
+//! GSO batches and one by one count alike: each cost is divided by the lowest for that way of
+//! sending, and the smallest sum wins. Without costs the order is [`AUTO`], that of a machine that
+//! was measured before. Paths that take frames off the device (`packet_ring`, `xdp`) bypass the
+//! firewall and are used by name alone.
 //!
-//! A way that is refused (no right, an old kernel, a device that will not do) is named with the
-//! reason and the next is tried.
+//! A refused path (no right, an old kernel, an unfit device) is reported with the reason, and the
+//! next is tried.
 //!
 //! Sources: `pagewire lab receive`.
-//! Does not do: measure (`lab::calibrate_receiving` does).
+//! Does not measure (the calibration does).
 
 use paths::{Host, Port, ReceivePath, ReceiveSpec, Via, find_receive};
 
 use crate::error::{Error, PathRefusal, RecordSetting, RefusedPath};
 
-/// CPU cost of a way of receiving on this machine.
+/// CPU cost of a receive path on this machine.
 #[derive(Debug, Clone)]
 pub struct ReceiveCost {
-    /// Its name.
+    /// Name of the path.
     pub path: String,
     /// Processor seconds of both ends per 10⁹ bytes, a figure for each way of sending.
     pub seconds_per_gb: Vec<f64>,
 }
 
-/// What `auto` tries without bills, best first: fewest system calls and traversals of the stack for
+/// Order of `auto` without costs, best first: fewest system calls and traversals of the stack for
 /// the same bytes.
 const AUTO: &[&str] = &["recvmmsg_gro", "recvmmsg", "recvfrom"];
 
-/// A way that was granted.
+/// A granted path.
 pub(crate) struct ChosenPath {
     pub(crate) spec: &'static ReceiveSpec,
     pub(crate) path: Box<dyn ReceivePath>,
-    /// Those that were not, and why.
+    /// Refused paths before it.
     pub(crate) refused: Vec<RefusedPath>,
 }
 
-/// The names of a list such as `xdp,recvmmsg` or `auto`, as members, what `auto` would try behind.
+/// Finds the paths of a list such as `xdp,recvmmsg` or `auto`, followed by those of `auto`.
 pub(crate) fn wanted(
     list: &str,
     costs: &[ReceiveCost],
@@ -49,7 +49,7 @@ pub(crate) fn wanted(
     for name in names {
         specs.push(find_receive(name).ok_or_else(|| unknown(list))?);
     }
-    // What could not be measured here goes behind: it may still be granted.
+    // Paths that could not be measured come last: they may still be granted.
     let usual = AUTO.iter().filter_map(|name| find_receive(name));
     for spec in ranked(costs).into_iter().chain(usual) {
         if !specs.iter().any(|known| known.name == spec.name) {
@@ -59,7 +59,7 @@ pub(crate) fn wanted(
     Ok(specs)
 }
 
-/// The ways by socket that have bills, cheapest first.
+/// Paths by socket that have costs, cheapest first.
 fn ranked(costs: &[ReceiveCost]) -> Vec<&'static ReceiveSpec> {
     let by_socket =
         |bill: &ReceiveCost| find_receive(&bill.path).filter(|spec| spec.via == Via::Socket);
@@ -90,7 +90,7 @@ fn unknown(list: &str) -> Error {
     }
 }
 
-/// Opens the first that takes all ports.
+/// Opens the first path that takes all ports.
 pub(crate) fn choose(
     wanted: &[&'static ReceiveSpec],
     ports: &[(u32, &Port)],

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Holds the datagrams of a session that takes up a title until it is known where they belong.
+//! Holds the datagrams of a resumed title until it is known where they belong.
 //!
-//! A server may send before its answer to PLAY has come, and the answer may say that it began where
-//! the recording has been already. Bounded ([`HELD_BYTES_MAX`]); what finds no room is refused and
-//! counted. One copy a byte, of the first packets of a session alone.
+//! A server may send before its answer to PLAY arrives, and the answer may announce a start that is
+//! recorded already. The gate is bounded ([`HELD_BYTES_MAX`]); datagrams beyond are refused and
+//! counted. Costs one copy a byte, of the first packets of a session alone.
 //!
 //! Sources: RFC 2326 §10.5 (Range of the answer to PLAY).
-//! Does not do: judge where a session begins ([`crate::title`]).
+//! Does not judge where a session begins ([`crate::title`] does).
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Where datagrams wait, if they do.
+/// State of the gate.
 #[derive(Debug, Default)]
 pub(crate) enum PlayGate {
-    /// They pass.
+    /// Datagrams pass.
     #[default]
     Open,
-    /// They wait.
+    /// Datagrams are held.
     Held { held: Vec<HeldDatagram>, bytes: usize },
-    /// They are dropped.
+    /// Datagrams are dropped.
     Shut,
 }
 
-/// A datagram that waits.
+/// A held datagram.
 #[derive(Debug)]
 pub(crate) struct HeldDatagram {
     pub(crate) bytes: Vec<u8>,
@@ -31,26 +31,26 @@ pub(crate) struct HeldDatagram {
     pub(crate) came: Duration,
 }
 
-/// Verdict on one datagram.
+/// Decision on one datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GateDecision {
-    /// It is to be taken at once.
+    /// It passes at once.
     Open,
-    /// It was copied and waits.
+    /// It was copied and is held.
     Held,
-    /// It found no room.
+    /// It does not fit.
     Full,
     /// It belongs to a session that is not recorded.
     Shut,
 }
 
 impl PlayGate {
-    /// A gate at which datagrams wait.
+    /// A gate that holds datagrams.
     pub(crate) fn held() -> PlayGate {
         PlayGate::Held { held: Vec::new(), bytes: 0 }
     }
 
-    /// Judges a datagram, and copies it if it has to wait.
+    /// Decides on a datagram, and copies it if it is held.
     pub(crate) fn pass(
         &mut self,
         datagram: &[u8],
@@ -72,7 +72,7 @@ impl PlayGate {
         }
     }
 
-    /// Those that wait, in the order they came.
+    /// Returns the held datagrams, in the order of arrival.
     pub(crate) fn into_held(self) -> Vec<HeldDatagram> {
         match self {
             PlayGate::Held { held, .. } => held,
@@ -80,7 +80,7 @@ impl PlayGate {
         }
     }
 
-    /// When the first of those that wait came.
+    /// Time of arrival of the first held datagram.
     pub(crate) fn since(&self) -> Option<Duration> {
         match self {
             PlayGate::Held { held, .. } => held.first().map(|first| first.came),
@@ -89,7 +89,7 @@ impl PlayGate {
     }
 }
 
-/// Three seconds of 20 Mb/s: an answer that takes longer is not that of a server which sends.
+/// Three seconds of 20 Mb/s: a server that sends answers sooner.
 const HELD_BYTES_MAX: usize = 8 << 20;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What takes in: paths for what is recorded, a relay for what is only sent on.
+//! Backend of a recording: receive paths for files, a relay for streams that are only sent on.
 //!
-//! Does not do: choose among paths ([`crate::path_choice`] does).
+//! Does not choose among paths ([`crate::path_choice`] does).
 
 use paths::{Port, ReceiveSpec, Relay, RelayTarget};
 
@@ -10,11 +10,12 @@ use crate::path_choice::{ChosenPath, choose};
 use crate::relay;
 use crate::stream_source::StreamSource;
 
-/// What takes in.
+/// Backend of a recording.
 pub(crate) enum ReceiveBackend {
-    /// One path a receiving thread, with its share of the ports.
+    /// One path for each receiving thread, with its share of the ports.
     Paths(Vec<ChosenPath>),
-    /// Nothing is written, and all that is sent on comes to ports: no byte has to come here.
+    /// A relay: no file is written, and all streams arrive at ports, so no byte is copied to user
+    /// memory.
     Relay(Box<Relay>),
 }
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP of a recorder: sender reports and BYE in, receiver reports out, one task a stream.
+//! RTCP of a recorder: reads sender reports and BYE, sends receiver reports, one task a stream.
 //!
-//! The port is the one after that of RTP (RFC 3550 §11), where it is free and no other stream's;
-//! else reports leave from any port and sender reports are not heard. Reports go where the last
-//! sender report came from, and before one has come to the port after the sender's; to a group that
-//! anybody may send to they go as RFC 3550 §6 wants, to the group, and for source-specific groups
-//! straight to the sender (RFC 5760 §7.2). Nothing is sent before RTP was received, in each session
-//! anew: a server that names another host (`source=` of Transport) cannot have reports sent to it
-//! unless RTP comes from there. Costs one datagram of 60 bytes in five seconds.
+//! The task uses the port after that of RTP (RFC 3550 §11), where it is free and no other stream's;
+//! else reports leave from any port and sender reports are not received. Reports go to the source
+//! of the last sender report, and before the first to the port after the sender's; for a group that
+//! anybody may send to, to the group (RFC 3550 §6); for source-specific groups to the sender (RFC
+//! 5760 §7.2). No report is sent before RTP was received, in each session anew: a server that names
+//! another host (`source=` of Transport) cannot direct reports there unless RTP comes from it.
+//! Costs one datagram of 60 bytes in five seconds.
 //!
-//! Reports and BYE of the stream's SSRC count from the sender of the stream alone: from the address
-//! that SETUP has named, or from the host that RTP comes from, by the port of RTP or the one after
-//! it. A sender that uses another port there is heard after two reports a second apart, unless the
-//! usual one is. What others say of that SSRC is refused, counted and named.
+//! Reports and BYE for the stream's SSRC count from the sender of the stream alone: from the
+//! address that SETUP has named, or from the host of RTP, by the port of RTP or the next. Another
+//! port of that host counts after two reports a second apart, unless the usual one is in use. RTCP
+//! of others for that SSRC is refused, counted and listed by sender.
 //!
 //! Sources: RFC 3550 §6.2, §6.4.2, §6.6, §11; RFC 5760; RFC 7022.
-//! Does not do: widen the interval for a large group (§6.3).
+//! Does not widen the interval for a large group (§6.3).
 
 use std::cell::Cell;
 use std::io;
@@ -34,33 +34,33 @@ use crate::receiving_thread::lock;
 use crate::recorded_stream::RecordedStream;
 use crate::refused_senders::RefusalReason;
 
-/// What has gone and come; shared with those who show it.
+/// Counts of RTCP, and its addresses; shared with those who show them.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RtcpStats {
     pub(crate) sent: u64,
     pub(crate) sender_reports: u64,
     pub(crate) byes: u64,
-    /// From another address, or after which the stream went on.
+    /// From another address, or before the stream went on.
     pub(crate) byes_refused: u64,
     last: Option<(SenderInfo, std::time::Instant)>,
-    /// Where the last report of the source came from, or SETUP said that it is.
+    /// Source of the last report, or the address of SETUP.
     pub(crate) to: Option<SocketAddr>,
-    /// Where SETUP said that reports come from.
+    /// Source of reports that SETUP has named.
     pub(crate) named: Option<SocketAddr>,
-    /// A port of the sender's host that reports come from, though it is not the usual one.
+    /// An unusual port of the sender's host that reports come from.
     unusual: Option<SocketAddr>,
-    /// One that may become that: since when, and the packets that it reported.
+    /// A candidate for that: since when, and the packets that it reported.
     candidate: Option<(SocketAddr, std::time::Instant, u32)>,
 }
 
 impl RtcpStats {
-    /// Whether RTCP that comes from there is of the sender of RTP at `peer`.
+    /// Returns true for RTCP of the sender of RTP at `peer`.
     fn is_of(&self, peer: SocketAddr, from: SocketAddr) -> bool {
         let is_usual = from == peer || from == after(peer);
         self.named == Some(from) || is_usual || self.unusual == Some(from)
     }
 
-    /// Whether a report that is not from where it should be makes that the sender's port.
+    /// Accepts an unusual port as the sender's, after two reports from it.
     fn adopts(&mut self, peer: SocketAddr, from: SocketAddr, sender: &SenderInfo) -> bool {
         let is_open = self.named.is_none() && self.sender_reports == 0;
         if !is_open || from.ip() != peer.ip() {
@@ -82,22 +82,22 @@ impl RtcpStats {
     }
 }
 
-/// This receiver, as senders see it.
+/// The RTCP side of this receiver.
 pub(crate) struct ReceiverReporter<'a> {
     pub(crate) socket: UdpSocket,
     pub(crate) stream: &'a Mutex<RecordedStream>,
     pub(crate) rtcp: &'a Mutex<RtcpStats>,
-    /// The group reports go to, if they do.
+    /// The group that reports go to, if any.
     pub(crate) group: Option<SocketAddr>,
     ssrc: u32,
     /// One for each session (RFC 7022 §4.2).
     cname: String,
-    /// Whether this one has sent a report: then it says BYE.
+    /// A report was sent: then BYE is, too.
     has_sent: Cell<bool>,
 }
 
-/// The reports of what is sent to a port; `is_free` says that the port after it is no stream's.
-/// Ends never.
+/// Exchanges RTCP for a stream to a port, for ever; `is_free` is true where the next port is no
+/// other stream's.
 pub(crate) async fn of_port(
     port: &Port,
     is_free: bool,
@@ -121,7 +121,7 @@ pub(crate) async fn of_port(
 }
 
 impl<'a> ReceiverReporter<'a> {
-    /// One with an SSRC and a name of its own.
+    /// A reporter with an SSRC and a name of its own.
     pub(crate) fn new(
         socket: UdpSocket,
         (stream, rtcp): (&'a Mutex<RecordedStream>, &'a Mutex<RtcpStats>),
@@ -139,7 +139,7 @@ impl<'a> ReceiverReporter<'a> {
             tokio::select! {
                 received = self.socket.recv_from(&mut datagram) => match received {
                     Ok((bytes, from)) => self.hear(&datagram[..bytes], from),
-                    // What an ICMP message left behind, or memory that is short: RTCP can wait.
+                    // An ICMP message that was left behind, or short memory: RTCP can wait.
                     Err(_) => sleep(PAUSE_AFTER_ERROR).await,
                 },
                 () = sleep_until(next) => {
@@ -186,7 +186,7 @@ impl<'a> ReceiverReporter<'a> {
     fn report(&self) {
         let (report, heard) = {
             let mut stream = lock(self.stream);
-            // Of this session: an earlier one may have been heard from elsewhere.
+            // Of this session: an earlier one may have had another sender.
             let heard = stream.heard().filter(|_| stream.heard_since().at.is_some());
             let source = stream.sources_mut().followed_mut();
             let report = source.and_then(|source| Some(source.reception.report(source.ssrc?)));
@@ -200,14 +200,14 @@ impl<'a> ReceiverReporter<'a> {
         }
         let to = self.group.or(rtcp.to).unwrap_or_else(|| after(sender));
         let datagram = rtcp::receiver_report(self.ssrc, &[report], &self.cname);
-        // One that does not get out is made up for by the next.
+        // The next report makes up for one that is not sent.
         rtcp.sent += u64::from(self.socket.try_send_to(&datagram, to).is_ok());
         self.has_sent.set(true);
     }
 }
 
 impl Drop for ReceiverReporter<'_> {
-    /// The last report, and BYE (§6.6).
+    /// Sends the last report, and BYE (§6.6).
     fn drop(&mut self) {
         self.report();
         let sender = lock(self.stream).heard().map(|(_, sender)| after(sender));
@@ -219,7 +219,7 @@ impl Drop for ReceiverReporter<'_> {
     }
 }
 
-/// The port for RTCP beside that for RTP, or any.
+/// Binds the port after that of RTP, or any.
 fn bind(port: &Port, is_free: bool) -> io::Result<UdpSocket> {
     let address = after(port.address);
     let socket = is_free.then(|| bound(address, port)).and_then(Result::ok);
@@ -263,7 +263,7 @@ fn after(address: SocketAddr) -> SocketAddr {
 }
 
 const DATAGRAM_BYTES_MAX: usize = 2048;
-/// Of a sender that reports from an unusual port, between two reports.
+/// Time between two reports of a sender from an unusual port.
 const ADOPT_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A receiving thread: takes what came for its streams and hands it to them.
+//! A receiving thread: takes the datagrams of its ports and hands them to their streams.
 //!
 //! It does not wake for each packet. When it has emptied every port it sleeps for [`PACE`] while
 //! the kernel gathers, so that each call brings many datagrams and whole super-packets; where the
-//! host grants little room it sleeps for as long as that lasts ([`ReceivePath::pause_max`]). Times
-//! of arrival are the kernel's, where the path knows them. A path that
-//! complains (an interface is gone, say) is counted, told at most once a minute, and asked again;
-//! ports on an interface that went away are taken in again when it is back.
+//! host grants small buffers it sleeps for as long as they last ([`ReceivePath::pause_max`]). Times
+//! of arrival are the kernel's, where the path has them. Errors of a path (an interface is gone,
+//! say) are counted, logged at most once a minute, and retried; ports on an interface that went
+//! away are bound again when it is back.
 //!
 //! Sources: `paths::ReceivePath`.
-//! Does not do: look into datagrams ([`crate::recorded_stream`]), write.
+//! Does not look into datagrams ([`crate::recorded_stream`] does), or write.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -23,8 +23,8 @@ use paths::{FULL_CALL_PACKETS, Port, ReceivePath, ReceiveStats, Via};
 use crate::recorded_stream::RecordedStream;
 use crate::relay::RelaySocket;
 
-/// Streams by key; each is locked for a burst by its receiving thread, and now and then by those
-/// who report and show.
+/// Streams by key. Each is locked for a burst by its receiving thread, and now and then by the
+/// tasks that report and show.
 pub(crate) type Streams = Arc<[Mutex<RecordedStream>]>;
 
 /// The figures that a panicking thread left are as good as any.
@@ -32,22 +32,22 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the thread is told.
+/// Command to the thread.
 pub(crate) enum PortCommand {
-    /// Take in for this port; the address it got goes back.
+    /// Receive for this port; its address is returned.
     Add {
         key: u32,
         port: Port,
         done: Sender<Result<Option<SocketAddr>, String>>,
     },
-    /// No longer.
+    /// Receive for this port no longer.
     Remove {
         key: u32,
     },
     Stop,
 }
 
-/// What a thread has to tell of its path.
+/// Statistics of a thread's path.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReceiverStats {
     pub(crate) taken: ReceiveStats,
@@ -56,7 +56,7 @@ pub(crate) struct ReceiverStats {
     pub(crate) last_error: Option<String>,
     /// Drops of the kernel, by key.
     pub(crate) dropped: Vec<u64>,
-    /// What a relay's targets did not take, by key.
+    /// Datagrams that a relay's targets did not take, by key.
     pub(crate) unsent: Vec<u64>,
 }
 
@@ -78,27 +78,27 @@ fn at(list: &mut Vec<u64>, key: u32) -> &mut u64 {
     &mut list[index]
 }
 
-/// The thread's own.
+/// The state of the thread.
 pub(crate) struct ReceivingThread {
     pub(crate) path: Box<dyn ReceivePath>,
     pub(crate) via: Via,
     pub(crate) streams: Streams,
     pub(crate) ports: Vec<BoundPort>,
-    /// Where what comes is sent on, by key.
+    /// Sockets that send the streams on, by key.
     pub(crate) copiers: HashMap<u32, RelaySocket>,
     pub(crate) inbox: Receiver<PortCommand>,
     pub(crate) stats: Arc<Mutex<ReceiverStats>>,
     pub(crate) clock: ArrivalClock,
 }
 
-/// A port of the path.
+/// A port that is bound by the path.
 pub(crate) struct BoundPort {
     pub(crate) key: u32,
     pub(crate) port: Port,
-    /// The kernel's number of its interface; none while that is gone.
+    /// The kernel's number of its interface; none while the interface is gone.
     interface: Option<u32>,
     is_in: bool,
-    /// Dropped before the port was taken in again.
+    /// Drops before the port was bound again.
     dropped_before: u64,
 }
 
@@ -109,8 +109,8 @@ impl BoundPort {
     }
 }
 
-/// Ports that are asked for what was dropped. A way by device counts for all ports of a device
-/// together: the first of each tells of all.
+/// Ports whose drops are counted. A path by device counts for all ports of a device together: the
+/// first of each reports for all.
 fn counting(ports: &[BoundPort], via: Via) -> impl Iterator<Item = &BoundPort> {
     ports.iter().enumerate().filter_map(move |(index, bound)| {
         let device = &bound.port.interface;
@@ -120,7 +120,7 @@ fn counting(ports: &[BoundPort], via: Via) -> impl Iterator<Item = &BoundPort> {
 }
 
 impl ReceivingThread {
-    /// Receives until told to stop, takes what is still there, and ends the streams.
+    /// Receives until it is stopped, takes what is still in the sockets, and ends the streams.
     pub(crate) fn run(mut self) {
         raise_priority();
         let mut pace = Pacing::new();
@@ -137,7 +137,7 @@ impl ReceivingThread {
                 self.check_ports();
             }
         }
-        // What is in the sockets has come; a sender that goes on is not listened to for ever.
+        // Datagrams in the sockets have arrived; a sender that goes on is not received for ever.
         for _ in 0..LAST_CALLS_MAX {
             if !matches!(self.receive(Duration::ZERO), Ok(1..)) {
                 break;
@@ -146,13 +146,13 @@ impl ReceivingThread {
         for bound in &self.ports {
             let stream = &self.streams[bound.key as usize];
             lock(stream).end();
-            // What was still kept is counted now.
+            // Packets on probation are counted now.
             tick(stream, bound.port.address, self.clock.now());
         }
         self.check_ports();
     }
 
-    /// Does what it is told; false when that is to stop.
+    /// Handles the commands; returns false for the one to stop.
     fn handle_commands(&mut self) -> bool {
         loop {
             match self.inbox.try_recv() {
@@ -164,7 +164,7 @@ impl ReceivingThread {
                         self.ports.retain(|bound| bound.key != key);
                         self.ports.push(BoundPort { dropped_before, ..BoundPort::new(key, port) });
                     }
-                    // Whoever asked may have been stopped meanwhile.
+                    // The session that asked may have been stopped meanwhile.
                     let _ = done.send(address);
                 }
                 Ok(PortCommand::Remove { key }) => {
@@ -177,14 +177,14 @@ impl ReceivingThread {
         }
     }
 
-    /// Takes in for a port no longer; what had been dropped there by then.
+    /// Unbinds a port; returns the drops there so far.
     fn unbind(&mut self, key: u32) -> u64 {
         let dropped = self.path.dropped(key);
         self.path.remove(key);
         let bound = self.ports.iter_mut().find(|bound| bound.key == key);
         bound.map_or(0, |bound| {
             bound.dropped_before += dropped;
-            // Not to be taken in again by itself.
+            // The port is not bound again by itself.
             bound.port.interface = None;
             bound.dropped_before
         })
@@ -218,7 +218,7 @@ impl ReceivingThread {
         }
     }
 
-    /// Asks the kernel what it dropped, and looks whether interfaces are there.
+    /// Reads the kernel's counts of drops, and checks that interfaces exist.
     fn check_ports(&mut self) {
         for bound in &mut self.ports {
             if let Some(name) = &bound.port.interface {
@@ -245,7 +245,7 @@ impl ReceivingThread {
     }
 }
 
-/// Time goes on for a stream; logs who was refused at its port.
+/// Advances the time of a stream; logs the refused senders of its port.
 pub(crate) fn tick(stream: &Mutex<RecordedStream>, address: SocketAddr, now: Duration) {
     let log_line = {
         let mut stream = lock(stream);
@@ -257,12 +257,12 @@ pub(crate) fn tick(stream: &Mutex<RecordedStream>, address: SocketAddr, now: Dur
     }
 }
 
-/// How a receiving thread spends its time: sleeps after bursts, goes on when there is plenty, and
-/// complains no more than once a minute.
+/// Pacing of a receiving thread: sleeps after bursts, goes on at once under load, and logs errors
+/// at most once a minute.
 pub(crate) struct Pacing {
     tick_at: Instant,
     logged_at: Option<Instant>,
-    /// Shorter than [`PACE`] for want of room, and logged.
+    /// Shorter than [`PACE`] for want of buffers, and logged.
     is_short: bool,
 }
 
@@ -271,8 +271,7 @@ impl Pacing {
         Pacing { tick_at: Instant::now(), logged_at: None, is_short: false }
     }
 
-    /// What there is to do after a call that brought so much: a pause, when it has emptied every
-    /// port, of `pause_max` at most.
+    /// Pauses after a call that has emptied every port, for `pause_max` at most.
     pub(crate) fn after(
         &mut self,
         received: Result<usize, paths::Error>,
@@ -323,8 +322,8 @@ pub(crate) fn interface_number(name: &str) -> Option<u32> {
     netdevice::name_to_index(&any, name).ok()
 }
 
-/// The thread sleeps between bursts, and a port fills while it waits for a core: where the process
-/// may (root, CAP_SYS_NICE, RLIMIT_NICE) it goes before what shares its core.
+/// Raises the priority of this thread, where the process may (root, CAP_SYS_NICE, RLIMIT_NICE): it
+/// sleeps between bursts, and a port fills while it waits for a core.
 pub(crate) fn raise_priority() {
     // setpriority(2): on Linux the value is the thread's own.
     let own = rustix::thread::gettid();
@@ -333,13 +332,13 @@ pub(crate) fn raise_priority() {
     }
 }
 
-/// As a pacer's of `serve`.
+/// The same as a pacer's of `serve`.
 const RECEIVER_NICE: i32 = -15;
-/// Long enough for many packets of each stream, short against what sockets have room for.
+/// Long enough for many packets of each stream, short against the buffers of sockets.
 const PACE: Duration = Duration::from_millis(4);
 /// A shorter sleep costs more processor time than it saves.
 const PACE_MIN: Duration = Duration::from_micros(100);
-/// Orders are obeyed after so long at most when nothing comes.
+/// Commands are handled after so long at most when no datagram arrives.
 const WAIT: Duration = Duration::from_millis(20);
 const TICK_EVERY: Duration = Duration::from_millis(20);
 const CHECK_EVERY: Duration = Duration::from_secs(1);

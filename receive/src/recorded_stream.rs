@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One stream at its receiver: from a datagram to packets in order in the file.
 //!
-//! A datagram passes the list of senders and the gate of a session that is taken up, then the one
-//! receiver of RTP ([`client::rtp_receiver`]), and its payload goes in order to the monitor
-//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). In order, that is one copy a
-//! byte and no allocation. Refused datagrams are counted by kind and by sender ([`RefusedSenders`]);
-//! nothing that a sender does ends a stream.
+//! A datagram passes the list of senders and the gate of a resumed session, then the one receiver
+//! of RTP ([`client::rtp_receiver`]), and its payload goes in order to the monitor
+//! ([`media::ts::Monitor`]) and into blocks for the disk ([`StreamOutput`]). In order, that is one
+//! copy a byte and no allocation. Refused datagrams are counted by kind and by sender
+//! ([`RefusedSenders`]); nothing that a sender does ends a stream.
 //!
 //! Sources: RFC 2250 §2 (whole packets); RFC 3551 §6 (payload type 33).
 //! Does not repair losses (FEC), nor read bare streams in packets of 204 bytes.
@@ -30,11 +30,11 @@ use crate::write_queue::StreamOutput;
 /// A stream that is received.
 #[derive(Debug)]
 pub(crate) struct RecordedStream {
-    /// Who may send; anybody when empty.
+    /// Allowed senders; anybody when empty.
     senders: Vec<IpAddr>,
     receiver: RtpReceiver<Sources>,
     recorder: StreamRecorder,
-    /// By an output that has ended.
+    /// Drops of an output that has ended.
     dropped_packets: u64,
     gate: PlayGate,
 }
@@ -52,46 +52,46 @@ struct StreamRecorder {
     since: StreamActivity,
 }
 
-/// What was heard of a session, or of a port.
+/// Activity of a session, or of a port.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct StreamActivity {
     /// RTP timestamps of the first packet and of the last that was not late.
     pub(crate) timestamps: Option<(u32, u32)>,
-    /// When the last packet came.
+    /// Time of the last packet.
     pub(crate) at: Option<Duration>,
-    /// How long it was silent, where that was for [`OUTAGE_AFTER`] and more.
+    /// Length of all silences of [`OUTAGE_AFTER`] and more.
     pub(crate) silent: Duration,
 }
 
-/// What came, by kind.
+/// Counts of datagrams by kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DatagramCounts {
     /// Datagrams of the stream.
     pub(crate) packets: u64,
     /// Payload bytes that went into the file.
     pub(crate) payload_bytes: u64,
-    /// Of other senders, sources or payload types.
+    /// Other senders, sources or payload types.
     pub(crate) unexpected_source: u64,
     /// Among those, RTP of another payload type, and the last of these.
     pub(crate) unexpected_payload_type: u64,
     pub(crate) unexpected_payload_type_last: Option<u8>,
-    /// Among those, another source of the sender that is followed.
+    /// Among those, another source of the followed sender.
     pub(crate) unexpected_ssrc: u64,
-    /// Found no room before the answer to PLAY had come.
+    /// Datagrams that did not fit while the answer to PLAY was waited for.
     pub(crate) too_early: u64,
     /// Neither RTP nor transport stream.
     pub(crate) malformed: u64,
-    /// Among those, what begins as a transport stream and is not whole packets.
+    /// Among those, bare transport streams that are not whole packets.
     pub(crate) bad_bare_size: u64,
     /// RTP without whole transport stream packets in it.
     pub(crate) bad_payload_size: u64,
-    /// How often the stream came back after [`OUTAGE_AFTER`] and more, and how long it was away.
+    /// Returns after [`OUTAGE_AFTER`] and more, and the length of the outages.
     pub(crate) outages: u64,
     pub(crate) outage: Duration,
 }
 
 impl DatagramCounts {
-    /// What was refused, by reason.
+    /// Refused datagrams by reason.
     pub(crate) fn refused(&self) -> RefusedCounts {
         RefusedCounts {
             payload_type: self.unexpected_payload_type,
@@ -104,15 +104,15 @@ impl DatagramCounts {
     }
 }
 
-/// What the signalling has said of a stream.
+/// Announcements of a session about its stream.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AnnouncedSession {
     pub(crate) host: IpAddr,
-    /// The port there that RTP comes from, where the server has said it.
+    /// The port there that RTP comes from, where the server has named it.
     pub(crate) port: Option<u16>,
     pub(crate) payload_type: u8,
     pub(crate) ssrc: Option<u32>,
-    /// The session takes up a title: what comes waits until it is known where it begins.
+    /// The session resumes a title: datagrams are held until it is known where it begins.
     pub(crate) is_resumed: bool,
 }
 
@@ -187,7 +187,7 @@ impl RecordedStream {
             GateDecision::Open => {}
             GateDecision::Held => return true,
             GateDecision::Full => {
-                // This host's doing, and not the sender's.
+                // This host causes it, not the sender.
                 self.recorder.counts.too_early += 1;
                 self.recorder.refused.note(from, 1, RefusalReason::TooEarly);
                 return false;
@@ -268,12 +268,12 @@ impl RecordedStream {
         self.receiver.missing()
     }
 
-    /// The sources heard, and which of them is followed.
+    /// The sources heard, with the followed one.
     pub(crate) fn sources(&self) -> &Sources {
         &self.receiver.sources
     }
 
-    /// The same, to report of one, or for one to leave.
+    /// The same, for reports and BYE.
     pub(crate) fn sources_mut(&mut self) -> &mut Sources {
         &mut self.receiver.sources
     }
@@ -293,7 +293,7 @@ impl RecordedStream {
         self.recorder.heard
     }
 
-    /// What was heard since the last announcement.
+    /// Activity since the last announcement.
     pub(crate) fn heard_since(&self) -> StreamActivity {
         self.recorder.since
     }
@@ -373,7 +373,7 @@ impl PacketConsumer for StreamRecorder {
             RtpRefusal::NoStream => self.refuse(from, datagrams, RefusalReason::NoStream),
             RtpRefusal::Collision => self.refuse(from, datagrams, RefusalReason::Collision),
             RtpRefusal::NotFollowed => self.refuse(from, datagrams, RefusalReason::NotFollowed),
-            // Of the followed sender: it has no name among the refused.
+            // It is the followed sender, and not listed among the refused.
             RtpRefusal::OtherSsrc => {
                 self.counts.unexpected_source += datagrams;
                 self.counts.unexpected_ssrc += datagrams;
@@ -405,5 +405,5 @@ impl PacketConsumer for StreamRecorder {
 
 /// RFC 3551 §6: MP2T.
 const PAYLOAD_TYPE: u8 = 33;
-/// A stream that says nothing for so long is interrupted.
+/// A stream that is silent for so long is interrupted.
 pub(crate) const OUTAGE_AFTER: Duration = Duration::from_secs(1);

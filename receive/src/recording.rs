@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A recording: its threads, started and stopped in order.
 //!
-//! Receiving threads (one path each, any number of streams), one that writes, one that waits for
-//! disks, and one for control (RTSP and RTCP, on a small executor of its own). They meet in queues
-//! and in a short lock a stream.
+//! There are receiving threads (one path each, any number of streams), one that writes, one that
+//! waits for disks, and one for control (RTSP and RTCP, on a small executor of its own). They share
+//! queues and a short lock a stream.
 //!
-//! Does not do: show anything; whoever holds a [`Recording`] asks for its [`Summary`].
+//! Does not show anything: the owner of a [`Recording`] asks for its [`Summary`].
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -38,40 +38,41 @@ use crate::stream_source::StreamSource;
 use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
 use crate::writer::{StreamFiles, SyncPolicy, WriteStats, Writer};
 
-/// What to record, and how.
+/// Streams to record, and settings.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecordOptions {
     /// URLs: see [`StreamSource::parse`].
     pub urls: Vec<String>,
-    /// The files' names: see the words in `--help`. Without, nothing is written.
+    /// Pattern of the files' names, with the placeholders `{stream}`, `{index}`, `{number}` and
+    /// `{time}`. Without, no file is written.
     pub output: Option<String>,
-    /// When a file is ended and another begun.
+    /// Limits at which a file is ended and another begun.
     pub rotation: Rotation,
-    /// When bytes are made to be on the disk.
+    /// Times at which files are synced.
     pub sync: SyncPolicy,
-    /// Where plans are kept for `pagewire serve`; its own default when none is given.
+    /// Folder of the plans for the server; its own default when none is given.
     pub cache: Option<PathBuf>,
-    /// Memory for what the disk has not taken yet.
+    /// Memory for bytes that the disk has not taken yet.
     pub queue_bytes: usize,
-    /// How long a packet that is missing is waited for.
+    /// Time that a missing packet is waited for.
     pub reorder_wait: Duration,
-    /// Ways of receiving, best first, or `auto`.
+    /// Receive paths in order of preference, or `auto`.
     pub path: String,
-    /// What ways of receiving cost here; without any, `auto` has an order of its own.
+    /// Costs of receive paths on this machine; without, `auto` has an order of its own.
     pub costs: Vec<ReceiveCost>,
-    /// Where each stream is sent on, `ADDRESS:PORT[?interface=NAME&hops=N]`; nowhere when empty.
+    /// Target of each stream, `ADDRESS:PORT[?interface=NAME&hops=N]`; none when empty.
     pub relay: Vec<String>,
-    /// Receiving threads.
+    /// Number of receiving threads.
     pub threads: usize,
-    /// Whether receiver reports are sent.
+    /// Receiver reports are sent.
     pub reports: bool,
-    /// Whether servers are asked again after an announced end, and when a source is not there.
+    /// Servers are asked again after an announced end, and when a source is absent.
     pub live: bool,
 }
 
 impl RecordOptions {
-    /// These streams, with what is usual for all else.
+    /// A recording of these streams with default settings.
     pub fn new(urls: Vec<String>) -> RecordOptions {
         RecordOptions {
             urls,
@@ -91,8 +92,8 @@ impl RecordOptions {
     }
 }
 
-/// A recording that runs. Dropped without [`stop`](Recording::stop), its threads are told to end
-/// and not waited for.
+/// A running recording. Dropping it without [`stop`](Recording::stop) tells its threads to end and
+/// does not wait for them.
 pub struct Recording {
     rows: Vec<RecordedInput>,
     shared: Arc<[StreamState]>,
@@ -104,17 +105,17 @@ pub struct Recording {
     syncs: Arc<SyncCounts>,
     receivers: Vec<(Sender<PortCommand>, JoinHandle<()>)>,
     control: Option<(watch::Sender<bool>, JoinHandle<()>)>,
-    /// The one that writes, and the one behind it.
+    /// The writing thread, and the one behind it.
     disks: Vec<JoinHandle<()>>,
 }
 
-/// What a stream was asked for.
+/// An input of the recording.
 struct RecordedInput {
     url: String,
     source: StreamSource,
 }
 
-/// What the threads know of a stream beside [`RecordedStream`].
+/// State of a stream that the threads share, besides [`RecordedStream`].
 #[derive(Default)]
 pub(crate) struct StreamState {
     pub(crate) written: Arc<WriteStats>,
@@ -123,7 +124,7 @@ pub(crate) struct StreamState {
     pub(crate) is_over: AtomicBool,
     pub(crate) progress: Mutex<TitleProgress>,
     pub(crate) trouble: Mutex<Option<String>>,
-    /// Why the server is not asked again.
+    /// Reason why the server is not asked again.
     pub(crate) refusal: Mutex<Option<String>>,
 }
 
@@ -131,7 +132,7 @@ impl Recording {
     /// Begins to receive.
     ///
     /// # Errors
-    /// Caller: an option that cannot be. Host: ports, memory or threads that are refused.
+    /// Caller: a wrong setting. Host: ports, memory or threads that are refused.
     pub fn start(options: &RecordOptions) -> Result<Recording, Error> {
         let rows = rows(options)?;
         let wanted = wanted(&options.path, &options.costs)?;
@@ -167,7 +168,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// How it goes.
+    /// Figures so far.
     pub fn summary(&self) -> Summary {
         let mut summary = Summary {
             path: self.path.clone(),
@@ -204,7 +205,7 @@ impl Recording {
         summary
     }
 
-    /// Whether nothing will come or be written any more: every stream has ended.
+    /// Returns true once every stream has ended.
     pub fn is_over(&self) -> bool {
         self.shared.iter().all(|shared| {
             shared.is_over.load(Ordering::Relaxed)
@@ -212,10 +213,11 @@ impl Recording {
         })
     }
 
-    /// Takes what is still there, closes the files, and says how it went. Waits for the disk.
+    /// Takes what is still in the sockets, closes the files, and returns the figures. Waits for the
+    /// disk.
     pub fn stop(mut self) -> Summary {
         if let Some((stop, thread)) = self.control.take() {
-            // It takes leave of servers and senders while their last packets are still taken.
+            // It says goodbye to servers and senders while their last packets are still received.
             let _ = stop.send(true);
             let _ = thread.join();
         }
@@ -310,7 +312,7 @@ impl Recording {
         Ok(())
     }
 
-    /// RTSP and RTCP, all on one thread.
+    /// Starts RTSP and RTCP, all on one thread.
     fn start_control(&mut self, reports: bool, is_live: bool) -> Result<(), Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let host = |source| Error::Host { call: "epoll_create", object: "control".into(), source };
@@ -341,7 +343,7 @@ impl Recording {
                 tasks.into_iter().map(|task| local.spawn_local(task.run())).collect();
             runtime.block_on(local.run_until(async {
                 for handle in handles {
-                    // One that has panicked has said so; the others go on.
+                    // A panicked task has printed its message; the others go on.
                     let _ = handle.await;
                 }
             }));
@@ -364,7 +366,7 @@ fn rows(options: &RecordOptions) -> Result<Vec<RecordedInput>, Error> {
         return Err(wrong(format!("{} of them", rows.len()), "write 1 to 4096"));
     }
     for (index, row) in rows.iter().enumerate() {
-        // An RTSP server may well be asked twice for the same.
+        // An RTSP server may be asked twice for the same.
         let is_same = |other: &RecordedInput| {
             matches!(row.source, StreamSource::Udp(_)) && other.source == row.source
         };
@@ -400,5 +402,5 @@ fn spawn(
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(failed)
 }
 
-/// Descriptors and memory for sockets are the host's to grant; this bounds what is asked for.
+/// The host grants descriptors and memory for sockets; this bounds the request.
 const STREAMS_MAX: usize = 4096;

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams that a server is asked for: one RTSP session after the other for as long as it takes.
+//! Recording from an RTSP server: one session after the other until the source has ended.
 //!
-//! A title is what has an announced end (`a=range` of the description, or Range of PLAY). It is
-//! complete, and asked for no more, when its range has come (the last RTP timestamp is within a
-//! second of the end, [`crate::title`]), when the server says BYE after packets have come for as
-//! long as the range is, or when it breaks off twice at the same place, with BYE, and little is
-//! missing: at most three seconds and a twentieth of the range, by which announced lengths are
-//! wrong. Two BYE at the same place with more missing end it as failed.
+//! A source with an announced end (`a=range` of the description, or Range of PLAY) is a title. It
+//! is complete, and not asked for again, in three cases: its range has arrived (the last RTP
+//! timestamp is within a second of the end, [`crate::title`]); the server says BYE after packets
+//! have arrived for as long as the range is; or it breaks off twice at the same position, with BYE,
+//! and little is missing: at most three seconds and a twentieth of the range, by which announced
+//! lengths are wrong. Two BYE at the same position with more missing end it as failed.
 //!
-//! A session that breaks off before that (BYE, the server stops, the connection breaks, nothing
-//! comes any more) is begun again, after a second at first and half a minute at last, where it was
-//! broken off, at the random access point that the server starts from. What comes is held until the
-//! server has said where that is; a start that would repeat what was recorded ends the title as
-//! failed, and nothing of it is recorded. Three sessions in a row that bring nothing more, or less
-//! than they repeat, do, too, and parts that the server leaves out, of more than a second over all
-//! sessions.
+//! A session that breaks off earlier (BYE, the server stops, the connection breaks, the stream
+//! falls silent) is begun again, after a second at first and half a minute at last, where it was
+//! broken off, at the random access point that the server starts from. Datagrams are held until the
+//! server has announced where that is. A start that would repeat recorded media ends the title as
+//! failed, and nothing of it is recorded. Three sessions in a row without progress, or with less
+//! than they repeat, fail the title too, and so do parts that the server leaves out, of more than a
+//! second over all sessions.
 //!
-//! A live source, by `--live` or for want of an announced end, goes on wherever it is. Where its
-//! server has said where it began, it is asked to go on from the place that was reached: a
-//! recording that another server still writes is not played from its start again, and is complete
-//! when it has an end and that has come. [`crate::retry`] lists the refusals that end a source.
+//! A live source, by the setting or for want of an announced end, goes on wherever it is. Where its
+//! server has announced a start, it is asked to go on from the reached position: a recording that
+//! another server still writes is not played from its start again, and is complete once it has an
+//! end and that has arrived. [`crate::retry`] lists the refusals that end a source.
 //!
 //! Sources: RFC 2326 §10.5, §12.37, C.1.5; RFC 3550 §6.6.
-//! Does not do: pause, or RTP over the RTSP connection.
+//! Does not pause, or use RTP over the RTSP connection.
 
 use std::net::SocketAddr;
 use std::sync::mpsc;
@@ -45,7 +45,7 @@ use crate::retry::RefusalKind;
 use crate::stream_source::{BUFFER_BYTES, by_ffmpeg};
 use crate::title::{EarlierSessions, TitleRange, check_start, gap, is_little, is_nothing};
 
-/// A stream that a server is asked for.
+/// A source at an RTSP server.
 pub(crate) struct RecordingSession<'a> {
     pub(crate) url: &'a str,
     pub(crate) key: u32,
@@ -53,69 +53,70 @@ pub(crate) struct RecordingSession<'a> {
     pub(crate) rtcp: &'a Mutex<RtcpStats>,
     pub(crate) receiver: mpsc::Sender<PortCommand>,
     pub(crate) clock: ArrivalClock,
-    /// Sessions that have played.
+    /// Number of sessions that have played.
     pub(crate) sessions: &'a AtomicU64,
-    /// The asset has come to its end.
+    /// The source has ended.
     pub(crate) is_over: &'a AtomicBool,
     pub(crate) progress: &'a Mutex<TitleProgress>,
-    /// Why the last session did not go on.
+    /// Reason why the last session did not go on.
     pub(crate) trouble: &'a Mutex<Option<String>>,
-    /// Why the server is not asked again.
+    /// Reason why the server is not asked again.
     pub(crate) refusal: &'a Mutex<Option<String>>,
-    /// `--live`: asked again whatever is announced.
+    /// The server is asked again whatever it announces.
     pub(crate) is_live: bool,
 }
 
-/// How much of a title has come, by the sessions that are over.
+/// Progress of a title, by its ended sessions.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TitleProgress {
     /// None of a live source.
     pub(crate) end: Option<Duration>,
-    /// The place in normal play time.
+    /// Position in normal play time.
     pub(crate) reached: Option<Duration>,
     /// Media that is in the file twice.
     pub(crate) repeated: Duration,
 }
 
-/// What ended a session.
+/// Reason why a session ended.
 enum SessionEnd {
-    /// It was told to.
+    /// The recording was stopped.
     Stopped,
-    /// All of the title came.
+    /// All of the title has arrived.
     Complete,
-    /// It may go on from here, in normal play time; nothing has come where there is no place.
+    /// It may go on at this position, in normal play time; no packet has arrived where there is
+    /// none.
     Broken { why: String, at: Option<Duration>, is_bye: bool },
-    /// It was refused.
+    /// The server refused it.
     Refused { why: String, kind: RefusalKind },
-    /// Another session would bring no more, or bring again what has come.
+    /// Another session would bring no more, or repeat recorded media.
     Failed { why: String },
 }
 
-/// Earlier sessions, as far as the next one depends on them.
+/// Results of earlier sessions, as far as the next one depends on them.
 #[derive(Default)]
 struct SessionHistory {
-    /// Where play goes on, in normal play time.
+    /// Position where play goes on, in normal play time.
     start: Option<Duration>,
-    /// Whether an end of the range was announced; `None` before the first description.
+    /// An end of the range was announced; `None` before the first description.
     is_title: Option<bool>,
-    /// Sessions in a row that have brought nothing more of a title.
+    /// Sessions in a row without progress of a title.
     stalled: u32,
-    /// Whether the last session ended with BYE.
+    /// The last session ended with BYE.
     is_bye: bool,
-    /// Parts that the server has left out, in all, and the last of them in words once they are more
-    /// than a second.
+    /// Sum of the parts that the server has left out, and the last of them in words once they are
+    /// more than a second.
     left_out: Duration,
     gap: Option<String>,
-    /// Media before the place asked for that this session begins with: it is in the file.
+    /// Media before the requested position that this session begins with: it is in the file.
     repeats: Duration,
-    /// Sessions of the title that are over, and the range of the one that plays.
+    /// Sums of the ended sessions of the title, and the range of the playing one.
     earlier: EarlierSessions,
     span: Option<TitleRange>,
 }
 
 impl SessionHistory {
-    /// Takes note of the end that a description announces; the end of all sessions, where what had
-    /// no end has one now, and has been recorded to it.
+    /// Notes the end that a description announces. Returns the end of all sessions, where a source
+    /// without an end has one now, and has been recorded to it.
     fn describe(&mut self, end: Option<Duration>) -> Result<(), SessionEnd> {
         let was_live = self.is_title == Some(false);
         let is_title = end.is_some() || self.is_title == Some(true);
@@ -128,13 +129,13 @@ impl SessionHistory {
         }
     }
 
-    /// Whether the next session takes up a title: what comes is not recorded before it is known
-    /// where it began.
+    /// Returns true where the next session resumes a title: datagrams are not recorded before it is
+    /// known where it begins.
     fn is_resumed(&self) -> bool {
         self.start.is_some() && self.is_title == Some(true)
     }
 
-    /// The server goes on at a place with a title that was asked for from another on.
+    /// Notes that the server resumes a title at another position than requested.
     fn go_on(&mut self, url: &str, asked: Duration, from: Duration) {
         self.left_out += from.saturating_sub(asked);
         self.repeats = asked.saturating_sub(from);
@@ -154,14 +155,15 @@ impl SessionHistory {
 }
 
 impl RecordingSession<'_> {
-    /// Asks until the title is complete, the source is refused for good, or it is told to stop.
+    /// Begins sessions until the title is complete, the source is refused for good, or the
+    /// recording is stopped.
     pub(crate) async fn run(&self, mut stopped: watch::Receiver<bool>) {
         let mut history = SessionHistory::default();
         let mut wait = BACKOFF_MIN;
         loop {
             let before = self.sessions.load(Ordering::Relaxed);
             let ended = self.session(&mut history, &mut stopped).await;
-            // The path takes in for the next session, if there is one.
+            // The path binds a port for the next session, if there is one.
             let _ = self.receiver.send(PortCommand::Remove { key: self.key });
             let why = match self.next(&mut history, ended) {
                 Ok(why) => why,
@@ -180,7 +182,8 @@ impl RecordingSession<'_> {
         }
     }
 
-    /// Why there is another session, or, where there is none, whether the source has ended.
+    /// Returns the reason for another session; or, where there is none, true if the source has
+    /// ended.
     fn next(&self, history: &mut SessionHistory, ended: SessionEnd) -> Result<String, bool> {
         let is_live = self.is_live || history.is_title == Some(false);
         match ended {
@@ -265,7 +268,7 @@ impl RecordingSession<'_> {
         played
     }
 
-    /// Up to SETUP.
+    /// Prepares a session, up to SETUP.
     async fn prepare(
         &self,
         history: &mut SessionHistory,
@@ -294,7 +297,7 @@ impl RecordingSession<'_> {
         Ok((session, ReceiverReporter::new(socket, (self.stream, self.rtcp), None)))
     }
 
-    /// Has the path take in at a pair of ports.
+    /// Has the path bind a pair of ports.
     fn take_in(&self, session: &ClientSession) -> Result<(PortPair, std::net::UdpSocket), String> {
         let mut refusal = String::new();
         for _ in 0..PAIRS_TRIED_MAX {
@@ -303,7 +306,7 @@ impl RecordingSession<'_> {
             address.set_port(ports.rtp);
             match self.add(address) {
                 Ok(()) => return Ok((ports, rtcp)),
-                // Somebody was faster.
+                // Another program was faster.
                 Err(found) => refusal = found,
             }
         }
@@ -316,7 +319,7 @@ impl RecordingSession<'_> {
             Port { address, sources: Vec::new(), interface: None, buffer_bytes: BUFFER_BYTES };
         let gone = |_| "the receiving thread has ended".to_owned();
         self.receiver.send(PortCommand::Add { key: self.key, port, done }).map_err(|_| gone(()))?;
-        // The thread obeys within tens of milliseconds.
+        // The thread handles commands within tens of milliseconds.
         answer.recv_timeout(ADD_WAIT).map_err(|_| gone(()))?.map(|_| ())
     }
 
@@ -331,7 +334,7 @@ impl RecordingSession<'_> {
             Err(error) => {
                 if history.is_title == Some(false) && matches!(error, client::Error::Refused { .. })
                 {
-                    // A live source that has no place to go on from.
+                    // A live source that has no position to go on from.
                     history.start = None;
                 }
                 return self.refused(error);
@@ -357,7 +360,7 @@ impl RecordingSession<'_> {
         self.end(&span, history, is_bye, why)
     }
 
-    /// Adds a session that is over to the sums of the title.
+    /// Adds an ended session to the sums of the title.
     fn add_to_totals(&self, history: &mut SessionHistory) {
         let Some(span) = history.span.take() else { return };
         let (heard, now) = (self.heard(), self.clock.now());
@@ -371,19 +374,19 @@ impl RecordingSession<'_> {
         progress.reached = span.reached(&heard, now).or(progress.reached);
     }
 
-    /// What has come since the answer to PLAY is let in; the time that it was granted.
+    /// Admits the datagrams held since the answer to PLAY; returns the time that PLAY was granted.
     fn begin(&self, started: &PlayReply) -> Duration {
         let mut stream = lock(self.stream);
         if let Some(sequence) = started.sequence {
             stream.begin_at(sequence);
         }
-        // Not after the first packet that has waited.
+        // Not after the first held datagram.
         let began = stream.held_since().unwrap_or_else(|| self.clock.now());
         stream.admit_held();
         began
     }
 
-    /// Waits until a session is over; whether the server has said BYE, and the reason in words.
+    /// Waits until a session ends; returns whether the server has said BYE, and the reason.
     async fn listen(
         &self,
         session: &mut ClientSession,
@@ -432,8 +435,8 @@ impl RecordingSession<'_> {
         }
     }
 
-    /// Whether the server has said BYE, and nothing came after what was on its way: a BYE after
-    /// which the stream goes on is forged, and refused.
+    /// Returns true where the server has said BYE, and no packet followed beyond those under way. A
+    /// BYE after which the stream goes on is forged, and refused.
     async fn has_left(&self, byes: &mut u64) -> bool {
         if lock(self.rtcp).byes <= *byes {
             return false;
@@ -452,7 +455,7 @@ impl RecordingSession<'_> {
         false
     }
 
-    /// Whether that was the end of the title.
+    /// Decides how the title goes on after a session.
     fn end(
         &self,
         span: &TitleRange,
@@ -486,7 +489,7 @@ impl RecordingSession<'_> {
         lock(self.stream).heard_since()
     }
 
-    /// How much of a title has not come; `None` when no packet of the session has.
+    /// Remainder of a title; `None` before a packet of the session has arrived.
     fn left(&self, span: &TitleRange) -> Option<Duration> {
         let at = span.reached(&self.heard(), self.clock.now())?;
         Some(span.end()?.saturating_sub(at))
@@ -494,22 +497,22 @@ impl RecordingSession<'_> {
 }
 
 impl SessionEnd {
-    /// This host, or the recording, did not do its part.
+    /// A failure of this host or of the recording.
     fn host(why: String) -> SessionEnd {
-        SessionEnd::Refused { why, kind: RefusalKind::Moment }
+        SessionEnd::Refused { why, kind: RefusalKind::Temporary }
     }
 }
 
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// All of it has come and BYE has not: it was lost.
+/// Everything has arrived, and BYE is lost.
 const QUIET: Duration = Duration::from_secs(2);
-/// Something is wrong when a stream says nothing for so long.
+/// A stream that is silent for so long has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// A server that goes on for so long after the announced end is not asked for more.
+/// A server that goes on for so long after the announced end is left.
 const PAST_END_MAX: Duration = Duration::from_secs(10);
-/// Packets under way when the server says that it is done.
+/// Packets under way when the server ends.
 const SETTLE: Duration = Duration::from_millis(200);
 const ADD_WAIT: Duration = Duration::from_secs(5);
 const PAIRS_TRIED_MAX: u32 = 8;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Senders whose datagrams were refused, by name: who else sends to a port, how much, and why it
-//! was refused.
+//! Refused senders by address: number of datagrams, and reason of the refusal.
 //!
-//! Bounded: [`SENDERS_MAX`] senders of a port have a name; what others send is counted together, so
-//! that forged addresses cost no memory. The log has one line a minute and port at most.
+//! The list is bounded: [`SENDERS_MAX`] senders of a port are listed, and datagrams of others are
+//! counted together, so that forged addresses cost no memory. The log has at most one line a minute
+//! and port.
 //!
 //! Sources: RFC 3550 §8.2.
-//! Does not do: decide who is refused ([`wire::sources`], [`crate::receiver_reports`]).
+//! Does not decide on refusals ([`wire::sources`] and [`crate::receiver_reports`] do).
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use std::time::Duration;
 use client::counted;
 use serde::Serialize;
 
-/// Why datagrams of a sender were refused.
+/// Reason why datagrams of a sender were refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalReason {
     /// The source names other senders.
     NotNamed,
     /// The stream comes from another address.
     NotFollowed,
-    /// No stream was followed by then, and this is none.
+    /// No stream was followed, and this is none.
     NoStream,
     /// The stream comes from another address, and the sender uses its SSRC (RFC 3550 §8.2).
     Collision,
@@ -34,7 +34,7 @@ pub(crate) enum RefusalReason {
     Report,
     /// BYE of the stream's SSRC, from another address than the stream's.
     Bye,
-    /// More than is held before the answer to PLAY.
+    /// More than fits while the answer to PLAY is waited for.
     TooEarly,
 }
 
@@ -56,7 +56,7 @@ impl RefusalReason {
     }
 }
 
-/// Datagrams that were refused, by reason.
+/// Refused datagrams by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RefusedCounts {
@@ -64,9 +64,9 @@ pub struct RefusedCounts {
     pub payload_type: u64,
     /// The last such payload type.
     pub last_payload_type: Option<u8>,
-    /// Another SSRC of the sender that is recorded.
+    /// Another SSRC of the recorded sender.
     pub ssrc: u64,
-    /// Another sender than the one that is recorded.
+    /// Another sender than the recorded one.
     pub sender: u64,
     /// A payload of another size than whole transport stream packets of 188 bytes.
     pub size: u64,
@@ -74,24 +74,24 @@ pub struct RefusedCounts {
     pub malformed: u64,
 }
 
-/// A sender that was refused.
+/// A refused sender.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RefusedSender {
     /// Address and port.
     pub address: SocketAddr,
-    /// Datagrams that were refused.
+    /// Number of refused datagrams.
     pub datagrams: u64,
-    /// Why the last of them was.
+    /// Reason of the last refusal.
     pub why: &'static str,
 }
 
-/// Those of one port.
+/// Refused senders of one port.
 #[derive(Debug, Default)]
 pub(crate) struct RefusedSenders {
     senders: Vec<RefusedSender>,
     others: u64,
-    /// Datagrams in all, and how many the log has been told of, and when.
+    /// Datagrams in all, those in the log, and the time of the last line.
     all: u64,
     logged: u64,
     logged_at: Option<Duration>,
@@ -112,17 +112,17 @@ impl RefusedSenders {
         }
     }
 
-    /// Those with a name, in the order they were first refused.
+    /// Listed senders, in the order of their first refusal.
     pub(crate) fn senders(&self) -> &[RefusedSender] {
         &self.senders
     }
 
-    /// Datagrams of senders without a name.
+    /// Datagrams of senders that are not listed.
     pub(crate) fn others(&self) -> u64 {
         self.others
     }
 
-    /// What the log is to say: at once the first time, then at most once a minute.
+    /// Returns a line for the log: at once the first time, then at most once a minute.
     pub(crate) fn log_line(&mut self, now: Duration) -> Option<String> {
         let is_due = self.logged_at.is_none_or(|at| now.saturating_sub(at) >= LOG_EVERY);
         if self.all == self.logged || !is_due {
@@ -145,7 +145,7 @@ impl RefusedSenders {
     }
 }
 
-/// Senders with a name: more than a network has by mistake.
+/// Listed senders: more than a network has by mistake.
 const SENDERS_MAX: usize = 16;
 const LOGGED_MAX: usize = 4;
 const LOG_EVERY: Duration = Duration::from_secs(60);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sending on what comes: where to, and the thread that does only that.
+//! Relays streams: the targets, and the thread that relays without recording.
 //!
-//! Without files nothing of a datagram but its head has to come to user memory: [`paths::Relay`]
-//! splices, and the figures are made of the heads. Of a run that the kernel has joined only the
-//! first head is seen; the others are taken to follow on it, and a loss within the run shows at the
-//! head of the next. What is recorded as well is sent by a call a datagram from where it lies
-//! ([`RelaySocket`]). Datagrams of another sender than the one that is followed are not sent on; the
-//! first of a new sender, before it is followed, are not kept for that.
+//! Without files only the heads of datagrams come to user memory: [`paths::Relay`] splices, and the
+//! figures are made of the heads. Of a run that the kernel has joined only the first head is seen;
+//! the others are assumed to follow it, and a loss within the run shows at the head of the next.
+//! Recorded datagrams are sent by a call each from where they lie ([`RelaySocket`]). Datagrams of
+//! other senders than the followed one are not sent on; the first of a new sender, before it is
+//! followed, are not held for that.
 //!
 //! Sources: `paths::Relay`; RFC 3550 §5.1.
-//! Does not do: change headers, put in order, pace.
+//! Does not change headers, put in order, or pace.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -48,7 +48,7 @@ fn target(text: &str) -> Result<RelayTarget, Error> {
     Ok(target)
 }
 
-/// One for each stream, or none at all.
+/// Reads one target for each stream, or none at all.
 pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarget>, Error> {
     if !texts.is_empty() && texts.len() != streams {
         return Err(Error::Setting {
@@ -60,7 +60,7 @@ pub(crate) fn targets(texts: &[String], streams: usize) -> Result<Vec<RelayTarge
     texts.iter().map(|text| target(text)).collect()
 }
 
-/// Sends on what is recorded too.
+/// Sends recorded datagrams on.
 #[derive(Debug)]
 pub(crate) struct RelaySocket {
     socket: UdpSocket,
@@ -96,7 +96,7 @@ impl RelaySocket {
         Ok(RelaySocket { socket, to: target.address, lost: 0, sent: 0 })
     }
 
-    /// Sends a datagram; one that finds no room is lost, as on a wire.
+    /// Sends a datagram; one that does not fit the socket's buffer is lost, as on a wire.
     pub(crate) fn send(&mut self, datagram: &[u8]) {
         match self.socket.send_to(datagram, self.to) {
             Ok(_) => self.sent += 1,
@@ -109,14 +109,14 @@ impl RelaySocket {
 pub(crate) struct RelayThread {
     pub(crate) relay: Box<Relay>,
     pub(crate) streams: Streams,
-    /// Of each stream, where it comes to.
+    /// Address of each stream, by key.
     pub(crate) ports: Vec<(u32, SocketAddr)>,
     pub(crate) inbox: Receiver<PortCommand>,
     pub(crate) stats: Arc<Mutex<ReceiverStats>>,
     pub(crate) clock: ArrivalClock,
 }
 
-/// A relay with all routes.
+/// Opens a relay with all routes.
 pub(crate) fn open(routes: &[(u32, &Port, &RelayTarget)]) -> Result<Relay, Error> {
     let mut relay = Relay::new().map_err(Error::Relay)?;
     for (key, port, target) in routes {
@@ -136,7 +136,7 @@ impl RelayThread {
                 self.tick();
             }
         }
-        // What waits in the sockets has come in time.
+        // Datagrams in the sockets have arrived in time.
         let until = Instant::now() + LAST;
         while Instant::now() < until && matches!(self.forward(Duration::ZERO), Ok(1..)) {}
         self.tick();

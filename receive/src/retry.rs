@@ -1,57 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which refusals of a server are asked again, and for which sources.
+//! Retries after the refusal of a server, by the kind of refusal and of source.
 //!
-//! | what was found | for how long | asked again for |
+//! | refusal | kind | retried for |
 //! |---|---|---|
-//! | no connection, or it broke; no answer; 408, 429, 453, 503, 504 | a moment | every source |
-//! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | an absence | live sources |
-//! | 3xx, other 4xx (401, 403, 461), 501, 505, 551; no MPEG-TS | for good | live ones once played |
+//! | no connection, or it broke; no answer; 408, 429, 453, 503, 504 | temporary | every source |
+//! | 404, 410, 454, 455, 457, 500, 502 and other 5xx | absent | live sources |
+//! | 3xx, other 4xx (401, 403, 461), 501, 505, 551; no MPEG-TS | permanent | live, once played |
 //!
-//! A live source is one that `--live` says is live, or whose description has no end of its range.
-//! A name that cannot be resolved is a moment, too: a recorder may start before its network.
+//! A source is live by the setting of the recording, or where its description has no end of its
+//! range. A name that cannot be resolved is temporary, too: a recorder may start before its
+//! network.
 //!
 //! Sources: RFC 2326 §11.
-//! Does not do: wait ([`crate::recording_session`]).
+//! Does not wait ([`crate::recording_session`] does).
 
 use client::Error;
 
-/// For how long a refusal stands.
+/// Kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalKind {
     /// The same request may be granted later, whatever the source is.
-    Moment,
-    /// The source is not there; a live one may come back.
-    Absence,
+    Temporary,
+    /// The source is absent; a live one may return.
+    Absent,
     /// The same request will be refused again.
-    ForGood,
+    Permanent,
 }
 
 impl RefusalKind {
-    /// Judges what a session with a server ended with.
+    /// Classifies the error that a session with a server ended with.
     pub(crate) fn of(error: &Error) -> RefusalKind {
         match error {
             Error::Refused { status, .. } => RefusalKind::of_status(*status),
-            Error::Host { .. } | Error::Lost { .. } => RefusalKind::Moment,
-            _ => RefusalKind::ForGood,
+            Error::Host { .. } | Error::Lost { .. } => RefusalKind::Temporary,
+            _ => RefusalKind::Permanent,
         }
     }
 
     fn of_status(status: u16) -> RefusalKind {
         match status {
-            408 | 429 | 453 | 503 | 504 => RefusalKind::Moment,
-            404 | 410 | 454 | 455 | 457 => RefusalKind::Absence,
-            501 | 505 | 551 => RefusalKind::ForGood,
-            500.. => RefusalKind::Absence,
-            _ => RefusalKind::ForGood,
+            408 | 429 | 453 | 503 | 504 => RefusalKind::Temporary,
+            404 | 410 | 454 | 455 | 457 => RefusalKind::Absent,
+            501 | 505 | 551 => RefusalKind::Permanent,
+            500.. => RefusalKind::Absent,
+            _ => RefusalKind::Permanent,
         }
     }
 
-    /// Whether the server is asked again.
+    /// Returns true where the server is asked again.
     pub(crate) fn is_retried(self, is_live: bool, has_played: bool) -> bool {
         match self {
-            RefusalKind::Moment => true,
-            RefusalKind::Absence => is_live,
-            RefusalKind::ForGood => is_live && has_played,
+            RefusalKind::Temporary => true,
+            RefusalKind::Absent => is_live,
+            RefusalKind::Permanent => is_live && has_played,
         }
     }
 }
@@ -63,24 +64,24 @@ mod tests {
     #[test]
     fn statuses_stand_as_long_as_the_table_says() {
         for (status, kind) in [
-            (301, RefusalKind::ForGood),
-            (401, RefusalKind::ForGood),
-            (404, RefusalKind::Absence),
-            (453, RefusalKind::Moment),
-            (454, RefusalKind::Absence),
-            (461, RefusalKind::ForGood),
-            (500, RefusalKind::Absence),
-            (501, RefusalKind::ForGood),
-            (503, RefusalKind::Moment),
-            (599, RefusalKind::Absence),
+            (301, RefusalKind::Permanent),
+            (401, RefusalKind::Permanent),
+            (404, RefusalKind::Absent),
+            (453, RefusalKind::Temporary),
+            (454, RefusalKind::Absent),
+            (461, RefusalKind::Permanent),
+            (500, RefusalKind::Absent),
+            (501, RefusalKind::Permanent),
+            (503, RefusalKind::Temporary),
+            (599, RefusalKind::Absent),
         ] {
             let error = Error::Refused { peer: String::new(), status, found: String::new() };
             assert_eq!(RefusalKind::of(&error), kind, "{status}");
         }
         let lost = Error::Lost { peer: String::new(), found: String::new() };
-        assert_eq!(RefusalKind::of(&lost), RefusalKind::Moment);
+        assert_eq!(RefusalKind::of(&lost), RefusalKind::Temporary);
         let malformed = Error::Peer { peer: String::new(), found: String::new() };
-        assert_eq!(RefusalKind::of(&malformed), RefusalKind::ForGood);
+        assert_eq!(RefusalKind::of(&malformed), RefusalKind::Permanent);
     }
 
     #[test]
@@ -89,8 +90,8 @@ mod tests {
             [(false, false), (false, true), (true, false), (true, true)]
                 .map(|(is_live, has_played)| kind.is_retried(is_live, has_played))
         };
-        assert_eq!(asked(RefusalKind::Moment), [true; 4]);
-        assert_eq!(asked(RefusalKind::Absence), [false, false, true, true]);
-        assert_eq!(asked(RefusalKind::ForGood), [false, false, false, true]);
+        assert_eq!(asked(RefusalKind::Temporary), [true; 4]);
+        assert_eq!(asked(RefusalKind::Absent), [false, false, true, true]);
+        assert_eq!(asked(RefusalKind::Permanent), [false, false, false, true]);
     }
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is exchanged with the other side of a stream, a task each: RTSP with servers, RTCP with
-//! senders.
+//! Control of a stream: one task exchanges RTSP with a server, or RTCP with a sender.
 //!
-//! All tasks run on one thread; none of them sees a packet of media.
+//! All tasks run on one thread, and handle no packet of media.
 //!
-//! Does not do: the protocols themselves ([`crate::recording_session`], [`crate::receiver_reports`]).
+//! Does not implement the protocols ([`crate::recording_session`] and [`crate::receiver_reports`]
+//! do).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::recording::StreamState;
 use crate::recording_session::RecordingSession;
 use crate::stream_source::StreamSource;
 
-/// One stream's.
+/// Control of one stream.
 pub(crate) struct StreamControl {
     pub(crate) key: usize,
     pub(crate) url: String,
     pub(crate) source: StreamSource,
-    /// Of all streams.
+    /// Ports of all streams.
     pub(crate) ports: Arc<[SocketAddr]>,
     pub(crate) streams: Streams,
     pub(crate) shared: Arc<[StreamState]>,
@@ -36,7 +36,7 @@ pub(crate) struct StreamControl {
 }
 
 impl StreamControl {
-    /// Until it is told to stop, or there is no more to say.
+    /// Runs until it is stopped, or the source has ended.
     pub(crate) async fn run(mut self) {
         let (stream, shared) = (&self.streams[self.key], &self.shared[self.key]);
         match &self.source {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is said of a recording: a row a stream, and the path's bill.
+//! Figures of a recording: a row for each stream, and the cost of the path.
 //!
-//! Does not do: rates; whoever shows them looks twice.
+//! Does not compute rates: a caller that shows them takes two samples.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,53 +15,53 @@ use crate::recorded_stream::RecordedStream;
 use crate::recording::StreamState;
 use crate::refused_senders::{RefusedCounts, RefusedSender};
 
-/// One stream so far.
+/// Figures of one stream so far.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct StreamFigures {
-    /// The source as it was written.
+    /// URL of the source, as it was given.
     pub url: String,
-    /// `rtp`, `ts` (bare), or nothing so far.
+    /// `rtp`, `ts` (bare), or empty so far.
     pub form: &'static str,
-    /// Who sends, and by RTP the source's identifier.
+    /// Address of the sender.
     pub sender: Option<String>,
-    /// Eight hexadecimal digits.
+    /// SSRC in eight hexadecimal digits.
     pub ssrc: Option<String>,
     /// Datagrams of the stream.
     pub packets: u64,
-    /// Payload that was delivered, in bytes.
+    /// Delivered payload, in bytes.
     pub payload_bytes: u64,
-    /// RTP packets that should have come and did not (RFC 3550 A.3, duplicates left out).
+    /// RTP packets missing by their numbers (RFC 3550 A.3, duplicates left out).
     pub lost: u64,
     /// RTP packets that are not in the file: lost, or too late.
     pub missing: u64,
-    /// RTP packets that came after one with a higher number.
+    /// RTP packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// RTP packets that came once more.
+    /// RTP packets that arrived again.
     pub duplicates: u64,
-    /// RTP packets that came after the window had given them up.
+    /// RTP packets that arrived after the window had given them up.
     pub late: u64,
-    /// How often the sequence numbers began anew.
+    /// Restarts of the sequence numbers.
     pub restarts: u64,
     /// Interarrival jitter (RFC 3550 A.8), in milliseconds.
     pub jitter_ms: f64,
-    /// RTP sources heard, how often another was followed, and those dropped from the table.
+    /// RTP sources heard.
     pub sources: u64,
-    /// How often a source was chosen: 1 in a quiet life.
+    /// Number of times that a source was chosen: 1 for a stream with one sender.
     pub sources_followed: u64,
-    /// Sources that found no room in the table.
+    /// Sources that did not fit the table.
     pub sources_forgotten: u64,
     /// Datagrams of other senders, sources or payload types.
     pub unexpected_source: u64,
-    /// Datagrams that were refused, by reason: those that are foreign, malformed or misshapen.
+    /// Refused datagrams by reason: those of unexpected sources, malformed, or of bad size.
     pub refused: RefusedCounts,
-    /// Senders whose datagrams were refused, 16 at most, and why.
+    /// Refused senders, 16 at most, with reasons.
     pub refused_senders: Vec<RefusedSender>,
     /// Datagrams of refused senders beyond those.
     pub refused_of_others: u64,
-    /// BYE for the stream that came from another address, or after which it went on.
+    /// BYE for the stream from another address, or before the stream went on.
     pub byes_refused: u64,
-    /// Datagrams that were neither RTP nor a transport stream.
+    /// Datagrams that are neither RTP nor a transport stream.
     pub malformed: u64,
     /// RTP packets without whole transport stream packets in them.
     pub bad_payload_size: u64,
@@ -77,38 +77,38 @@ pub struct StreamFigures {
     pub transport_errors: u64,
     /// TR 101 290, 2.3.
     pub clock_discontinuities: u64,
-    /// Peak to peak since the last look (PCR_OJ, TR 101 290 §5.3.2), in milliseconds.
+    /// Peak to peak since the last sample (PCR_OJ, TR 101 290 §5.3.2), in milliseconds.
     pub clock_jitter_ms: f64,
     /// The largest distance from the mean.
     pub clock_jitter_ms_max: f64,
-    /// How often the stream came back after a second and more.
+    /// Returns of the stream after a second and more.
     pub outages: u64,
-    /// For how long it was away in all, in seconds.
+    /// Length of these outages in all, in seconds.
     pub outage_s: f64,
-    /// Datagrams that the kernel dropped for want of room.
+    /// Datagrams that the kernel dropped because a buffer was full.
     pub dropped_by_kernel: u64,
     /// Transport stream packets that the disk was too slow for, or could not take.
     pub dropped_by_disk: u64,
-    /// Datagrams that were to be relayed and found no room on the way out.
+    /// Datagrams to be relayed that a socket did not take.
     pub dropped_by_relay: u64,
-    /// Datagrams that came before the answer to PLAY and found no room to wait for it.
+    /// Datagrams that did not fit while the answer to PLAY was waited for.
     pub dropped_too_early: u64,
     /// Bytes in the files.
     pub written_bytes: u64,
-    /// Files begun.
+    /// Number of files begun.
     pub files: u64,
-    /// The one being written, or the last.
+    /// The current file, or the last.
     pub file: Option<PathBuf>,
-    /// RTCP: sender reports that came, receiver reports that went.
+    /// RTCP sender reports received.
     pub sender_reports: u64,
     /// Receiver reports sent.
     pub reports_sent: u64,
-    /// Whether the sender has said BYE.
+    /// The sender has said BYE.
     pub has_sent_bye: bool,
-    /// Sessions begun with a server, by RTSP.
+    /// RTSP sessions begun with a server.
     pub sessions: u64,
     /// Media of a title that is in the file twice, in seconds: its server went on at the random
-    /// access point before the place where it was broken off.
+    /// access point before the position where it was broken off.
     pub repeated_s: f64,
     /// Announced end of a title, in seconds of normal play time.
     pub title_s: Option<f64>,
@@ -116,50 +116,50 @@ pub struct StreamFigures {
     pub reached_s: Option<f64>,
     /// Reason of the last session's end; the server was asked again.
     pub trouble: Option<String>,
-    /// Why nothing more comes or is written.
+    /// Reason why the stream has ended.
     pub ended: Option<String>,
-    /// Whether that is a fault.
+    /// That reason is a fault.
     pub has_failed: bool,
 }
 
-/// A whole recording.
+/// Figures of a whole recording.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct Summary {
-    /// The way of receiving.
+    /// Name of the receive path.
     pub path: String,
-    /// Those that were wanted before it, and why they were refused.
+    /// Preferred paths that were refused, with reasons.
     pub refused: Vec<String>,
-    /// How long it has been going on.
+    /// Length of the recording so far.
     pub seconds: f64,
-    /// Datagrams that the path handed over, and their bytes.
+    /// Datagrams from the path.
     pub packets: u64,
-    /// Payload of UDP.
+    /// Payload of UDP, in bytes.
     pub bytes: u64,
-    /// System calls that moved datagrams, and those that waited.
+    /// System calls that moved datagrams.
     pub calls: u64,
     /// System calls that waited.
     pub waits: u64,
     /// Bytes copied between kernel and user memory.
     pub copied_bytes: u64,
-    /// Datagrams longer than there was room for.
+    /// Datagrams longer than the memory for them.
     pub truncated: u64,
-    /// Frames that were no sound datagram, where the path sees frames.
+    /// Malformed frames, where the path sees frames.
     pub malformed_frames: u64,
-    /// Refusals of the path, and the last of them.
+    /// Errors of the path.
     pub path_errors: u64,
     /// The last of them.
     pub last_path_error: Option<String>,
-    /// fdatasync(2) done, and refused.
+    /// Successful calls of fdatasync(2).
     pub syncs: u64,
-    /// fdatasync(2) refused.
+    /// Refused calls of fdatasync(2).
     pub syncs_failed: u64,
-    /// One row a stream.
+    /// One row for each stream.
     pub streams: Vec<StreamFigures>,
 }
 
 impl StreamFigures {
-    /// Of one stream as it is now; what only the receiving thread knows is left at nothing.
+    /// Figures of one stream now, without those of the receiving thread.
     pub(crate) fn of(
         url: &str,
         shared: &StreamState,
@@ -244,9 +244,9 @@ fn ticks_ms(ticks: u64) -> f64 {
 }
 
 impl Summary {
-    /// Whether this program did its part: every stream was heard, and none was ended by a fault or
-    /// lost anything between the kernel and the disk. What the network lost is in the figures and
-    /// is not this program's.
+    /// Returns true where this program did its part: every stream was heard, and none was ended by
+    /// a fault or lost anything between the kernel and the disk. Losses of the network are in the
+    /// figures and are not this program's.
     pub fn is_whole(&self) -> bool {
         self.syncs_failed == 0
             && self.streams.iter().all(|stream| {

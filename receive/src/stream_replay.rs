@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A stream without threads, sockets and files: datagrams and times in, the file's bytes out.
+//! A recorder without threads, sockets and files: datagrams and times in, the file's bytes out.
 //!
-//! For those who have datagrams from elsewhere, and for tests and fuzzing: what is done with a
-//! datagram is the same as in a [`Recording`](crate::Recording), and nothing else happens.
+//! It serves callers that have datagrams from elsewhere, tests, and fuzzing. A datagram is treated
+//! as in a [`Recording`](crate::Recording).
 //!
-//! Does not do: RTCP; drop anything for want of memory (all that is delivered is kept).
+//! Does not exchange RTCP, or drop anything for want of memory: all delivered bytes are kept.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::recorded_stream::RecordedStream;
 use crate::write_queue::{BlockPool, Rotation, StreamOutput, WriteCommand};
 
-/// Takes in the datagrams of one stream.
+/// Receiver of the datagrams of one stream.
 #[derive(Debug)]
 pub struct StreamReplay {
     stream: RecordedStream,
@@ -23,36 +23,36 @@ pub struct StreamReplay {
     written: Vec<u8>,
 }
 
-/// What became of the datagrams.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReplayResult {
-    /// What a file of it would have in it.
+    /// Bytes of the file.
     pub written: Vec<u8>,
-    /// Datagrams of the stream, and of others.
+    /// Datagrams of the stream.
     pub packets: u64,
-    /// Of other senders, sources or payload types.
+    /// Datagrams of other senders, sources or payload types.
     pub unexpected_source: u64,
-    /// Neither RTP nor transport stream.
+    /// Datagrams that are neither RTP nor a transport stream.
     pub malformed: u64,
-    /// RTP without whole packets in it.
+    /// RTP without whole transport stream packets in it.
     pub bad_payload_size: u64,
-    /// Too late for its place.
+    /// Packets that arrived too late.
     pub late: u64,
-    /// RTP packets that are not in it.
+    /// RTP packets that are not in the file.
     pub missing: u64,
     /// Transport stream packets, as the monitor has seen them.
     pub ts_packets: u64,
     /// As ETSI TR 101 290, 1.4.
     pub continuity_errors: u64,
-    /// RTP sources in the table, and dropped from it.
+    /// RTP sources in the table.
     pub sources: usize,
-    /// Sources that found no room.
+    /// Sources that did not fit the table.
     pub sources_forgotten: u64,
 }
 
 impl StreamReplay {
-    /// Waits so long for a packet that is missing.
+    /// A receiver that waits so long for a missing packet.
     pub fn new(reorder_wait: Duration) -> StreamReplay {
         let (orders, inbox) = channel();
         let pool = Arc::new(BlockPool::new(usize::MAX));
@@ -61,18 +61,18 @@ impl StreamReplay {
         StreamReplay { stream, orders: inbox, pool, written: Vec::new() }
     }
 
-    /// Takes a datagram that came from there at that time on any steady clock.
+    /// Takes a datagram that arrived from `from` at `now` on any steady clock.
     pub fn take(&mut self, datagram: &[u8], from: SocketAddr, now: Duration) {
         self.stream.take(datagram, from, now);
     }
 
-    /// Time goes on without a datagram.
+    /// Advances the time without a datagram.
     pub fn tick(&mut self, now: Duration) {
         self.stream.tick(now);
         self.collect();
     }
 
-    /// Nothing comes any more.
+    /// Ends the stream and returns the result.
     pub fn finish(mut self) -> ReplayResult {
         self.stream.end();
         self.collect();

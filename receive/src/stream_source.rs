@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a stream comes from, as it is written on the command line.
+//! Source of a stream, as a URL.
 //!
 //! `udp://[SENDER@]ADDRESS:PORT[?interface=NAME&sender=ADDRESS,…&buffer=BYTES]`: a group's address
 //! is joined, any other is one of this host's own (`0.0.0.0` or `[::]`: all of them). With senders
-//! a group is joined for those alone (source-specific multicast, RFC 4607), and what others send is
-//! not recorded. `rtp://` says the same: RTP and bare transport streams are told apart packet by
-//! packet. `rtsp://HOST[:PORT]/PATH` asks a server.
+//! a group is joined for those alone (source-specific multicast, RFC 4607), and datagrams of others
+//! are not recorded. `rtp://` means the same: RTP and bare transport streams are told apart packet
+//! by packet. `rtsp://HOST[:PORT]/PATH` names a source at a server.
 //!
 //! A user or a password in a URL is refused: this program cannot log in to a server. Messages do
 //! not repeat it.
 //!
 //! Sources: RFC 3986 §3, RFC 4607 §1.
-//! Does not do: resolve names in `udp://`; a stream is received at an address.
+//! Does not resolve names in `udp://`: a stream is received at an address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,12 +20,12 @@ use paths::Port;
 
 use crate::error::{Error, RecordSetting};
 
-/// Where a stream comes from.
+/// Source of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamSource {
-    /// What is sent to a port.
+    /// Datagrams to a port.
     Udp(Port),
-    /// What a server is asked for.
+    /// An asset or a live stream of an RTSP server.
     Rtsp(String),
 }
 
@@ -33,7 +33,7 @@ impl StreamSource {
     /// Reads a URL.
     ///
     /// # Errors
-    /// Caller: what is wrong with it, and what to write.
+    /// Caller: the fault of the URL, and what to write.
     pub fn parse(url: &str) -> Result<StreamSource, Error> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         match scheme.to_ascii_lowercase().as_str() {
@@ -52,7 +52,7 @@ impl StreamSource {
         }
     }
 
-    /// A name for it that can be part of a file's.
+    /// Returns a name for it that can be part of a file's name.
     pub fn label(&self) -> String {
         let text = match self {
             StreamSource::Udp(port) => port.address.to_string(),
@@ -109,9 +109,9 @@ fn add_senders(port: &mut Port, senders: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Words for what to do with a source that has no transport stream, or wants a password.
+/// Words for recording a source by ffmpeg, which has no transport stream or wants a password.
 pub(crate) fn by_ffmpeg(url: &str) -> String {
-    // For a shell: between single quotes nothing but the quote itself means anything.
+    // For a shell: between single quotes only the quote itself has a meaning.
     let url = url.replace('\'', r"'\''");
     format!(
         "record `pagewire receive udp://127.0.0.1:5004` instead, while `ffmpeg -rtsp_transport tcp \
@@ -127,7 +127,7 @@ fn wrong(url: &str, cure: &str) -> Error {
     Error::Setting { setting: RecordSetting::Url, found, cure: cure.to_owned() }
 }
 
-/// Whether what stands before the @ is addresses: nobody's password.
+/// Returns true where the text before the @ is addresses, and no password.
 fn names_senders(url: &str) -> bool {
     let udp = ["udp://", "rtp://"].iter().find_map(|scheme| url.strip_prefix(scheme));
     let senders = udp.and_then(|rest| rest.rsplit_once('@'));

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Range of a session: how much of it has come, and where a broken title may be taken up again.
+//! Range of a session: how much of it has arrived, and where a broken title may be resumed.
 //!
-//! The place in normal play time is that of the last RTP timestamp, counted from the timestamp of
-//! the start: the one of RTP-Info, or the first packet's where RTP-Info has none or one that lies
+//! The position in normal play time is that of the last RTP timestamp, counted from the timestamp
+//! of the start: the one of RTP-Info, or the first packet's where RTP-Info has none or one that is
 //! more than ten seconds away. All sessions of a title together are believed to have brought at
-//! most twice the time for which packets came, and 25 s ([`AHEAD_MAX`], more than servers send
-//! ahead).
-//! Timestamps that claim more are wrong; the clock counts instead, for as long as packets came.
+//! most twice the time in which packets arrived, and 25 s ([`AHEAD_MAX`], more than servers send
+//! ahead). Timestamps that claim more are wrong; the clock counts instead, for as long as packets
+//! arrived.
 //!
-//! A server may take up a title at the random access point before the place that was asked for. It
-//! lies at most 10.5 s before it ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the longest
-//! distance between key frames that x264 and x265 leave by default). A server
-//! that begins earlier, or does not say where, would send again what is in the file: nothing of
-//! such a session is recorded. One that begins later leaves a part out; more than a second of such
-//! parts, over all sessions, is a gap.
+//! A server may resume a title at the random access point before the requested position. It lies at
+//! most 10.5 s before it ([`ACCESS_POINT_MAX`]: 250 frames at 23.976 Hz, the longest distance
+//! between key frames that x264 and x265 leave by default). A server that begins earlier, or does
+//! not announce its start, would repeat recorded media: nothing of such a session is recorded. One
+//! that begins later leaves a part out; more than a second of such parts, over all sessions, is a
+//! gap.
 //!
 //! Sources: RFC 2326 §10.5, §12.29 (Range), §12.33 (RTP-Info); x264 and x265 `--keyint`; Darwin
 //! Streaming Server `max_send_ahead_time`.
-//! Does not do: ask again ([`crate::recording_session`]).
+//! Does not begin sessions ([`crate::recording_session`] does).
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use crate::recorded_stream::StreamActivity;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TitleRange {
     from: Duration,
-    /// Whether the answer to PLAY has `from`.
+    /// The answer to PLAY names `from`.
     is_from_said: bool,
     /// None of a live source.
     end: Option<Duration>,
@@ -47,12 +47,12 @@ pub(crate) struct TitleRange {
 pub(crate) struct EarlierSessions {
     /// Media that they are believed to have brought.
     played: Duration,
-    /// For how long packets came.
+    /// Time in which packets arrived.
     by_clock: Duration,
 }
 
 impl TitleRange {
-    /// The range that is played; Range of PLAY goes before the description.
+    /// Makes the range that is played; Range of PLAY takes precedence over the description.
     pub(crate) fn of(
         started: &PlayReply,
         described: Option<Duration>,
@@ -70,12 +70,12 @@ impl TitleRange {
         TitleRange { from, is_from_said, end, timestamp, began, earlier }
     }
 
-    /// The same range behind earlier sessions of the title.
+    /// Returns the same range, behind earlier sessions of the title.
     pub(crate) fn behind(self, earlier: EarlierSessions) -> TitleRange {
         TitleRange { earlier, ..self }
     }
 
-    /// The sums with this session.
+    /// Returns the sums including this session.
     pub(crate) fn sums(&self, heard: &StreamActivity, now: Duration) -> EarlierSessions {
         EarlierSessions {
             played: self.earlier.played + self.played(heard, now).unwrap_or_default(),
@@ -83,18 +83,18 @@ impl TitleRange {
         }
     }
 
-    /// The end of a title; none of a live source.
+    /// End of a title; none of a live source.
     pub(crate) fn end(&self) -> Option<Duration> {
         self.end
     }
 
-    /// The same range without an end.
+    /// Returns the same range without an end.
     pub(crate) fn without_end(self) -> TitleRange {
         TitleRange { end: None, ..self }
     }
 
-    /// The place that has been reached, in normal play time; none before a packet of the session
-    /// has come, nor of a live source whose server has not said where it began.
+    /// Reached position, in normal play time; none before a packet of the session has arrived, nor
+    /// for a live source whose server has not announced its start.
     pub(crate) fn reached(&self, heard: &StreamActivity, now: Duration) -> Option<Duration> {
         let is_known = self.end.is_some() || self.is_from_said;
         let played = self.played(heard, now).filter(|_| is_known)?;
@@ -102,8 +102,9 @@ impl TitleRange {
         Some(self.end.map_or(at, |end| at.min(end)))
     }
 
-    /// Whether packets have come for as long as the range is, by the clock, and timestamps either
-    /// stand still or have moved as far: the server has played it all, whatever RTP-Info says.
+    /// Returns true where packets have arrived for as long as the range is, by the clock, and
+    /// timestamps either stand still or have moved as far: the server has played it all, whatever
+    /// RTP-Info claims.
     pub(crate) fn has_passed(&self, heard: &StreamActivity) -> bool {
         let Some(end) = self.end else { return false };
         let is_all = |played: Duration| self.from + played + SHORT_MAX >= end;
@@ -114,7 +115,7 @@ impl TitleRange {
         agrees && is_all(self.by_clock(heard))
     }
 
-    /// Whether a session goes on for more than twice its range and a minute: it has broken off.
+    /// Returns true for a session longer than twice its range and a minute: it has broken off.
     pub(crate) fn is_overdue(&self, now: Duration) -> bool {
         let passed = now.saturating_sub(self.began);
         self.end.is_some_and(|end| passed > 2 * end.saturating_sub(self.from) + OVERDUE_MIN)
@@ -128,7 +129,7 @@ impl TitleRange {
         };
         let start = self.timestamp.filter(is_near).unwrap_or(first);
         let stamps = last.wrapping_sub(start);
-        // 32 bits are 13 hours: the number of their turns is that which fits the clock best.
+        // 32 bits are 13 hours: the number of wraps is the one that fits the clock best.
         let passed = now.saturating_sub(self.began);
         let ticks = (passed.as_nanos() * u128::from(CLOCK_RATE_HZ) / 1_000_000_000) as u64;
         let ahead = stamps.wrapping_sub(ticks as u32).cast_signed();
@@ -140,28 +141,28 @@ impl TitleRange {
         Some(if is_possible { played } else { self.by_clock(heard) })
     }
 
-    /// For how long packets have come; a silence of a second and more does not count.
+    /// Time in which packets have arrived; silences of a second and more do not count.
     fn by_clock(&self, heard: &StreamActivity) -> Duration {
         let until = heard.at.unwrap_or(self.began);
         until.saturating_sub(self.began).saturating_sub(heard.silent)
     }
 }
 
-/// Whether so little is left that all has come: the last packet's own time.
+/// Returns true for a remainder within the last packet's own time: everything has arrived.
 pub(crate) fn is_nothing(left: Duration) -> bool {
     left <= SHORT_MAX
 }
 
-/// Whether so little of a title is left that its announced end is wrong, and not the stream:
+/// Returns true for a remainder so small that the announced end is wrong, and not the stream:
 /// lengths are rounded up, or those of the longest of several tracks.
 pub(crate) fn is_little(left: Duration, end: Duration) -> bool {
     left <= LITTLE_MAX.min(end / LITTLE_SHARE)
 }
 
-/// Judges where a server goes on with a title that was asked for from a place on: the place.
+/// Checks where a server resumes a title that was requested from `asked`; returns that position.
 ///
 /// # Errors
-/// The reason in words why the recording cannot go on with it.
+/// The reason why the recording cannot go on with it.
 pub(crate) fn check_start(asked: Duration, range: Option<NptRange>) -> Result<Duration, String> {
     let asked_s = asked.as_secs_f64();
     let from = match range.map(|range| range.start) {
@@ -183,7 +184,7 @@ pub(crate) fn check_start(asked: Duration, range: Option<NptRange>) -> Result<Du
     Ok(from)
 }
 
-/// Parts of a title that its server has left out, where they are more than a second in all.
+/// Describes the parts of a title that its server has left out, where they are more than a second.
 pub(crate) fn gap(asked: Duration, from: Duration, left_out: Duration) -> Option<String> {
     let (asked_s, from_s) = (asked.as_secs_f64(), from.as_secs_f64());
     (left_out > SHORT_MAX).then(|| {

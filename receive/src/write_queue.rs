@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is on its way to the disk: blocks of whole packets, a bounded number of them.
+//! The queue to the disk: a bounded number of blocks of whole packets.
 //!
 //! A block is 1024 transport stream packets, which is also 47 pages: the smallest size that begins
 //! and ends at both, so that a file is written in calls that never touch half a page. All streams
-//! share the blocks; when the disk is behind by all of them, what comes is dropped, whole packets,
-//! and counted. Blocks are used again, since fresh memory of this size costs a page fault a page.
+//! share the blocks; when the disk is behind by all of them, whole packets are dropped and counted.
+//! Blocks are used again, since fresh memory of this size costs a page fault a page.
 //!
-//! Does not do: wait for anything.
+//! Does not wait for anything.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,17 +28,17 @@ pub(crate) struct BlockPool {
 #[derive(Debug, Default)]
 struct PoolState {
     free: Vec<Vec<u8>>,
-    /// Taken and not given back.
+    /// Blocks taken and not given back.
     out: usize,
 }
 
 impl BlockPool {
-    /// As many blocks as fit, four at least.
+    /// A pool of as many blocks as fit, at least four.
     pub(crate) fn new(bytes_max: usize) -> BlockPool {
         BlockPool { state: Mutex::default(), blocks_max: (bytes_max / BLOCK_BYTES).max(4) }
     }
 
-    /// An empty block; none when all are on their way.
+    /// Takes an empty block; none when all are in use.
     fn take(&self) -> Option<Vec<u8>> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.out == self.blocks_max {
@@ -56,34 +56,34 @@ impl BlockPool {
         state.free.push(block);
     }
 
-    /// Whether the disk is behind by half of all blocks.
+    /// Returns true where the disk is behind by half of all blocks.
     fn is_pressed(&self) -> bool {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.out > self.blocks_max / 2
     }
 }
 
-/// What the writer is told.
+/// Command to the writer.
 #[derive(Debug)]
 pub(crate) enum WriteCommand {
     /// Append to the stream's file.
     Write { stream: usize, block: Vec<u8> },
-    /// What comes next goes into another file.
+    /// Write the following blocks to another file.
     Rotate { stream: usize },
-    /// Nothing comes any more.
+    /// The stream has ended.
     End { stream: usize },
 }
 
-/// When a file is ended and another begun.
+/// Limits at which a file is ended and another begun.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// At so many bytes, whole packets.
+    /// Size in bytes; a file has whole packets.
     pub bytes: Option<u64>,
-    /// After so long.
+    /// Time since the start of the file.
     pub time: Option<std::time::Duration>,
 }
 
-/// The end of one stream at the receiving thread: gathers packets in blocks.
+/// The receiving thread's end of one stream: gathers packets in blocks.
 #[derive(Debug)]
 pub(crate) struct StreamOutput {
     stream: usize,
@@ -93,7 +93,7 @@ pub(crate) struct StreamOutput {
     block: Option<Vec<u8>>,
     /// Bytes handed over for the file that is being written.
     file_bytes: u64,
-    /// When it got its first byte, and the block its.
+    /// Start of the file, and of the block.
     file_began: Option<std::time::Duration>,
     block_began: std::time::Duration,
     dropped_packets: u64,
@@ -142,7 +142,7 @@ impl StreamOutput {
         }
     }
 
-    /// Hands over what has waited for [`FLUSH_AFTER`], so that a slow stream is on the disk too,
+    /// Hands over a block that is [`FLUSH_AFTER`] old, so that a slow stream is on the disk too,
     /// and goes on to the next file when that is due.
     pub(crate) fn tick(&mut self, now: std::time::Duration) {
         let waited = now.saturating_sub(self.block_began);
@@ -152,14 +152,14 @@ impl StreamOutput {
         self.rotate_if_due(now);
     }
 
-    /// Hands over the rest.
+    /// Hands over the rest and ends the file.
     pub(crate) fn end(&mut self) {
         self.hand_over();
-        // A writer that is gone has said why.
+        // A writer that is gone has reported its reason.
         let _ = self.orders.send(WriteCommand::End { stream: self.stream });
     }
 
-    /// Packets that found no block free.
+    /// Packets dropped because no block was free.
     pub(crate) fn dropped_packets(&self) -> u64 {
         self.dropped_packets
     }
@@ -168,8 +168,8 @@ impl StreamOutput {
         self.block.as_ref().map_or(0, |block| block.len() as u64)
     }
 
-    /// Bytes up to where the block has to end: at the block's boundary in the file, so that all
-    /// others are whole pages, or with the file.
+    /// Bytes up to the end of the block: at the block's boundary in the file, so that all others
+    /// are whole pages, or at the end of the file.
     fn space(&self) -> usize {
         let at = self.file_bytes + self.pending();
         let space = BLOCK_BYTES as u64 - at % BLOCK_BYTES as u64;
@@ -209,7 +209,7 @@ impl StreamOutput {
     }
 }
 
-/// What is on the disk is at most so much older than what has come.
+/// The file is at most so much older than the stream.
 const FLUSH_AFTER: std::time::Duration = std::time::Duration::from_millis(500);
 
 #[cfg(test)]

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The thread that writes: blocks of all streams into their files.
+//! The writing thread: blocks of all streams into their files.
 //!
-//! The receiving thread must never wait for a disk; this one does nothing else. What it has written
-//! is also fed to the stream's scanner while it is in the cache, so that a file's plan is ready
-//! when the file is, and the server need not read it again. A disk that is full ends a stream: the
-//! file is cut to the last whole packet, closed and planned, and what comes after is dropped and
-//! counted. One write call a block; copies a byte once more, into the page cache.
+//! The receiving thread must never wait for a disk; this one only writes. Written bytes are fed to
+//! the stream's scanner while they are in the cache, so that a file's plan is ready when the file
+//! is, and the server need not read it again. A full disk ends a stream: the file is cut to the
+//! last whole packet, closed and planned, and later packets are dropped and counted. Costs one
+//! write call a block, and one more copy a byte, into the page cache.
 //!
-//! Syncing and planning, which may take seconds, is done by another thread ([`crate::closer`]).
+//! Another thread syncs and plans, which may take seconds ([`crate::closer`]).
 //!
 //! When the program is killed, Linux ends a write between two pages (`generic_perform_write`): a
-//! file then has all blocks before and may have a part of the last, whose torn packet at the end is
-//! no packet to any reader.
+//! file then has all blocks before and may have a part of the last, whose torn packet at the end no
+//! reader takes for a packet.
 //!
 //! Sources: write(2), ftruncate(2).
-//! Does not do: O_DIRECT; who plays a file while it grows reads it from the page cache. One disk
-//! slower than another: all files wait for the one that is being written, and share the blocks.
+//! Does not use O_DIRECT: players of a growing file read it from the page cache. Does not separate
+//! disks: all files wait for the slowest, and share the blocks.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -31,33 +31,33 @@ use crate::closer::CloseCommand;
 use crate::file_names::{CreatedFile, FileNames};
 use crate::write_queue::{BlockPool, WriteCommand};
 
-/// When bytes are made to be on the disk.
+/// Times at which files are synced.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// When the kernel sees fit.
+    /// The kernel decides.
     #[default]
     Never,
-    /// When a file is complete.
+    /// A file is synced when it is complete.
     Rotate,
-    /// Then, and so often while it grows.
+    /// A file is synced then, and so often while it grows.
     Every(Duration),
 }
 
-/// What became of a stream's bytes; read by those who show it.
+/// Counts of a stream's written bytes, and its file.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStats {
     pub(crate) bytes: AtomicU64,
     pub(crate) files: AtomicU64,
-    /// Packets that came after writing had failed.
+    /// Packets that arrived after writing had failed.
     pub(crate) dropped_packets: AtomicU64,
     pub(crate) has_failed: AtomicBool,
-    /// The file being written, or the last one.
+    /// The current file, or the last.
     pub(crate) path: Mutex<Option<PathBuf>>,
-    /// Why there is none any more.
+    /// Reason why writing has failed.
     pub(crate) failure: Mutex<Option<String>>,
 }
 
-/// One stream, to the writer.
+/// Files of one stream.
 pub(crate) struct StreamFiles {
     names: FileNames,
     open: Option<OpenFile>,
@@ -81,7 +81,7 @@ impl StreamFiles {
     }
 }
 
-/// The thread's own.
+/// State of the thread.
 pub(crate) struct Writer {
     pub(crate) lanes: Vec<Option<StreamFiles>>,
     pub(crate) pool: Arc<BlockPool>,
@@ -90,7 +90,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Writes until nobody is left to give orders.
+    /// Writes until the senders of commands are gone.
     pub(crate) fn run(mut self, orders: &Receiver<WriteCommand>) {
         for order in orders {
             match order {
@@ -153,8 +153,8 @@ impl Writer {
 }
 
 impl StreamFiles {
-    /// Appends to the file, which is made if there is none; how much of the block is in it, whole
-    /// packets, and why not all of it.
+    /// Appends to the file, which is created if there is none. Returns how much of the block is in
+    /// it, in whole packets, and the reason where that is not all.
     fn append(&mut self, block: &[u8]) -> (usize, Result<(), String>) {
         let open = match self.open.take() {
             Some(open) => open,
@@ -209,7 +209,7 @@ impl OpenFile {
     }
 }
 
-/// As `write_all`, and says how much was written when it fails.
+/// Writes as `write_all` does, and returns how much was written when it fails.
 fn append(mut file: &File, bytes: &[u8]) -> (usize, io::Result<()>) {
     let mut taken = 0;
     while taken < bytes.len() {

@@ -1,58 +1,58 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What broke first: of all that went wrong, the one that came before the others, in one line.
+//! The bottleneck of a load: of all faults the one that came first, in one line.
 //!
-//! Refusals, ends, gaps and drops have their time and their cause in themselves. Lateness has only
-//! a time: packets are stamped by the kernel when they come, so they are late because they left
-//! late or were held up on the way. Whose processor ran out is inferred, and the line says from
-//! what: this program's own timers (a thread that needs little and is late all the same has no
-//! processor to run on), its share of what this machine was busy with, and whether the sessions
-//! were late together (a server that falls behind is late for all; a network rarely).
+//! Refusals, ends, gaps and drops carry their time and their cause. Lateness carries only a time:
+//! the kernel stamps packets when they arrive, so they left late or were held up on the way. The
+//! processor that ran out is inferred, and the line names the evidence: this program's own timers
+//! (a thread that needs little and is late all the same has no processor to run on), its share of
+//! this machine's load, and lateness of many sessions together (a server that falls behind is late
+//! for all; a network rarely).
 //!
-//! Does not do: look at the server's machine.
+//! Does not look at the server's machine.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// What broke first.
+/// The first fault of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Bottleneck {
-    /// All that was verified was as it should be.
+    /// All verified sessions were faultless.
     Nothing,
-    /// No session was verified, and nothing else is known to have gone wrong.
+    /// No session was verified, and no other fault is known.
     NotVerified,
     /// Sessions could not be set up.
     SetUp {
-        /// How many.
+        /// Number of sessions.
         sessions: u32,
-        /// Why, in the words of the first.
+        /// Reason of the first.
         reason: String,
     },
-    /// Sessions were ended by the other side.
+    /// The other side ended sessions.
     Ended {
-        /// How many.
+        /// Number of sessions.
         sessions: u32,
-        /// How, in the words of the first.
+        /// Reason of the first.
         reason: String,
     },
-    /// Sessions were granted and nothing came.
+    /// Sessions were granted, and no packet arrived.
     NothingCame {
-        /// How many.
+        /// Number of sessions.
         sessions: u32,
-        /// Of so many that were verified.
+        /// Verified sessions in all.
         verified: u32,
     },
-    /// A socket of this machine dropped what came while its buffer was full.
+    /// A socket of this machine dropped packets because its buffer was full.
     SocketBuffer {
         /// Packets dropped.
         packets: u64,
     },
-    /// Packets did not come, and no buffer of this machine dropped them.
+    /// Packets are missing, and no buffer of this machine dropped them.
     Loss {
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
     /// Packets were late, and so was this program for want of a processor.
@@ -64,16 +64,16 @@ pub enum Bottleneck {
     },
     /// Packets were late on a machine that was busy with something else.
     OtherLoad {
-        /// Processors that others used than this program and the server.
+        /// Processors used by others than this program and the server.
         cores: f64,
-        /// Processors there are.
+        /// Processors of the machine.
         cores_all: u32,
     },
     /// Packets of many sessions were late together while this program had time to spare.
     ServerProcessor {
         /// Sessions that were late within one tenth of a second, at the worst time.
         together: u32,
-        /// Of so many that were verified.
+        /// Verified sessions in all.
         verified: u32,
         /// As in [`Bottleneck::ClientProcessor`].
         timers_late_ms: f64,
@@ -84,64 +84,64 @@ pub enum Bottleneck {
     ServerWaited {
         /// As in [`Bottleneck::ServerProcessor`].
         together: u32,
-        /// Of so many that were verified.
+        /// Verified sessions in all.
         verified: u32,
         /// Processors the server used.
         cores: f64,
     },
-    /// Packets were late here and there.
+    /// Packets of single sessions were late.
     Scattered {
         /// Sessions that were late.
         sessions: u32,
-        /// Of so many that were verified.
+        /// Verified sessions in all.
         verified: u32,
     },
     /// Payloads were not those of the asset, or not whole TS packets.
     Bytes {
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
-    /// Of sessions whose packets were only counted it is not known how many were sent.
+    /// The number of packets sent to counted sessions is not known.
     Unaccounted {
-        /// How many.
+        /// Number of sessions.
         sessions: u32,
     },
 }
 
-/// What is known when all is over.
+/// Facts known at the end of a load.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Evidence {
-    /// The first that could not be set up, and how many.
+    /// The first session that could not be set up, and the number of such sessions.
     pub(super) failed: Option<(Instant, String, u32)>,
     pub(super) ended: Option<(Instant, String, u32)>,
     pub(super) verified: u32,
-    /// Verified sessions to which nothing came, and those with too many late packets.
+    /// Verified sessions without any packet, and those with too many late packets.
     pub(super) silent: u32,
     pub(super) late: u32,
-    /// Verified sessions that were late within the same tenth of a second, at most.
+    /// Most verified sessions that were late within the same tenth of a second.
     pub(super) together: u32,
     pub(super) first_late: Option<Instant>,
     pub(super) first_gap: Option<Instant>,
     pub(super) first_drop: Option<Instant>,
-    /// In all sessions of which it is known.
+    /// Sums over all sessions of which they are known.
     pub(super) lost: u64,
     pub(super) dropped: u64,
     pub(super) wrong: u64,
-    /// Sessions that were counted and whose sender's count is not known.
+    /// Counted sessions whose sender's count is not known.
     pub(super) unaccounted: u32,
     /// 99 % of this program's timers were at most this late.
     pub(super) timers_late: Duration,
-    /// Processors this program used, and this machine.
+    /// Processors used by this program and by the whole machine.
     pub(super) cores: f64,
     pub(super) cores_machine: Option<f64>,
     pub(super) cores_all: u32,
-    /// Processors the server used, where that can be seen.
+    /// Processors used by the server, where that can be seen.
     pub(super) cores_server: Option<f64>,
     /// The server is on this machine.
     pub(super) is_local: bool,
 }
 
-/// Of all that went wrong, what came first.
+/// Returns the first of all faults.
 pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     let mut found: Vec<(Option<Instant>, Bottleneck)> = Vec::new();
     let verified = evidence.verified;
@@ -172,19 +172,20 @@ pub(super) fn bottleneck(evidence: &Evidence) -> Bottleneck {
     if evidence.unaccounted > 0 {
         found.push((None, Bottleneck::Unaccounted { sessions: evidence.unaccounted }));
     }
-    // Stable: what has the same time keeps the order above. What has no time comes last.
+    // The sort is stable: faults of the same time keep the order above. Those without a time come
+    // last.
     found.sort_by_key(|(at, _)| (at.is_none(), *at));
     let well = if verified > 0 { Bottleneck::Nothing } else { Bottleneck::NotVerified };
     found.into_iter().next().map_or(well, |(_, broke)| broke)
 }
 
-/// Whose lateness it was.
+/// Attributes lateness.
 fn late(evidence: &Evidence) -> Bottleneck {
     let timers_late_ms = evidence.timers_late.as_secs_f64() * 1e3;
     let (cores, verified) = (evidence.cores, evidence.verified);
     let cores_all = f64::from(evidence.cores_all);
     let busy = evidence.cores_machine.unwrap_or(0.0);
-    // On one machine all wait for the same processors: it is whoever takes them.
+    // Programs on one machine wait for the same processors: the one that uses them is the cause.
     let others = busy - cores;
     let is_others_doing = evidence.is_local && others > cores;
     if let Some(server) = evidence.cores_server
@@ -206,7 +207,7 @@ fn late(evidence: &Evidence) -> Bottleneck {
     Bottleneck::Scattered { sessions: evidence.late, verified }
 }
 
-/// One line: what was found, on what evidence, and what to do where that is known.
+/// One line: the fault, its evidence, and the cure where it is known.
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -271,12 +272,12 @@ impl fmt::Display for Bottleneck {
     }
 }
 
-/// One pacing thread that has all it can do uses a whole one.
+/// A busy pacing thread uses a whole processor.
 const SERVER_BUSY: f64 = 0.5;
-/// A thread that sleeps until a time is woken within a millisecond where a processor is free.
+/// A sleeping thread is woken within a millisecond where a processor is free.
 const TIMERS_LATE: Duration = Duration::from_millis(5);
 
-/// Share of all processors from which on a machine has none to spare.
+/// Share of busy processors beyond which a machine has none to spare.
 const FULL: f64 = 0.8;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Room for the sockets of many sessions: three descriptors each.
+//! File descriptors for the sockets of many sessions: three each.
 //!
-//! The soft limit is raised to what is needed, and the hard one where the process may; what is too
-//! low even then is said before the first session, with how many fit.
+//! The soft limit is raised as needed, and the hard limit where the process may; a limit that is
+//! too low even then is an error before the first session, with the number of sessions that fit.
 //!
 //! Sources: getrlimit(2) RLIMIT_NOFILE.
 
@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::error::{ClientSetting, Error};
 
-/// Sees to it that so many sessions can be opened.
+/// Raises the limit for so many sessions.
 pub(super) fn raise_limit(sessions: u32) -> Result<(), Error> {
     let limit = getrlimit(Resource::Nofile);
     let open = open_now();
@@ -50,7 +50,7 @@ fn too_few(sessions: u32, open: u64, allowed: u64) -> Error {
     }
 }
 
-/// Descriptors that are open, and some that others will need.
+/// Open descriptors, and a reserve.
 fn open_now() -> u64 {
     let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     open as u64 + SPARE
@@ -58,7 +58,7 @@ fn open_now() -> u64 {
 
 /// RTSP, RTP, RTCP.
 const EACH: u64 = 3;
-/// The runtime's own, names to be resolved, files that are read beside.
+/// The runtime's own, name resolution, other files.
 const SPARE: u64 = 16;
 
 #[cfg(test)]

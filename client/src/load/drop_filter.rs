@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sockets that only count: a filter refuses every datagram before it is queued.
+//! Sockets that only count: a filter drops every datagram before it is queued.
 //!
-//! The kernel counts what it refuses, so a session that nobody looks at is counted packet by
-//! packet and costs this process nothing: no wake, no copy, no buffer. What remains is the kernel's
-//! own way up to the socket (on a device without checksum offload, one pass over the bytes besides:
-//! where there is a filter the checksum is verified first).
+//! The kernel counts the drops, so each packet of a session is counted and costs this process
+//! nothing: no wake, no copy, no buffer. The cost that remains is the kernel's own way up to the
+//! socket (on a device without checksum offload also one pass over the bytes: where there is a
+//! filter the checksum is verified first).
 //!
 //! Sources: socket(7) SO_ATTACH_FILTER; bpf (classic), Linux `Documentation/networking/filter.rst`;
 //! `net/ipv4/udp.c` udp_queue_rcv_one_skb.
-//! Does not do: tell a packet of the stream from another datagram to the same port.
+//! Does not distinguish a packet of the stream from another datagram to the same port.
 
 use std::io;
 use std::net::UdpSocket;
 
 use socket2::{SockFilter, SockRef};
 
-/// Has the kernel refuse, and count, whatever comes to this socket from now on.
+/// Has the kernel drop and count every datagram to this socket from now on.
 pub(super) fn drop_all(socket: &UdpSocket) -> io::Result<()> {
-    // One instruction: return 0 bytes of the packet, which is to drop it.
+    // One instruction: return 0 bytes of the packet, which drops it.
     SockRef::from(socket).attach_filter(&[SockFilter::new(RETURN_CONSTANT, 0, 0, 0)])
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One session of many: a task that sets up, plays, keeps alive, and takes leave.
+//! One session of many: a task that sets up, plays, keeps alive, and tears down.
 //!
-//! It owns an RTSP connection and an RTCP socket; its RTP socket belongs to the reader's thread
-//! when the session is verified, and to a filter that refuses everything when it is not. Memory is
-//! some 9 KiB a session, most of it the buffer of the RTSP connection.
+//! It owns an RTSP connection and an RTCP socket. Its RTP socket belongs to the reading thread when
+//! the session is verified, and has a filter that drops everything when it is not. Memory is some 9
+//! KiB a session, most of it the buffer of the RTSP connection.
 //!
 //! Sources: RFC 2326 §10.4–10.8, §12.37 (keep-alive); RFC 3550 §6.6.
-//! Does not do: begin again when it was ended.
+//! Does not begin an ended session again.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
@@ -33,18 +33,18 @@ use crate::rtp_receiver::SocketReader;
 use crate::rtsp_connection::{RtspConnection, connect_from};
 use crate::socket_pair::SocketPair;
 
-/// What all sessions share.
+/// State that all sessions share.
 pub(super) struct LoadState {
-    /// With the stream's URL from DESCRIBE.
+    /// It has the stream's URL from DESCRIBE.
     pub(super) client: Client,
     pub(super) server: SocketAddr,
     pub(super) source: Option<IpAddr>,
-    /// What a verified session expects; its SSRC and first number come with its own answers.
+    /// Expectations of a verified session; its SSRC and first number come with its own answers.
     pub(super) expected: ExpectedStream,
-    /// Every so many sessions one is verified; none if 0.
+    /// Every n-th session is verified; none for 0.
     pub(super) sample: u32,
     pub(super) reader: Sender<SampledSession>,
-    /// When all are to take leave, and until when they may.
+    /// Set when all are to leave: the time by which they must have left.
     pub(super) ending: watch::Receiver<Option<Instant>>,
     pub(super) setting_up: Semaphore,
     pub(super) leaving: Semaphore,
@@ -53,7 +53,7 @@ pub(super) struct LoadState {
     pub(super) counting: Mutex<Vec<Arc<UdpSocket>>>,
 }
 
-/// How many sessions have come how far.
+/// Counts of sessions by stage.
 #[derive(Debug, Default)]
 pub(super) struct SessionCounts {
     pub(super) played: AtomicU32,
@@ -62,27 +62,27 @@ pub(super) struct SessionCounts {
     pub(super) left: AtomicU32,
 }
 
-/// What became of a session.
+/// Result of a session.
 #[derive(Default)]
 pub(super) struct SessionEnd {
     pub(super) is_played: bool,
-    /// Why it could not be set up, or ended before its time, and when.
+    /// Reason why it could not be set up, or ended before its time, and the time of that.
     pub(super) failed: Option<(Instant, String)>,
     pub(super) ended: Option<(Instant, String)>,
-    /// Packets that the sender says it has sent since PLAY.
+    /// Packets that the sender has sent since PLAY, by its own count.
     pub(super) sent: Option<u32>,
-    /// Where it was verified.
+    /// Statistics of a verified session.
     pub(super) stats: Option<Arc<Mutex<SampledStats>>>,
-    /// Where it was not: packets counted.
+    /// Packets of a counted session.
     pub(super) counted: Option<u32>,
 }
 
-/// A session that plays.
+/// A playing session.
 struct PlayingSession {
     control: RtspConnection,
     rtcp: SessionRtcp,
     media: Media,
-    /// Packets the sender had counted before PLAY; known from its first report on.
+    /// Packets that the sender had counted before PLAY; known from its first report on.
     sent_before: Option<u32>,
     keep_alive_every: Duration,
 }
@@ -93,7 +93,7 @@ enum Media {
 }
 
 impl Media {
-    /// Packets that came, modulo 2^32 as senders count.
+    /// Packets that arrived, modulo 2^32 as senders count.
     fn came(&self) -> Option<u32> {
         match self {
             Media::Verified(stats) => {
@@ -106,17 +106,17 @@ impl Media {
     }
 }
 
-/// What of `said` packets the sender has sent to others before, as a relay has, when `came` have
-/// come since: so many are not lost at a session's begin. What has overtaken the report must not
-/// count as lost, so it is a little more than that.
+/// Packets among the sender's count of `said` that went to others before, as a relay counts, when
+/// `came` have arrived since. They are not lost at the start of the session. The result is a little
+/// higher, so that packets that overtook the report do not count as lost.
 fn sent_before(said: u32, came: u32) -> u32 {
-    // Modulo 2^32. A little less than nothing: duplicates have come.
+    // Modulo 2^32. A little below zero: duplicates have arrived.
     let before = said.wrapping_sub(came);
     let is_anothers = before.cast_signed().unsigned_abs() > LOST_AT_ENDS_MAX;
     if is_anothers { before.wrapping_add(OVERTAKEN_MAX) } else { 0 }
 }
 
-/// A session from its turn on to its end.
+/// Runs a session from its turn to its end.
 pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -> SessionEnd {
     let mut ending = shared.ending.clone();
     let started = async {
@@ -149,7 +149,7 @@ pub(super) async fn session(shared: Arc<LoadState>, index: u32, turn: Instant) -
     end
 }
 
-/// SETUP and PLAY.
+/// Sends SETUP and PLAY.
 async fn start(shared: &LoadState, index: u32) -> Result<PlayingSession, Error> {
     let stream = connect_from(shared.source, shared.server).await?;
     let mut control = RtspConnection::over(shared.client.clone(), stream)?;
@@ -195,7 +195,7 @@ fn prepare(rtp: &UdpSocket, is_verified: bool) -> Result<(), Error> {
 }
 
 impl PlayingSession {
-    /// Comes back when somebody else ends the session: how.
+    /// Waits until the other side ends the session; returns the reason.
     async fn run(&mut self) -> String {
         let stats = match &self.media {
             Media::Verified(stats) => Some(&**stats),
@@ -230,10 +230,10 @@ impl PlayingSession {
         }
     }
 
-    /// PAUSE first, so that the count that comes with BYE is of all packets; then TEARDOWN.
+    /// Sends PAUSE first, so that the count of BYE is of all packets; then TEARDOWN.
     async fn leave(mut self, shared: &LoadState, ended: Option<(Instant, String)>) -> SessionEnd {
         let _turn = shared.leaving.acquire().await;
-        // A server that does not answer will forget the session by itself.
+        // A server that does not answer forgets the session after its time-out.
         let until = Instant::now() + LEAVE_WAIT;
         let until = shared.ending.borrow().map_or(until, |end| until.min(end));
         let _ = timeout_at(until.into(), self.leave_session(ended.is_none())).await;
@@ -247,8 +247,9 @@ impl PlayingSession {
         end
     }
 
-    /// Packets the sender says it has sent since PLAY. With no report before the last, of which
-    /// far more are missing than is likely, nobody knows to whom.
+    /// Packets that the sender has sent since PLAY, by its own count. Without a report before the
+    /// last, a count that exceeds the arrivals by more than is likely is not known to be of this
+    /// session.
     fn sent(&self) -> Option<u32> {
         let said = self.rtcp.sent_in_all()?;
         match self.sent_before {
@@ -282,7 +283,7 @@ impl PlayingSession {
     }
 }
 
-/// The asset to compare with.
+/// Reads the asset to compare with.
 pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
     let wrong = |found: String, cure: &str| Error::Setting {
         setting: ClientSetting::File,
@@ -298,15 +299,15 @@ pub(super) fn file(path: &Path) -> Result<Arc<Vec<u8>>, Error> {
     std::fs::read(path).map(Arc::new).map_err(|e| wrong(e.to_string(), readable))
 }
 
-/// How many sessions are being asked for at once: far fewer than a listener's queue holds.
+/// Sessions that are set up at the same time: far fewer than a listener's queue holds.
 pub(super) const SETTING_UP_MAX: usize = 256;
 pub(super) const LEAVING_MAX: usize = 512;
-/// A time-out of nothing must not make this client a flood.
+/// A server that announces no time-out must not make this client a flood.
 const KEEP_ALIVE_EVERY_MIN: Duration = Duration::from_secs(1);
 /// The packets of a burst, which a report may be behind.
 const OVERTAKEN_MAX: u32 = 64;
 const LEAVE_WAIT: Duration = Duration::from_secs(10);
-/// What is under way when an answer comes.
+/// Time for packets under way when an answer arrives.
 const SETTLE: Duration = Duration::from_millis(100);
 const BYE_WAIT: Duration = Duration::from_millis(500);
 const FILE_BYTES_MAX: u64 = 4 << 30;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The measured time: what is read at its begin and at its end, and what comes of it.
+//! The measured time: counters read at its start and at its end, and the outcome.
 //!
-//! Costs a system call a counting session at either end (2,500 take about a millisecond), so the
-//! sessions' counts are of the same time within that.
+//! Costs one system call for each counted session at either end (2,500 take about a millisecond),
+//! so the counts of the sessions are of the same time within that.
 //!
 //! Sources: proc_stat(5); clock_gettime(2) CLOCK_PROCESS_CPUTIME_ID.
 
@@ -23,7 +23,7 @@ use crate::lateness::Lateness;
 use crate::receive_thread::lock;
 use crate::verdict::LatenessMs;
 
-/// Counters at the begin.
+/// Counters at the start.
 pub(super) struct Measurement {
     began: Instant,
     processor_seconds: f64,
@@ -33,18 +33,18 @@ pub(super) struct Measurement {
     counting: Vec<(Arc<UdpSocket>, u32)>,
 }
 
-/// What the time measured came to.
+/// Figures of the measured time.
 pub(super) struct MeasuredLoad {
     length: Duration,
     processor_seconds: f64,
     machine_cores: Option<f64>,
     is_local: bool,
     server_cores: Option<f64>,
-    /// Packets of each counting session.
+    /// Packets of each counted session.
     packets: Vec<u64>,
 }
 
-/// Times of all processors since the machine started, in ticks of the kernel.
+/// Times of all processors since boot, in ticks of the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ProcessorTimes {
     busy: u64,
@@ -88,7 +88,7 @@ impl Measurement {
 }
 
 impl MeasuredLoad {
-    /// Nothing was measured.
+    /// Figures of a load without a measured time.
     pub(super) fn nothing(is_local: bool) -> MeasuredLoad {
         MeasuredLoad {
             length: Duration::ZERO,
@@ -104,7 +104,7 @@ impl MeasuredLoad {
         self.length.as_secs_f64()
     }
 
-    /// The outcome of a load in which every session has ended.
+    /// Makes the outcome of a load in which every session has ended.
     pub(super) fn outcome(
         &self,
         options: &Load,
@@ -176,7 +176,7 @@ impl MeasuredLoad {
             accounted: 0,
             lost: 0,
         };
-        // Nobody looks and nothing comes: the packets are meant to go elsewhere.
+        // No session is verified and no packet arrives: the packets are meant to go elsewhere.
         let is_discarded =
             options.sample() == 0 && ends.iter().all(|end| end.counted.unwrap_or(0) == 0);
         for end in ends.iter().filter(|end| end.is_played && end.stats.is_none()) {
@@ -193,13 +193,13 @@ impl MeasuredLoad {
     }
 }
 
-/// Packets sent that did not come. Modulo 2^32; more than was sent is duplicates, or datagrams of
-/// others: none is missing.
+/// Packets sent that did not arrive, modulo 2^32. More arrivals than were sent are duplicates or
+/// others' datagrams: none is missing.
 fn missing(sent: u32, came: u32) -> u32 {
     sent.wrapping_sub(came).cast_signed().max(0).cast_unsigned()
 }
 
-/// The verified sessions.
+/// Figures of the verified sessions.
 fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> VerifiedSessions {
     let mut verified = VerifiedSessions {
         sessions: 0,
@@ -259,7 +259,7 @@ fn verified(options: &Load, ends: &[SessionEnd], evidence: &mut Evidence) -> Ver
     verified
 }
 
-/// By the numbers of what came, or by what the sender says it sent: whichever is more.
+/// Losses by sequence numbers or by the sender's count: the larger one.
 fn lost(stats: &SampledStats, sent: Option<u32>) -> u64 {
     let reception = stats.reception();
     // Modulo 2^32, as the sender counts.
@@ -297,7 +297,7 @@ fn lateness_ms(lateness: &Lateness, within: Duration) -> LatenessMs {
     }
 }
 
-/// What sessions said, most frequent first, and the first of them with how many there were.
+/// Groups the reasons, most frequent first, and finds the earliest with the number of all.
 #[allow(clippy::type_complexity, reason = "two results of one pass")]
 fn reasons<'a>(
     all: impl Iterator<Item = &'a (Instant, String)>,
@@ -361,7 +361,7 @@ impl ProcessorTimes {
     }
 }
 
-/// A server that makes up a reason for each session must not fill the screen.
+/// A server with a reason of its own for each session must not fill the screen.
 const REASONS_MAX: usize = 16;
 
 #[cfg(test)]

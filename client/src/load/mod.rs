@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP sessions in numbers from one process: how many stay timely, and what breaks first.
+//! Many RTSP sessions from one process: how many stay timely, and what the bottleneck is.
 //!
-//! Each session is a real one: SETUP with its own pair of UDP ports, PLAY, receiver reports,
-//! keep-alives, TEARDOWN. What makes thousands of them cheap is that only every n-th is looked at:
-//! the sockets of the others refuse every packet in the kernel (`filter`), which counts them; and
-//! in the end the sender says how many it sent (RTCP, BYE), so that loss is known of every session.
-//! The verified ones are read by one thread (`reader`) into books (`sampled`), with the kernel's
-//! time of each packet. Sessions are tasks (`session`) on the caller's tokio runtime.
+//! Each session is complete: SETUP with its own pair of UDP ports, PLAY, receiver reports,
+//! keep-alives, TEARDOWN. Thousands of them are cheap because only every n-th is verified: the
+//! sockets of the others drop every packet in the kernel (`drop_filter`), which counts them, and at
+//! the end the sender reports how many it sent (RTCP, BYE), so loss is known of every session. One
+//! thread (`sample_reader`) reads the verified ones into statistics (`sampled_stats`), with the
+//! kernel's time of each packet. Sessions are tasks (`load_session`) on the caller's tokio runtime.
 //!
-//! The course: starts spread over the ramp; a moment to settle; the time that is measured; leave.
+//! A load has four stages: starts spread over the ramp, a moment to settle, the measured time, and
+//! leaving.
 //!
-//! Costs at 2,500 sessions of 5 Mb/s, 41 of them verified: about 5 % of a core besides the
-//! kernel's own work of delivering, three descriptors and some 9 KiB a session.
+//! Costs at 2,500 sessions of 5 Mb/s, 41 of them verified: about 5 % of a core besides the kernel's
+//! own work of delivering, three descriptors and some 9 KiB a session.
 //!
 //! Sources: RFC 2326, RFC 3550, RFC 2250.
-//! Does not do: RTP over TCP, redirections, authentication; begin a session again that has ended.
+//! Does not use RTP over TCP, follow redirections, authenticate, or begin an ended session again.
 
 mod bottleneck;
 mod descriptors;
@@ -53,23 +54,22 @@ use crate::error::{ClientSetting, Error};
 pub use bottleneck::Bottleneck;
 pub use outcome::{CountedSessions, EndReason, LoadClient, LoadOutcome, VerifiedSessions};
 
-/// What to play, how often, and how to look at it.
+/// Stream to play, number of sessions, and ways to look at them.
 #[non_exhaustive]
 pub struct Load {
     /// `rtsp://HOST:PORT/PATH`.
     pub url: String,
-    /// How many sessions.
+    /// Number of sessions.
     pub sessions: u32,
-    /// How long to measure when all play.
+    /// Length of the measured time, in which all play.
     pub length: Duration,
-    /// Over how long the starts are spread; two milliseconds a session and a second at least if
-    /// not said.
+    /// Time over which the starts are spread; without, two milliseconds a session and at least a
+    /// second.
     pub ramp: Option<Duration>,
-    /// One session in so many is verified, none if 0; about 40 in all if not said. With none, the
-    /// packets may as well be sunk on their way: that nothing comes is then said, and is no loss.
+    /// Every n-th session is verified, none for 0; without, about 40 in all. With none, the packets
+    /// may as well be discarded on their way: their absence is reported, and is no loss.
     pub sample: Option<u32>,
-    /// A packet may come so much later than the earliest of its session, each against its due
-    /// time.
+    /// Allowed lateness of a packet against the earliest of its session, each against its due time.
     pub within: Duration,
     /// An address of this machine to connect from and to receive at.
     pub source: Option<IpAddr>,
@@ -81,7 +81,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many sessions of the asset at `url`, ten seconds, 25 ms.
+    /// A load of the asset at `url`, for ten seconds, with a bound of 25 ms.
     pub fn new(url: impl Into<String>, sessions: u32) -> Load {
         Load {
             url: url.into(),
@@ -105,49 +105,49 @@ impl Load {
     }
 }
 
-/// How a load is going. Serialised, each is an object with its name as `event`.
+/// Event of a load. Serialised, each is an object with its name as `event`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LoadEvent {
     /// The asset was described; sessions are about to be set up.
     Starting {
-        /// Sessions asked for.
+        /// Sessions requested.
         sessions: u32,
-        /// Of these, how many will be verified.
+        /// Sessions among them that will be verified.
         verified: u32,
-        /// Over how long they start, in seconds.
+        /// Time over which they start, in seconds.
         ramp_seconds: f64,
     },
     /// All sessions that could be set up play: measuring begins now.
     Playing {
-        /// That play.
+        /// Sessions that play.
         played: u32,
-        /// That could not be set up.
+        /// Sessions that could not be set up.
         failed: u32,
     },
     /// Measuring has ended; sessions are about to leave.
     Measured {
-        /// How long it took, in seconds.
+        /// Length of the measured time, in seconds.
         seconds: f64,
-        /// Sessions that play still.
+        /// Sessions that still play.
         playing: u32,
     },
     /// Four times a second.
     Progress(LoadProgress),
 }
 
-/// Where a load stands.
+/// Progress of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoadProgress {
-    /// What is going on.
+    /// The current stage.
     pub stage: LoadStage,
-    /// Since this stage began, in seconds.
+    /// Time since the start of this stage, in seconds.
     pub elapsed_seconds: f64,
-    /// How long it is to take; none for [`LoadStage::Leaving`].
+    /// Expected length of the stage; none for [`LoadStage::Leaving`].
     pub stage_seconds: Option<f64>,
-    /// Sessions that were set up, that could not be, that ended before their time, and that left.
+    /// Sessions that were set up.
     pub played: u32,
     /// Sessions that could not be set up.
     pub failed: u32,
@@ -165,18 +165,19 @@ pub enum LoadStage {
     Starting,
     /// All play; the last to start catch up.
     Settling,
-    /// What comes counts.
+    /// Packets count.
     Measuring,
-    /// TEARDOWN.
+    /// Sessions send TEARDOWN.
     Leaving,
 }
 
-/// Plays a stream many times at once and says how it went. `report` is called four times a second and
-/// at each turn.
+/// Plays a stream many times at once. `report` is called four times a second and at each change of
+/// stage.
 ///
-/// # Errors What keeps all sessions from beginning: a wrong option, too few descriptors, a server
-/// that does not answer or does not know the asset. What goes wrong with single sessions is in the
-/// outcome. Dropping the future ends everything at once, without TEARDOWN.
+/// # Errors
+/// No session can begin: a wrong setting, too few descriptors, a server that does not answer or
+/// does not have the asset. Faults of single sessions are in the outcome. Dropping the future ends
+/// everything at once, without TEARDOWN.
 pub async fn load(
     mut options: Load,
     mut report: impl FnMut(&LoadEvent),
@@ -233,7 +234,7 @@ pub async fn load(
     Ok(measured.outcome(&options, &ends, &timers, is_stopped))
 }
 
-/// A load under way.
+/// A running load.
 struct LoadRun<'a, T> {
     options: &'a Load,
     shared: Arc<LoadState>,
@@ -246,7 +247,7 @@ struct LoadRun<'a, T> {
 }
 
 impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
-    /// One task a session, each waiting for its turn.
+    /// Starts a task for each session, which waits for its turn.
     fn start(&self) -> JoinSet<SessionEnd> {
         let began = Instant::now();
         let (sessions, ramp) = (self.options.sessions, self.options.ramp());
@@ -258,7 +259,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
         tasks
     }
 
-    /// From the first start to the end of the measured time.
+    /// Runs from the first start to the end of the measured time.
     async fn measure(&mut self) -> MeasuredLoad {
         let sessions = self.options.sessions;
         let ramp = self.options.ramp();
@@ -281,7 +282,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
         measured
     }
 
-    /// All sessions' ends. Those that have not begun end at once.
+    /// Collects the ends of all sessions. Those that have not begun end at once.
     async fn leave(&mut self, tasks: &mut JoinSet<SessionEnd>) -> Vec<SessionEnd> {
         let mut ends = Vec::with_capacity(tasks.len());
         let began = Instant::now();
@@ -289,7 +290,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
         loop {
             tokio::select! {
                 end = tasks.join_next() => match end {
-                    // A task that panicked has said so on standard error; it counts as not played.
+                    // A panicked task has printed its message; it counts as not played.
                     Some(end) => ends.push(end.unwrap_or_default()),
                     None => return ends,
                 },
@@ -298,7 +299,7 @@ impl<T: FnMut(&LoadEvent)> LoadRun<'_, T> {
         }
     }
 
-    /// Waits so long at most, or until it is done, or until it is stopped.
+    /// Waits until the stage is done, the load is stopped, or `most` has passed.
     async fn wait(
         &mut self,
         stage: LoadStage,
@@ -343,7 +344,7 @@ fn nobody_plays(counts: &SessionCounts) -> bool {
     get(&counts.ended) >= get(&counts.played)
 }
 
-/// What all sessions have in common.
+/// Description of the stream, for all sessions.
 struct DescribedStream {
     client: wire::rtsp::client::Client,
     server: SocketAddr,
@@ -352,7 +353,7 @@ struct DescribedStream {
     payload_type: u8,
 }
 
-/// DESCRIBE, once for all.
+/// Sends DESCRIBE, once for all.
 async fn describe(options: &Load) -> Result<DescribedStream, Error> {
     let client = rtsp_client(&options.url)?;
     let server = resolve(client.host(), client.port(), options.source).await?;
@@ -367,7 +368,7 @@ async fn describe(options: &Load) -> Result<DescribedStream, Error> {
     Ok(DescribedStream { client: control.client, server, local, payload_type })
 }
 
-/// The first address of a name that `source` can reach.
+/// Resolves a name to its first address that `source` can reach.
 async fn resolve(host: &str, port: u16, source: Option<IpAddr>) -> Result<SocketAddr, Error> {
     let object = || super::rtsp_connection::authority(host, port);
     let found = tokio::net::lookup_host((host, port)).await;
@@ -417,16 +418,16 @@ fn check(options: &Load) -> Result<(), Error> {
     Ok(())
 }
 
-/// A pair of ports each.
+/// Each needs a pair of ports.
 const SESSIONS_MAX: u32 = 32_000;
 const TIME_MAX: Duration = Duration::from_secs(86_400);
 const LENGTH_MIN: Duration = Duration::from_millis(100);
-/// 500 sessions a second: what a server does beside streaming, and not what it is measured by.
+/// 500 sessions a second: setting up is not what a server is measured by.
 const RAMP_EACH: Duration = Duration::from_millis(2);
 const RAMP_MIN: Duration = Duration::from_secs(1);
-/// Enough to see one session in forty go wrong.
+/// Enough to notice one faulty session in forty.
 const VERIFIED_USUAL: u32 = 40;
-/// The last to start have their first seconds behind them: files read ahead, images made.
+/// The last sessions have their first seconds behind them: files are read ahead, images made.
 const SETTLE: Duration = Duration::from_secs(2);
 /// All must have left by then: a server that hangs is not waited for.
 const LEAVING_WAIT: Duration = Duration::from_secs(20);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a load came to: figures for programs (serde), a short table for people (`Display`).
+//! Result of a load: figures for programs (serde), a short table for people (`Display`).
 //!
-//! What is known of all sessions and what of the verified ones alone is kept apart: how many
-//! packets came is counted for every session by the kernel, and compared with what its sender says
-//! it sent; order, bytes and lateness are known only where packets were looked at.
+//! Figures of all sessions and figures of the verified ones are kept apart: the kernel counts the
+//! packets of every session, and the count is compared with the sender's; order, bytes and lateness
+//! are known only of verified sessions.
 
 use std::fmt;
 
@@ -13,99 +13,99 @@ use super::bottleneck::Bottleneck;
 use crate::plural::counted;
 use crate::verdict::LatenessMs;
 
-/// What a load came to.
+/// Result of a load.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LoadOutcome {
-    /// What was played.
+    /// URL that was played.
     pub url: String,
-    /// Sessions asked for.
+    /// Sessions requested.
     pub asked: u32,
     /// Sessions whose PLAY was granted.
     pub played: u32,
-    /// Why others were not set up.
+    /// Reasons why others were not set up.
     pub failed: Vec<EndReason>,
-    /// How sessions ended that were to play on.
+    /// Reasons of premature ends.
     pub ended: Vec<EndReason>,
-    /// Whether it was stopped from outside before its time.
+    /// The caller stopped the load before its time.
     pub interrupted: bool,
-    /// Time that was measured, in seconds.
+    /// Length of the measured time, in seconds.
     pub seconds: f64,
-    /// Time over which the starts were spread, in seconds.
+    /// Length of the ramp, in seconds.
     pub ramp_seconds: f64,
-    /// Of the sessions that were verified.
+    /// Figures of the verified sessions.
     pub verified: VerifiedSessions,
-    /// Of all the others.
+    /// Figures of all others.
     pub counted: CountedSessions,
-    /// Of this program.
+    /// Figures of this program.
     pub client: LoadClient,
-    /// What broke first.
+    /// The first fault.
     pub bottleneck: Bottleneck,
-    /// The same in words.
+    /// The same as a line of text.
     pub bottleneck_line: String,
 }
 
-/// A number of sessions and what they have in common.
+/// A number of sessions with a common reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EndReason {
-    /// How many.
+    /// Number of sessions.
     pub sessions: u32,
-    /// What was said.
+    /// The reason.
     pub reason: String,
 }
 
-/// The sessions whose packets were looked at.
+/// Sessions whose packets were read and checked.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct VerifiedSessions {
-    /// How many played.
+    /// Sessions that played.
     pub sessions: u32,
-    /// How many were timely: 99.9 % of the packets measured no later than the bound, and none lost
-    /// from PLAY to the end.
+    /// Timely sessions: 99.9 % of the measured packets were no later than the bound, and none was
+    /// lost from PLAY to the end.
     pub timely: u32,
     /// Packets in the measured time.
     pub packets: u64,
     /// Bytes of these, RTP headers included.
     pub bytes: u64,
-    /// Packets from PLAY to the end, those that came once more among them.
+    /// Packets from PLAY to the end, duplicates included.
     pub packets_in_all: u64,
-    /// Packets that did not come, from PLAY to the end.
+    /// Packets missing, from PLAY to the end.
     pub lost: u64,
-    /// Packets that came once more.
+    /// Packets that arrived again.
     pub duplicates: u64,
-    /// Packets that came after one with a higher number.
+    /// Packets that arrived after one with a higher number.
     pub reordered: u64,
-    /// Datagrams that were not of the stream.
+    /// Datagrams that are not of the stream.
     pub unexpected_source: u64,
-    /// Payloads that were not whole TS packets.
+    /// Payloads that are not whole TS packets.
     pub bad_payload_size: u64,
-    /// Payloads that were not what the file holds; none where no file was given, or where the
-    /// server did not say which packet is the first.
+    /// Payloads that differ from the file; none where no file was given, or where the server did
+    /// not name the first packet.
     pub different: Option<u64>,
     /// Packets the sockets dropped because their buffers were full.
     pub dropped: u64,
-    /// How late packets of the measured time came, each against the earliest of its session.
+    /// Lateness of packets in the measured time, each against the earliest of its session.
     pub lateness_ms: LatenessMs,
 }
 
-/// The sessions whose packets the kernel counted and dropped.
+/// Sessions whose packets the kernel counted and dropped.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CountedSessions {
-    /// How many played.
+    /// Sessions that played.
     pub sessions: u32,
     /// Packets in the measured time.
     pub packets: u64,
-    /// The fewest of a session in the measured time.
+    /// Fewest packets of a session in the measured time.
     pub packets_least: u64,
-    /// The most of a session.
+    /// Most packets of a session.
     pub packets_most: u64,
     /// Packets from PLAY to the end.
     pub packets_in_all: u64,
-    /// Sessions of which the sender has said in the end how many packets it sent.
+    /// Sessions whose sender has reported at the end how many packets it sent.
     pub accounted: u32,
-    /// Packets that these miss, from PLAY to the end. At least so many, where a sender has counted
-    /// others' packets before.
+    /// Packets that these sessions lack, from PLAY to the end. A lower bound, where a sender has
+    /// counted others' packets before.
     pub lost: u64,
 }
 
@@ -117,31 +117,32 @@ pub struct LoadClient {
     pub processor_seconds: f64,
     /// Processors used: seconds per second.
     pub cores: f64,
-    /// How late its own timers were: half of them, in milliseconds.
+    /// Median lateness of its own timers, in milliseconds.
     pub timers_late_ms_p50: f64,
-    /// 99 in a hundred.
+    /// 99 % of its timers were not later.
     pub timers_late_ms_p99: f64,
-    /// The latest.
+    /// Latest timer.
     pub timers_late_ms_max: f64,
-    /// Processors this whole machine was busy with; none where it does not say.
+    /// Busy processors of the whole machine; none where the kernel does not report them.
     pub machine_cores: Option<f64>,
-    /// Processors it has.
+    /// Processors of the machine.
     pub machine_cores_all: u32,
-    /// Whether the server's address is this machine's.
+    /// The server's address is this machine's.
     pub server_is_local: bool,
-    /// Processors the server used; none where it is on another machine or may not be looked at.
+    /// Processors used by the server; none where it is on another machine or belongs to another
+    /// user.
     pub server_cores: Option<f64>,
 }
 
 impl LoadOutcome {
-    /// Whether all sessions asked for were played to the end, all that were verified were timely,
-    /// and all packets of the others came; or none of any session, where none was verified: then
-    /// they are meant to go elsewhere.
+    /// Returns true where all requested sessions were played to the end, all verified ones were
+    /// timely, and all packets of the others arrived; or none of any session, where none was
+    /// verified: then the packets are meant to go elsewhere.
     pub fn is_timely(&self) -> bool {
         self.is_timely_so_far() && !self.interrupted
     }
 
-    /// The same of what there was, also where it was stopped from outside before its time.
+    /// The same, also for a load that was stopped before its time.
     pub fn is_timely_so_far(&self) -> bool {
         let (verified, counted) = (&self.verified, &self.counted);
         let is_discarded = verified.sessions == 0 && counted.packets_in_all == 0;
@@ -155,7 +156,7 @@ impl LoadOutcome {
     }
 }
 
-/// A short table, the last line with its line end.
+/// A short table, each line with its line end.
 impl fmt::Display for LoadOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let LoadOutcome { url, asked, played, seconds, verified, counted, client, .. } = self;
@@ -196,7 +197,7 @@ impl fmt::Display for VerifiedSessions {
             "{packets} packets, {lost} lost, {duplicates} duplicates, {reordered} reordered"
         )?;
         match self.different {
-            // Of those before the measuring, too.
+            // Packets before the measured time are included.
             Some(different) => write!(f, ", {different} unlike the file since the start")?,
             None => f.write_str(", bytes not compared")?,
         }

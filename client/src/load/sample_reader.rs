@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The thread that reads the sockets of all verified sessions.
 //!
-//! It comes every 10 ms and takes all that is there: the kernel has stamped each packet when it
-//! came, so how late the thread is does not show in any packet's lateness. How late it is, is
-//! measured beside: that is how this machine treats a program that needs little, and the evidence
-//! when one has to say whose processor ran out. Costs one system call a session and visit and one
-//! for each 32 packets.
+//! It visits them every 10 ms and takes all datagrams: the kernel has stamped each on arrival, so
+//! the thread's own delay is in no packet's lateness. That delay is measured separately: it shows
+//! how this machine treats a program that needs little, which is evidence when the bottleneck is
+//! sought. Costs one system call a session and visit, and one for each 32 packets.
 //!
-//! A session is handed over when its PLAY has been answered. What came before waits in its socket,
+//! A session is handed over when its PLAY has been answered. Earlier packets wait in its socket,
 //! stamped.
 //!
 //! Sources: socket(7) SO_TIMESTAMPNS.
-//! Does not do: anything for sessions that are not verified; they have no part in it.
+//! Does nothing for sessions that are not verified.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,13 +27,13 @@ use crate::error::Error;
 use crate::receive_thread::lock;
 use crate::rtp_receiver::SocketReader;
 
-/// A verified session, as the thread has it.
+/// A verified session.
 pub(super) struct SampledSession {
     pub(super) socket: UdpSocket,
     pub(super) stats: Arc<Mutex<SampledStats>>,
 }
 
-/// The thread, from outside.
+/// Handle of the thread.
 pub(super) struct SampleReader {
     pub(super) inbox: Sender<SampledSession>,
     stop: Arc<AtomicBool>,
@@ -54,15 +53,15 @@ impl SampleReader {
         Ok(SampleReader { inbox, stop, thread })
     }
 
-    /// Takes what is still in the sockets and ends the thread; its delays in microseconds, within
-    /// the measured time.
+    /// Takes what is still in the sockets and ends the thread; returns its delays in microseconds,
+    /// within the measured time.
     pub(super) fn stop(self) -> Histogram<u64> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().unwrap_or_else(|_| delays())
     }
 }
 
-/// No delays yet.
+/// An empty histogram.
 pub(super) fn delays() -> Histogram<u64> {
     Histogram::new_with_bounds(1, DELAY_US_MAX, 2).expect("bounds are constants")
 }
@@ -92,7 +91,7 @@ fn read(
         if window.holds(now) {
             delays.saturating_record((delay.as_micros() as u64).max(1));
         }
-        // What one visit was late by, the next is not.
+        // A late visit does not make the next one late.
         if delay > VISIT_EVERY {
             due = now;
         }
@@ -103,7 +102,7 @@ fn drain(session: &SampledSession, reader: &mut SocketReader, window: &Window) {
     let mut stats = lock(&session.stats);
     let clock = reader.clock;
     for _ in 0..CALLS_MAX {
-        // An error is an ICMP message, say, which is not counted.
+        // An ICMP message that was left behind is not counted.
         let Ok((more, datagrams)) = reader.read(&session.socket) else { break };
         for datagram in datagrams {
             stats.take(&datagram, clock, window);
@@ -118,6 +117,6 @@ fn drain(session: &SampledSession, reader: &mut SocketReader, window: &Window) {
 }
 
 const VISIT_EVERY: Duration = Duration::from_millis(10);
-/// A session that sends faster than it can be read must not keep the others waiting for ever.
+/// A session that sends faster than it is read must not keep the others waiting for ever.
 const CALLS_MAX: usize = 1024;
 const DELAY_US_MAX: u64 = 60_000_000;

@@ -2,8 +2,8 @@
 //! Statistics of a sampled session: every packet's number, time and, where the file is given,
 //! bytes.
 //!
-//! Loss, order and duplicates are counted from PLAY to the end; lateness only within the time that
-//! is measured, but against the earliest packet since PLAY, whenever that came.
+//! Loss, order and duplicates are counted from PLAY to the end. Lateness is counted only within the
+//! measured time, but against the earliest packet since PLAY.
 //!
 //! Sources: RFC 3550 §5.1, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
 //! Does not put packets back in order.
@@ -20,7 +20,7 @@ use crate::rtp_receiver::{
     is_transport_stream,
 };
 
-/// The time that is measured; all sessions share it.
+/// The measured time; all sessions share it.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     pub(super) from: OnceLock<Instant>,
@@ -40,12 +40,12 @@ impl Window {
     }
 }
 
-/// What is to come, and how late it may be.
+/// The announced stream, and the allowed lateness.
 #[derive(Debug, Clone)]
 pub(super) struct ExpectedStream {
     pub(super) ssrc: Option<u32>,
     pub(super) payload_type: u8,
-    /// The first sequence number, where RTP-Info named it.
+    /// The first sequence number, where RTP-Info has named it.
     pub(super) sequence: Option<u16>,
     pub(super) within: Duration,
     /// The asset.
@@ -67,27 +67,27 @@ pub(super) struct PacketStats {
     /// Packets within the measured time, and their datagrams' bytes.
     pub(super) counted: u64,
     pub(super) bytes: u64,
-    /// Datagrams of another SSRC or payload type, or that were no RTP.
+    /// Datagrams of another SSRC or payload type, or that are no RTP.
     pub(super) unexpected_source: u64,
-    /// Payloads that were not whole TS packets.
+    /// Payloads that are not whole TS packets.
     pub(super) bad_payload_size: u64,
     different: u64,
-    /// Datagrams the socket dropped since its buffer was full.
+    /// Datagrams that the socket dropped because its buffer was full.
     pub(super) dropped: u32,
     pub(super) first_gap: Option<Instant>,
     pub(super) first_drop: Option<Instant>,
     pub(super) first_late: Option<Instant>,
-    /// Bit n: a packet was late in the n-th tenth of a second that is measured.
+    /// Bit n: a packet was late in the n-th tenth of a second of the measured time.
     pub(super) late_tenths: Vec<u64>,
     place: FilePosition,
 }
 
-/// Where in the file the payloads lie.
+/// Position of the payloads in the file.
 #[derive(Debug, Default)]
 struct FilePosition {
     /// Number and position, counted in packets, of the last packet.
     last: Option<(u16, u64)>,
-    /// Of all packets but the last.
+    /// Payload of each packet but the last.
     payload_bytes: u64,
 }
 
@@ -182,7 +182,7 @@ impl PacketStats {
         }
     }
 
-    /// The socket's counter, as it was at some moment; a packet that waited has an older one.
+    /// Notes the socket's counter of drops. A packet that waited has an older value.
     pub(super) fn note_drops(&mut self, dropped: u32, moment: Instant) {
         if dropped.wrapping_sub(self.dropped).cast_signed() > 0 {
             self.dropped = dropped;
@@ -208,12 +208,12 @@ impl PacketStats {
         }
     }
 
-    /// Whether the payload is not what the file holds at its place.
+    /// Returns true for a payload that differs from the file at its position.
     fn differs_from_file(&mut self, sequence: u16, payload: &[u8]) -> bool {
         let (Some(file), Some(first)) = (&self.expected.file, self.expected.sequence) else {
             return false;
         };
-        // One cycle above zero: a packet from before the first is no place in the file.
+        // One cycle above zero: a packet from before the first has no position in the file.
         let (last, at) = self.place.last.unwrap_or((first, CYCLE));
         let at = at.saturating_add_signed(sequence.wrapping_sub(last).cast_signed().into());
         self.place.last = Some((sequence, at));
@@ -224,18 +224,18 @@ impl PacketStats {
         held != Some(payload)
     }
 
-    /// Payloads that were not what the file holds; none where they were not compared.
+    /// Payloads that differ from the file; none where they were not compared.
     pub(super) fn different(&self) -> Option<u64> {
         let is_compared = self.expected.file.is_some() && self.expected.sequence.is_some();
         is_compared.then_some(self.different)
     }
 
-    /// Packets of the measured time that came later than they may.
+    /// Packets of the measured time beyond the allowed lateness.
     pub(super) fn late(&self) -> u64 {
         self.lateness.later_than(self.expected.within)
     }
 
-    /// 99.9 % of what was measured came in time, and there was something.
+    /// Returns true where 99.9 % of the measured packets were in time, and there was one.
     pub(super) fn is_punctual(&self) -> bool {
         self.counted > 0 && self.late().saturating_mul(LATE_ONE_IN) <= self.counted
     }
@@ -245,7 +245,7 @@ impl PacketStats {
 const LATE_ONE_IN: u64 = 1000;
 /// Sessions that are late within the same tenth of a second are late together.
 pub(super) const TENTH: Duration = Duration::from_millis(100);
-/// An hour; what is late after that is late in its last slot.
+/// An hour; later lateness is counted in the last tenth.
 const TENTHS_MAX: usize = 36_000;
 const CYCLE: u64 = 1 << 16;
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server's process, where it runs on this machine and may be looked at: what it uses of the
-//! processors is then known and need not be inferred.
+//! The server's process, where it runs on this machine and this user may look at it: its processor
+//! time is then known and need not be inferred.
 //!
-//! It is whoever holds the listening socket that the sessions connect to: the kernel's table of TCP
-//! sockets names the socket, and the descriptors of the processes who has it. A server of another
-//! user or in another network namespace is not found, and nothing is said of it.
+//! It is the process that holds the listening socket of the sessions: the kernel's table of TCP
+//! sockets names the socket, and the descriptors of the processes its holder. A server of another
+//! user or in another network namespace is not found.
 //!
 //! Sources: proc(5) /proc/net/tcp, /proc/PID/fd, /proc/PID/stat (utime, stime).
-//! Does not do: tell the processes of a server apart that has several; the first found counts.
+//! Does not add up the processes of a server that has several; the first found counts.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Who listens at this address, on this machine.
+    /// Finds the process that listens at this address, on this machine.
     pub(super) fn listening_at(address: SocketAddr) -> Option<ServerProcess> {
         let inode = ["/proc/net/tcp", "/proc/net/tcp6"].iter().find_map(|table| {
             let table = std::fs::read_to_string(table).ok()?;
@@ -29,7 +29,7 @@ impl ServerProcess {
         })?;
         let socket = format!("socket:[{inode}]");
         let all = std::fs::read_dir("/proc").ok()?.filter_map(Result::ok);
-        // By number: `self` is one of them too.
+        // Numbers alone: `self` is a process too.
         let processes = all.filter(|it| it.file_name().to_str().is_some_and(is_number));
         let process = processes.map(|it| it.path()).find(|process| holds(process, &socket))?;
         let stat = process.join("stat");
@@ -43,7 +43,7 @@ impl ServerProcess {
     }
 }
 
-/// The inode of the line's socket if it listens at the address.
+/// Returns the inode of the line's socket if it listens at the address.
 fn listener(line: &str, address: SocketAddr) -> Option<u64> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (host, port) = words.next()?.split_once(':')?;
@@ -88,7 +88,7 @@ fn processor_seconds(stat: &Path) -> Option<f64> {
 }
 
 fn seconds_of(stat: &str, ticks_per_second: u64) -> Option<f64> {
-    // The name in brackets may hold anything, brackets and spaces too.
+    // The name in brackets may hold anything, brackets and spaces included.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut words = rest.split_ascii_whitespace().skip(11);
     let (user, system) = (words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?);

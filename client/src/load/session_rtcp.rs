@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTCP of one session among thousands: what the sender counts, BYE, and receiver reports.
+//! RTCP of one session among thousands: the sender's count, BYE, and receiver reports.
 //!
-//! The sender's count of packets is what makes a session accountable whose packets nobody has
-//! looked at: the last report (that with BYE) against the socket's own count. A session that is
-//! verified reports what it received; one that is not says only that it is there (RFC 3550
-//! §6.4.2), for it does not know.
+//! The sender's count of packets makes a session accountable whose packets are only counted: its
+//! last report (with BYE) is compared with the socket's own count. A verified session reports what
+//! it received; any other sends an empty report (RFC 3550 §6.4.2).
 //!
 //! Costs a datagram of about 60 bytes each way in five seconds.
 //!
@@ -27,15 +26,15 @@ use crate::rtcp_reporter::block;
 pub(super) struct SessionRtcp {
     socket: UdpSocket,
     host: IpAddr,
-    /// Where reports go: as SETUP said, else where the first sender report comes from.
+    /// Target of reports: the address of SETUP, else the source of the first sender report.
     to: Option<SocketAddr>,
-    /// This receiver.
+    /// SSRC of this receiver.
     ssrc: u32,
     cname: String,
-    /// The sender, where SETUP said.
+    /// SSRC of the sender, where SETUP has named it.
     sender: Option<u32>,
     last_report: Option<(rtcp::SenderInfo, Instant)>,
-    /// Packets that the sender said it had sent when it first reported.
+    /// Packets that the sender had counted at its first report.
     pub(super) first_count: Option<u32>,
     pub(super) has_sent_bye: bool,
 }
@@ -66,9 +65,9 @@ impl SessionRtcp {
         })
     }
 
-    /// Comes back when a datagram was heard; dropped before that, nothing is lost.
+    /// Waits for datagrams and reads them. Dropping the future loses none.
     pub(super) async fn receive_report(&mut self) {
-        // What an ICMP message left behind is taken off by the next try.
+        // The next read removes an ICMP message that was left behind.
         let _ = self.socket.readable().await;
         let mut datagram = [0; DATAGRAM_BYTES_MAX];
         while let Ok((bytes, from)) = self.socket.try_recv_from(&mut datagram) {
@@ -94,12 +93,12 @@ impl SessionRtcp {
         }
     }
 
-    /// Packets the sender says it has sent in all; known when it has said BYE.
+    /// Packets that the sender has sent in all; known once it has said BYE.
     pub(super) fn sent_in_all(&self) -> Option<u32> {
         self.last_report.filter(|_| self.has_sent_bye).map(|(report, _)| report.packets)
     }
 
-    /// Says what was received, if that is known, and how long until the next time.
+    /// Sends a report of what was received, where that is known; returns the time until the next.
     pub(super) fn report(&self, stats: Option<&Mutex<SampledStats>>) -> Duration {
         let block = stats.and_then(|stats| {
             let mut stats = lock(stats);
@@ -110,7 +109,7 @@ impl SessionRtcp {
         rtcp::report_interval(false, random_u32())
     }
 
-    /// How long until the first report.
+    /// Time until the first report.
     pub(super) fn first_report_after() -> Duration {
         rtcp::report_interval(true, random_u32())
     }
@@ -120,7 +119,7 @@ impl SessionRtcp {
     }
 
     fn send(&self, datagram: &[u8]) {
-        // A report that does not get out is made up for by the next.
+        // The next report makes up for one that is not sent.
         if let Some(to) = self.to {
             let _ = self.socket.try_send_to(datagram, to);
         }

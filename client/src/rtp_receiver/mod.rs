@@ -13,10 +13,10 @@
 //!
 //! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
 //! are checked, its sequence number and time go into the statistics of the source
-//! ([`wire::rtp::Reception`]), and its payload goes through the reorder window (`wire::reorder`). In
-//! order, a packet costs no copy, no allocation and no system call here, and one call of the
-//! consumer for each of two methods, which the compiler resolves. A packet behind a hole is copied
-//! once, and so is one of a source on probation.
+//! ([`wire::rtp::Reception`]), and its payload goes through the reorder window (`wire::reorder`). A
+//! packet in order costs no copy, no allocation and no system call here; it costs a call of two
+//! methods of the consumer, which the compiler resolves. A packet behind a hole is copied once, and
+//! so is one of a source on probation.
 //!
 //! Sources: RFC 3550 §5.1, §6.4.1, §8.2, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
 //! Does not read sockets by itself, repair losses, or send reports.

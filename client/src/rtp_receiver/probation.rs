@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
-/// Who sends a packet: its SSRC, none of a bare transport stream, and its address.
+/// Identity of a sender: its SSRC, none for a bare transport stream, and its address.
 pub(crate) type Identity = (Option<u32>, SocketAddr);
 
 /// Held packets of all sources on probation.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire receive`: records streams that come in, shows how it goes, and says what was lost.
+//! `pagewire receive`: records incoming streams, shows their figures, and reports losses.
 //!
-//! Exit status 0 when every stream was heard and nothing was lost on this host, 1 when one was not
-//! or something was; what the network lost is in the figures.
+//! Exit status 0 when every stream was heard and nothing was lost on this host, else 1; losses of
+//! the network are in the figures and do not count.
 
 mod table;
 
@@ -27,36 +27,37 @@ pub(crate) struct Options {
     /// udp://[SENDER@]ADDRESS:PORT[?interface=NAME] of a port or group, or rtsp://HOST/PATH.
     #[arg(required = true, value_name = "URL")]
     urls: Vec<String>,
-    /// Names of the files; {stream}, {index}, {number} and {time} are filled in. None is ever
-    /// written over. [default: {stream}-{time}.ts here; with --relay none]
+    /// Names of the files; {stream}, {index}, {number} and {time} are filled in. Existing files are
+    /// never overwritten. [default: {stream}-{time}.ts here; with --relay none]
     #[arg(long, short, value_name = "PATTERN")]
     output: Option<String>,
-    /// Begins another file when one has so many bytes, whole packets.
+    /// Begins another file at this size, in whole packets.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(188..))]
     rotate_bytes: Option<u64>,
-    /// Begins another file after so long.
+    /// Begins another file after this time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     rotate_seconds: Option<Duration>,
-    /// When files are made to be on the disk: never, rotate (when they are complete), or every so
-    /// many seconds as well.
+    /// Times at which files are synced: never, rotate (when they are complete), or a number of
+    /// seconds (and while they grow).
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = sync)]
     sync: SyncPolicy,
-    /// Ends after so long; without, at Ctrl-C or when all streams are over.
+    /// Ends after this time; without, at Ctrl-C or when all streams have ended.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// Ways of receiving in order of preference, such as xdp,recvmmsg; what is refused is named.
-    /// auto measures the ways by socket for two seconds at the first start, takes the cheapest, and
-    /// keeps the answer (`pagewire paths --receive` shows it).
+    /// Receive paths in order of preference, such as xdp,recvmmsg; refused ones are reported. auto
+    /// measures the paths by socket for two seconds at the first start, takes the cheapest, and
+    /// keeps the result (`pagewire paths --receive` shows it).
     #[arg(long, value_name = "NAMES", default_value = "auto")]
     path: String,
     /// Sends each stream on, to ADDRESS:PORT[?interface=NAME&hops=N]; once for each URL. Without
     /// --output nothing is written, and nothing is copied to user space where the kernel splices.
     #[arg(long, value_name = "TARGET")]
     relay: Vec<String>,
-    /// How long a missing packet is waited for.
+    /// Time that a missing packet is waited for.
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 100)]
     reorder_ms: u64,
-    /// Memory for what the disk has not taken yet; what does not fit is dropped and counted.
+    /// Memory for bytes that the disk has not taken yet; packets that do not fit are dropped and
+    /// counted.
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     queue_mib: usize,
     /// Receiving threads; one takes some gigabits a second.
@@ -65,9 +66,9 @@ pub(crate) struct Options {
     /// Where plans are kept for `pagewire serve`, as its own --cache.
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Asks an RTSP server again whenever a session ends and while the source is not there (404),
-    /// whatever it announces. Without, a source whose description has an end (a title) is asked for
-    /// once, and is complete when its range has come; one without an end is live.
+    /// Asks an RTSP server again whenever a session ends and while the source is absent (404),
+    /// whatever it announces. Without, a source whose description has an end (a title) is recorded
+    /// once, and is complete when its range has arrived; one without an end is live.
     #[arg(long)]
     live: bool,
     /// Sends no RTCP receiver reports.
@@ -84,7 +85,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     crate::interrupt::on_interrupt("files are closed", move || {
         asked.store(true, Ordering::Relaxed);
     });
-    // A file at its size limit is a full disk to us; the signal would end the program.
+    // A file at its size limit is treated as a full disk; the signal would end the program.
     let _file_size = ignore_file_size_signal();
     let recording = match Recording::start(&wanted(&options)) {
         Ok(recording) => recording,
@@ -93,7 +94,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     let begun = recording.summary();
     let is_by_name = options.path.split(',').any(|name| name.trim() != "auto");
     for refused in &begun.refused {
-        // Of those that `auto` tries nobody has asked for one.
+        // The paths that `auto` tries were not asked for by name.
         match is_by_name {
             true => tracing::warn!(
                 "{refused}; received by receive/{} instead: the same is recorded, only the CPU \
@@ -135,18 +136,18 @@ fn wanted(options: &Options) -> ::receive::RecordOptions {
     wanted
 }
 
-/// What ways of receiving cost on this machine; none, and a line why, where that cannot be
-/// measured.
+/// Measures the costs of receive paths on this machine; none, and a line in the log, where that
+/// fails.
 fn costs() -> Vec<ReceiveCost> {
     let waiting = ProgressBar::new_spinner();
-    waiting.set_message("measuring this machine's ways of receiving, two seconds, once");
+    waiting.set_message("measuring this machine's receive paths, two seconds, once");
     waiting.enable_steady_tick(Duration::from_millis(100));
     let calibration = Calibration::of(&Subject::Receiving, false);
     waiting.finish_and_clear();
     let ranks = match calibration {
         Ok(calibration) => calibration.ranks,
         Err(error) => {
-            tracing::warn!("--path auto: {error}; the usual order of ways is used");
+            tracing::warn!("--path auto: {error}; the default order of paths is used");
             return Vec::new();
         }
     };
@@ -159,12 +160,12 @@ fn costs() -> Vec<ReceiveCost> {
         costs[at].seconds_per_gb.extend(rank.bill);
     }
     let measured = costs.iter().map(|cost| cost.seconds_per_gb.len()).max().unwrap_or(0);
-    // One that failed for one way of sending has no sum.
+    // A path that failed for one way of sending has no sum.
     costs.retain(|cost| cost.seconds_per_gb.len() == measured);
     costs
 }
 
-/// Shows how it goes until it is over; then ends it.
+/// Shows the figures until the recording is over; then ends it.
 fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary {
     let end = options.seconds.map(|seconds| Instant::now() + seconds);
     let is_terminal = std::io::stderr().is_terminal();
@@ -195,7 +196,7 @@ fn watch(recording: Recording, options: &Options, stop: &AtomicBool) -> Summary 
     recording.stop()
 }
 
-/// Has SIGXFSZ do nothing but let write(2) fail with EFBIG, for as long as it is kept.
+/// Ignores SIGXFSZ, so that write(2) fails with EFBIG, for as long as the result is kept.
 fn ignore_file_size_signal() -> Option<(tokio::runtime::Runtime, tokio::signal::unix::Signal)> {
     let runtime = crate::runtime().ok()?;
     let guard = runtime.enter();

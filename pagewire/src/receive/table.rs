@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recording in figures: a row a stream, in place on a terminal; a line, where there is none; and
-//! the verdict.
+//! Figures of a recording: a row for each stream in place on a terminal, a line where there is none,
+//! and the final report.
 //!
-//! Does not do: scroll. Rows that find no room on the terminal are left out by `indicatif`.
+//! Does not scroll: `indicatif` leaves out rows that do not fit the terminal.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::escape::Escaped;
 
-/// Rows that stay where they are.
+/// Rows in place on a terminal.
 pub(super) struct Live {
     rows: Vec<ProgressBar>,
     all: MultiProgress,
@@ -95,13 +95,13 @@ fn row(before: &StreamFigures, now: &StreamFigures, seconds: f64) -> String {
     )
 }
 
-/// The last characters of a text that is too long: an address tells more by its end.
+/// Cuts a long text to its last characters: the end of an address distinguishes it.
 fn cut(text: &str, chars_max: usize) -> &str {
     let surplus = text.chars().count().saturating_sub(chars_max);
     text.char_indices().nth(surplus).map_or("", |(at, _)| &text[at..])
 }
 
-/// How it was, for people: what is nothing is not mentioned.
+/// Final report for people, without the counts that are zero.
 pub(super) fn verdict(summary: &Summary) -> String {
     let mut text = line(&Summary::default(), summary);
     text.push('\n');
