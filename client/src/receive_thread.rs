@@ -23,7 +23,7 @@ use paths::dropped_packets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::oneshot;
 use wire::reorder::Limits;
-use wire::rtp::{Arrival, Reception};
+use wire::rtp::{Reception, SequenceUpdate};
 
 use super::file_writer::{FileWriter, WrittenFile};
 use super::lateness::Lateness;
@@ -360,10 +360,13 @@ impl PacketConsumer for PlayConsumer<'_> {
         self.packets.last = Some(at);
         self.packets.while_paused +=
             u64::from(self.paused_since.is_some_and(|since| at >= since + PAUSE_GRACE));
-        if matches!(arrival, Arrival::Duplicate | Arrival::Stray | Arrival::Old) {
+        if matches!(
+            arrival,
+            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old
+        ) {
             return;
         }
-        if arrival != Arrival::Reordered {
+        if arrival != SequenceUpdate::Reordered {
             self.packets.last_timestamp = header.timestamp;
         }
         self.packets.lateness.arrived(header.timestamp, at);

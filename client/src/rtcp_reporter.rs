@@ -141,7 +141,11 @@ impl RtcpReporter {
 /// Returns the target of reports from the start: the port of SETUP, at the server's own host.
 /// Another host (`source=`) may be anybody's, and gets no report before a sender report has come
 /// from there.
-pub(super) fn report_target(set_up: &SetupReply, host: IpAddr, server: IpAddr) -> Option<SocketAddr> {
+pub(super) fn report_target(
+    set_up: &SetupReply,
+    host: IpAddr,
+    server: IpAddr,
+) -> Option<SocketAddr> {
     let is_own = host.to_canonical() == server.to_canonical();
     set_up.server.filter(|_| is_own).map(|ports| SocketAddr::new(host, ports.rtcp))
 }

@@ -18,10 +18,10 @@ use client::rtp_receiver::{
 };
 use media::TS_PACKET_BYTES;
 use media::ts::Monitor;
+use wire::mp2t::CLOCK_RATE_HZ;
 use wire::reorder::Limits;
-use wire::rtp::Arrival;
-use wire::sdp::CLOCK_RATE_HZ;
-use wire::sources::Sources;
+use wire::rtp::SequenceUpdate;
+use wire::sources::SourceTable;
 
 use crate::play_gate::{GateDecision, PlayGate};
 use crate::refused_senders::{RefusalReason, RefusedCounts, RefusedSenders};
@@ -32,7 +32,7 @@ use crate::write_queue::StreamOutput;
 pub(crate) struct RecordedStream {
     /// Allowed senders; anybody when empty.
     senders: Vec<IpAddr>,
-    receiver: RtpReceiver<Sources>,
+    receiver: RtpReceiver<SourceTable>,
     recorder: StreamRecorder,
     /// Drops of an output that has ended.
     dropped_packets: u64,
@@ -122,7 +122,7 @@ impl RecordedStream {
         wait: Duration,
         output: Option<StreamOutput>,
     ) -> RecordedStream {
-        let sources = Sources::new(CLOCK_RATE_HZ);
+        let sources = SourceTable::new(CLOCK_RATE_HZ);
         let reorder = Limits { wait, ..Limits::default() };
         RecordedStream {
             senders,
@@ -269,12 +269,12 @@ impl RecordedStream {
     }
 
     /// The sources heard, with the followed one.
-    pub(crate) fn sources(&self) -> &Sources {
+    pub(crate) fn sources(&self) -> &SourceTable {
         &self.receiver.sources
     }
 
     /// The same, for reports and BYE.
-    pub(crate) fn sources_mut(&mut self) -> &mut Sources {
+    pub(crate) fn sources_mut(&mut self) -> &mut SourceTable {
         &mut self.receiver.sources
     }
 

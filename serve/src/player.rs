@@ -11,11 +11,11 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::time::timeout;
-use wire::rtcp::{self, Seen};
+use wire::mp2t::CLOCK_RATE_HZ;
+use wire::rtcp::{self, RtcpItem};
 use wire::rtp::{Header, Reception};
 use wire::rtsp::client::{Client, Reply, ReplyReader};
-use wire::rtsp::{Limits, NptRange, NptStart, Ports};
-use wire::sdp::CLOCK_RATE_HZ;
+use wire::rtsp::{Limits, NptRange, NptStart, PortPair};
 
 /// Result of a play.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ pub(crate) async fn play((url, length): (String, Duration)) -> Played {
     let local = connection.stream.local_addr().unwrap().ip();
     let (rtp, rtcp) = (bound(local).await, bound(local).await);
     let port = |socket: &UdpSocket| socket.local_addr().unwrap().port();
-    let ports = Ports { rtp: port(&rtp), rtcp: port(&rtcp) };
+    let ports = PortPair { rtp: port(&rtp), rtcp: port(&rtcp) };
     let reply = connection.ask(client.describe()).await;
     client.described(&reply).unwrap();
     let reply = connection.ask(client.setup(ports)).await;
@@ -88,7 +88,7 @@ pub(crate) async fn play((url, length): (String, Duration)) -> Played {
             }
             received = rtcp.recv(&mut report) => {
                 let mut seen = rtcp::parse(&report[..received.unwrap()]).unwrap();
-                played.bye = seen.any(|item| matches!(item, Seen::Bye { .. }));
+                played.bye = seen.any(|item| matches!(item, RtcpItem::Bye { .. }));
             }
         }
     }

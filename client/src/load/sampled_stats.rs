@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use wire::rtp::{Arrival, Reception};
+use wire::rtp::{Reception, SequenceUpdate};
 
 use crate::lateness::Lateness;
 use crate::rtp_receiver::{

@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | player | the announced SSRC ([`SingleSource`]) | for the file | [`SocketReader`] |
 //! | sampled session | the announced SSRC ([`SingleSource`]) | no | [`SocketReader`] |
-//! | recorder | any, after probation ([`Sources`]) | yes | a path of `paths::RECEIVE_PATHS` |
+//! | recorder | any, after probation ([`SourceTable`]) | yes | a path of `paths::RECEIVE_PATHS` |
 //!
 //! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
 //! are checked, its sequence number and time go into the statistics of the source
@@ -30,8 +30,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::reorder::{Limits, Placed, Reorder};
-use wire::rtp::{Arrival, HEADER_BYTES, Header};
-use wire::sources::{Sources, Standing};
+use wire::rtp::{HEADER_BYTES, Header, SequenceUpdate};
+use wire::sources::{SourceStatus, SourceTable};
 
 use self::probation::{HeldPacket, Identity, ProbationBuffer};
 
@@ -57,7 +57,7 @@ pub struct RtpReceiver<S> {
 pub struct RtpPacket<'a> {
     /// The header and its place in the sequence; none of a bare transport stream, nor of a packet
     /// that was on probation.
-    pub header: Option<(&'a Header, Arrival)>,
+    pub header: Option<(&'a Header, SequenceUpdate)>,
     /// The payload.
     pub payload: &'a [u8],
     /// The address of the sender.
@@ -110,7 +110,7 @@ pub trait PacketConsumer {
 /// Selection of the source that a receiver follows.
 pub trait SelectSource {
     /// Counts a packet of the right payload type, and classifies its source.
-    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing;
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus;
 
     /// The SSRC and the address of the followed source, as far as they are known. An SSRC of
     /// `Some(None)` is a bare transport stream's.
@@ -132,17 +132,17 @@ pub trait SelectSource {
     }
 }
 
-impl SelectSource for Sources {
-    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing {
-        Sources::receive(self, header, from, at)
+impl SelectSource for SourceTable {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
+        SourceTable::receive(self, header, from, at)
     }
 
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
-        Sources::followed(self).map(|source| (source.ssrc, source.from))
+        SourceTable::followed(self).map(|source| (source.ssrc, source.from))
     }
 
     fn is_contested(&self) -> bool {
-        Sources::is_contested(self)
+        SourceTable::is_contested(self)
     }
 
     fn is_known(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
@@ -229,14 +229,14 @@ impl<S: SelectSource> RtpReceiver<S> {
     /// Takes a packet whose source has been classified.
     fn take(
         &mut self,
-        standing: Standing,
+        standing: SourceStatus,
         header: Option<&Header>,
         packet: RtpPacket<'_>,
         consumer: &mut impl PacketConsumer,
     ) -> bool {
         let who = (header.map(|header| header.ssrc), packet.from);
         let arrival = match standing {
-            Standing::Followed(arrival) => {
+            SourceStatus::Followed(arrival) => {
                 if let Some(oldest) = self.probation.oldest()
                     && (!self.sources.is_contested()
                         || packet.at.saturating_sub(oldest) >= CONTESTED_FOR_MAX)
@@ -245,15 +245,15 @@ impl<S: SelectSource> RtpReceiver<S> {
                 }
                 arrival
             }
-            Standing::Chosen(arrival) => {
+            SourceStatus::Chosen(arrival) => {
                 self.follow(who, header, packet.at, consumer);
                 arrival
             }
-            Standing::Waiting => {
+            SourceStatus::Waiting => {
                 self.hold(who, header, packet, consumer);
                 return self.sources.followed().is_none();
             }
-            Standing::Foreign => {
+            SourceStatus::Foreign => {
                 self.refuse_source(who, 1, consumer);
                 return false;
             }
@@ -273,18 +273,18 @@ impl<S: SelectSource> RtpReceiver<S> {
         &mut self,
         sequence: u16,
         payload: &[u8],
-        arrival: Arrival,
+        arrival: SequenceUpdate,
         at: Duration,
         consumer: &mut impl PacketConsumer,
     ) {
         let Some(window) = &mut self.window else { return };
         match arrival {
-            Arrival::Duplicate => return,
-            Arrival::Stray => {
+            SequenceUpdate::Duplicate => return,
+            SequenceUpdate::Stray => {
                 self.stray = Some((sequence, payload.to_vec()));
                 return;
             }
-            Arrival::Restarted => {
+            SequenceUpdate::Restarted => {
                 window.finish(|payload, came| consumer.deliver(payload, came, came));
                 let stray = self.stray.take();
                 if let Some((before, payload)) = stray
@@ -295,7 +295,10 @@ impl<S: SelectSource> RtpReceiver<S> {
                     });
                 }
             }
-            Arrival::InOrder | Arrival::AfterGap { .. } | Arrival::Reordered | Arrival::Old => {}
+            SequenceUpdate::InOrder
+            | SequenceUpdate::AfterGap { .. }
+            | SequenceUpdate::Reordered
+            | SequenceUpdate::Old => {}
         }
         let placed = window.push(sequence, payload, at, |payload, came| {
             consumer.deliver(payload, came, at);
@@ -432,7 +435,7 @@ pub enum ObservedHeaders {
     },
 }
 
-impl RtpReceiver<Sources> {
+impl RtpReceiver<SourceTable> {
     /// Begins a session with a server, which has announced its payload type, and perhaps its
     /// address and its SSRC.
     pub fn announce(
@@ -495,7 +498,7 @@ impl RtpReceiver<Sources> {
             fixed
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let (mut standing, mut ssrc, mut header_bytes) = (Standing::Foreign, None, 0);
+        let (mut standing, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
         if is_bare(head) {
             for _ in 0..packets {
                 standing = self.sources.receive_bare(from, at);
@@ -512,9 +515,9 @@ impl RtpReceiver<Sources> {
         }
         match standing {
             // No other source is there yet.
-            Standing::Waiting if self.sources.followed().is_none() => {}
-            Standing::Followed(_) | Standing::Chosen(_) => {}
-            Standing::Waiting | Standing::Foreign => {
+            SourceStatus::Waiting if self.sources.followed().is_none() => {}
+            SourceStatus::Followed(_) | SourceStatus::Chosen(_) => {}
+            SourceStatus::Waiting | SourceStatus::Foreign => {
                 self.refuse_source((ssrc, from), packets.into(), consumer);
                 return ObservedHeaders::Refused { is_sent_on: false };
             }
@@ -603,7 +606,7 @@ mod tests {
         let mut delivered = Delivered::default();
         send(&mut single, &mut delivered, &packets);
         assert_eq!(delivered.letters, "abmn");
-        let mut any = RtpReceiver::new(33, Sources::new(90_000), reorder);
+        let mut any = RtpReceiver::new(33, SourceTable::new(90_000), reorder);
         let mut delivered = Delivered::default();
         send(&mut any, &mut delivered, &packets);
         assert_eq!(delivered.letters, "abmn");

@@ -10,9 +10,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use wire::rtp::{Arrival, Header, Reception};
-use wire::sdp::CLOCK_RATE_HZ;
-use wire::sources::Standing;
+use wire::mp2t::CLOCK_RATE_HZ;
+use wire::rtp::{Header, Reception, SequenceUpdate};
+use wire::sources::SourceStatus;
 
 use super::SelectSource;
 
@@ -30,7 +30,7 @@ pub(crate) struct SingleSource {
     timeline: Timeline,
 }
 
-/// Arrival times without the pauses.
+/// SequenceUpdate times without the pauses.
 #[derive(Debug, Default)]
 struct Timeline {
     left_out: Duration,
@@ -76,19 +76,22 @@ impl SingleSource {
 }
 
 impl SelectSource for SingleSource {
-    fn receive(&mut self, header: &Header, _from: SocketAddr, at: Duration) -> Standing {
+    fn receive(&mut self, header: &Header, _from: SocketAddr, at: Duration) -> SourceStatus {
         if *self.ssrc.get_or_insert(header.ssrc) != header.ssrc {
-            return Standing::Foreign;
+            return SourceStatus::Foreign;
         }
         if let Some(announced) = self.first.take() {
             self.begin(announced, header.sequence);
         }
         let time = self.timeline.at(at, header.timestamp);
         let arrival = self.reception.receive(header, time);
-        if !matches!(arrival, Arrival::Duplicate | Arrival::Stray | Arrival::Old) {
+        if !matches!(
+            arrival,
+            SequenceUpdate::Duplicate | SequenceUpdate::Stray | SequenceUpdate::Old
+        ) {
             self.timeline.last = Some((time, header.timestamp));
         }
-        Standing::Followed(arrival)
+        SourceStatus::Followed(arrival)
     }
 
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {

@@ -2,7 +2,7 @@
 //! Reads the datagrams of sockets with their times of arrival, which the kernel takes.
 //!
 //! A reader may come late: the time of a datagram is that at which it left the device. Costs one
-//! system call for up to 32 datagrams and one copy a byte (`paths::Intake`).
+//! system call for up to 32 datagrams and one copy a byte (`paths::DatagramReader`).
 //!
 //! Sources: recvmmsg(2), socket(7) SO_TIMESTAMPNS, SO_MEMINFO.
 //! Does not wait for datagrams.
@@ -10,7 +10,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, SystemTime};
 
-use paths::{Errno, Intake};
+use paths::{DatagramReader, Errno};
 
 use super::ArrivalClock;
 use crate::error::Error;
@@ -18,7 +18,7 @@ use crate::error::Error;
 /// A reading thread's memory for datagrams, and its clock.
 #[derive(Debug)]
 pub(crate) struct SocketReader {
-    intake: Intake,
+    intake: DatagramReader,
     pub(crate) clock: ArrivalClock,
 }
 
@@ -38,12 +38,15 @@ pub(crate) struct SocketDatagram<'a> {
 impl SocketReader {
     /// A reader whose clock begins now.
     pub(crate) fn new() -> SocketReader {
-        SocketReader { intake: Intake::new(DATAGRAM_BYTES_MAX), clock: ArrivalClock::start() }
+        SocketReader {
+            intake: DatagramReader::new(DATAGRAM_BYTES_MAX),
+            clock: ArrivalClock::start(),
+        }
     }
 
     /// Has the kernel stamp the datagrams of a socket from now on.
     pub(crate) fn prepare(socket: &UdpSocket) -> Result<(), Error> {
-        Intake::prepare(socket).map_err(|errno| Error::Host {
+        DatagramReader::prepare(socket).map_err(|errno| Error::Host {
             call: "setsockopt SO_TIMESTAMPNS",
             object: "RTP socket".to_owned(),
             source: std::io::Error::from_raw_os_error(errno.code()),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The RTP fields that `simd::packet` finds in a frame are those that `wire::rtp` reads.
+//! The RTP fields that the specimen `packet` finds in a frame are those that `wire::rtp` reads.
 //!
-//! The crate `simd` depends on no other crate of the workspace, so the layout of the RTP header is
-//! compared here.
+//! Neither `simd` nor the specimen depends on `wire`, so the layout of the RTP header is compared
+//! here.
 
-use simd::packet::{Fields, ParseFlags};
+#![forbid(unsafe_code)]
+
+use lab::specimens::packet::{Fields, Packet, ParseFlags};
 use simd::stamp::{Addresses, FRONT_BYTES, Frames, Template};
-use simd::{Checksum, Packet, Stamp};
+use simd::{Checksum, Stamp};
 use wire::rtp::{HEADER_BYTES, Header};
 
 const PAYLOAD_BYTES: usize = 188;
