@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why a file cannot be streamed, and why a stored plan is not used.
+//! Reasons why a file cannot be streamed, and why a stored plan is not used.
 //!
-//! Neither is a fault of the program. A [`Refusal`] is a verdict on a media file: it is shown in
-//! the index and in RTSP's answer 415, so it says what was found and what would help. A
-//! [`PlanFault`] is a verdict on a cached plan, whose cure is always to make the plan again.
+//! Neither is a fault of the program. A [`Refusal`] concerns a media file: it is shown in the index
+//! and in RTSP's answer 415, so it names the finding and a cure. A [`PlanFault`] concerns a cached
+//! plan; the cure is always to make the plan again.
 
-/// Why a file cannot be streamed. It can still be downloaded.
+/// Reason why a file cannot be streamed. It can still be downloaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -21,7 +21,7 @@ pub enum Refusal {
          bytes in the first {searched_bytes} bytes"
     )]
     NotTransportStream {
-        /// How far the search went.
+        /// Bytes searched.
         searched_bytes: u64,
     },
     /// The packets have a size that is not served.
@@ -62,7 +62,7 @@ pub enum Refusal {
     TooDamaged {
         /// Kind of damage that was counted.
         damage: Damage,
-        /// How many are allowed.
+        /// Limit of that kind.
         limit: u64,
     },
     /// Segments have packets of 188 bytes; these come with their arrival times.
@@ -80,9 +80,9 @@ pub enum Refusal {
          segments would not be the file; remux it (ffmpeg -i IN -map 0 -c copy OUT.ts)"
     )]
     Gaps {
-        /// How many.
+        /// Count of bytes.
         bytes: u64,
-        /// Where the first lies.
+        /// Offset of the first.
         offset: u64,
     },
     /// No PAT, or no PMT of a programme in it.
@@ -103,11 +103,11 @@ pub enum Refusal {
          are wanted; choose a longer target duration, or encode it with more key frames"
     )]
     FarStart {
-        /// Where the segment would begin.
+        /// Start of the segment.
         from_s: u64,
-        /// How long it would be.
+        /// Duration of the segment.
         seconds: u64,
-        /// What was wanted.
+        /// Target duration.
         target_s: u64,
     },
     /// The file changed while it was read.
@@ -159,7 +159,7 @@ pub enum CodecsFault {
     },
 }
 
-/// Why a stored plan is not used; it has to be made again.
+/// Reason why a stored plan is not used; it has to be made again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanFault {
@@ -177,15 +177,15 @@ pub enum PlanFault {
     /// It describes another file, or an earlier state of this one.
     #[error("stored plan: outdated, the file's {which} differs")]
     Outdated {
-        /// What differs.
+        /// Part that differs.
         which: Aspect,
     },
     /// The bytes are not those that were written, or contradict each other.
     #[error("stored plan: damaged at byte {offset}: {what}")]
     Damaged {
-        /// Where it was noticed.
+        /// Offset of the fault.
         offset: u64,
-        /// What was noticed.
+        /// Description of the fault.
         what: &'static str,
     },
 }

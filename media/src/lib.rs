@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is in media files: MPEG transport streams and the packet plan made from them.
+//! Media files: MPEG transport streams, and the packet plans and segment plans made from them.
 //!
-//! A file is read once, by a [`Scanner`] that is handed its bytes; what comes out is a [`PacketPlan`]:
-//! where in the file each RTP payload lies, when it is due and where play can start. After that
-//! nothing is parsed any more: serving and seeking are arithmetic on the plan, O(log n) a lookup,
-//! without I/O, without allocation and with whole numbers only.
+//! A [`Scanner`] takes the bytes of a file once and makes its [`PacketPlan`]: the file offset and
+//! due time of each RTP payload, and the places where play can start. After that nothing is parsed:
+//! serving and seeking are arithmetic on the plan, O(log n) a lookup, without I/O, without
+//! allocation and with whole numbers only.
 //!
 //! The unit of time is the tick of the 27 MHz system clock (ISO/IEC 13818-1 §2.4.2.1); an RTP
 //! timestamp (90 kHz, RFC 2250 §2) is ticks divided by 300.
 //!
-//! This crate reads no file, asks no clock and draws no random number; all three are arguments.
+//! This crate reads no file and no clock and draws no random number; all three are arguments.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Cuts a transport stream into segments for HTTP Live Streaming: where, how long, what in front.
+//! Cuts a transport stream into segments for HTTP Live Streaming.
 //!
 //! A cut is made where play can start, at the last such place that keeps the segment within the
 //! target duration as it is rounded in a playlist, else at the first one after. It is made before
 //! the PAT and PMT if they directly precede the picture, else before the picture, and the tables
-//! then in force are to be put in front ([`SegmentPlan::tables`]); everything else of the file stays
-//! as it is and in order, so the segments without these tables, one after the other, are the file.
+//! then in force are to be put in front ([`SegmentPlan::tables`]); the rest of the file stays
+//! unchanged and in order, so the segments without these tables, one after the other, are the file.
 //!
 //! Where timestamps were set anew a segment ends, but not more often than recordings are joined:
-//! [`BREAKS_AT_ONCE`] and one a second. Beyond that the times are damaged, and a segment a picture
-//! would help no player; what is left inside segments is counted ([`SegmentPlan::breaks_inside`]). So
-//! a film has at most two segments a target duration, one a second more, and those at once.
+//! 16 at once and one a second. Beyond that the times are damaged, and a segment a picture
+//! would help no player; breaks inside segments are counted ([`SegmentPlan::breaks_inside`]). So a
+//! film has at most two segments a target duration, one a second more, and those at once.
 //!
-//! Durations are differences of presentation times where the file tells them (what players add
-//! up), else of the clock. Pure: one pass over the places to start, no I/O.
+//! Durations are differences of presentation times where the file has them (players add these up),
+//! else of the clock. One pass over the places to start, no I/O.
 //!
 //! Sources: RFC 8216 §3.2 (segments of transport streams), §4.3.2.1 (EXTINF), §4.3.2.3
 //! (discontinuity), §4.3.3.1 (target duration); ISO/IEC 13818-1 §2.4.3.
-//! Does not do: move packets. Sound that is multiplexed late lies in the segment after, as it does
-//! with every segmenter that copies packets.
+//! Does not move packets: sound that is multiplexed late lies in the next segment, as with every
+//! segmenter that copies packets.
 
 use std::ops::Range;
 
@@ -32,7 +32,7 @@ const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
 /// whole segments, and a target duration is a promise.
 const TARGETS_MAX: u64 = 4;
 
-/// A clock that tells another step than the presentation times by more than this is believed more.
+/// Where clock and presentation times differ by more than this, the clock is used.
 const TIMES_APART_TICKS_MAX: i64 = TICKS_PER_SECOND as i64;
 
 /// Presentation times that jump by more than this against the clock were set anew.
@@ -49,11 +49,11 @@ const LEAD_TICKS_MAX: u64 = TICKS_PER_SECOND / 10;
 pub struct Segment {
     /// Its bytes of the file: whole packets.
     pub file: Range<u64>,
-    /// How long it plays.
+    /// Duration.
     pub ticks: u64,
     /// Timestamps do not go on from the segment before (EXT-X-DISCONTINUITY).
     pub is_break: bool,
-    /// In force where it begins, if it does not begin with tables of its own.
+    /// Tables in force at its start, if it does not begin with its own.
     tables: Option<EntryContext>,
 }
 
@@ -131,12 +131,12 @@ impl SegmentPlan {
         segment.tables.as_ref().map_or_else(Vec::new, |start| self.tables.tables(start))
     }
 
-    /// What EXT-X-TARGETDURATION has to say: no segment, rounded, is longer.
+    /// Value of EXT-X-TARGETDURATION: no segment, rounded, is longer.
     pub fn target_s(&self) -> u64 {
         self.segments.iter().map(|segment| rounded(segment.ticks)).max().unwrap_or(0).max(1)
     }
 
-    /// How often timestamps are set anew within a segment, where no player is told of it.
+    /// Number of places within segments where timestamps are set anew; no playlist can mark them.
     pub fn breaks_inside(&self) -> u64 {
         self.breaks_inside
     }
@@ -152,7 +152,7 @@ fn rounded(ticks: u64) -> u64 {
     ticks.saturating_add(TICKS_PER_SECOND / 2) / TICKS_PER_SECOND
 }
 
-/// The file has to be packets and nothing else, or the segments would not be the file.
+/// Checks that the file is packets and nothing else: otherwise the segments would not be the file.
 fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
     if plan.stride() != PACKET_BYTES {
         return Err(Refusal::ArrivalTimes { stride: plan.stride() });
@@ -172,7 +172,7 @@ fn check(plan: &PacketPlan, starts: &EntryPoints) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Where cuts can be made, on a timeline that never goes backwards.
+/// Places to cut, on a timeline that never goes backwards.
 fn places(plan: &PacketPlan, entries: &[(EntryPoint, EntryContext)]) -> Vec<CutPoint> {
     let mut places: Vec<CutPoint> = Vec::with_capacity(entries.len());
     let mut clock_before = 0;
@@ -202,13 +202,13 @@ fn step(clock: u64, before: &EntryContext, after: &EntryContext) -> (u64, bool) 
     let clock_ticks = i64::try_from(clock).unwrap_or(i64::MAX);
     let apart = ticks.saturating_sub(clock_ticks).saturating_abs();
     match u64::try_from(ticks) {
-        // Times that stand still while the clock goes on are nobody's.
+        // Times that stand still while the clock advances are wrong.
         Ok(ticks) if apart <= TIMES_APART_TICKS_MAX && ticks >= clock / 2 => (ticks, false),
         _ => (clock, apart > JUMP_TICKS_MAX),
     }
 }
 
-/// When the file's first segment begins.
+/// Time at which the file's first segment begins.
 fn begin(first: &CutPoint) -> u64 {
     if first.ticks < LEAD_TICKS_MAX { first.ticks } else { 0 }
 }
@@ -216,7 +216,7 @@ fn begin(first: &CutPoint) -> u64 {
 /// Breaks that may still end a segment, as time: each costs a second.
 struct BreakBudget {
     left_ticks: u64,
-    /// When they were counted last.
+    /// Time at which they were counted last.
     at: u64,
 }
 
@@ -229,7 +229,7 @@ impl Default for BreakBudget {
 impl BreakBudget {
     const TICKS_MAX: u64 = BREAKS_AT_ONCE * TICKS_PER_SECOND;
 
-    /// Whether the next break, at `ticks`, may end a segment.
+    /// True when the next break, at `ticks`, may end a segment.
     fn allow(&mut self, ticks: u64) -> bool {
         let gained = ticks.saturating_sub(self.at);
         self.at = ticks;

@@ -15,7 +15,7 @@ const IDENTITY: RtpIdentity = RtpIdentity { ssrc: 1, first_sequence: 2, first_ti
 const VIDEO: [&str; 4] = ["-f", "lavfi", "-i", "testsrc2=size=320x180:rate=25:duration=8"];
 const SOUND: [&str; 4] = ["-f", "lavfi", "-i", "sine=duration=8"];
 
-/// What a program prints; nothing, with the reason printed, where it is not installed.
+/// Output of a program; none, with the reason printed, where it is not installed.
 fn output(program: &str, arguments: &[&str]) -> Option<String> {
     let output = match Command::new(program).arg("-hide_banner").args(arguments).output() {
         Ok(output) => output,

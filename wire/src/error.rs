@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a peer can get wrong in RTSP, SDP, RTP and RTCP: one list, each with the rule it breaks.
+//! Protocol errors of a peer in RTSP, SDP, RTP and RTCP, each with the rule that it breaks.
 //!
-//! All of it is of the kind *Peer*: the protocol was broken by the other side. A fault carries the
-//! byte offset at which it was found (in the connection for RTSP, in the datagram for RTP and RTCP,
-//! in the document for SDP), so that the place is found in a capture. It says nothing of which
-//! peer: the caller knows and writes that in front.
+//! All are of the kind *Peer*: the other side broke the protocol. A fault carries the byte offset
+//! at which it was found (in the connection for RTSP, in the datagram for RTP and RTCP, in the
+//! document for SDP), so that it can be found in a capture. It does not name the peer: the caller
+//! adds that.
 //!
-//! HTTP keeps its own (`http::Malformed`): its answers and its RFCs are others.
+//! HTTP has its own type (`http::Malformed`), with a status code to answer with.
 
 use std::fmt;
 
-/// Bytes from a peer that broke the protocol: where, what, and which rule.
+/// Violation of the protocol by a peer: offset, fault and rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Malformed {
-    /// Byte offset of the place: in the connection (RTSP), the datagram (RTP, RTCP), the text
+    /// Byte offset of the fault: in the connection (RTSP), the datagram (RTP, RTCP), the text
     /// (SDP).
     pub offset: u64,
-    /// What was found there.
+    /// Fault found there.
     pub fault: Fault,
 }
 
-/// The ways in which a peer breaks the protocol.
+/// Violations of the protocol, one variant each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -62,7 +62,7 @@ pub enum Fault {
     TransferEncoding,
     /// The message was begun but not completed in the time allowed.
     Overdue,
-    /// A reply that says something other than what was asked for.
+    /// Reply with a status other than 200.
     Status {
         /// The status code of the reply.
         code: u16,

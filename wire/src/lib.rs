@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is on the network: RTSP, SDP, RTP, RTCP and HTTP, as pure state machines.
+//! Network protocols as pure state machines: RTSP, SDP, RTP, RTCP and HTTP.
 //!
 //! Bytes go in, requests and answers come out. Nothing here opens a socket, reads a clock or draws
 //! a random number: the time is an argument (a [`std::time::Duration`] since an epoch of the
@@ -9,13 +9,13 @@
 //! hundred bytes a request, never per media packet (the headers of media packets are stamped in
 //! bulk from the packet plan).
 //!
-//! Whatever the peer sends, memory is bounded by the limits of the reader in question, work is
-//! linear in the bytes received, and nothing panics.
+//! The readers' limits bound memory for any input; work is linear in the bytes received; no input
+//! causes a panic.
 //!
 //! Sources: RFC 2326 (RTSP 1.0), RFC 4566 and 8866 (SDP), RFC 3550 and 3551 (RTP, RTCP), RFC 2250
 //! (MPEG over RTP), RFC 9110 and 9112 (HTTP).
 //!
-//! Not here: RTSP 2.0 (RFC 7826), authentication, TLS.
+//! Does not implement RTSP 2.0 (RFC 7826), authentication or TLS.
 
 #![forbid(unsafe_code)]
 

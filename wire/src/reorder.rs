@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Payloads put back into the order of their sequence numbers.
+//! Puts payloads back into the order of their sequence numbers.
 //!
-//! A packet that is due goes through without being copied; one that is ahead is kept until the hole
-//! before it is filled, or until the window is full or has waited long enough and the hole is given
-//! up. The window can be wider than what [`crate::rtp::Reception`] still calls reordered
+//! The next packet in order passes without a copy. A packet ahead of it is kept until the hole
+//! before it is filled, or until the window is full or its time is over; then the hole is skipped.
+//! The window can be wider than what [`crate::rtp::Reception`] still calls reordered
 //! ([`Limits::default`]), so that a packet that counts as received is written. Costs nothing while
 //! packets come in order, and one copy of each packet behind a hole; what is kept is bounded in
 //! packets, bytes and time, and its memory is used again.
 //!
 //! Sources: RFC 3550 §5.1 (sequence number), A.1.
-//! Does not do: tell a duplicate from a packet that came too late; both are behind, and dropped.
+//! Does not distinguish a duplicate from a packet that came too late: both are dropped.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How much is kept while a hole may still be filled.
+/// Limits on packets kept behind a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Sequence numbers from the one that is due on.
+    /// Sequence numbers, from the expected one on.
     pub packets: u16,
     /// Payload bytes.
     pub bytes: usize,
-    /// How long the first packet behind a hole waits for it.
+    /// Longest time for which the first packet behind a hole is kept.
     pub wait: Duration,
 }
 
@@ -33,30 +33,30 @@ impl Default for Limits {
     }
 }
 
-/// What became of a packet that was pushed.
+/// Result of pushing a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// It went through, perhaps with others behind it.
+    /// It was passed on, perhaps with others behind it.
     Through,
-    /// It is kept: one before it has not come.
+    /// It is kept: a packet before it is missing.
     Kept,
     /// It is kept already.
     Twice,
-    /// What came after it has gone through: it came before, or too late.
+    /// A later packet was passed on already: this one is a duplicate or too late.
     Behind,
 }
 
-/// The window: the packets that are ahead of the one that is due.
+/// The window: packets ahead of the expected one.
 #[derive(Debug, Default)]
 pub struct Reorder {
     limits: Limits,
-    /// The sequence number that is due; none before the first.
+    /// The expected sequence number; none before the first packet.
     next: Option<u16>,
     /// From `next` on; the front is a hole whenever there is one.
     ahead: VecDeque<Option<HeldPacket>>,
     kept_bytes: usize,
     missing: u64,
-    /// Room for packets to be kept, used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -72,14 +72,13 @@ impl Reorder {
         Reorder { limits, ..Reorder::default() }
     }
 
-    /// Says which sequence number is due. What is kept is for [`finish`](Self::finish) to write
-    /// first.
+    /// Sets the expected sequence number. Call [`finish`](Self::finish) first if packets are kept.
     pub fn start_at(&mut self, sequence: u16) {
         self.next = Some(sequence);
     }
 
-    /// Takes a packet, and gives all to `sink` that is now in order, each with the time it came.
-    /// `now` is the time on any steady clock.
+    /// Takes a packet and passes all packets that are now in order to `sink`, each with its arrival
+    /// time. `now` is the time on any steady clock.
     pub fn push(
         &mut self,
         sequence: u16,
@@ -127,8 +126,8 @@ impl Reorder {
         if moved > index { Placed::Through } else { Placed::Kept }
     }
 
-    /// Gives up the holes that have been waited for long enough; to be called now and then, since
-    /// what comes after a hole may be the last for a while.
+    /// Skips holes whose time is over. Call it regularly, since the packet behind a hole may be the
+    /// last one for a while.
     pub fn expire(&mut self, now: Duration, mut sink: impl FnMut(&[u8], Duration)) {
         let limit = self.limits.wait;
         while let Some((holes, Some(first))) =
@@ -142,8 +141,7 @@ impl Reorder {
         }
     }
 
-    /// Gives all that is kept to `sink`; holes stay holes. The next packet is the first of a new
-    /// order.
+    /// Passes all kept packets to `sink` and skips the holes. The next packet begins a new order.
     pub fn finish(&mut self, mut sink: impl FnMut(&[u8], Duration)) {
         while !self.ahead.is_empty() {
             self.give_up(&mut sink);
@@ -151,22 +149,22 @@ impl Reorder {
         self.next = None;
     }
 
-    /// Holes that were given up.
+    /// Packets missing in holes that were skipped.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// Whether nothing is kept.
+    /// True when no packet is kept.
     pub fn is_empty(&self) -> bool {
         self.ahead.is_empty()
     }
 
-    /// Payload bytes that are kept.
+    /// Kept payload bytes.
     pub fn kept_bytes(&self) -> usize {
         self.kept_bytes
     }
 
-    /// Gives up the hole at the front; returns how many packets the window moved.
+    /// Skips the hole at the front; returns by how many packets the window moved.
     fn give_up(&mut self, sink: &mut impl FnMut(&[u8], Duration)) -> usize {
         self.missing += 1;
         self.ahead.pop_front();

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! RTCP: sender reports and BYE out, receiver reports in, and the reverse for the client.
 //!
-//! Every packet is a compound one with a report first and a CNAME behind (RFC 3550 §6.1). What
-//! comes in is read packet by packet: the lengths must add up and the first must be a report (A.2),
-//! but an unknown type, or one packet of a known type that is wrong inside, is stepped over: the
-//! reports beside it still count. Reading allocates nothing.
+//! Every datagram is a compound packet with a report first and a CNAME behind it (RFC 3550 §6.1).
+//! Received datagrams are read packet by packet: the lengths must add up and the first must be a
+//! report (A.2), but an unknown type, or one packet of a known type that is wrong inside, is
+//! stepped over: the reports beside it still count. Reading allocates nothing.
 //!
 //! Cost: about one packet of 60 bytes per session and five seconds, each way.
 //!
 //! Sources: RFC 3550 §4 (NTP time), §6.1, §6.2, §6.3.1, §6.4, §6.5.1, §6.6, A.2; RFC 7022 §4.2
-//! (CNAME); RFC 4648 §4 (base64); written and read by `rtcp-types`. Not here: feedback (RFC 4585),
-//! extended reports (RFC 3611), encryption.
+//! (CNAME); RFC 4648 §4 (base64); written and read by `rtcp-types`.
+//! Does not implement feedback (RFC 4585), extended reports (RFC 3611) or encryption.
 
 use std::time::Duration;
 
@@ -21,10 +21,10 @@ use rtcp_types::{
 
 use crate::error::{Fault, Malformed};
 
-/// What a receiver says of a source (§6.4.1).
+/// Report block: a receiver's statistics of one source (§6.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceptionReport {
-    /// The source it is about.
+    /// The reported source.
     pub ssrc: u32,
     /// Lost of those expected since the last report, in 1/256.
     pub fraction_lost: u8,
@@ -36,14 +36,14 @@ pub struct ReceptionReport {
     pub jitter: u32,
     /// The middle of the NTP time of the last sender report received; 0 for none.
     pub last_sender_report: u32,
-    /// How long ago that was, in 1/65536 s.
+    /// Time since that sender report arrived, in 1/65536 s.
     pub delay_since_last_sender_report: u32,
 }
 
-/// What a sender says of itself (§6.4.1).
+/// Sender information of a sender report (§6.4.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SenderInfo {
-    /// Who.
+    /// The sender.
     pub ssrc: u32,
     /// The time of the report: see [`ntp`].
     pub ntp: u64,
@@ -55,27 +55,27 @@ pub struct SenderInfo {
     pub octets: u32,
 }
 
-/// One thing that an RTCP datagram says.
+/// One report, sender information or BYE of an RTCP datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RtcpItem {
-    /// `from` reports on a source.
+    /// Report block about a source.
     Report {
-        /// The reporter.
+        /// The reporting receiver.
         from: u32,
-        /// What it reports.
+        /// Its report block.
         report: ReceptionReport,
     },
-    /// A receiver that has nothing to report yet is there.
+    /// Receiver report without report blocks.
     Receiver {
         /// The receiver.
         from: u32,
     },
-    /// A sender reports on itself.
+    /// Sender information.
     Sender(SenderInfo),
-    /// A source leaves.
+    /// BYE of a source.
     Bye {
-        /// The one that leaves.
+        /// The leaving source.
         ssrc: u32,
     },
 }
@@ -113,7 +113,7 @@ pub fn sender_report(sender: &SenderInfo, cname: &str) -> Vec<u8> {
     encode(Compound::builder().add_packet(sr(sender)).add_packet(sdes(sender.ssrc, cname)))
 }
 
-/// A sender's last word: report, name and BYE (§6.6). The reason is cut at 255 bytes.
+/// A sender's last packet: report, name and BYE (§6.6). The reason is cut at 255 bytes.
 pub fn sender_bye(sender: &SenderInfo, cname: &str, reason: &str) -> Vec<u8> {
     let compound = Compound::builder()
         .add_packet(sr(sender))
@@ -122,13 +122,12 @@ pub fn sender_bye(sender: &SenderInfo, cname: &str, reason: &str) -> Vec<u8> {
     encode(compound)
 }
 
-/// A receiver report with the receiver's name. Without reports it still says that it is there
-/// (§6.4.2).
+/// A receiver report with the receiver's name; it may have no report blocks (§6.4.2).
 pub fn receiver_report(ssrc: u32, reports: &[ReceptionReport], cname: &str) -> Vec<u8> {
     encode(Compound::builder().add_packet(rr(ssrc, reports)).add_packet(sdes(ssrc, cname)))
 }
 
-/// The last word of one that has not sent: an empty report, name and BYE (§6.6).
+/// The last packet of a receiver: an empty report, name and BYE (§6.6).
 pub fn receiver_bye(ssrc: u32, cname: &str, reason: &str) -> Vec<u8> {
     let compound = Compound::builder()
         .add_packet(rr(ssrc, &[]))
@@ -229,7 +228,7 @@ fn packets(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], Malformed>> {
     })
 }
 
-/// What one packet says: nothing where it is unknown or wrong inside.
+/// Items of one packet; none where it is unknown or malformed inside.
 fn seen(packet: &[u8]) -> impl Iterator<Item = RtcpItem> + '_ {
     let (mut sender, mut receiver, mut bye) = (None, None, None);
     match packet[1] {
@@ -286,23 +285,23 @@ fn be_32(bytes: &[u8]) -> u32 {
     bytes.first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// What a sender knows of a receiver from its reports.
+/// Statistics that a sender keeps of a receiver from its reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReceiverView {
-    /// Reports taken.
+    /// Reports received.
     pub reports: u64,
-    /// The last of them.
+    /// The last report.
     pub last: ReceptionReport,
     /// The highest fraction lost of all reports, in 1/256.
     pub fraction_lost_max: u8,
     /// The highest jitter of all reports, in units of the clock.
     pub jitter_max: u32,
-    /// The way there and back, when the receiver has seen a sender report (§6.4.1).
+    /// Round-trip time, once the receiver has seen a sender report (§6.4.1).
     pub round_trip: Option<Duration>,
 }
 
 impl ReceiverView {
-    /// Takes a report that arrived at an NTP time.
+    /// Adds a report that arrived at an NTP time.
     pub fn take(&mut self, report: &ReceptionReport, arrival_ntp: u64) {
         self.reports += 1;
         self.last = *report;
@@ -327,7 +326,7 @@ fn round_trip(report: &ReceptionReport, arrival_ntp: u64) -> Option<Duration> {
     positive.then(|| Duration::from_nanos((u64::from(units) * 1_000_000_000) >> 16))
 }
 
-/// How long to wait until the next report, given a random number (§6.3.1, A.7).
+/// Time until the next report, made from a random number (§6.3.1, A.7).
 ///
 /// Of two parties at media rates the share of the bandwidth never counts, only the minimum of 5 s
 /// (half of it before the first), made random between half and one and a half, over e - 3/2.

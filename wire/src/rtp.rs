@@ -8,9 +8,8 @@
 //! filled. Each packet costs O(1) (O(gap) bits cleared after a gap, at most the window), memory is
 //! fixed: 512 bytes of window and at most [`GAPS_MAX`] gaps.
 //!
-//! Departures from A.1: no probation (the client knows its source from SETUP, there is nothing to
-//! guess at) and, after a jump that A.1 calls a restart, the counts so far are kept instead of
-//! cleared.
+//! Departures from A.1: no probation (the client knows its source from SETUP) and, after a jump
+//! that A.1 calls a restart, the counts so far are kept instead of cleared.
 //!
 //! Sources: RFC 3550 §5.1, §5.3.1, §6.4.1, A.1, A.3, A.8.
 
@@ -72,11 +71,12 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a packet: its header, and where in it the payload lies: behind contributing sources
-    /// and extension, before the padding.
+    /// Reads a packet: its header and the range of its payload, which lies behind contributing
+    /// sources and extension and before the padding.
     ///
     /// # Errors
-    /// Another version than 2; a packet shorter than it says. The offset is that in the packet.
+    /// A version other than 2; a packet shorter than its fields require. The offset is that in the
+    /// packet.
     pub fn parse(packet: &[u8]) -> Result<(Header, Range<usize>), Malformed> {
         let short = || Malformed::new(packet.len() as u64, Fault::RtpTooShort);
         let (fixed, _) = packet.split_first_chunk::<HEADER_BYTES>().ok_or_else(short)?;
@@ -159,35 +159,34 @@ pub fn set_ssrc(header: &mut [u8; HEADER_BYTES], ssrc: u32) {
     header[offset::SSRC..].copy_from_slice(&ssrc.to_be_bytes());
 }
 
-/// What a packet turned out to be.
+/// Classification of a packet by its sequence number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SequenceUpdate {
-    /// The one that was due.
+    /// The expected number.
     InOrder,
-    /// Ahead of this many that were due before.
+    /// A number ahead of the expected one.
     AfterGap {
         /// Packets skipped.
         packets: u16,
     },
-    /// One that was skipped before and came late.
+    /// A number that was skipped before and arrived late.
     Reordered,
-    /// One that was there already.
+    /// A number that was received before.
     Duplicate,
-    /// So old that it is not known whether it was there: counted as received, like A.1 does.
+    /// A number older than the window; counted as received, as A.1 does.
     Old,
-    /// Far from all expected numbers; ignored unless the next follows on it.
+    /// A number far from the expected one; ignored unless the next packet follows it.
     Stray,
-    /// The second of two that follow each other far from all expected numbers: the source
-    /// restarted.
+    /// The second of two consecutive numbers far from the expected one: the source restarted.
     Restarted,
 }
 
-/// Sequence numbers that were skipped and have not come since.
+/// Sequence numbers that were skipped and not received since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// The first of them, extended (cycles × 2^16 + sequence number).
+    /// First missing number, extended (cycles × 2^16 + sequence number).
     pub first: u64,
-    /// How many.
+    /// Count of missing numbers.
     pub packets: u64,
 }
 
@@ -254,7 +253,7 @@ impl Reception {
         reception
     }
 
-    /// Takes note of a packet. `arrival` is the time on any steady clock.
+    /// Counts a packet. `arrival` is the time on any steady clock.
     pub fn receive(&mut self, header: &Header, arrival: Duration) -> SequenceUpdate {
         let kind = self.place(header.sequence);
         match kind {
@@ -370,33 +369,33 @@ impl Reception {
         }
     }
 
-    /// Packets that should have come by now.
+    /// Packets expected so far.
     pub fn expected(&self) -> u64 {
         let current = if self.begun { self.highest + 1 - self.base } else { 0 };
         self.expected_before + current
     }
 
-    /// Packets that came, late ones and duplicates included (§6.4.1).
+    /// Packets received, late ones and duplicates included (§6.4.1).
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Packets that should have come and did not, duplicates not set against them.
+    /// Packets expected and not received; duplicates are not subtracted.
     pub fn lost(&self) -> u64 {
         self.expected().saturating_sub(self.received - self.duplicates)
     }
 
-    /// Packets that came once more.
+    /// Packets received a second time or more.
     pub fn duplicates(&self) -> u64 {
         self.duplicates
     }
 
-    /// Packets that came late, after one with a higher number.
+    /// Packets received after one with a higher number.
     pub fn reordered(&self) -> u64 {
         self.reordered
     }
 
-    /// How often the source went on from quite another number.
+    /// Restarts of the source at another sequence number.
     pub fn restarts(&self) -> u64 {
         self.restarts
     }
@@ -411,7 +410,7 @@ impl Reception {
         &self.gaps
     }
 
-    /// Gaps that found no room in the list.
+    /// Gaps beyond the list's limit.
     pub fn gaps_unlisted(&self) -> u64 {
         self.gaps_unlisted
     }

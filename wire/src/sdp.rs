@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The session description of an asset: one MPEG transport stream over RTP/AVP, written and read.
 //!
-//! The description says what SETUP needs (control URLs), what a player needs before the first
-//! packet (payload type 33, clock rate 90 kHz, bandwidth) and how long the asset is; what is inside
-//! the transport stream it says itself, in its PMT.
+//! The description names the control URLs for SETUP, the facts a player needs before the first
+//! packet (payload type 33, clock rate 90 kHz, bandwidth) and the duration. The content of the
+//! transport stream is described by its own PMT.
 //!
 //! Choices: `m=video` also for audio alone (RFC 3551 §6 lists MP2T as AV; live555 and GStreamer do
 //! the same); port 0 and the unspecified address in `c=`, for both are agreed in SETUP (RFC 2326
-//! C.1.2, C.1.7); `t=0 0`, since an asset is there for good; `b=AS` counts RTP, UDP and IP headers
-//! (RFC 3550 §6.2) and is rounded up; control URLs are relative to Content-Base (C.1.1).
+//! C.1.2, C.1.7); `t=0 0`, since an asset is available without end; `b=AS` counts RTP, UDP and IP
+//! headers (RFC 3550 §6.2) and is rounded up; control URLs are relative to Content-Base (C.1.1).
 //!
 //! Sources: RFC 8866 and 4566, RFC 2326 Appendix C, RFC 2250 §2, RFC 3551 §6. Text is written and
 //! read by `sdp-types`.
@@ -28,18 +28,18 @@ use crate::rtsp::Npt;
 /// The control name of the one stream: its URL is Content-Base with this behind it.
 pub const CONTROL: &str = "stream";
 
-/// What a description is made of.
+/// Content of a description.
 #[derive(Debug, Clone, Copy)]
 pub struct Description<'a> {
-    /// What to call it: the name of the file, say. Control characters become spaces.
+    /// Session name, such as the name of the file. Control characters become spaces.
     pub name: &'a str,
     /// The server's address, as the client reached it.
     pub origin: IpAddr,
     /// Identifies the asset among those of this origin (RFC 8866 §5.2).
     pub id: u64,
-    /// Grows when the asset changes: its modification time, say.
+    /// Version that grows when the asset changes, such as its modification time.
     pub version: u64,
-    /// How long it plays; none while it is recorded.
+    /// Duration; none while it is being recorded.
     pub duration: Option<Duration>,
     /// Bits of transport stream per second of play, without any headers.
     pub bits_per_second: u64,
@@ -88,18 +88,18 @@ fn one_line(name: &str) -> String {
     if name.trim().is_empty() { "-".to_owned() } else { name }
 }
 
-/// What a client learns from a description of an MPEG transport stream.
+/// Parsed description of an MPEG transport stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
     /// The name of the session.
     pub name: String,
-    /// `a=control` of the session, as it stands.
+    /// `a=control` of the session, unchanged.
     pub session_control: Option<String>,
-    /// `a=control` of the stream, as it stands.
+    /// `a=control` of the stream, unchanged.
     pub stream_control: Option<String>,
     /// The RTP payload type of the stream.
     pub payload_type: u8,
-    /// How long it plays, if that is said.
+    /// Duration, if the description has one.
     pub duration: Option<Duration>,
 }
 
@@ -145,8 +145,9 @@ fn transport_stream(media: &Media) -> Option<u8> {
     })
 }
 
-/// What a description without a transport stream offers, for a message: `video H264/90000`, or the
-/// payload type where rtpmap names none. Text of a peer: printable ASCII alone, and bounded.
+/// Encodings that a description without a transport stream offers, for a message: `video
+/// H264/90000`, or the payload type where rtpmap names none. Text of a peer: printable ASCII alone,
+/// and bounded.
 fn offered(medias: &[Media]) -> String {
     let one = |media: &Media| {
         let maps = media.attributes.iter().filter(|attribute| attribute.attribute == "rtpmap");

@@ -1,47 +1,49 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sources heard on one port: statistics of each, and which of them is followed.
+//! Table of the sources that send to one port: statistics of each, and the choice of the one to
+//! follow.
 //!
-//! Anybody can send to a port. A source is an SSRC and the transport address that it comes from
-//! (RFC 3550 §8.2), so a stranger that uses the SSRC of the stream is another source. A source is
-//! followed after two packets of it that fit together (A.1's probation), and another in its stead
-//! when it has been silent for [`SILENCE`], or for a fifth of that after BYE. Three rules
-//! keep a stranger that was first, or came in a gap, from holding the place:
+//! Any host can send to a port. A source is an SSRC and the transport address it sends from (RFC
+//! 3550 §8.2), so an attacker that copies the SSRC of the stream is another source. A source is
+//! followed after two packets that fit together (A.1's probation). It loses its place to another
+//! when it has been silent for [`SILENCE`], or for a fifth of that after BYE. Three rules keep an
+//! unrelated sender that was first, or arrived in a gap, from holding the place:
 //!
 //! - A source that sends fewer than [`WEAK_PACKETS`] packets a second gives its place to a valid
 //!   one that sends [`CONTEST_RATIO`] times as many for a second.
 //! - A source that sent [`SETTLED_PACKETS`] and more, and comes back within [`RETURN_WITHIN`] of
-//!   losing its place to a silence, has it back at once from whoever was followed later. Those have
+//!   losing its place to a silence, gets it back at once from any source followed later. Those have
 //!   no such right against it then.
-//! - An address that the signalling has named goes before all others.
+//! - An address named by the signalling has priority over all others.
 //!
-//! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]): a flood of sources drops its
-//! own that was heard longest ago, or the oldest, those on probation first, and is counted; the one
-//! that is followed stays. A packet of the followed source costs two comparisons beyond its
-//! statistics. A bare transport stream is a source without an SSRC.
+//! The table is bounded ([`SOURCES_MAX`], [`SOURCES_AN_ADDRESS_MAX`]). A flood from one address
+//! replaces its own oldest source, otherwise the oldest of all is replaced, those on probation
+//! first; replacements are counted, and the followed source stays. A packet of the followed source
+//! costs two comparisons beyond its statistics. A bare transport stream is a source without an
+//! SSRC.
 //!
 //! Departure from A.1: the second packet need not be the very next one, so that a source whose
 //! first packets suffer a loss is not made to wait.
 //!
 //! Sources: RFC 3550 §8.1, §8.2, A.1.
-//! Does not do: keep packets of a source on probation (the caller may, and is told when they
-//! count); tell an honest slow stream from a stranger: a stream below [`WEAK_PACKETS`] packets a
-//! second gives way to a flood, unless its sender is named.
+//! Does not keep packets of a source on probation: the caller may, and [`SourceStatus::Chosen`]
+//! says when they count. Does not protect a slow stream: below [`WEAK_PACKETS`] packets a second it
+//! gives way to a flood, unless its sender is named.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::rtp::{Header, Reception, SequenceUpdate};
 
-/// A source that was heard.
+/// Sender of a stream: an SSRC and an address.
 #[derive(Debug)]
 pub struct SyncSource {
     /// Its identifier; none of a bare transport stream.
     pub ssrc: Option<u32>,
-    /// Where it sends from; none while the signalling alone has named it.
+    /// Address it sends from; none while only the signalling has named it.
     pub from: Option<SocketAddr>,
-    /// What came of it.
+    /// Statistics of its packets.
     pub reception: Reception,
-    /// When the last packet came; none while the signalling alone has named it.
+    /// Arrival of the last packet; none while only the signalling has named it.
     heard: Option<Duration>,
     /// Two packets fitted together.
     is_valid: bool,
@@ -49,7 +51,7 @@ pub struct SyncSource {
     packets: u64,
     in_window: u32,
     rate: u32,
-    /// When it lost its place to a silence of its own; none while it has no right to return.
+    /// Time at which it lost its place to its own silence; none while it has no right to return.
     lost_at: Option<Duration>,
 }
 
@@ -63,16 +65,16 @@ impl SyncSource {
     }
 }
 
-/// What a packet is to the stream.
+/// Relation of a packet's source to the followed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceStatus {
-    /// Of the source that is followed.
+    /// The source is followed.
     Followed(SequenceUpdate),
-    /// Of a source that is followed from now on. Its packets from before this one count too.
+    /// The source is followed from this packet on. Its earlier packets count too.
     Chosen(SequenceUpdate),
-    /// Of a source that may be followed later.
+    /// The source may be followed later.
     Waiting,
-    /// Of a source that will not be: another was announced.
+    /// The source will not be followed: another was announced.
     Foreign,
 }
 
@@ -82,7 +84,8 @@ pub struct SourceTable {
     clock_rate_hz: u32,
     table: Vec<SyncSource>,
     followed: Option<usize>,
-    /// When it was chosen; its packets since then, and before a silence that it came back from.
+    /// Time at which it was chosen; its packets since then, and before a silence from which it
+    /// returned.
     followed_at: Duration,
     held_packets: u64,
     /// After BYE: so many more packets of it say that it has not left.
@@ -91,7 +94,7 @@ pub struct SourceTable {
     /// The address that the signalling has named, and until when others wait for it.
     expected: Option<SocketAddr>,
     grace_until: Option<Duration>,
-    /// When this window began, and the one before.
+    /// Start of this window, and of the one before.
     window_at: Duration,
     measured_at: Duration,
     chosen: u64,
@@ -100,7 +103,7 @@ pub struct SourceTable {
 }
 
 impl SourceTable {
-    /// None heard yet.
+    /// An empty table.
     pub fn new(clock_rate_hz: u32) -> SourceTable {
         SourceTable {
             clock_rate_hz,
@@ -120,7 +123,7 @@ impl SourceTable {
         }
     }
 
-    /// Has this address go before others, which wait [`GRACE`] for it.
+    /// Gives this address priority; others wait [`GRACE`] for it.
     pub fn expect(&mut self, from: Option<SocketAddr>) {
         (self.expected, self.grace_until) = (from, None);
     }
@@ -144,7 +147,7 @@ impl SourceTable {
         self.forget_returns();
     }
 
-    /// Takes note of a packet that came from there; `now` is the time on any steady clock.
+    /// Counts a packet from this address; `now` is the time on any steady clock.
     pub fn receive(&mut self, header: &Header, from: SocketAddr, now: Duration) -> SourceStatus {
         self.take(Some(header.ssrc), from, now, |source| {
             let arrival = source.reception.receive(header, now);
@@ -156,7 +159,7 @@ impl SourceTable {
         })
     }
 
-    /// Takes note of a datagram of a bare transport stream.
+    /// Counts a datagram of a bare transport stream.
     pub fn receive_bare(&mut self, from: SocketAddr, now: Duration) -> SourceStatus {
         self.take(None, from, now, |source| (SequenceUpdate::InOrder, source.packets > 1))
     }
@@ -205,7 +208,7 @@ impl SourceTable {
         SourceStatus::Chosen(arrival)
     }
 
-    /// Whether a valid source may be followed instead of the one that is.
+    /// True when a valid source may replace the followed one.
     fn is_free_for(&mut self, index: usize, now: Duration) -> bool {
         let challenger = &self.table[index];
         let is_expected = self.expected.is_some() && challenger.from == self.expected;
@@ -246,7 +249,7 @@ impl SourceTable {
         }
     }
 
-    /// Nobody returns by right.
+    /// Removes every source's right to return.
     fn forget_returns(&mut self) {
         for source in &mut self.table {
             source.lost_at = None;
@@ -271,21 +274,21 @@ impl SourceTable {
         (self.measured_at, self.window_at) = (self.window_at, now);
     }
 
-    /// Whether another may take the place without a silence: the one that is followed has sent
-    /// little so far, or sends little.
+    /// True when another source may take the place without a silence: the followed one has sent few
+    /// packets, or sends few.
     pub fn is_contested(&self) -> bool {
         let is_weak = |source: &SyncSource| source.rate < WEAK_PACKETS;
         self.held_packets < WEAK_PACKETS.into() || self.followed().is_none_or(is_weak)
     }
 
-    /// The source has said BYE: another may be followed soon, unless it goes on.
+    /// Notes a BYE of the source: another may be followed soon, unless it continues to send.
     pub fn leave(&mut self, ssrc: u32) {
         if self.announced != Some(ssrc) && self.followed().is_some_and(|s| s.ssrc == Some(ssrc)) {
             self.leaving = REFUTING_PACKETS;
         }
     }
 
-    /// The signalling will name another source, if any.
+    /// Ends following: the signalling will name another source, if any.
     pub fn renounce(&mut self) {
         (self.announced, self.followed) = (None, None);
         self.forget_returns();
@@ -301,7 +304,7 @@ impl SourceTable {
         self.followed.map(|index| &mut self.table[index])
     }
 
-    /// Whether the source is known yet: packets of others will not be asked for.
+    /// True when the source is in the table.
     pub fn knows(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
         self.index_of(ssrc, from).is_some()
     }
@@ -311,7 +314,7 @@ impl SourceTable {
         self.table.iter().filter(|source| source.is_valid)
     }
 
-    /// How often a source was chosen to be followed.
+    /// Number of times a source was chosen.
     pub fn chosen(&self) -> u64 {
         self.chosen
     }
@@ -321,7 +324,7 @@ impl SourceTable {
         self.forgotten
     }
 
-    /// Words of BYE after which the source went on: forged, or said too early.
+    /// BYE packets after which the source continued: forged, or sent too early.
     pub fn refuted_byes(&self) -> u64 {
         self.refuted
     }
@@ -372,25 +375,27 @@ pub const SOURCES_MAX: usize = 64;
 /// one, a host with some programs a few.
 pub const SOURCES_AN_ADDRESS_MAX: usize = 8;
 
-/// A source that says nothing for so long may be followed by another: longer than what a sender or
-/// a reader of bursts leaves between two packets of any stream that is a film.
+/// Silence after which another source may be followed: longer than the pause that a bursting sender
+/// or reader leaves between two packets of a film.
 pub const SILENCE: Duration = Duration::from_millis(250);
 
-/// A source that was silent has its right to come back for so long: longer than a sender that
-/// starts again, or a switch that learns its ports, takes.
+/// Time for which a silent source may return: longer than a restarting sender, or a switch that
+/// learns its ports, takes.
 pub const RETURN_WITHIN: Duration = Duration::from_secs(10);
 
-/// A source that sent fewer has no such right: they may be the last of an earlier sender.
+/// Packets that a source must have sent to have that right: fewer may be the last of an earlier
+/// sender.
 pub const SETTLED_PACKETS: u64 = 16;
 
-/// Others wait so long for an address that was named: longer than a server takes from PLAY to its
+/// Time for which others wait for a named address: longer than a server takes from PLAY to its
 /// first packet.
 pub const GRACE: Duration = Duration::from_secs(2);
 
 /// Packets a second below which a place can be contested: 1 Mb/s of the usual size.
 pub const WEAK_PACKETS: u32 = 100;
 
-/// How many times more a contender has to send: more than a pause of half of the time explains.
+/// Ratio of packets by which a contender has to exceed the followed source: more than a pause of
+/// half of the time explains.
 pub const CONTEST_RATIO: u32 = 10;
 
 /// Rates are of this time at least.

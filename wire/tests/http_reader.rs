@@ -9,7 +9,7 @@ use std::time::UNIX_EPOCH;
 use proptest::prelude::*;
 use wire::http::{Limits, Malformed, Method, Request, RequestReader, Version};
 
-/// What a reader makes of a whole connection.
+/// Requests and fault that a reader returns for a whole connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     requests: Vec<Request>,

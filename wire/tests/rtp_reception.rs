@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use wire::rtp::{GAPS_MAX, HEADER_BYTES, Header, Reception};
 
-/// What happens to one packet on its way.
+/// Fate of one packet in the network.
 #[derive(Debug, Clone, Copy)]
 enum Fate {
     Arrives { delay: u32 },

@@ -42,7 +42,7 @@ fn read(bytes: &[u8], parts: &[usize]) -> (Vec<Request>, Option<Malformed>) {
     (requests, None)
 }
 
-/// What is answered must be a message to `rtsp-types`, with the CSeq of the request.
+/// Answers must be messages to `rtsp-types`, with the CSeq of the request.
 fn check_answer(request: &Request) {
     let Err(refusal) = &request.command else { return };
     let bytes = refusal.encode();

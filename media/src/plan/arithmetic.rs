@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The plan's arithmetic: packet to place, packet to time and back.
 //!
-//! The pacer asks [`PacketPlan::packets_before`] and [`PacketPlan::timestamps`] for every batch of every
-//! session. A look-up is two binary searches and a division; as clock references come at even
+//! A pacer calls [`PacketPlan::packets_before`] and [`PacketPlan::timestamps`] for every batch of
+//! every session. A look-up is two binary searches and a division; as clock references come at even
 //! times, the larger search, in the clock's table, starts at a guess. (At random places of a film
 //! of 20 minutes with a clock reference every 20 ms, on one core of an EPYC VM: 27 ns for
 //! `packets_before`, 104 without the guess.) A walk over neighbouring packets divides three times
@@ -24,7 +24,7 @@ use super::{ClockPoint, EntryPoint, Extent, HEADER_BYTES, PACKET_BYTES, PacketPl
 use crate::{TICKS_PER_TIMESTAMP, TS_PACKETS_PER_PAYLOAD};
 
 impl PacketPlan {
-    /// Where the payload of `packet` lies. Panics if there is no such packet.
+    /// Location of the payload of `packet`. Panics if there is no such packet.
     pub fn payload(&self, packet: u64) -> PayloadRange {
         assert!(packet < self.packets, "packet {packet} of {}", self.packets);
         let extent = self.extent_of(packet);
@@ -42,8 +42,8 @@ impl PacketPlan {
         self.wire_offset(end) - self.wire_offset(start) - (end - start) * HEADER_BYTES
     }
 
-    /// How many packets from `packet` on, `limit` at most, lie in one extent: their payloads are
-    /// neighbours in the file and all full, but for the last, which may be shorter.
+    /// Number of packets from `packet` on, `limit` at most, that lie in one extent: their payloads
+    /// are neighbours in the file and all full, but for the last, which may be shorter.
     pub fn run(&self, packet: u64, limit: u64) -> u64 {
         if packet >= self.packets {
             return 0;
@@ -52,7 +52,7 @@ impl PacketPlan {
         limit.min(extent.first_packet + extent.packets() - packet)
     }
 
-    /// Where `packet` lies in the wire image, headers and payloads one after the other.
+    /// Offset of `packet` in the wire image, which is headers and payloads one after the other.
     pub fn wire_offset(&self, packet: u64) -> u64 {
         let packet = packet.min(self.packets);
         let extent = self.extent_of(packet);
@@ -66,8 +66,8 @@ impl PacketPlan {
         self.wire_offset(self.packets)
     }
 
-    /// When `packet` is due: when its first transport stream packet is. Never less than for the
-    /// packet before; the duration for packets past the end.
+    /// Time at which `packet` is due: that of its first transport stream packet. Never less than
+    /// for the packet before; the duration for packets past the end.
     pub fn ticks(&self, packet: u64) -> u64 {
         if packet >= self.packets {
             return self.duration_ticks();
@@ -76,7 +76,8 @@ impl PacketPlan {
         ClockSpan::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
     }
 
-    /// When the transport stream packet `ts_packet` is due; the duration for those past the end.
+    /// Time at which the transport stream packet `ts_packet` is due; the duration for those past
+    /// the end.
     pub fn ticks_of(&self, ts_packet: u64) -> u64 {
         if ts_packet >= self.ts_packets {
             return self.duration_ticks();
@@ -84,7 +85,7 @@ impl PacketPlan {
         ClockSpan::at(&self.clock, self.span_of(ts_packet)).ticks(ts_packet)
     }
 
-    /// How many packets are due before `ticks`; also the first packet due then or later.
+    /// Number of packets due before `ticks`; also the index of the first packet due then or later.
     pub fn packets_before(&self, ticks: u64) -> u64 {
         let ts_packet = self.ts_packets_before(ticks);
         if ts_packet == 0 {
@@ -121,7 +122,7 @@ impl PacketPlan {
         (entry.presented_ticks + self.ticks(packet)).saturating_sub(begun)
     }
 
-    /// How many packets are due before what is presented at `presented_ticks`, counted from the
+    /// Number of packets due before the presentation time `presented_ticks`, counted from the
     /// title's start.
     pub fn packets_presented_before(&self, presented_ticks: u64) -> u64 {
         let entry = self.entry_presented(presented_ticks);
@@ -197,7 +198,7 @@ impl PacketPlan {
         partition_near(&self.clock, guess, |point| point.ts_packet <= ts_packet) - 1
     }
 
-    /// How many transport stream packets are due before `ticks`.
+    /// Number of transport stream packets due before `ticks`.
     fn ts_packets_before(&self, ticks: u64) -> u64 {
         let guess = times_fraction(ticks, self.points_per_tick);
         let after = partition_near(&self.clock, guess, |point| point.ticks < ticks);
@@ -241,7 +242,7 @@ fn partition_near<T>(items: &[T], guess: usize, is_before: impl Fn(&T) -> bool) 
     start + items[start..end].partition_point(is_before)
 }
 
-/// When `ts_packet`, which is not past the end, is due by this clock.
+/// Time at which `ts_packet`, which is not past the end, is due by this clock.
 pub(super) fn ticks_at(clock: &[ClockPoint], ts_packet: u64) -> u64 {
     let after = clock.partition_point(|point| point.ts_packet <= ts_packet);
     ClockSpan::at(clock, after - 1).ticks(ts_packet)

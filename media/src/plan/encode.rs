@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plan as bytes, for the cache folder, and back.
+//! Encodes a plan as bytes for the cache folder, and decodes it.
 //!
 //! ```text
 //! magic      8  "pwplan\r\n"
@@ -7,10 +7,10 @@
 //! body          numbers, seven bits a byte, lowest first, the last without its top bit (LEB128)
 //! CRC-32     4  of everything before it
 //! ```
-//! Tables are stored as differences, so a clock point takes about five bytes. What was read is
-//! believed only when the CRC is right, the key is that of the file as it is now and everything
-//! the arithmetic relies on has been checked again; so even a forged plan can lead to wrong bytes
-//! of the right file at worst, and never to a panic or to memory that its size does not justify.
+//! Tables are stored as differences, so a clock point takes about five bytes. A stored plan is
+//! used only when the CRC is right, the key is that of the file as it is now and everything the
+//! arithmetic relies on has been checked again. So even a forged plan can lead at worst to wrong
+//! bytes of the right file, and never to a panic or to memory that its size does not justify.
 
 use super::{
     ClockPoint, ElementaryStream, EntryPoint, PacketPlan, PlanParts, RtpIdentity, SyncLoss,
@@ -24,7 +24,7 @@ const MAGIC: [u8; 8] = *b"pwplan\r\n";
 const BODY_OFFSET: usize = MAGIC.len() + 4;
 const CRC_BYTES: usize = 4;
 
-/// What tells whether a stored plan is that of a file as it is now.
+/// Identity of a file's state: a stored plan is used only for the same state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanKey {
     /// The file's path, in whatever form the caller always uses.
@@ -51,7 +51,7 @@ impl PlanKey {
 }
 
 impl PacketPlan {
-    /// The plan as bytes, to be believed for the file with this key only.
+    /// The plan as bytes, valid for the file with this key only.
     pub fn encode(&self, key: &PlanKey) -> Vec<u8> {
         let mut out = PlanWriter(Vec::with_capacity(256 + key.path.len() + self.clock.len() * 6));
         out.0.extend(MAGIC);
@@ -156,7 +156,7 @@ impl PlanWriter {
     }
 }
 
-/// Reads what [`PlanWriter`] wrote; nothing where the bytes do not make sense.
+/// Reads the bytes of [`PlanWriter`]; none where they are malformed.
 struct PlanReader<'a> {
     bytes: &'a [u8],
     at: usize,

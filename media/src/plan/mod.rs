@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The packet plan: where in the file each RTP payload lies, when it is due, where play can start.
+//! The packet plan: file offset and due time of each RTP payload, and the places where play can
+//! start.
 //!
 //! For a transport stream it is arithmetic: the file is a row of extents of undisturbed packets,
 //! seven of which make a payload; only an extent's last payload may be shorter. Its clock is a
 //! table of points between which time passes evenly. Nothing is kept per RTP packet: an hour of
 //! film with a clock reference every 40 ms takes 1.4 MB, whatever its bitrate.
 //!
-//! The stream has one identity for everybody who plays it, so the header of packet n depends on
-//! the asset and n alone. That makes the wire image possible, and lets a session change its path
-//! in mid-stream.
+//! The stream has the same identity for all its players, so the header of packet n depends on the
+//! asset and n alone. That makes the wire image possible, and lets a session change its path in
+//! mid-stream.
 //!
 //! Sources: RFC 2250 §2 (MP2T in RTP), RFC 3550 §5.1 (header).
 
@@ -29,14 +30,14 @@ use crate::{TICKS_PER_SECOND, TS_PACKET_BYTES, TS_PACKETS_PER_PAYLOAD};
 const PACKET_BYTES: u64 = TS_PACKET_BYTES as u64;
 const HEADER_BYTES: u64 = rtp::HEADER_BYTES as u64;
 
-/// Largest file: what an offset of a file can be (off_t).
+/// Largest file: the highest file offset (off_t).
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Elementary streams of a programme: more do not fit a section of its map.
 const STREAMS_MAX: usize = 256;
 
-/// What an asset's RTP stream begins with, drawn at random when the plan is made
-/// (RFC 3550 §5.1).
+/// SSRC and first values of an asset's RTP stream, drawn at random when the plan is made (RFC 3550
+/// §5.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtpIdentity {
     /// Synchronisation source.
@@ -47,10 +48,10 @@ pub struct RtpIdentity {
     pub first_timestamp: u32,
 }
 
-/// A stretch of the file in which one packet follows the other.
+/// A part of the file in which packets follow each other without a gap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
-    /// Where its first sync byte lies.
+    /// File offset of its first sync byte.
     pub file_offset: u64,
     /// Its transport stream packets, at least one.
     pub ts_packets: u64,
@@ -58,7 +59,7 @@ pub struct Extent {
     pub first_ts_packet: u64,
     /// RTP packets in the extents before.
     pub first_packet: u64,
-    /// Where its first RTP packet lies in the wire image.
+    /// Offset of its first RTP packet in the wire image.
     pub wire_offset: u64,
 }
 
@@ -69,12 +70,12 @@ impl Extent {
     }
 }
 
-/// A moment of the timeline, which begins with zero at the first packet.
+/// A point of the timeline, which begins with zero at the first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockPoint {
     /// Index of a transport stream packet.
     pub ts_packet: u64,
-    /// When it is due.
+    /// Time at which it is due.
     pub ticks: u64,
 }
 
@@ -86,8 +87,8 @@ pub struct EntryPoint {
     pub ts_packet: u64,
     /// The transport stream packet in which the access unit starts that needs no other.
     pub access_unit: u64,
-    /// When that access unit is presented, counted from the title's start. Never less than for the
-    /// entry before.
+    /// Presentation time of that access unit, counted from the title's start. Never less than for
+    /// the entry before.
     pub presented_ticks: u64,
 }
 
@@ -96,20 +97,20 @@ pub struct EntryPoint {
 pub struct ElementaryStream {
     /// Its packet identifier.
     pub pid: u16,
-    /// What it carries (ISO/IEC 13818-1 table 2-34).
+    /// Stream type (ISO/IEC 13818-1 table 2-34).
     pub stream_type: u8,
 }
 
 /// Bytes of the file that belong to no packet and are not streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncLoss {
-    /// The first of them.
+    /// Offset of the first of them.
     pub offset: u64,
-    /// How many.
+    /// Count of bytes.
     pub bytes: u64,
 }
 
-/// Where the payload of an RTP packet lies in the file.
+/// Location of an RTP packet's payload in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadRange {
     /// Offset of the first sync byte; the others follow at the plan's stride, and of each 188
@@ -142,7 +143,7 @@ pub struct PacketPlan {
     points_per_tick: u64,
 }
 
-/// What a plan is made of: a scan's outcome, or what was stored.
+/// Parts of a plan: the outcome of a scan, or a stored plan.
 pub(crate) struct PlanParts {
     pub(crate) identity: RtpIdentity,
     pub(crate) stride: u64,
@@ -161,8 +162,8 @@ pub(crate) struct PlanParts {
 }
 
 impl PacketPlan {
-    /// The one way to a plan: checks everything that the arithmetic relies on, and says what is
-    /// wrong.
+    /// Makes a plan: checks everything that the arithmetic relies on; the error names the wrong
+    /// part.
     pub(crate) fn assemble(parts: PlanParts) -> Result<Self, &'static str> {
         check(parts.file_bytes <= FILE_BYTES_MAX, "file size")?;
         check(matches!(parts.stride, PACKET_BYTES | 192), "stride")?;
@@ -202,7 +203,7 @@ impl PacketPlan {
         })
     }
 
-    /// What the RTP stream begins with.
+    /// SSRC and first values of the RTP stream.
     pub fn identity(&self) -> RtpIdentity {
         self.identity
     }
@@ -217,7 +218,7 @@ impl PacketPlan {
         self.file_bytes
     }
 
-    /// The stretches of the file that are streamed, in order; at least one.
+    /// The parts of the file that are streamed, in order; at least one.
     pub fn extents(&self) -> &[Extent] {
         &self.extents
     }
@@ -227,12 +228,12 @@ impl PacketPlan {
         &self.clock
     }
 
-    /// How often the file's clock was set anew. The timeline runs on over these places.
+    /// Number of places where the file's clock was set anew. The timeline continues over them.
     pub fn discontinuities(&self) -> u64 {
         self.discontinuities
     }
 
-    /// Where play can start, in order; the first is packet 0.
+    /// Places where play can start, in order; the first is packet 0.
     pub fn entries(&self) -> &[EntryPoint] {
         &self.entries
     }
@@ -291,13 +292,13 @@ impl PacketPlan {
         self.packets
     }
 
-    /// How long playing takes.
+    /// Duration of play.
     pub fn duration_ticks(&self) -> u64 {
         self.clock.last().map_or(0, |point| point.ticks)
     }
 
-    /// RTP packets before the last clock reference: of a file that grows, those whose bytes and
-    /// time are known for good.
+    /// RTP packets before the last clock reference: the packets of a growing file whose bytes and
+    /// times no longer change.
     pub fn settled_packets(&self) -> u64 {
         let last_reference = self.clock[self.clock.len() - 2];
         self.packet_of(last_reference.ts_packet)

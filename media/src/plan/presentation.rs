@@ -2,12 +2,12 @@
 //! Presentation times of the places to start, counted from the title's start.
 //!
 //! A client counts from the first picture that it sees (the first sound of a title without
-//! pictures), and a picture is shown later than its bytes come: by as much as the multiplexer
-//! likes, and not by the same for each picture. So a place to start is looked up by the time in its
-//! own PES header, and not by the clock, which tells when bytes are due.
+//! pictures), and a picture is shown later than its bytes arrive, by a delay that the multiplexer
+//! chooses and that differs from picture to picture. So a place to start is found by the time in
+//! its own PES header, and not by the clock, which gives the time at which bytes are due.
 //!
 //! The times of one time base are exact to a tick of 90 kHz. Where they were set anew, or are
-//! missing, the clock tells how far it is from the place before. Costs one look-up a place, once a
+//! missing, the clock gives the distance from the place before. Costs one look-up a place, once a
 //! scan.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.7 (PTS), RFC 2326 §3.6 (normal play time begins with zero).
@@ -21,9 +21,9 @@ use crate::{TICKS_PER_SECOND, TICKS_PER_TIMESTAMP};
 /// anew. A receiver holds a picture back for 10 s at most (§2.14.3.1).
 const APART_TICKS_MAX: u64 = 10 * TICKS_PER_SECOND;
 
-/// A line of presentation times without a break.
+/// Presentation times without a break.
 struct PresentationLine {
-    /// Where it begins, by the clock and as it is presented.
+    /// Start, by the clock and as a presentation time.
     clock: u64,
     presented: u64,
     /// The last time on it, and how far from the beginning that is.
@@ -32,21 +32,21 @@ struct PresentationLine {
 }
 
 impl PresentationLine {
-    /// How far from the beginning `time` is, and when it is presented.
+    /// Distance of `time` from the start, and its presentation time.
     fn presents(&self, time: u32) -> Option<(i64, u64)> {
         let step = i64::from(time.wrapping_sub(self.last?) as i32) * TICKS_PER_TIMESTAMP as i64;
         let since = self.since.saturating_add(step);
         Some((since, self.presented.checked_add_signed(since)?))
     }
 
-    /// Whether `presented` fits what the clock says.
+    /// True when `presented` agrees with the clock.
     fn fits(&self, presented: u64, clock: u64) -> bool {
         let by_clock = self.presented + (clock - self.clock);
         presented.abs_diff(by_clock) <= APART_TICKS_MAX
     }
 }
 
-/// Notes with each place of `starts` when it is presented, by its PES header and this clock.
+/// Sets the presentation time of each place in `starts`, by its PES header and this clock.
 pub(crate) fn present(clock: &[ClockPoint], starts: &mut EntryPoints) {
     let (mut clock_before, mut before) = (0, 0);
     let mut line = PresentationLine { clock: 0, presented: 0, last: None, since: 0 };
@@ -60,7 +60,7 @@ pub(crate) fn present(clock: &[ClockPoint], starts: &mut EntryPoints) {
         entry.presented_ticks = match start.presented() {
             None => by_clock,
             Some(time) => match line.presents(time) {
-                // Times that stand still while the clock goes on are nobody's.
+                // Times that stand still while the clock advances are wrong.
                 Some((since, presented))
                     if (presented > before || ticks == clock_before)
                         && (before..=TIMELINE_TICKS_MAX).contains(&presented)

@@ -15,14 +15,14 @@ use super::lead::EntryContext;
 use super::psi::ProgrammeMap;
 use crate::plan::EntryPoint;
 
-/// How far into a PES packet is looked for a telling start code. Before the first slice there may
-/// be delimiters, parameter sets and captions or metadata (SEI).
+/// Bytes of a PES packet searched for a deciding start code. Before the first slice there may be
+/// delimiters, parameter sets and captions or metadata (SEI).
 const PROBE_BYTES_MAX: u32 = 4096;
 
 /// Entries kept: 6 MiB. When they are more, every second is given up.
 pub(super) const ENTRIES_MAX: usize = 1 << 18;
 
-/// How a start of an access unit tells whether play can start there.
+/// Rule by which play can start at an access unit, by coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EntryRule {
     /// MPEG-1 and MPEG-2 video.
@@ -32,7 +32,7 @@ enum EntryRule {
     H265,
     /// Sound: always.
     Audio,
-    /// Only the multiplexer's indicator tells.
+    /// The multiplexer's indicator alone decides.
     Indicated,
 }
 
@@ -61,7 +61,7 @@ fn chosen(map: &ProgrammeMap) -> Option<(u16, EntryRule)> {
         .map(|(pid, stream_type)| (pid, coding(stream_type)))
 }
 
-/// The search of one access unit for a start code that tells.
+/// Search of one access unit for a start code that decides.
 #[derive(Clone)]
 struct Probe {
     entry: (EntryPoint, EntryContext),
@@ -72,7 +72,7 @@ struct Probe {
     window: u64,
 }
 
-/// Where play can start.
+/// Places where play can start.
 #[derive(Clone, Default)]
 pub(super) struct EntryFinder {
     watched: Option<(u16, EntryRule)>,
@@ -106,7 +106,7 @@ impl EntryFinder {
         *self = Self { watched: self.watched, ..Self::default() };
     }
 
-    /// Whether packets that do not start a unit are wanted.
+    /// True when packets that do not start a unit are needed.
     #[inline]
     pub(super) fn is_probing(&self) -> bool {
         self.probe.is_some()
@@ -213,7 +213,7 @@ impl Probe {
     }
 }
 
-/// What a start code and the two bytes after it tell of the picture that they begin.
+/// Decision by a start code and the two bytes after it; none when they do not decide.
 fn tells(coding: EntryRule, code: u8, first: u8, second: u8) -> Option<bool> {
     match coding {
         EntryRule::Mpeg2 => match code {

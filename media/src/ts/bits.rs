@@ -5,7 +5,7 @@
 //! ones.
 //!
 //! Sources: ISO/IEC 14496-10 §7.3.1 (emulation prevention), §9.1 (Exp-Golomb codes).
-//! Does not do: read backwards, or more than 32 bits at once.
+//! Does not read backwards, or more than 32 bits at once.
 
 /// Bits still to be read.
 pub(super) struct Bits<'a> {

@@ -120,7 +120,7 @@ impl PcrTrack {
         self.keep_one_in *= 2;
     }
 
-    /// Whether there are two references to measure a rate by.
+    /// True when there are two references to measure a rate by.
     fn is_usable(&self) -> bool {
         self.ticks > 0
     }
@@ -144,7 +144,7 @@ pub(super) struct ClockTimeline {
 }
 
 impl PcrTimelines {
-    /// Takes note that the tables name `pid`, for good if `is_settled`.
+    /// Notes that the tables name `pid`, finally if `is_settled`.
     pub(super) fn follow(&mut self, pid: u16, is_settled: bool) {
         // The null PID says that the programme has no clock (§2.4.4.9).
         if pid == NULL_PID {

@@ -6,7 +6,7 @@
 //! none. Subtitles and metadata have none there: no player needs them to play.
 //!
 //! Sources: RFC 6381 §3.3 (names), RFC 8216 §4.3.4.2 (CODECS).
-//! Does not do: read headers; [`super::format`] does.
+//! Does not read headers; [`super::format`] does.
 
 use super::survey::Track;
 use crate::CodecsFault;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Hands each packet to those that want it: tables, clock, search for entries; or to nobody.
+//! Passes each packet to the modules that need it: tables, clock, search for entries; or to none.
 //!
-//! This is the scanner's inner loop. Most packets carry the middle of a picture: for them one
-//! table look-up by PID and one test of the header word is all. What wants a PID is marked in a
+//! This is the scanner's inner loop. Most packets carry the middle of a picture: for them one table
+//! look-up by PID and one test of the header word is all. The consumers of a PID are marked in a
 //! table of a byte a PID (8 KiB, in the first-level cache).
 
 use super::access::EntryFinder;
@@ -18,7 +18,7 @@ const TABLES: u8 = 1;
 /// The PID is watched for places to start.
 const WATCHED: u8 = 2;
 
-/// What has been learnt of the packets so far.
+/// State of all modules after the packets so far.
 #[derive(Clone)]
 pub(super) struct PacketDispatch {
     packets: u64,

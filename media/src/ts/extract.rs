@@ -5,12 +5,12 @@
 //! sound. Packets of the PIDs that are wanted pass as they are; the tables are made anew wherever
 //! the stream has them; a clock on a PID that is left out goes on in packets without payload.
 //!
-//! What comes out depends on the packets fed and on [`ContinuityCounters`] alone, so it can be made again
-//! from any packet on whose counters were kept. Costs a table look-up a packet and a copy of those
-//! that pass.
+//! The stream depends on the packets fed and on [`ContinuityCounters`] alone, so it can be made
+//! again from any packet whose counters were kept. Costs a table look-up a packet and a copy of
+//! those that pass.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3.3 (continuity), §2.4.4 (tables).
-//! Does not do: follow a map that changes; a PID that it drops stays silent.
+//! Does not follow a map that changes; a PID that it drops stays silent.
 
 use wire::mp2t::TS_SYNC_BYTE;
 

@@ -8,12 +8,12 @@
 //! 14496-15 annex E.3 (H.265 and its name), 13818-2 §6.2.2 (MPEG-2 video), 14496-2 §6.2.2, 14496-3
 //! §1.A.2.2 (ADTS) and §1.7.2 (LOAS), 11172-3 §2.4.1.3 (MPEG sound), ETSI TS 102 366 §4.3, annex E
 //! (Dolby); for object types mp4ra.org.
-//! Does not do: the picture rate of H.265, which lies behind fields that take a parser of their
-//! own; presentation times tell it ([`super::survey`]).
+//! Does not read the picture rate of H.265, which lies behind fields that need a parser of their
+//! own; presentation times give it ([`super::survey`]).
 
 use super::bits::{Bits, without_emulation};
 
-/// How an elementary stream is coded.
+/// Coding of an elementary stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Coding {
@@ -66,13 +66,13 @@ impl Coding {
         }
     }
 
-    /// Whether it is seen.
+    /// True for pictures.
     pub fn is_video(self) -> bool {
         use Coding::{H264, H265, Mpeg2Video, Mpeg4Video, OtherVideo};
         matches!(self, H264 | H265 | Mpeg2Video | Mpeg4Video | OtherVideo)
     }
 
-    /// Whether it is heard.
+    /// True for sound.
     pub fn is_audio(self) -> bool {
         !self.is_video() && self != Coding::Data
     }
@@ -98,7 +98,7 @@ pub(super) fn tags(mut descriptors: &[u8]) -> impl Iterator<Item = (u8, &[u8])> 
     })
 }
 
-/// What the headers of a stream tell.
+/// Format by the headers of a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrackFormat {
     /// Its name in CODECS.
@@ -140,7 +140,7 @@ fn nal_units(unit: &[u8]) -> impl Iterator<Item = &[u8]> {
     starts.filter(|(_, bytes)| bytes[..3] == [0, 0, 1]).map(|(at, _)| &unit[at + 3..])
 }
 
-/// What follows the first start code `code`.
+/// Bytes behind the first start code `code`.
 fn after(unit: &[u8], code: u8) -> Option<&[u8]> {
     let at = unit.windows(4).position(|bytes| bytes == [0, 0, 1, code])?;
     Some(&unit[at + 4..])
@@ -262,7 +262,7 @@ fn h264_rate(bits: &mut Bits<'_>) -> Option<u32> {
     believable((scale * 500).checked_div(tick)?)
 }
 
-/// A rate that a player can be told.
+/// A plausible rate.
 fn believable(millihertz: u64) -> Option<u32> {
     u32::try_from(millihertz).ok().filter(|rate| (1_000..=1_000_000).contains(rate))
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tables that were in force where play can start, packet by packet as they last came.
 //!
-//! Who cuts a stream there puts them in front (RFC 8216 §3.2: a segment begins with PAT and PMT).
-//! They are kept as packets, continuity counter and all: in the segments played one after the
-//! other such a packet is the same one sent twice, which every decoder expects
-//! (ISO/IEC 13818-1 §2.4.3.3), and in a segment played alone it is the first.
+//! A segmenter that cuts a stream there puts them in front (RFC 8216 §3.2: a segment begins with
+//! PAT and PMT). They are kept as packets, continuity counter and all: in the segments played one
+//! after the other such a packet is the same one sent twice, which every decoder expects (ISO/IEC
+//! 13818-1 §2.4.3.3), and in a segment played alone it is the first.
 //!
 //! Needs about 1.3 KiB a PID with tables; of tables that never change one copy is kept, of others
 //! [`SETS_MAX`] at most, and a start costs 8 bytes. Tables of several sections: the last one.
@@ -32,7 +32,7 @@ struct TableSet {
     map: Vec<PacketBytes>,
 }
 
-/// What is known of a place where play can start.
+/// Presentation time and tables of a place where play can start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EntryContext {
     /// Presentation time of its access unit, the low 32 of 33 bits.
@@ -57,18 +57,18 @@ impl EntryContext {
         self
     }
 
-    /// When its access unit is presented, modulo 2³², in units of 90 kHz.
+    /// Presentation time of its access unit, modulo 2³², in units of 90 kHz.
     pub(crate) fn presented(&self) -> Option<u32> {
         (self.flags & HAS_TIME != 0).then_some(self.presented)
     }
 
-    /// Whether nothing but its entry's tables lies between the entry and its access unit.
+    /// True when only its entry's tables lie between the entry and its access unit.
     pub(crate) fn is_led(&self) -> bool {
         self.flags & IS_LED != 0
     }
 }
 
-/// Where play can start, and the tables in force there.
+/// Places where play can start, and the tables in force there.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EntryPoints {
     /// The places, in order.
@@ -80,7 +80,7 @@ pub struct EntryPoints {
 }
 
 impl EntryPoints {
-    /// Whether the tables changed more often than is kept.
+    /// True when the tables changed more often than is kept.
     pub(crate) fn is_spent(&self) -> bool {
         self.is_spent
     }
@@ -112,7 +112,7 @@ impl EntryContext {
 #[derive(Clone, Default)]
 pub(super) struct TablePackets {
     recent: Vec<(u16, Vec<(u64, PacketBytes)>)>,
-    /// Where the tables last taken began.
+    /// Start of the tables last taken.
     pat_at: Option<u64>,
     map_at: Option<u64>,
     current: TableSet,
@@ -153,7 +153,7 @@ impl TablePackets {
         }
     }
 
-    /// What is in force at the access unit that starts at `index`; `tables_from` as told by
+    /// State in force at the access unit that starts at `index`; `tables_from` is the result of
     /// [`TableReader::complete_from`].
     pub(super) fn at(&self, index: u64, tables_from: Option<u64>) -> EntryContext {
         let mut start = self.start;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! MPEG transport streams: the fields of a packet, and a scanner that makes a plan of a file.
 //!
-//! One file a concern: `sync` finds packets among bytes, `psi` puts sections together,
-//! `tables` knows the programmes, `clock` makes a timeline of clock references, `access`
-//! finds where play can start, `lead` keeps the tables in force there, `content` hands each
-//! packet to those that want it, and `scan` drives all of them. `survey` finds the programmes and
-//! their tracks, `format` reads the tracks' headers with `bits`, `codecs` names them, `extract`
-//! makes a stream of some of them; `monitor` watches one that arrives.
+//! One file a concern: `sync` finds packets among bytes, `psi` puts sections together, `tables`
+//! follows one programme, `clock` makes a timeline of clock references, `access` finds places where
+//! play can start, `lead` keeps the tables in force there, `content` passes each packet to the
+//! others, and `scan` drives all of them. `survey` finds the programmes and their tracks, `format`
+//! reads the tracks' headers with `bits`, `codecs` names them, `extract` makes a stream of some of
+//! them; `monitor` watches one that arrives.
 //!
 //! Sources: ISO/IEC 13818-1 (ITU-T H.222.0), §2.4.3.2 (packet), §2.4.3.4 (adaptation field).
 //! Payloads are not decoded and scrambled ones are served as they are.
@@ -78,9 +78,9 @@ impl TsHeader {
         Self(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
     }
 
-    /// Whether a packet can begin so: sync byte and an adaptation field control that is not the
-    /// reserved 00, by which a row of bytes 0x47 is told from packets. Null packets are spared
-    /// the second test: no decoder looks at them, and some multiplexers are careless there.
+    /// True when a packet can begin so: sync byte, and an adaptation field control other than the
+    /// reserved 00, which distinguishes packets from a row of bytes 0x47. Null packets skip the
+    /// second test: no decoder reads them, and some multiplexers are careless there.
     #[inline]
     fn is_sync(self) -> bool {
         self.0 >> 24 == SYNC_BYTE && (self.0 & 0x30 != 0 || self.pid() == NULL_PID)

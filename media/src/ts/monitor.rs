@@ -17,8 +17,8 @@
 //!   packets of a datagram arrive at one time, which adds up to six packet times.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3; ETSI TR 101 290 V1.4.1 §5.2.1, §5.2.2, §5.3.2, annex I.
-//! Does not do: PCR_AC, the accuracy by position in the stream: it needs a multiplex of constant
-//! rate. Tables, their CRC and repetition.
+//! Does not measure PCR_AC, the accuracy by position in the stream, which needs a multiplex of
+//! constant rate. Does not check tables, their CRC or repetition.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct Monitor {
     counts: MonitorCounts,
 }
 
-/// What was found so far.
+/// Errors and clock figures found so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MonitorCounts {
@@ -71,7 +71,7 @@ struct PcrClock {
     last: Option<(u64, Duration)>,
     /// Since the first reference of this time base: media time, in ticks.
     ticks: u64,
-    /// When that was.
+    /// Arrival of that reference.
     began: Duration,
     /// Arrival less media time, filtered: 2¹⁶ths of ticks.
     offset_16: i64,
@@ -139,7 +139,7 @@ impl Monitor {
         self.is_lost = false;
     }
 
-    /// What was found so far.
+    /// Errors and clock figures found so far.
     pub fn counts(&self) -> &MonitorCounts {
         &self.counts
     }
@@ -229,7 +229,7 @@ impl Monitor {
     }
 }
 
-/// What a reference showed.
+/// Result of one clock reference.
 #[derive(Debug, Default)]
 struct PcrFinding {
     is_discontinuity: bool,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Program specific information: sections put together from packets, and the two tables read.
+//! Program specific information: assembles sections from packets and reads the two tables.
 //!
-//! A section that is not whole or whose CRC is wrong is dropped without a word: the tables are
-//! repeated several times a second. One PID's sections need at most [`SECTION_BYTES_MAX`] bytes.
+//! A section that is incomplete or whose CRC is wrong is dropped silently: the tables are repeated
+//! several times a second. One PID's sections need at most [`SECTION_BYTES_MAX`] bytes.
 //!
-//! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8),
-//! annex A (CRC). Descriptors are handed on as they are.
+//! Sources: ISO/IEC 13818-1 §2.4.4 (sections, pointer_field, PAT §2.4.4.3, PMT §2.4.4.8), annex A
+//! (CRC). Descriptors are returned unparsed.
 
 use super::TsPacket;
 
@@ -20,7 +20,7 @@ const SECTION_STUFFING: u8 = 0xff;
 pub(super) struct Sections {
     /// The section begun and not ended; may hold the start of its successor for a moment.
     buffer: Vec<u8>,
-    /// Whether `buffer` begins with a section's start.
+    /// True when `buffer` begins with a section's start.
     open: bool,
     /// Index of the packet in which that section starts.
     started: u64,
@@ -108,7 +108,7 @@ pub(super) struct AssociationSection {
     pub(super) programmes: Vec<(u16, u16)>,
 }
 
-/// What the map of a programme says.
+/// Map of a programme.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProgrammeMap {
     pub(super) pcr_pid: u16,
@@ -131,7 +131,7 @@ pub(super) fn association(section: &[u8]) -> Option<AssociationSection> {
 pub(super) struct MapSection<'a> {
     pub(super) number: u16,
     pub(super) pcr_pid: u16,
-    /// Of the programme.
+    /// Descriptors of the programme.
     pub(super) descriptors: &'a [u8],
     /// PID, stream type and descriptors, in the table's order.
     pub(super) streams: Vec<(u16, u8, &'a [u8])>,

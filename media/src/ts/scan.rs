@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The scanner: takes a file's bytes in pieces of any size, one after the other, and makes its
-//! plan.
+//! Scanner: takes the bytes of a file in pieces of any size, in order, and makes its plan.
 //!
 //! While in step it looks at one header word a packet and copies nothing. A packet is taken when
 //! the next one starts where it should. Where that is not so, a search begins one byte after the
@@ -11,7 +10,7 @@
 //! Needs about 20 KiB, up to 4 MiB for clock references (64 MiB while several PIDs compete), 6 MiB
 //! for entries and 1 MiB for extents. Between two calls it keeps at most [`KEPT_BYTES_MAX`] bytes.
 //!
-//! It reads no file, and refuses files rather than guess a clock for them.
+//! Does not read files; refuses a file without a clock rather than guess one.
 
 use super::content::PacketDispatch;
 use super::lead::EntryPoints;
@@ -74,7 +73,7 @@ enum ScanState {
     Refused(Refusal),
 }
 
-/// What a part of the scanner did with the bytes before it.
+/// Result of one step of the scanner.
 enum ScanStep {
     /// Went on to here.
     To(usize),
@@ -133,8 +132,8 @@ impl Scanner {
         self.kept.extend_from_slice(&bytes[walked..]);
     }
 
-    /// Whether the file is known to be refused, so that the rest need not be read;
-    /// [`finish`](Self::finish) tells why.
+    /// True when the file will be refused, so that the rest need not be read;
+    /// [`finish`](Self::finish) returns the reason.
     pub fn is_refused(&self) -> bool {
         matches!(self.state, ScanState::Refused(_))
     }
@@ -150,8 +149,8 @@ impl Scanner {
         self.finish_with_starts(file_bytes, identity).map(|(plan, _)| plan)
     }
 
-    /// As [`finish`](Self::finish), with what [`segments`](crate::segments) needs to know of the
-    /// places where play can start.
+    /// The plan as by [`finish`](Self::finish), and the places where play can start, for
+    /// [`segments`](crate::segments).
     pub fn finish_with_starts(
         mut self,
         file_bytes: u64,

@@ -6,7 +6,7 @@
 //! there: recordings that were cut down to one often keep the table of all.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.4 (tables), §2.6.18 (language descriptor); ISO 639-2.
-//! Does not do: follow maps that change later, or look into streams that are scrambled.
+//! Does not follow maps that change later; does not read scrambled streams.
 
 use super::format::{Coding, TrackFormat, format, tags};
 use super::psi::{self, Sections};
@@ -46,12 +46,12 @@ pub struct Track {
     pub pid: u16,
     /// stream_type of the map.
     pub stream_type: u8,
-    /// How it is coded.
+    /// Coding.
     pub coding: Coding,
     pub(super) descriptors: Vec<u8>,
-    /// What its headers tell; none if no header was found.
+    /// Format by its headers; none if no header was found.
     pub format: Option<TrackFormat>,
-    /// Whether it has packets.
+    /// True when it has packets.
     pub has_packets: bool,
     pub(super) unit: Vec<u8>,
     pub(super) times: Vec<u64>,
@@ -112,7 +112,7 @@ impl Survey {
         }
     }
 
-    /// Whether all is known that can be.
+    /// True when everything that can be known is known.
     pub fn is_complete(&self) -> bool {
         let mut tracks = self.programmes.iter().flat_map(|programme| &programme.tracks);
         !self.listed.is_empty()
@@ -138,7 +138,8 @@ impl Survey {
 }
 
 impl Programme {
-    /// Whether an extract of `only`, or of all tracks, is that of `other` but for tables' numbers.
+    /// True when an extract of `only`, or of all tracks, equals that of `other` except for numbers
+    /// in tables.
     pub fn extracts_alike(&self, other: &Programme, only: Option<u16>) -> bool {
         let tracks = |programme: &Programme| -> Vec<_> {
             let wanted = programme.tracks.iter();
@@ -166,7 +167,7 @@ fn programme(section: &[u8], map_pid: u16) -> Option<Programme> {
     };
     let mut tracks: Vec<Track> = Vec::new();
     for stream in &described.streams {
-        // A PID is one stream: what a map says of it again is nobody's.
+        // A PID is one stream: a second entry of the map for it is ignored.
         if tracks.len() < TRACKS_MAX && tracks.iter().all(|known| known.pid != stream.0) {
             tracks.push(track(stream));
         }

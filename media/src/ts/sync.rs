@@ -29,7 +29,7 @@ pub(super) const STRIDES: [usize; 3] = [TS_PACKET_BYTES, 192, 204];
 /// Bytes of the arrival time in front of a 192-byte packet.
 pub(super) const ARRIVAL_BYTES: usize = 4;
 
-/// What [`search`] may have to see past a candidate before it knows.
+/// Bytes that [`search`] may need behind a candidate to decide.
 pub(super) const LOOKAHEAD_BYTES: usize =
     (LOCK_PACKETS - 1) * STRIDES[2] + ARRIVAL_BYTES + HEADER_BYTES;
 
@@ -84,7 +84,7 @@ enum RowFit {
     Unknown,
 }
 
-/// Whether a row of packets starts at `at`.
+/// Checks for a row of packets that starts at `at`.
 fn fit(window: &[u8], at: usize, stride: usize, at_end: bool) -> RowFit {
     for seen in 0..LOCK_PACKETS {
         let position = at + seen * stride;

@@ -24,7 +24,7 @@ struct ListedProgramme {
     map: Option<ProgrammeMap>,
 }
 
-/// What a packet with tables brought.
+/// Change that a packet with tables caused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableChange {
     /// Nothing that was not known.
@@ -62,7 +62,7 @@ impl TableReader {
         self.programmes[self.followed?].map.as_ref()
     }
 
-    /// Whether no other programme can take the place of the one followed, short of a new table.
+    /// True when only a new table can replace the followed programme.
     pub(super) fn is_settled(&self) -> bool {
         self.followed == Some(0)
     }

@@ -37,7 +37,7 @@ fn sent(segments: &SegmentPlan, file: &[u8]) -> Vec<Vec<u8>> {
     all
 }
 
-/// How many packets were put in front of each segment.
+/// Number of packets put in front of each segment.
 fn put_in_front(segments: &SegmentPlan) -> Vec<usize> {
     segments.list().iter().map(|segment| segments.tables(segment).len() / 188).collect()
 }

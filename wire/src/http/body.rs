@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Request content, read to find its end and thrown away.
+//! Reads request content to find its end, and discards it.
 //!
-//! No resource here takes content, but a keep-alive connection goes on behind it, so its end has
-//! to be found exactly as every proxy in between finds it. The grammar is taken strictly: CRLF,
-//! never a bare LF; digits only; what is doubtful ends the connection. Each byte is looked at
-//! once, nothing is kept, and a chunked body's framing counts towards the limit, or 1-byte chunks
-//! with long extensions would pass many times the limit through.
+//! No resource here takes content, but a keep-alive connection continues behind it, so its end has
+//! to be found exactly as every proxy in between finds it. The grammar is strict: CRLF, never a
+//! bare LF; digits only; a doubtful byte ends the connection. Each byte is looked at once, nothing
+//! is kept, and a chunked body's framing counts towards the limit, or 1-byte chunks with long
+//! extensions would pass many times the limit through.
 //!
 //! Sources: RFC 9112 §6 (message body), §7.1 (chunked), §11.2 (request smuggling).
 
 use super::malformed::Malformed;
 
-/// How far a request's content has been read.
+/// Reader of a request's content.
 #[derive(Debug)]
 pub(super) enum ContentReader {
-    /// So many bytes are still to come.
+    /// Bytes still to come.
     Length(u64),
     /// Chunked; `bytes_left` of the limit remain for data and framing.
     Chunked { state: ChunkState, bytes_left: u64 },
 }
 
-/// What the next byte of a chunked body belongs to.
+/// Element of a chunked body to which the next byte belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkState {
     Size { digits: u8, value: u64 },
@@ -53,8 +53,7 @@ impl ContentReader {
         }
     }
 
-    /// Takes what belongs to the body from the front of `input`; offsets in faults count from
-    /// there.
+    /// Takes the body's bytes from the front of `input`; offsets in faults count from there.
     pub(super) fn drain(&mut self, input: &[u8]) -> Result<DrainResult, Malformed> {
         match self {
             ContentReader::Length(left) => {

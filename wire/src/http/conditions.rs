@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The conditional fields of a request, and what they decide about a representation.
+//! Evaluates the conditional fields of a request for a file.
 //!
 //! Values are kept as they came, a field that came twice joined by a comma (RFC 9110 §5.3), and
 //! read only once the file is known. A value that breaks the grammar then never matches, which
@@ -21,12 +21,12 @@ pub struct Conditions {
     range: Option<Vec<u8>>,
 }
 
-/// What identifies the state of the selected representation.
+/// Validators of the selected representation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Validators<'a> {
     /// As sent: quoted, with `W/` before it if it is weak.
     pub(super) etag: &'a str,
-    /// As sent, in whole seconds; none where it cannot be said.
+    /// As sent, in whole seconds; none where an HTTP-date cannot express it.
     pub(super) last_modified: Option<SystemTime>,
     /// The date is a strong validator (RFC 9110 §8.8.2.2).
     pub(super) date_is_strong: bool,
@@ -108,7 +108,7 @@ impl Conditions {
     }
 }
 
-/// Whether an If-Match or If-None-Match list names the representation: `*` names every one.
+/// True when an If-Match or If-None-Match list names the representation: `*` names every one.
 fn names(list: &[u8], matches: impl Fn(EntityTag<'_>) -> bool) -> bool {
     list.trim_ascii() == b"*" || EntityTags { rest: list }.any(matches)
 }
@@ -179,7 +179,7 @@ fn http_date(field: &[u8]) -> Option<SystemTime> {
 }
 
 impl<'a> Validators<'a> {
-    /// Those of a file changed at `modified`, as they can be told at `now`.
+    /// Validators of a file changed at `modified`, as seen at `now`.
     ///
     /// A date after `now` must not be sent and becomes `now` (RFC 9110 §8.8.2.1). A date in the
     /// second that is still running is weak, since the file may change again within it.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The media type of a file, told by the end of its name.
+//! Media type of a file, by the extension of its name.
 //!
 //! `mime_guess` knows the registered types; the list here goes first, for the formats this server
 //! is about and the few that the tables of the world get wrong for a media server (`.ts` is a
@@ -8,9 +8,9 @@
 //! Sources: the IANA media type registry, RFC 3555 (video/MP2T), RFC 8216 §4 (m3u8), RFC 9559
 //! §12.3 (video/matroska), Readium LCP 1.0 §3 (lcpl).
 //!
-//! It does not look into files: a wrong name gives a wrong type, and `nosniff` keeps it harmless.
+//! Does not read files: a wrong name gives a wrong type, and `nosniff` keeps it harmless.
 
-/// The media type for `path`, `application/octet-stream` when its ending tells nothing.
+/// The media type for `path`, `application/octet-stream` for an unknown extension.
 pub fn content_type(path: &str) -> &'static str {
     let name = path.rsplit('/').next().unwrap_or(path);
     let Some((_, extension)) = name.rsplit_once('.') else {

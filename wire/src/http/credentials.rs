@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a client shows to be let in: a bearer token, in the Authorization field or in the query.
+//! Credentials of a client: a bearer token in the Authorization field or in the query.
 //!
 //! Sources: RFC 9110 §11.6.2 (Authorization), RFC 6750 §2.1 (Bearer), §2.3 (`access_token`).
-//! Does not do: decide whether it is the right one.
+//! Does not check the token.
 
 /// The value of an Authorization field. It is a secret and shown by nothing.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a peer sent that is not HTTP/1.1, or is more of it than this server reads.
+//! Fault in received bytes: not HTTP/1.1, or over a limit.
 //!
-//! It says where in the connection's bytes the fault lies, so that it can be found in a capture,
-//! and quotes nothing of what the peer sent, so that it can be logged and answered as it is.
+//! Has the offset in the connection, so that it can be found in a capture. Quotes no byte of the
+//! peer's, so that it can be logged and sent as an answer.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -15,9 +15,9 @@ use super::response::{Response, refusal};
 pub struct Malformed {
     /// Offset of the fault in bytes from the start of the connection.
     pub offset: u64,
-    /// What was found.
+    /// Description of the fault.
     pub what: &'static str,
-    /// The document and section it breaks, or that lets it be refused.
+    /// Document and section that it violates, or that allows the refusal.
     pub section: &'static str,
     /// The status code to answer with: 400, 413, 414, 417, 431, 501 or 505.
     pub status: u16,

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! HTTP/1.1, the server's side, for files and generated pages: bytes in, requests and answers out.
+//! Server side of HTTP/1.1 for files and generated pages: bytes in, requests and answers out.
 //!
-//! [`RequestReader`] turns whatever a peer sends, however it is cut up, into [`Request`]s; [`respond`]
-//! decides what a file's answer is (whole, ranges, not modified, refused) and hands it over as a
-//! head and [`Part`]s, so that file bytes never pass through here: the caller sends a
-//! [`Part::File`] inside the kernel. Per request this costs one copy of the head, one allocation
-//! for the answer's head and a few small ones for the fields that are kept; a range set costs at
-//! most one small part per range.
+//! [`RequestReader`] turns received bytes, in pieces of any size, into [`Request`]s. [`respond`]
+//! chooses the answer for a file (whole, ranges, not modified, refused) and returns it as a head
+//! and [`Part`]s, so file bytes never pass through here: the caller sends a [`Part::File`] inside
+//! the kernel. Per request this costs one copy of the head, one allocation for the answer's head
+//! and a few small ones for the fields that are kept; a range set costs at most one small part per
+//! range.
 //!
 //! Everything is a pure function of the bytes fed and the time passed in. A peer that breaks the
 //! protocol gets a [`Malformed`] that names the byte and the section, and its connection is closed:
@@ -14,9 +14,9 @@
 //!
 //! Sources: RFC 9110 (semantics), RFC 9112 (HTTP/1.1), RFC 6585 §5 (431), RFC 3986 (targets).
 //!
-//! Not here: sockets, timers (the caller answers a silent peer with [`refusal`] 408), TLS,
-//! compressing, and what a path means in the file system: `.` and `..` are left in it on purpose,
-//! for the layer that opens files to refuse.
+//! Contains no sockets, no timers (the caller answers a silent peer with [`refusal`] 408), no TLS
+//! and no compression. Does not interpret paths: `.` and `..` stay in them, for the layer that
+//! opens files to refuse.
 
 mod body;
 mod conditions;

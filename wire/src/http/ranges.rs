@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Range field: which bytes of a file are asked for.
+//! The Range field: selects byte ranges of a file.
 //!
 //! A set of ranges can ask for a file many times over, or for each of its bytes in a part of its
 //! own; so overlapping ranges are always merged (an answer is never longer than the file, part
@@ -23,7 +23,7 @@ impl ByteRange {
     }
 }
 
-/// What a Range field selects of a file.
+/// Bytes of a file that a Range field selects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum RangeSelection {
     /// Another unit, a broken set or too large a set: the field is ignored.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A connection's bytes in, its requests out.
+//! Turns the bytes of a connection into requests.
 //!
 //! The head's end is searched line by line from where the last search stopped, so each byte is
-//! looked at once however slowly it drips in, and only a complete head is parsed. What comes out
-//! does not depend on how the bytes were cut up. Memory is bounded by the head limit plus what was
-//! fed since the last call to [`RequestReader::next`]; content is counted and dropped.
+//! looked at once however slowly it arrives, and only a complete head is parsed. The requests do
+//! not depend on how the bytes were cut up. Memory is bounded by the head limit plus what was fed
+//! since the last call to [`RequestReader::next`]; content is counted and dropped.
 //!
-//! Line ends are CRLF here. RFC 9112 §2.2 allows a reader to take a bare LF for one; this one
-//! refuses it, so that no proxy in front can have read the same bytes differently (§11.2).
+//! Line ends are CRLF. RFC 9112 §2.2 allows a bare LF; this reader refuses it, so that no proxy in
+//! front can have read the same bytes differently (§11.2).
 //!
 //! Content before a final answer: a client that sent `Expect: 100-continue` gets the final answer
 //! at once, which RFC 9110 §10.1.1 allows in place of 100 and which spares it sending content that
@@ -16,14 +16,13 @@
 //! Sources: RFC 9112 §2.2 (empty lines, line ends), §3 (414), §5.2 (folding), §9.3, §9.6 (nothing
 //! is read behind a request that ends the connection), RFC 6585 §5 (431).
 //!
-//! Not here: time. A peer that is slow is the caller's to refuse (408), guided by
-//! [`RequestReader::is_empty`].
+//! Has no timer: the caller refuses a slow peer (408), guided by [`RequestReader::is_empty`].
 
 use super::body::{ContentReader, TOO_LARGE};
 use super::malformed::Malformed;
 use super::request::{self, ContentFraming, Request, RequestHead};
 
-/// How much of a request is read before it is refused.
+/// Limits on a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The request line with its CRLF; longer is answered 414.
@@ -57,11 +56,11 @@ pub struct RequestReader {
     buffer: Vec<u8>,
     /// The first byte in `buffer` that is not consumed.
     start: usize,
-    /// The same byte, counted from the start of the connection.
+    /// Offset of that byte in the connection.
     offset: u64,
-    /// How much of the head is searched, from `start`.
+    /// Searched bytes of the head, from `start`.
     scanned: usize,
-    /// Where the head's current line begins, from `start`.
+    /// Start of the head's current line, from `start`.
     line_start: usize,
     /// Complete lines of the head, the request line among them.
     lines: usize,
@@ -98,9 +97,9 @@ impl RequestReader {
         }
     }
 
-    /// Takes what was received. Bytes behind the last request or a fault are dropped.
+    /// Takes received bytes. Bytes behind the last request or a fault are dropped.
     ///
-    /// Call [`RequestReader::next`] until it has nothing more before feeding again: what is fed stays in
+    /// Call [`RequestReader::next`] until it returns none before feeding again: fed bytes stay in
     /// memory until then. While an answer is under way simply do not read from the socket.
     pub fn feed(&mut self, bytes: &[u8]) {
         if matches!(self.state, ReadState::Closed | ReadState::Failed(_)) {
@@ -137,7 +136,7 @@ impl RequestReader {
         outcome
     }
 
-    /// No request has been begun: the connection may be closed without a word.
+    /// True when no request has begun: the connection may be closed without an answer.
     pub fn is_empty(&self) -> bool {
         match self.state {
             ReadState::Head => self.is_consumed(),
@@ -146,7 +145,7 @@ impl RequestReader {
         }
     }
 
-    /// How many bytes of the connection are consumed.
+    /// Consumed bytes of the connection.
     pub fn byte_offset(&self) -> u64 {
         self.offset
     }
@@ -213,8 +212,8 @@ impl RequestReader {
         Ok(Some(parsed))
     }
 
-    /// A few empty lines in front of a request are let pass: old clients send one behind content
-    /// (RFC 9112 §2.2).
+    /// Skips a few empty lines in front of a request: old clients send one behind content (RFC 9112
+    /// §2.2).
     fn skip_empty_lines(&mut self) -> Result<(), Malformed> {
         while self.lines == 0 && self.buffer[self.start..].starts_with(b"\r\n") {
             self.empty_lines += 1;
@@ -232,8 +231,8 @@ impl RequestReader {
         Ok(())
     }
 
-    /// Refuses what is no HTTP, a TLS handshake for one, at its first byte, and an endless method
-    /// before it fills the buffer.
+    /// Refuses bytes that are not HTTP, such as a TLS handshake, at the first byte, and an endless
+    /// method before it fills the buffer.
     fn check_method(&self) -> Result<(), Malformed> {
         let bytes = &self.buffer[self.start..];
         match bytes {
@@ -298,7 +297,7 @@ impl RequestReader {
         Ok(None)
     }
 
-    /// Whether a head with a line end as its byte number `end` is within the limits.
+    /// Checks that a head with a line end as its byte number `end` is within the limits.
     fn check_length(
         &self,
         end: usize,
@@ -335,7 +334,7 @@ impl RequestReader {
 const EMPTY_LINES_MAX: usize = 4;
 /// The longest registered method, UPDATEREDIRECTREF, has 17 bytes.
 const METHOD_BYTES_MAX: usize = 32;
-/// Room that an idle connection keeps.
+/// Buffer bytes that an idle connection keeps.
 const IDLE_BYTES_MAX: usize = 1024;
 const FIELDS: &str = "RFC 6585 §5";
 

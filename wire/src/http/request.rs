@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One request's head: parsed, checked and reduced to what a file server acts on.
+//! Parses and checks the head of a request, and keeps the fields that a file server needs.
 //!
 //! The checks that matter are about framing. Where two readers could disagree on where a request
 //! ends (both Content-Length and Transfer-Encoding, two lengths, a coding that is not chunked), an
@@ -16,7 +16,7 @@ use super::credentials::Credentials;
 use super::malformed::Malformed;
 use super::target;
 
-/// What a client asks for.
+/// Parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
@@ -25,18 +25,18 @@ pub struct Request {
     /// Percent-decoded path, always beginning with `/` and without NUL. Empty, `.` and `..`
     /// segments and control characters are left in it: never log or show it unescaped.
     pub path: String,
-    /// What followed the first `?`, not decoded.
+    /// Text behind the first `?`, not decoded.
     pub query: Option<String>,
     /// Host and port by which the client knows this server, checked against the grammar
     /// (letters, digits, `[]:.-_~%` and `!$&'()*+,;=`).
     pub host: Option<String>,
     /// The client's version.
     pub version: Version,
-    /// Whether the connection stays open after the answer.
+    /// True when the connection stays open after the answer.
     pub keep_alive: bool,
     /// The conditional fields and Range.
     pub conditions: Conditions,
-    /// What the client shows to be let in.
+    /// Credentials of the client.
     pub credentials: Option<Credentials>,
     /// The client reads content that is coded with gzip (RFC 9110 §12.5.3).
     pub accepts_gzip: bool,
@@ -73,7 +73,7 @@ pub(super) struct RequestHead {
     pub(super) awaits_answer: bool,
 }
 
-/// How the end of a request's content is found.
+/// Framing of a request's content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ContentFraming {
     Empty,
@@ -288,7 +288,7 @@ fn elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }
 
-/// Where `part`, a slice of `head`, begins in it.
+/// Offset of `part`, a slice of `head`, in it.
 fn offset_in(head: &[u8], part: &[u8]) -> usize {
     (part.as_ptr() as usize).saturating_sub(head.as_ptr() as usize).min(head.len())
 }

@@ -2,16 +2,16 @@
 //! Answers: a file's (whole, ranges, not modified, refused), generated pages and errors.
 //!
 //! An answer is a head, ready to send, and parts that are bytes or file ranges, so that a download
-//! costs no copy here. Nothing a client sent is ever repeated in one; what the caller puts into a
-//! field of the head cannot end its line. Every answer is framed by Content-Length (or has no
-//! content), hence none depends on closing the connection.
+//! costs no copy here. An answer repeats no text of the client's, and a field value of the caller's
+//! cannot end its line. Every answer is framed by Content-Length (or has no content), hence none
+//! depends on closing the connection.
 //!
 //! Sources: RFC 9110 §6.6.1 (Date), §8.6 (Content-Length), §8.8 (validators), §9.3.2 (HEAD),
 //! §9.3.7 (OPTIONS), §14.2 to §14.4 (ranges), §15 (status codes), RFC 9112 §9.3 and §9.6
 //! (Connection); the Fetch standard for `X-Content-Type-Options`.
 //!
-//! Not here: compression of files (media does not shrink, and ranges would no longer be file
-//! ranges); a [`Listing`] comes compressed.
+//! Does not compress files (media does not shrink, and ranges would no longer be file ranges); a
+//! [`Listing`] may be compressed by the caller.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -29,7 +29,7 @@ use super::request::{Method, Request, Version};
 pub struct Entity<'a> {
     /// Its size.
     pub bytes: u64,
-    /// When it was last changed.
+    /// Time of its last change.
     pub modified: SystemTime,
     /// A strong entity tag with its quotes, as [`file_etag`] makes it.
     pub etag: &'a str,
@@ -47,8 +47,8 @@ pub struct Response {
     pub head: Vec<u8>,
     /// The content; none for HEAD.
     pub parts: Vec<Part>,
-    /// Whether the connection stays open afterwards. Where it does not, close the sending side
-    /// first and read on for a moment, or a reset may overtake the answer (RFC 9112 §9.6).
+    /// True when the connection stays open afterwards. Otherwise close the sending side first and
+    /// read on for a moment, or a reset may overtake the answer (RFC 9112 §9.6).
     pub keep_alive: bool,
 }
 
@@ -59,12 +59,12 @@ pub enum Part {
     Bytes(Vec<u8>),
     /// This range of the file; never empty.
     File {
-        /// Where it begins in the file.
+        /// Offset in the file.
         offset: u64,
-        /// How long it is.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// So many bytes that the caller holds for several answers: the rows of a listing.
+    /// Bytes that the caller holds for several answers: the rows of a listing.
     Held {
         /// How many.
         bytes: u64,
@@ -74,17 +74,17 @@ pub enum Part {
 /// A generated page whose middle part is shared with other answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listing<'a> {
-    /// A weak entity tag with its quotes: what is not covered by it may differ.
+    /// A weak entity tag with its quotes: bytes that it does not cover may differ.
     pub etag: &'a str,
     /// Its media type.
     pub content_type: &'a str,
     /// The content coding of all of it, if any.
     pub coding: Option<&'a str>,
-    /// What stands before the shared part.
+    /// Bytes before the shared part.
     pub before: Vec<u8>,
     /// Length of the shared part.
     pub held_bytes: u64,
-    /// What stands behind it.
+    /// Bytes behind it.
     pub after: Vec<u8>,
 }
 
@@ -152,8 +152,8 @@ pub fn respond(
     }
 }
 
-/// The answer to every method but GET and HEAD, which need a look at the resource: what is allowed
-/// for OPTIONS, 405 for methods that exist, 501 for others.
+/// The answer to every method other than GET and HEAD, which depend on the resource: the allowed
+/// methods for OPTIONS, 405 for methods that exist, 501 for others.
 pub fn answer_method(request: &Request, now: SystemTime) -> Option<Response> {
     match &request.method {
         Method::Get | Method::Head => None,
@@ -184,7 +184,8 @@ pub fn page(
     page_from(status, head, content_type, body, request)
 }
 
-/// A listing: 304 for whoever has it (RFC 9110 §13.1.2), else all of it. Caches ask each time.
+/// A listing: 304 for a client that has it (RFC 9110 §13.1.2), else all of it. Caches revalidate
+/// each time.
 pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Response {
     let validators = Validators { etag: listing.etag, last_modified: None, date_is_strong: false };
     let status = match request.conditions.evaluate(false, &validators) {
@@ -212,7 +213,7 @@ pub fn listing(request: &Request, listing: Listing<'_>, now: SystemTime) -> Resp
     response(status, head, parts, request)
 }
 
-/// As [`page`], for what nobody may keep a copy of: a key.
+/// A page that no cache may store, such as a key.
 pub fn unstored(
     request: &Request,
     status: u16,
@@ -332,7 +333,7 @@ fn error_text(status: u16, what: &str) -> Vec<u8> {
     format!("{status} {}: {what}\n", reason(status)).into_bytes()
 }
 
-/// What of a request decides how its answer is framed.
+/// Facts of a request that decide the framing of its answer.
 #[derive(Debug, Clone, Copy)]
 struct AnswerFraming {
     version: Version,

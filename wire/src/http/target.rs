@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The request target and the Host field: which path is meant, and by what name we were called.
+//! Parses the request target and the Host field.
 //!
-//! Escapes are decoded once and strictly. A NUL or an escape that is none is refused rather than
-//! passed on, because the next reader of the path (a file system, a log, a proxy) would read it
+//! Escapes are decoded once and strictly. A NUL or a malformed escape is refused rather than passed
+//! on, because the next reader of the path (a file system, a log, a proxy) would read it
 //! differently. Dot segments and empty segments stay in the path: only the layer that opens files
 //! can refuse them with certainty, and it has to in any case.
 //!
@@ -17,9 +17,10 @@ use super::request::Method;
 pub(super) struct RequestTarget {
     /// Percent-decoded, begins with `/`.
     pub(super) path: String,
-    /// As it came, without the `?`.
+    /// As received, without the `?`.
     pub(super) query: Option<String>,
-    /// Of an absolute-form target, which outranks the Host field (RFC 9112 §3.2.2).
+    /// Authority of an absolute-form target, which takes precedence over the Host field (RFC 9112
+    /// §3.2.2).
     pub(super) authority: Option<String>,
 }
 

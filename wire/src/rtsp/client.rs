@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The client's side of RTSP: requests out, replies in, for `pagewire play` and the tests.
+//! Client side of RTSP: requests out, replies in. For players and tests that verify a server.
 //!
-//! A client that checks the server, not one that copes with any server: it plays one MPEG transport
-//! stream over RTP/AVP on UDP and asks for nothing it does not need. A reply that lacks what RFC
-//! 2326 requires is a fault, named with its section. One request at a time is in flight; the caller
-//! matches [`Reply::cseq`] if it wants more. Requests that the server sends are dropped.
+//! Verifies the server instead of coping with any server: plays one MPEG transport stream over
+//! RTP/AVP on UDP and sends no request it does not need. A reply that lacks what RFC 2326 requires
+//! is a fault, named with its section. One request at a time is in flight; the caller matches
+//! [`Reply::cseq`] if it wants more. Requests that the server sends are dropped.
 //!
 //! Sources: RFC 2326 §10, §12.33, §12.37, §12.39, C.1.1.
 
@@ -19,7 +19,7 @@ use super::transport::{self, PortPair};
 use crate::error::{Fault, Malformed};
 use crate::sdp;
 
-/// The requests of one session and what the replies to them say.
+/// Requests of one session, and the state that their replies establish.
 #[derive(Debug, Clone)]
 pub struct Client {
     url: String,
@@ -31,7 +31,7 @@ pub struct Client {
     cseq: u32,
 }
 
-/// What DESCRIBE told.
+/// Parsed reply to DESCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DescribeReply {
     /// The stream in the description.
@@ -40,23 +40,23 @@ pub struct DescribeReply {
     pub stream_url: String,
 }
 
-/// What SETUP told.
+/// Parsed reply to SETUP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetupReply {
     /// The ports that media comes from and that receiver reports go to.
     pub server: Option<PortPair>,
     /// The address they are at, where it is not that of the RTSP connection.
     pub source: Option<String>,
-    /// Whose packets to expect.
+    /// SSRC of the packets to expect.
     pub ssrc: Option<u32>,
-    /// How long the session lives unheard: 60 s where nothing is said (§12.37).
+    /// Session timeout: 60 s where the reply has none (§12.37).
     pub timeout: Duration,
 }
 
-/// What PLAY told.
+/// Parsed reply to PLAY.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlayReply {
-    /// What is played.
+    /// Range being played.
     pub range: Option<NptRange>,
     /// The sequence number of the first packet.
     pub sequence: Option<u16>,
@@ -329,7 +329,7 @@ impl ReplyReader {
         Ok(None)
     }
 
-    /// Whether nothing is begun: the bytes so far are whole messages, all taken.
+    /// True when no message has begun: all bytes so far were whole messages.
     pub fn is_empty(&self) -> bool {
         self.framer.is_empty()
     }

@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bytes of a connection cut into RTSP messages, with a limit on everything.
+//! Cuts the bytes of a connection into RTSP messages, with a limit on everything.
 //!
 //! This layer stands before the message parser (`rtsp-types`), which wants a whole message in one
 //! piece, starts over when it has not got one, and holds no limits. So: the head is taken line by
 //! line as it arrives, checked and copied once into a clean form (CRLF, no folded lines, URL in
-//! printable ASCII, no Content-Length), and only a complete head goes on. Each byte is looked at
-//! once and moved at most twice, however it is dripped; what is held never exceeds one head, one
-//! body and what the caller fed last.
+//! printable ASCII, no Content-Length), and only a complete head goes on. Each byte is examined
+//! once and moved at most twice, however slowly it arrives; memory never exceeds one head, one body
+//! and the bytes fed last.
 //!
-//! What it does with what is not a message: blank lines between messages are skipped (RFC 2068
-//! §4.1), interleaved frames (`$`, RFC 2326 §10.12) are skipped without being stored, a bare CR or
-//! LF ends a line like CRLF (§4). Bytes that cannot begin a message (a TLS greeting, say) are
-//! refused at the first one. After a fault nothing more is read: the place where the next message
-//! begins is not known.
+//! Between messages, blank lines are skipped (RFC 2068 §4.1), interleaved frames (`$`, RFC 2326
+//! §10.12) are skipped without being stored, a bare CR or LF ends a line like CRLF (§4). Bytes that
+//! cannot begin a message (a TLS greeting, say) are refused at the first one. After a fault nothing
+//! more is read: the place where the next message begins is not known.
 //!
 //! Sources: RFC 2326 §4, §6.1, §10.12, §12.14, §15.1; RFC 2068 §4.1.
 
 use crate::error::{Fault, Malformed};
 
-/// What a peer may send at most.
+/// Limits on a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Start line and headers with their line ends, in bytes.
@@ -37,10 +36,10 @@ impl Default for Limits {
     }
 }
 
-/// Which messages are due on this side of the connection.
+/// Kind of messages expected on this side of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MessageKind {
-    /// Requests from a client. Their bodies are looked at, not kept.
+    /// Requests from a client. Their bodies are examined, not kept.
     Requests,
     /// Replies (and requests, which the reader drops) from a server. Bodies are kept.
     Replies,
@@ -49,13 +48,13 @@ pub(super) enum MessageKind {
 /// One message, its head in clean form.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// Where its first byte lay in the connection.
+    /// Offset of its first byte in the connection.
     pub(super) offset: u64,
     /// Start line, headers and the empty line, each ended by CRLF.
     pub(super) head: Vec<u8>,
     /// The body, where bodies are kept.
     pub(super) body: Vec<u8>,
-    /// Whether the body had nothing but white space in it.
+    /// True when the body is empty or white space.
     pub(super) body_is_blank: bool,
 }
 
@@ -97,7 +96,7 @@ struct PartialMessage {
     head_bytes: usize,
     headers: usize,
     head: Vec<u8>,
-    /// What the last header line was: where a folded line goes on.
+    /// Kind of the last line, which a folded line continues.
     last: LastLine,
     content_length: Option<usize>,
     body: Vec<u8>,
@@ -166,7 +165,7 @@ impl Framer {
         }
     }
 
-    /// Whether the connection stands between two messages with nothing begun.
+    /// True when no message has begun.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self.state, FramerState::Between) && self.taken == self.buffer.len()
     }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP 1.0 (RFC 2326): the server's side, and the client that checks it.
+//! RTSP 1.0 (RFC 2326): the server's side, and a client that verifies a server.
 //!
 //! The way of a request: bytes → `frame` (messages, limits) → `request` (a command or a refusal) →
-//! the server, which asks `session` whether the state allows it → `response` (bytes). Nothing here
-//! knows sockets, files or the time of day.
+//! the server, which asks `session` whether the state allows it → `response` (bytes). No module
+//! uses sockets, files or the time of day.
 //!
-//! What is spoken: OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP unicast, PLAY with normal play
-//! time, PAUSE, TEARDOWN, GET_PARAMETER. Departures from the RFC, all because its own clients
-//! expect them: PLAY with a Range while playing seeks at once instead of being queued (§10.5 wants
-//! a queue; no known server keeps one and RFC 7826 §13.4 gave it up), and PAUSE after the end of a
+//! Supports OPTIONS, DESCRIBE, SETUP of RTP/AVP over UDP unicast, PLAY with normal play time,
+//! PAUSE, TEARDOWN, GET_PARAMETER. Departures from the RFC, all because its own clients expect
+//! them: PLAY with a Range while playing seeks at once instead of being queued (§10.5 wants a
+//! queue; no known server keeps one and RFC 7826 §13.4 gave it up), and PAUSE after the end of a
 //! stream succeeds.
 //!
-//! Not here: RTP over the RTSP connection, multicast, RTSP over UDP (§9), authentication.
+//! Does not implement RTP over the RTSP connection, multicast, RTSP over UDP (§9) or
+//! authentication.
 
 pub mod client;
 mod frame;

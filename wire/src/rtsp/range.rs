@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use super::status::Status;
 
-/// Where play starts.
+/// Start of play.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NptStart {
     /// `now`: for stored media, the place where the session stands.

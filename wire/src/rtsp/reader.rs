@@ -19,7 +19,7 @@ use super::response::{Echo, Response};
 use super::status::Status;
 use crate::error::{Fault, Malformed};
 
-/// How long a request may take from its first byte to its last.
+/// Longest time from a request's first byte to its last.
 pub const REQUEST_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Turns the bytes of one connection into requests.
@@ -28,7 +28,7 @@ pub struct RequestReader {
     framer: Framer,
     /// The message that is incomplete, by offset, and when that was first noticed.
     begun: Option<(u64, Duration)>,
-    /// What was found in a framed request that cannot be read past.
+    /// Fault in a framed request; nothing behind it is read.
     faulty: Option<Malformed>,
 }
 
@@ -62,12 +62,12 @@ impl RequestReader {
         interpret(&frame).map(Some).inspect_err(|malformed| self.faulty = Some(malformed.clone()))
     }
 
-    /// Whether nothing is begun: the bytes so far are whole requests, all taken.
+    /// True when no request has begun: all bytes so far were whole requests.
     pub fn is_empty(&self) -> bool {
         self.framer.is_empty()
     }
 
-    /// How many bytes of the connection were taken; after an error, where it was found.
+    /// Consumed bytes of the connection; after an error, its offset.
     pub fn byte_offset(&self) -> u64 {
         self.framer.byte_offset()
     }
@@ -77,8 +77,8 @@ impl RequestReader {
         self.framer.held_bytes()
     }
 
-    /// When the request now incomplete must be complete; none when none is begun. To be asked after
-    /// each round of `next`: the time runs from the first time it is asked for that request.
+    /// Deadline of the incomplete request; none when no request has begun. Call it after each round
+    /// of `next`: the time runs from the first call for that request.
     pub fn expires_at(&mut self, now: Duration) -> Option<Duration> {
         if self.is_empty() {
             self.begun = None;
@@ -100,7 +100,7 @@ impl RequestReader {
 }
 
 impl Malformed {
-    /// The status that says so to an RTSP client.
+    /// Status code of the answer to an RTSP client.
     pub fn status(&self) -> Status {
         match self.fault {
             Fault::StartLineTooLong { .. } => Status::RequestUriTooLarge,

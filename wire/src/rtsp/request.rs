@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A request as the server understands it: a command to carry out, or the answer that refuses it.
 //!
-//! What only the protocol can decide is decided here and comes out as a finished refusal; whether
-//! the asset, the session or the range exists is for the server. Decided here, with the rule (RFC
-//! 2326):
+//! Requests that break a rule of the protocol become a complete refusal here. The server checks
+//! that the asset, the session and the range exist. The rules (RFC 2326):
 //!
 //! | request | answer | rule |
 //! |---|---|---|
@@ -53,16 +52,16 @@ pub struct Request {
     pub authority: Option<String>,
     /// The session identifier, without parameters.
     pub session: Option<String>,
-    /// The client by its own account.
+    /// User-Agent of the client.
     pub user_agent: Option<String>,
-    /// Whether the client wants the connection closed after the answer (§12.10).
+    /// True when the client wants the connection closed after the answer (§12.10).
     pub close: bool,
-    /// What to do, or what to answer.
+    /// Command, or the answer that refuses it.
     pub command: Result<Command, Response>,
     pub(super) echo: Echo,
 }
 
-/// What the client wants done.
+/// Command of a client.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Command {
@@ -72,7 +71,7 @@ pub enum Command {
     Describe,
     /// A session (or a place in the one of `Request::session`) that streams to these ports.
     Setup {
-        /// Where RTP and RTCP are wanted.
+        /// Ports at which the client receives RTP and RTCP.
         ports: PortPair,
         /// The address the client gave, if it did: refuse one that is not its own (§12.39).
         destination: Option<String>,
@@ -87,10 +86,10 @@ pub enum Command {
     GetParameter,
 }
 
-/// What to play and how.
+/// Parameters of PLAY.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct PlayRequest {
-    /// From where to where; none is from the pause point, or from the beginning (§10.5).
+    /// Range to play; none is from the pause point, or from the beginning (§10.5).
     pub range: Option<NptRange>,
     /// The viewing rate asked for; what is played is 1, and `Response::play` says so.
     pub scale: Option<f64>,
@@ -272,7 +271,7 @@ impl RequestParser<'_> {
     }
 }
 
-/// Whether a list of media ranges has room for application/sdp, `q=0` minded (RFC 2068 §14.1).
+/// True when a list of media ranges accepts application/sdp, `q=0` respected (RFC 2068 §14.1).
 fn accepts_sdp(accept: &str) -> bool {
     accept.split(',').any(|range| {
         let mut parts = range.split(';').map(str::trim);
@@ -291,7 +290,7 @@ fn accepts_sdp(accept: &str) -> bool {
 ///
 /// `/its/path.ts`, `/its/path.ts/`, `/its/path.ts/stream` and `/its/path.ts/stream/` are one asset:
 /// clients build the last three from Content-Base and `a=control` (RFC 2326 C.1.1), each in its own
-/// way. A path that names an asset as it stands is that asset: try it before this one.
+/// way. A path that already names an asset is that asset: try it before this one.
 pub fn asset_path(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     match path.strip_suffix(crate::sdp::CONTROL) {

@@ -23,7 +23,7 @@ use super::transport::GrantedTransport;
 /// The methods that are served, as Public (§12.28) and Allow (§12.4) list them.
 pub const METHODS: &str = "OPTIONS, DESCRIBE, SETUP, PLAY, PAUSE, TEARDOWN, GET_PARAMETER";
 
-/// What of a request comes back in its answer.
+/// Headers of a request that its answer repeats.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Echo {
     /// The number of the request; none when it had none that could be read.
@@ -36,17 +36,17 @@ pub struct Echo {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response {
     status: Status,
-    /// Said in place of the usual phrase.
+    /// Phrase instead of the usual one.
     reason: Option<Cow<'static, str>>,
     echo: Echo,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
-/// Where a stream is picked up after PLAY: the RTP-Info of the answer (§12.33).
+/// First packet of a stream after PLAY: the RTP-Info of the answer (§12.33).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RtpInfo<'a> {
-    /// The URL of the stream, as the client asked for it or as the description gives it.
+    /// URL of the stream, as in the client's request or in the description.
     pub url: &'a str,
     /// Sequence number of the first packet that is sent.
     pub sequence: u16,
@@ -55,12 +55,12 @@ pub struct RtpInfo<'a> {
 }
 
 impl Response {
-    /// An answer with a status and nothing else yet.
+    /// An answer with a status alone.
     pub fn new(status: Status, request: &Request) -> Self {
         Response::echoing(status, request.echo.clone())
     }
 
-    /// An answer to a client that has asked nothing yet.
+    /// An answer to a client that has sent no request yet.
     pub fn unasked(status: Status) -> Self {
         Response::echoing(status, Echo::default())
     }

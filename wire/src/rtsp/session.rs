@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session from SETUP to its end: what is allowed in which state, and for how long it lives
-//! unheard.
+//! State machine of a session from SETUP to its end: allowed methods in each state, and the
+//! timeout.
 //!
 //! The state machine of RFC 2326 A.2 without Init (a session that is not set up does not exist) and
 //! without Recording:
@@ -16,24 +16,24 @@
 //! | Playing | PAUSE, end of range | Ready | §10.5: "automatically paused" |
 //! | any | TEARDOWN | gone | always; the caller drops the session |
 //!
-//! Life: the session expires when nothing was heard for the timeout announced in SETUP, RTSP
-//! requests and RTCP reports alike (A.2, "wellness"). A session is not bound to its connection
-//! (§12.37), but a client whose connection closes without TEARDOWN has most likely died: from then
-//! on each RTCP report buys only [`CONTROL_GRACE`], until an RTSP request (on a new connection)
+//! Timeout: the session expires when neither an RTSP request nor an RTCP report arrived for the
+//! time announced in SETUP (A.2, "wellness"). A session is not bound to its connection (§12.37),
+//! but a client whose connection closes without TEARDOWN has most likely died: from then on each
+//! RTCP report extends it by only [`CONTROL_GRACE`], until an RTSP request (on a new connection)
 //! restores the timeout.
 //!
-//! A session that has never played ends at a time of its own, whatever is heard: until then it
-//! holds a socket for nothing, and a client that means to play does so at once.
+//! A session that has never played ends after a shorter time, whatever arrives: it holds a socket
+//! without use, and a client that intends to play does so at once.
 //!
 //! Time is the caller's monotonic clock; going backwards does no harm.
 
 use std::time::Duration;
 
-/// How long a session outlives its connection, and each RTCP report after that: one report interval
-/// (at most 6.2 s, RFC 3550 §6.3.1) and slack.
+/// Time for which a session outlives its connection, and each RTCP report after that: one report
+/// interval (at most 6.2 s, RFC 3550 §6.3.1) and slack.
 pub const CONTROL_GRACE: Duration = Duration::from_secs(10);
 
-/// Where a session stands.
+/// State of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// Set up, paused or played to its end.
@@ -42,7 +42,7 @@ pub enum SessionState {
     Playing,
 }
 
-/// Through which channel a client was heard.
+/// Channel on which a client was heard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ControlChannel {
     /// A request in the session.
@@ -84,7 +84,7 @@ impl RtspSession {
         }
     }
 
-    /// Where it stands.
+    /// Current state.
     pub fn state(&self) -> SessionState {
         self.state
     }
@@ -112,7 +112,7 @@ impl RtspSession {
     /// PAUSE: the state before.
     ///
     /// # Errors
-    /// When it never played.
+    /// The session never played.
     pub fn pause(&mut self, now: Duration) -> Result<SessionState, MethodNotValid> {
         self.heard(now, ControlChannel::Rtsp);
         if !self.played {
@@ -121,12 +121,12 @@ impl RtspSession {
         Ok(std::mem::replace(&mut self.state, SessionState::Ready))
     }
 
-    /// The range was played to its end: as if paused (§10.5). The life goes on from the last word.
+    /// Notes that the range was played to its end: as if paused (§10.5). The timeout is unchanged.
     pub fn ended(&mut self) {
         self.state = SessionState::Ready;
     }
 
-    /// The client was heard. A request that was refused counts too.
+    /// Notes that the client was heard. A refused request counts too.
     pub fn heard(&mut self, now: Duration, channel: ControlChannel) {
         self.control_open |= channel == ControlChannel::Rtsp;
         self.heard_at = self.heard_at.max(now);
@@ -134,23 +134,23 @@ impl RtspSession {
         self.expires_at = self.expires_at.max(now.saturating_add(life));
     }
 
-    /// The connection that carried the session closed without TEARDOWN.
+    /// Notes that the session's connection closed without TEARDOWN.
     pub fn control_closed(&mut self, now: Duration) {
         self.control_open = false;
         self.expires_at = self.expires_at.min(now.saturating_add(self.grace()));
     }
 
-    /// When the client was heard last.
+    /// Time at which the client was last heard.
     pub fn heard_at(&self) -> Duration {
         self.heard_at
     }
 
-    /// When it is over, unless something is heard before.
+    /// Time at which the session expires, unless the client is heard before.
     pub fn expires_at(&self) -> Duration {
         if self.played { self.expires_at } else { self.expires_at.min(self.play_by) }
     }
 
-    /// Whether it was ever played.
+    /// True once it was played.
     pub fn has_played(&self) -> bool {
         self.played
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The status codes that this server answers with, and their reason phrases.
+//! Status codes of the server's answers, and their reason phrases.
 //!
 //! Only those that something here or in the server uses: a client takes a code it does not know for
 //! the x00 of its class anyway (RFC 2326 §7.1.1), so no table of all is kept.

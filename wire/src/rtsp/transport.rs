@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Transport header: which of the client's offers is taken, and what is granted in return.
+//! The Transport header: chooses one of the client's offers and writes the transport granted.
 //!
 //! Only RTP/AVP over UDP to one receiver is served. A client lists its offers by preference and the
 //! first acceptable one is taken (RFC 2326 §12.39); an offer that cannot be understood is passed
@@ -12,8 +12,8 @@
 //! client_port); `client_port` may name one port, the next is then for RTCP (RFC 3550 §11); both
 //! ports may be one (RFC 5761). The odd-even rule for port pairs is not enforced.
 //!
-//! `destination` is handed up as it came: whether it is the client's own address is for the server
-//! to compare (§12.39, §16), which alone knows the address.
+//! `destination` is returned unchanged: the server compares it with the client's address (§12.39,
+//! §16).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -30,20 +30,20 @@ pub struct PortPair {
 /// The offer that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TransportOffer {
-    /// Where the client wants RTP and RTCP. Neither is 0.
+    /// Ports at which the client receives RTP and RTCP. Neither is 0.
     pub(super) ports: PortPair,
-    /// The address the client wants the media at, when it said so.
+    /// Address to which the client wants the media sent, if it named one.
     pub(super) destination: Option<String>,
 }
 
-/// What the server grants: its `Display` is the Transport header of the answer to SETUP.
+/// Transport that the server grants: its `Display` is the Transport header of the answer to SETUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GrantedTransport {
     /// The ports of the client, as in the offer.
     pub client: PortPair,
     /// The ports that media leaves from and that takes receiver reports.
     pub server: PortPair,
-    /// Whose packets they will be.
+    /// SSRC of the stream's packets.
     pub ssrc: u32,
     /// The address media leaves from, when it is not the one of the RTSP connection.
     pub source: Option<IpAddr>,
