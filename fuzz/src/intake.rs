@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recorder does with datagrams: `receive::StreamReplay`, which is RTP, the table of sources, the
-//! reorder window and the monitor of transport streams.
+//! A recorder's intake of datagrams, `receive::StreamReplay`: RTP, the table of sources, the reorder
+//! window and the monitor of transport streams.
 //!
 //! Half of the inputs are datagrams with their lengths in front. The others are scripts of a few
 //! bytes a step from which packets of a few sources are built, since mutation of raw bytes hardly
@@ -24,7 +24,7 @@ use crate::FuzzTarget;
 pub(crate) const TARGET: FuzzTarget = FuzzTarget { name: "intake", run };
 
 const STEP_BYTES: usize = 6;
-/// Longer ones say nothing new.
+/// Longer inputs find nothing new.
 const DATAGRAMS_MAX: usize = 300;
 
 fn run(data: &[u8]) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The fuzz program: everything that reads bytes from strangers, fed with bytes from libFuzzer.
+//! The fuzz program: feeds bytes from libFuzzer to every parser of untrusted input.
 //!
 //! One program for all targets, so that they are built and instrumented once; `FUZZ_TARGET` names
 //! the one to run. `fuzz/run.sh` builds it (no nightly compiler, no cargo-fuzz) and runs it. A
-//! target checks more than "no panic": what was accepted must hold the promises of its
-//! documentation.
+//! target checks more than "no panic": accepted input must satisfy the documentation.
 //!
 //! Sources: libFuzzer's documentation, "Startup initialization"; SanitizerCoverage.
 //!
-//! Does not: look for memory errors. What is fuzzed here has no unsafe code.
+//! Does not look for memory errors: the fuzzed crates have no unsafe code there.
 #![no_main]
 #![forbid(unsafe_code)]
 
@@ -42,11 +41,11 @@ static TARGETS: &[FuzzTarget] = &[
     epub::TARGET,
 ];
 
-/// One thing that reads bytes from outside.
+/// One parser of untrusted input.
 struct FuzzTarget {
     /// The name in `FUZZ_TARGET` and of the folders of seeds and corpus.
     name: &'static str,
-    /// Feeds it, and panics when a promise is broken.
+    /// Feeds it, and panics when a documented property does not hold.
     run: fn(&[u8]),
 }
 

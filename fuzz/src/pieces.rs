@@ -4,7 +4,7 @@
 //! TCP keeps no boundaries, so a reader must come to the same result however its input is cut. The
 //! fuzzer chooses the cut with one byte; the pieces follow from it, and a finding can be repeated.
 //!
-//! Does not: try all cuts of an input. Over many inputs, all kinds come up.
+//! Does not try all cuts of an input: over many inputs, all kinds occur.
 
 /// An input longer than this is no longer cut into single bytes.
 const SINGLE_BYTES_MAX: usize = 512;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Stored packet plans: `media::PacketPlan::decode` of forged bytes, and the promises of every plan.
+//! Stored packet plans: `media::PacketPlan::decode` of forged bytes, and the properties of every
+//! plan.
 //!
 //! A plan in the cache folder is not trusted, so what decodes must keep all promises of a scanned
 //! one. The input is put between a good beginning and a good CRC, or the fuzzer would never get
-//! past them. Both are taken from a real plan: nothing here knows the format but for its CRC.
+//! past them. Both are taken from a real plan: this target depends on no other part of the format
+//! than its CRC.
 //!
 //! Checked: [`check`], which the target `ts` uses too.
 
@@ -56,7 +58,7 @@ fn beginning(file_bytes: u64) -> Vec<u8> {
     zeros[..shared].to_vec()
 }
 
-/// The promises of every plan, wherever it came from.
+/// Properties of every plan, scanned or decoded.
 pub(crate) fn check(plan: &PacketPlan) {
     let packets = plan.packets();
     assert!(packets > 0 && plan.duration_ticks() > 0 && plan.bits_per_second() > 0);
@@ -129,7 +131,7 @@ fn check_time(plan: &PacketPlan, due: u64) {
     }
 }
 
-/// What `run` says can go out in one call: neighbours in the file, all full but the last.
+/// Packets of one `run` can go out in one call: neighbours in the file, all full except the last.
 fn check_run(plan: &PacketPlan, packet: u64) {
     let run = plan.run(packet, NEAR_PACKETS);
     assert!((1..=NEAR_PACKETS).contains(&run) && packet + run <= plan.packets());

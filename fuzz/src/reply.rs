@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! RTSP replies and session descriptions: what a hostile server can do to `pagewire play`.
+//! RTSP replies and session descriptions of a hostile server to `pagewire play`.
 //!
 //! Checked: the same replies and the same fault however the bytes are cut; that a client which took
 //! a reply (URLs, session and all) writes requests that a server reads as one message or refuses.

@@ -94,7 +94,7 @@ fn check_path(request: &Request) {
     assert_eq!(again.first().map(|request| &request.path), Some(path), "as {escaped:?}");
 }
 
-/// What a server may say to the request.
+/// Answers that a server may give to the request.
 fn responses(request: &Request) -> Vec<Response> {
     let base = content_base(&request.url);
     let mut responses = match &request.command {

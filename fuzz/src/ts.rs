@@ -24,7 +24,7 @@ const IDENTITY: RtpIdentity =
     RtpIdentity { ssrc: 0x1234_5678, first_sequence: 0xfff0, first_timestamp: 0xffff_0000 };
 
 const STEP_BYTES: usize = 6;
-/// Longer streams say nothing new and are slow to make.
+/// Longer streams find nothing new and are slow to make.
 const STREAM_BYTES_MAX: usize = 24 << 10;
 const NULL_PID: u16 = 0x1fff;
 
@@ -162,7 +162,7 @@ fn check_bytes(plan: &PacketPlan, bytes: &[u8]) {
         end = extent.file_offset + (extent.ts_packets - 1) * plan.stride() + TS_PACKET_BYTES as u64;
     }
     between += plan.file_bytes() - end;
-    // What is in no packet was lost, or is the tail, or an arrival time of four bytes: in front of
+    // Bytes in no packet were lost, or is the tail, or an arrival time of four bytes: in front of
     // each row of packets, and that of the packet which did not come behind it.
     let told = plan.lost_bytes() + plan.tail_bytes();
     let arrivals = if plan.stride() == 192 { 8 * (plan.losses_seen() + 1) } else { 0 };

@@ -97,7 +97,7 @@ fn changed(sealed: &[u8], at: usize, how: u8) -> Vec<u8> {
 }
 
 impl Both {
-    /// What both make of it.
+    /// Result of both.
     fn opened(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let first = self.by_first(sealed);
         assert_eq!(first, self.by_second(sealed), "{}: two opinions", self.form.name);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Why the guest gives up: what was asked for, what the machine lacks, a call that was refused,
-//! or an answer that is wrong.
+//! Errors that end the run: a bad command line, a missing facility, a refused call, or a wrong
+//! result.
 //!
-//! Each is printed as one `guest: not ok` line and ends the run; there is nobody in the guest who
-//! could do something about it.
+//! Each is printed as one `guest: not ok` line and ends the run: the guest has no user who could
+//! react.
 
 use std::io;
 
@@ -11,12 +11,12 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// A word of the command line that is none of ours.
+    /// An unknown word on the command line.
     #[error("word {word}: not known; write one of: {known}")]
     Word {
-        /// As it was found.
+        /// The word.
         word: String,
-        /// What could have stood there.
+        /// Known words.
         known: String,
     },
     /// A setting with a value that cannot be used.
@@ -24,45 +24,45 @@ pub(crate) enum Error {
     Setting {
         /// Its name.
         key: String,
-        /// What was found.
+        /// Value found.
         value: String,
-        /// What to write.
+        /// Value to write instead.
         need: String,
     },
     /// A fact about this machine.
     #[error("{what}: {found}; {cure}")]
     Unavailable {
-        /// What wanted it.
+        /// Missing facility.
         what: String,
-        /// What is missing.
+        /// Finding.
         found: String,
-        /// What to do.
+        /// Cure.
         cure: &'static str,
     },
     /// A call was refused.
     #[error("{call} {object}: {source}")]
     Host {
-        /// The system call, or what was being done.
+        /// System call or operation.
         call: &'static str,
-        /// On what.
+        /// Object of the call.
         object: String,
         /// The reason.
         source: io::Error,
     },
-    /// Bytes or counts that are not those that must come out.
+    /// Bytes or counts that differ from the expected ones.
     #[error("{what}: expected {expected}, found {found}")]
     Wrong {
-        /// What was compared.
+        /// Subject of the comparison.
         what: String,
-        /// What must be there.
+        /// Expected value.
         expected: String,
-        /// What is there.
+        /// Value found.
         found: String,
     },
 }
 
 impl Error {
-    /// For `map_err`: a call, and what it was made on.
+    /// For `map_err`: a call and its object.
     pub(crate) fn host<S: Into<io::Error>>(
         call: &'static str,
         object: impl Into<String>,

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the paths send: a file of bytes without a pattern, the headers of its packets, and the
-//! same as a wire image.
+//! Fixture for the paths: a file of pseudo-random bytes, the headers of its packets, and its wire
+//! image.
 //!
-//! As in the laboratory's own experiment of paths, in the sizes of a guest's memory. Headers are
-//! made for each batch, as a server makes them, so a path that takes them from memory pays for
-//! that and one that sends an image does not.
+//! Like the laboratory's experiment `paths`, in sizes that fit a guest's memory. Headers are made
+//! for each batch, as a server makes them, so a path that takes them from memory has that cost and
+//! one that sends an image has not.
 //!
-//! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift); the study's section 3.5 (packets
-//! of a stream).
+//! Sources: RFC 3550 §5.1 (the header), Marsaglia 2003 (xorshift); *data-paths* section 3.5
+//! (packets of a stream).
 
 use std::fs::File;
 use std::io::Write;
@@ -19,24 +19,24 @@ use wire::{mp2t, rtp};
 use crate::error::Error;
 
 const HEADER_BYTES: u32 = rtp::HEADER_BYTES as u32;
-/// Of 90 kHz; a 5 Mb/s stream in packets of 1316 bytes.
+/// In units of 90 kHz: a 5 Mb/s stream in packets of 1316 bytes.
 const TIMESTAMP_STEP: u32 = 190;
 const SSRC: u32 = u32::from_be_bytes(*b"pwag");
 
-/// How much there is of it, and how it lies.
+/// Size and layout of the fixture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FixtureShape {
     pub(crate) packets: u32,
-    /// Of each packet, header included.
+    /// Bytes of each packet, header included.
     pub(crate) datagram_bytes: u32,
-    /// Of the last one, which may be shorter.
+    /// Bytes of the last packet, which may be shorter.
     pub(crate) last_bytes: u32,
     /// Bytes of the file and of the image before the first packet.
     pub(crate) start_bytes: u32,
     pub(crate) first_sequence: u16,
 }
 
-/// The file and the image of it.
+/// A file and its wire image.
 pub(crate) struct Fixture {
     pub(crate) shape: FixtureShape,
     file: MappedFile,
@@ -64,7 +64,7 @@ impl Fixture {
         Ok(Fixture { shape, file, image, wire })
     }
 
-    /// The packets of that range, in the form that a path wants; `room` is for what it borrows.
+    /// The packets of that range, in the form that a path takes; the batch borrows from `room`.
     pub(crate) fn batch<'a>(
         &'a self,
         feed: Feed,
@@ -95,7 +95,7 @@ impl Fixture {
         }
     }
 
-    /// The bytes of a packet as it shall arrive.
+    /// The bytes of a packet as it must arrive.
     pub(crate) fn datagram(&self, packet: u32) -> &[u8] {
         &self.wire[self.range(packet..packet + 1)]
     }
@@ -105,14 +105,14 @@ impl Fixture {
         &self.image
     }
 
-    /// Where some packets lie among the image's packets.
+    /// Byte range of some packets among the image's packets.
     fn range(&self, packets: Range<u32>) -> Range<usize> {
         let at = |packet: u32| packet as usize * self.shape.datagram_bytes as usize;
         at(packets.start)..at(packets.end).min(self.wire.len())
     }
 }
 
-/// What a batch borrows.
+/// Buffers that a batch borrows.
 #[derive(Default)]
 pub(crate) struct BatchBuffers {
     heads: Vec<u8>,
@@ -133,7 +133,7 @@ impl FixtureShape {
     }
 }
 
-/// Bytes without a period that a mistake in offsets could hide in, the same in every run.
+/// Pseudo-random bytes, the same in every run: no period could hide a wrong offset.
 struct PseudoRandom(u64);
 
 impl PseudoRandom {
@@ -150,7 +150,7 @@ impl PseudoRandom {
     }
 }
 
-/// A file of these bytes, which is there as long as it is open.
+/// A file of these bytes, which exists as long as it is open.
 fn media(name: &str, parts: &[&[u8]]) -> Result<MappedFile, Error> {
     let path = std::env::temp_dir().join(format!("pagewire-{}-{name}", std::process::id()));
     let object = || path.display().to_string();

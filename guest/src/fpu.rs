@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `fpu`: what vector registers cost inside a kernel, by the module `pagewire_fpu`.
+//! `fpu`: cost of vector registers inside a kernel, measured by the module `pagewire_fpu`.
 //!
 //! The module measures sections and copies when its file is read; those lines are passed on as
-//! `guest: fpu …`. What a section costs a program that calls the kernel is measured here: two files
-//! that differ in nothing but a section are read in turn, and the difference is the cost of saving
+//! `guest: fpu …`. The cost of a section to a program that calls the kernel is measured here: two
+//! files that differ only by a section are read in turn, and the difference is the cost of saving
 //! the program's registers, of the section, and of loading them again.
 //!
 //! Settings: `calls=` (2,000) for that.
@@ -25,7 +25,7 @@ pub(crate) static JOB: GuestJob = GuestJob { name: "fpu", run };
 const TABLE: &str = "/proc/pagewire_fpu";
 const PARAMETERS: &str = "/sys/module/pagewire_fpu/parameters";
 const CALLS: u64 = 2000;
-/// The least is taken: the others had interrupts in them.
+/// The least is taken: the others contain interrupts.
 const REPEATS: u32 = 5;
 
 fn run(settings: &GuestSettings) -> Result<(), Error> {
@@ -45,7 +45,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Nanoseconds that so many reads of the file's start take.
+/// Nanoseconds of so many reads of the file's start.
 fn time(file: &File, calls: u64) -> std::io::Result<u64> {
     let mut buffer = [0; 16];
     let began = Instant::now();

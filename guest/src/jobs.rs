@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guest can do beside the workloads: a list, one line each.
+//! List of the guest's jobs beside the workloads, one line each.
 //!
-//! A job is named on the command line like a workload, reads the settings it wants, says its own
-//! lines, and fails the run with an error.
+//! A job is named on the command line like a workload, reads its settings, prints its own lines,
+//! and ends the run with an error if it fails.
 
 use crate::error::Error;
 use crate::request::GuestSettings;
 
-/// One of them.
+/// A job.
 #[derive(Debug)]
 pub(crate) struct GuestJob {
     /// The word on the command line.
     pub(crate) name: &'static str,
-    /// Does it.
+    /// Runs the job.
     pub(crate) run: fn(&GuestSettings) -> Result<(), Error>,
 }
 
-/// All of them.
+/// All jobs.
 pub(crate) static JOBS: &[&GuestJob] = &[
     &crate::memcpy_sizes::BEGIN,
     &crate::memcpy_sizes::SAY,

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the first process of a machine has to do: mount, bring interfaces up, load modules, and
-//! switch off.
+//! Duties of the first process of a machine: mounts, brings interfaces up, loads modules and
+//! switches off.
 //!
-//! Only as process 1; as a normal program none of it is done, so that the workloads can be tested
-//! on any host. What a kernel was built without (debugfs, a dummy interface) is passed over: who
-//! needs it says so himself.
+//! Done only as process 1; a normal program does none of it, so that the workloads can be tested on
+//! any host. A facility that the kernel lacks (debugfs, a dummy interface) is skipped: the job that
+//! needs it reports it.
 //!
 //! Sources: mount(2), finit_module(2), reboot(2); `Documentation/admin-guide/init.rst` of Linux.
 
@@ -35,12 +35,12 @@ const MODULES: &str = "/lib/modules";
 /// The interface that takes packets and drops them; a neighbour of it needs no answer.
 const DUMMY: (&str, Ipv4Addr, u8) = ("dummy0", Ipv4Addr::new(10, 9, 0, 1), 24);
 
-/// Whether this is the first process of the machine.
+/// True in the first process of the machine.
 pub(crate) fn is_ours() -> bool {
     std::process::id() == 1
 }
 
-/// Everything before the first workload.
+/// Sets up everything before the first workload.
 pub(crate) fn set_up(settings: &GuestSettings) -> Result<(), Error> {
     for &(kind, folder, data, may_lack) in MOUNTS {
         mount_one(kind, folder, data, may_lack)?;
@@ -131,7 +131,7 @@ fn load_one(file: &Path, parameters: &str) -> io::Result<()> {
     Ok(finit_module(&file, &CString::new(parameters)?, 0)?)
 }
 
-/// Switches the machine off; what was said is written out first.
+/// Switches the machine off after the output has been written.
 pub(crate) fn power_off() -> Result<(), Error> {
     // A console that is no terminal has nothing to wait for.
     let _ = rustix::termios::tcdrain(io::stdout());

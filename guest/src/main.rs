@@ -6,13 +6,14 @@
 //! boot takes a fraction of a second. As a normal program (not process 1) it runs the same
 //! workloads on the host, mounts nothing and switches nothing off: that is how it is tested.
 //!
-//! What goes wrong is one line `guest: not ok`, after which the machine is switched off
-//! without the last line `guest: end`, which the laboratory waits for.
+//! An error is one line `guest: not ok`, after which the machine is switched off without the last
+//! line `guest: end`, for which the laboratory waits.
 //!
 //! Sources: the kernel's `Documentation/admin-guide/init.rst`; `guest/src/protocol.rs` has the
-//! lines it says, `guest/src/request.rs` the words it takes.
+//! lines it prints, `guest/src/request.rs` the words it takes.
 //!
-//! Does not: serve a terminal, collect processes that are not its own, or live on after the run.
+//! Does not serve a terminal, does not collect processes that are not its own, and ends after the
+//! run.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Says the kernel's histogram of copy sizes, one `guest: memcpy-sizes` line a figure.
+//! Prints the kernel's histogram of copy sizes, one `guest: memcpy-sizes` line a figure.
 //!
 //! The file is that of kernel/memcpy, in debugfs: lines of caller, bucket and count. It may count
-//! from boot on (a parameter of the kernel); `memcpy-sizes-on` begins anew, so that what the guest
-//! does next is all that is in it: `memcpy-sizes-on copies memcpy-sizes`.
+//! from boot on (a parameter of the kernel); `memcpy-sizes-on` clears it, so that it then holds
+//! only the guest's next jobs: `memcpy-sizes-on copies memcpy-sizes`.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::jobs::GuestJob;
 use crate::protocol::ConsoleLine;
 
-/// Says it.
+/// Prints the histogram.
 pub(crate) static SAY: GuestJob = GuestJob { name: "memcpy-sizes", run: |_| say() };
-/// Empties it and begins to count.
+/// Clears the histogram and begins to count.
 pub(crate) static BEGIN: GuestJob = GuestJob { name: "memcpy-sizes-on", run: |_| begin() };
 
 const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
@@ -22,7 +22,7 @@ const FILE: &str = "/sys/kernel/debug/memcpy_sizes";
 fn begin() -> Result<(), Error> {
     for word in ["reset", "on"] {
         let mut file = File::options().write(true).open(FILE).map_err(refused("open"))?;
-        // By one call: the kernel takes each as a word.
+        // One call: the kernel takes each as a word.
         file.write_all(word.as_bytes()).map_err(refused("write"))?;
     }
     Ok(())

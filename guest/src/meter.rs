@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures one section: says where it begins and ends, and takes the clocks right around it.
+//! Measures one section: prints its begin and end, and reads the clocks right around it.
 //!
-//! The pauses before and after are where the host reads the processor's time of the guest's
-//! processes: in User Mode Linux the guest's own split into user and system time is unusable.
-//! Nothing sleeps between the two readings of the clock, so under `-icount` the wall clock counts
-//! the section's instructions and nothing else.
+//! In the pauses before and after, the host reads the processor time of the guest's processes: in
+//! User Mode Linux the guest's own split into user and system time is unusable. Nothing sleeps
+//! between the two readings of the clock, so under `-icount` the wall clock counts the section's
+//! instructions and nothing else.
 //!
 //! Sources: getrusage(2), clock_gettime(2).
 

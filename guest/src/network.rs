@@ -2,12 +2,12 @@
 //! Sets interfaces up and gives them addresses, by rtnetlink.
 //!
 //! There is no `ip` in the guest, and the older ioctls cannot be called without `unsafe`; two
-//! messages of rtnetlink are all that is needed. The loopback interface gets 127.0.0.1 from the
-//! kernel when it comes up.
+//! messages of rtnetlink suffice. The loopback interface gets 127.0.0.1 from the kernel when it
+//! comes up.
 //!
 //! Sources: netlink(7), rtnetlink(7), `linux/rtnetlink.h`, `linux/if_addr.h`; RFC 3549 §2.2-2.3.
 //!
-//! Does not: remove, list, or set routes; a connected network has its own.
+//! Does not remove or list addresses and does not set routes; a connected network has its own.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -35,10 +35,10 @@ const IFF_UP: u32 = 1;
 const AF_INET: u8 = 2;
 /// `struct nlmsghdr`, after which an answer has its error number.
 const HEADER_BYTES: usize = 16;
-/// More than an acknowledgement, which repeats our message.
+/// Longer than an acknowledgement, which repeats the request.
 const ANSWER_BYTES_MAX: usize = 4096;
 
-/// Sets `interface` up, with an address if it shall have one. False when there is none of the name.
+/// Sets `interface` up, with an address if one is given. False when no interface has the name.
 pub(crate) fn up(interface: &str, address: Option<(Ipv4Addr, u8)>) -> Result<bool, Error> {
     let family = AddressFamily::NETLINK;
     let socket = socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None)
@@ -79,7 +79,7 @@ fn link_up(index: u32) -> Vec<u8> {
     body
 }
 
-/// Sends one message and waits for the kernel's verdict.
+/// Sends one message and waits for the kernel's acknowledgement.
 fn ask(socket: &OwnedFd, kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     let length = u32::try_from(HEADER_BYTES + body.len()).map_err(io::Error::other)?;
     let flags = flags | NLM_F_REQUEST | NLM_F_ACK;

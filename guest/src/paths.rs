@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `paths`: what a packet costs by every member of `paths::PATHS`, between two readings of the
-//! clock. Under `-icount` the clock counts instructions.
+//! `paths`: cost of a packet by each member of `paths::PATHS`, between two readings of the clock.
+//! Under `-icount` the clock counts instructions.
 //!
-//! It is the server's code that runs: batches of so many packets handed to a path object, headers
-//! made for each batch. Datagrams go to the dummy interface, which drops them below the whole of
-//! the network stack; a download goes to a thread of this program over the loopback interface and
-//! is thrown away unread there (`MSG_TRUNC`), so its figure is that of both ends.
+//! Runs the server's code: batches of packets passed to a path object, headers made for each batch.
+//! Datagrams go to the dummy interface, which drops them below the whole of the network stack; a
+//! download goes to a thread of this program over the loopback interface and is discarded unread
+//! there (`MSG_TRUNC`), so its figure is that of both ends.
 //!
-//! Each member sends all of the file once before it is measured: pages are mapped and buffers
-//! grown then. What a member cannot do here is said in a line `guest: skip`.
+//! Each member sends all of the file once before it is measured: pages are mapped and buffers grown
+//! then. A member that cannot run here is reported in a line `guest: skip`.
 //!
 //! Settings: `members=rtp/mmap_gso,udp/sendfile` (all), `packets=` (20,480), `rounds=` (1), and
 //! `segments=` (as many as the path and 64 KiB allow; 1: no segmentation by the kernel).
 //!
-//! Sources: the study's tables 1-A to 1-C.
+//! Sources: *data-paths*, tables 1-A to 1-C.
 //!
-//! Does not: pace, serve several sessions, or compare what arrives (`verify`).
+//! Does not pace, serve several sessions, or compare received bytes (`verify` does).
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
@@ -42,16 +42,16 @@ pub(crate) static JOB: GuestJob = GuestJob { name: "paths", run };
 
 /// Bytes of an RTP packet with 7 packets of a transport stream.
 pub(crate) const DATAGRAM_BYTES: u32 = wire::mp2t::PACKET_BYTES as u32;
-/// As many messages as one `sendmmsg` takes; by most paths a run of them is shorter.
+/// Messages that one `sendmmsg` takes; most paths send shorter segment runs.
 const BATCH_PACKETS: u32 = 1024;
-/// Of the file, which is sent again and again.
+/// Packets of the file, which is sent repeatedly.
 const FILE_PACKETS: u32 = 4 * BATCH_PACKETS;
 const PACKETS: u64 = 5 * FILE_PACKETS as u64;
 /// The dummy interface's own address, and one of a neighbour: its link has no addresses to ask for.
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 const NEIGHBOUR: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 9, 0, 2), 5004);
 const STEP_BYTES_MAX: u64 = 1 << 20;
-/// What a kernel has begun at boot is over then. Under `-icount` sleeping costs nothing.
+/// The kernel's work from boot has ended by then. Under `-icount` sleeping costs nothing.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
 const WRITABLE_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const DISCARDED_BYTES: usize = 1 << 20;
@@ -79,7 +79,8 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// The members that were named, or all; those that this machine cannot use are named and left out.
+/// The members named in the settings, or all; those that this machine cannot use are reported and
+/// left out.
 pub(crate) fn wanted(settings: &GuestSettings) -> Result<Vec<&'static Spec>, Error> {
     let names = settings.text("members").map(|names| names.split(',').collect::<Vec<_>>());
     for name in names.iter().flatten() {
@@ -103,7 +104,7 @@ pub(crate) fn wanted(settings: &GuestSettings) -> Result<Vec<&'static Spec>, Err
     Ok(usable)
 }
 
-/// What this machine or route cannot do is said and passed over; anything else ends the run.
+/// Reports a member that this machine or route cannot use; any other error ends the run.
 pub(crate) fn settle(spec: &Spec, outcome: Result<(), Failure>) -> Result<(), Error> {
     match outcome {
         Ok(()) => Ok(()),
@@ -116,7 +117,7 @@ pub(crate) fn settle(spec: &Spec, outcome: Result<(), Failure>) -> Result<(), Er
     }
 }
 
-/// Why a member was not measured.
+/// Reason why a member was not measured.
 pub(crate) enum Failure {
     Send(SendError),
     Other(Error),
@@ -161,7 +162,7 @@ fn work(stats: &SendStats) -> WorkDone {
     WorkDone { bytes: stats.bytes, calls: stats.calls, packets: stats.packets }
 }
 
-/// A stream path and where it sends to.
+/// A stream path and its destination.
 pub(crate) struct StreamSender<'a> {
     path: Box<dyn StreamPath>,
     feed: Feed,
@@ -258,7 +259,7 @@ pub(crate) struct DownloadSender<'a> {
     stats: SendStats,
 }
 
-/// A thread that takes what comes over a connection, and the bytes it had.
+/// Thread that reads a connection to its end; returns the bytes received.
 type SinkThread = JoinHandle<std::io::Result<u64>>;
 
 impl<'a> DownloadSender<'a> {
@@ -312,7 +313,7 @@ impl<'a> DownloadSender<'a> {
     }
 }
 
-/// Takes what comes without looking at it.
+/// Receives and discards all bytes.
 fn discard(socket: &TcpStream) -> std::io::Result<u64> {
     let mut buffer = vec![0_u8; DISCARDED_BYTES];
     let mut bytes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs a program of the root folder as a check; its output goes to the console as it comes.
+//! Runs a program of the root folder as a check; its output goes straight to the console.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
@@ -7,10 +7,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::error::Error;
 use crate::protocol::ConsoleLine;
 
-/// Where programs are looked for: the kernel gives the first process no PATH.
+/// Folders searched for programs: the kernel gives the first process no PATH.
 const PATH: &str = "/bin:/sbin:/usr/bin:/usr/sbin";
 
-/// A command with a PATH, that reads nothing.
+/// A command with a PATH and without input.
 pub(crate) fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     command.stdin(Stdio::null());

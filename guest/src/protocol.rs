@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The lines that the guest says to the laboratory.
+//! Lines that the guest prints for the laboratory.
 //!
-//! The console is shared with the kernel's messages, so every line of ours is written by one call
-//! and begins with `guest: `; the laboratory takes those and ignores the rest. The last one is
-//! `guest: end`; a log without it is that of a guest that did not get to its end.
+//! The console is shared with the kernel's messages, so every line of the guest's is written by one
+//! call and begins with `guest: `; the laboratory reads those and ignores the rest. The last one is
+//! `guest: end`; a log without it is incomplete.
 //!
 //!     guest: begin NAME                 20 ms of quiet follow, in which the host samples the CPU
 //!     guest: end-of NAME bytes=N calls=N packets=N wall_ns=N user_ns=N system_ns=N
@@ -19,15 +19,15 @@ use std::io::{self, Write};
 /// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ConsoleLine<'a> {
-    /// What is measured begins after a pause.
+    /// A measured section begins after a pause.
     Begin(&'a str),
-    /// What was measured.
+    /// End of a measured section, and its figures.
     EndOf(&'a str, Measurement),
     /// A check that passed.
     Ok(&'a str),
-    /// A check that did not pass, or why the run ends here.
+    /// A check that failed, or the error that ends the run.
     NotOk(&'a str),
-    /// What cannot be done on this machine, and why.
+    /// A task that this machine cannot do, and the reason.
     Skip(&'a str),
     /// One figure of the kernel's histogram: caller, bucket and count, as the kernel wrote them.
     MemcpySizes(&'a str),
@@ -37,10 +37,10 @@ pub(crate) enum ConsoleLine<'a> {
     End,
 }
 
-/// What a measured section did and took.
+/// Work and times of a measured section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Measurement {
-    /// What was done.
+    /// Work done.
     pub(crate) work: WorkDone,
     /// From begin to end.
     pub(crate) wall_ns: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Measurement {
     pub(crate) system_ns: u64,
 }
 
-/// What a workload did.
+/// Work of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WorkDone {
     /// Bytes that crossed between the program and the kernel, each crossing counted.
@@ -86,7 +86,7 @@ impl ConsoleLine<'_> {
         // A newline inside (of an error) would make a line without a beginning.
         let line = format!("{}\n", self.to_string().replace('\n', " | "));
         let mut console = io::stdout().lock();
-        // A console that takes nothing can be told nothing; the missing `guest: end` says it.
+        // A console that takes no output cannot be told; the laboratory misses `guest: end`.
         let _ = console.write_all(line.as_bytes()).and_then(|()| console.flush());
     }
 }

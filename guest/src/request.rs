@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the command line asks for: jobs in their order, and settings for all of them.
+//! Parses the command line: jobs in their order, and settings for all of them.
 //!
 //! The words are those after `--` of a kernel's command line. Everything is read and refused before
 //! anything is measured. The kernel puts words of its own among them (`console=`, `root=`), which
@@ -17,16 +17,16 @@ use crate::error::Error;
 use crate::jobs::JOBS;
 use crate::workloads::{self, WorkloadSpec};
 
-/// The command line, understood.
+/// Parsed command line.
 #[derive(Debug)]
 pub(crate) struct CommandLine {
-    /// What to do, in this order.
+    /// Tasks, in this order.
     pub(crate) tasks: Vec<Task>,
-    /// How.
+    /// Settings of all tasks.
     pub(crate) settings: GuestSettings,
 }
 
-/// One thing to do.
+/// One task.
 #[derive(Debug)]
 pub(crate) enum Task {
     /// Workloads named one after the other; rounds go over all of them, so that they interleave.
@@ -58,15 +58,15 @@ enum SettingKind {
 
 /// All settings, beside `MODULE.PARAMETER=VALUE`.
 static KEYS: &[SettingKey] = &[
-    // How many times each workload is measured.
+    // Number of times each workload is measured.
     SettingKey { name: "rounds", kind: SettingKind::Number(1, 1000) },
-    // What a workload that moves bytes moves in one round; rounded up to its buffers.
+    // Bytes that a workload moves in one round; rounded up to its buffers.
     SettingKey { name: "bytes", kind: SettingKind::Number(1, 1 << 40) },
     // The file that the workloads of tmpfs go over.
     SettingKey { name: "file_bytes", kind: SettingKind::Number(1, 512 << 20) },
-    // What a workload that counts calls does in one round.
+    // Calls that a workload makes in one round.
     SettingKey { name: "calls", kind: SettingKind::Number(1, 1 << 32) },
-    // Of what each does without it: the same part of all, where bytes and calls suit some only.
+    // Percentage of each workload's default amount, where bytes and calls suit only some.
     SettingKey { name: "percent", kind: SettingKind::Number(1, 10_000) },
     // Of the list of paths: members by transport and name, packets that each sends, and how many
     // a call carries for the kernel to cut apart.
@@ -80,7 +80,7 @@ static KEYS: &[SettingKey] = &[
     SettingKey { name: "seconds", kind: SettingKind::Number(1, 600) },
 ];
 
-/// What the kernel adds to the words of the first process.
+/// Words that the kernel adds to those of the first process.
 const WORDS_OF_KERNEL: &[&str] = &["console=", "root="];
 /// Ends the arguments of `run=`.
 const THEN: &str = "then";

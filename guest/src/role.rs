@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the guest does as a child of itself: workloads that need a second process start the same
+//! Roles of the guest as a child of itself: workloads that need a second process start the same
 //! program again with `role=NAME` as its first word.
 //!
-//! A root folder then needs no second file, and what a child costs is known: this program's own
-//! start.
+//! A root folder then needs no second file, and a child costs the start of this program.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -14,7 +13,7 @@ use crate::workloads::context_switch::TOKEN_BYTES;
 /// This program, wherever it lies.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
-/// The role that the words ask for, played; none when they ask for none.
+/// Runs the role named by the words; none when they name none.
 pub(crate) fn play(words: &[String]) -> Option<ExitCode> {
     let role = words.first()?.strip_prefix("role=")?;
     let outcome = match (role, words.get(1)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs the programs of a real UnixBench that somebody has built, and says their counts as figures.
+//! Runs the programs of a UnixBench that was built, and prints their counts as figures.
 //!
 //! `unixbench=PATH` is a folder of the guest's root that has `pgms/` and `testdir/` of UnixBench 5
 //! or newer; `guest/root.sh OUT FOLDER=/unixbench` puts it there. Its driver is a Perl script, so
@@ -7,12 +7,12 @@
 //! at a time. They must run in the guest: link them statically (`LDFLAGS=-static make`), or put
 //! their libraries beside. The shell scripts need the shell of root.sh.
 //!
-//! What a program counts is `calls`, in its own unit (loops, or kilobytes a second for the file
-//! copies, which are said as bytes).
+//! The count of a program is `calls`, in its own unit (loops, or kilobytes a second for the file
+//! copies, which are printed as bytes).
 //!
 //! Sources: UnixBench 5.1.3 and 6.0, `Run` (tests and their options) and `USAGE`.
 //!
-//! Does not: run Dhrystone and Whetstone, which are not in the kernel at all; compute the index,
+//! Does not run Dhrystone and Whetstone, which do not use the kernel. Does not compute the index,
 //! which compares with a machine of 1995.
 
 use std::path::Path;
@@ -82,7 +82,7 @@ fn run(settings: &GuestSettings) -> Result<(), Error> {
     Ok(())
 }
 
-/// What a program's line `COUNT|number|seconds|unit` says.
+/// Parses a program's line `COUNT|number|seconds|unit`.
 fn work_of(name: &str, text: &str, seconds: &str) -> Result<WorkDone, Error> {
     let wrong = || Error::Wrong {
         what: name.to_owned(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a workload says it moved, against what the kernel counted.
+//! Compares the amounts that a workload prints with those that the kernel counted.
 //!
 //! `/proc/self/io` counts the bytes and calls of read and write, of this process and the children
 //! it waited for. The guest runs twice, with amounts that differ: what its own start, its files
@@ -43,7 +43,7 @@ fn counted() -> Option<[u64; 2]> {
     Some([of("rchar:")? + of("wchar:")?, of("syscr:")? + of("syscw:")?])
 }
 
-/// What the guest said of itself, and what the kernel counted meanwhile.
+/// Amounts printed by the guest, and those counted by the kernel meanwhile.
 fn run(name: &str, amount: &str) -> Option<([u64; 2], [u64; 2])> {
     let folder = tempfile::tempdir().expect("a folder");
     let said = folder.path().join("said");

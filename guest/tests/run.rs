@@ -44,7 +44,7 @@ fn guest(words: &str) -> Output {
     guest.args(words.split_whitespace()).output().expect("the guest runs")
 }
 
-/// What it said, when it must have got to its end.
+/// Output of a run that must succeed.
 fn lines(words: &str) -> Vec<String> {
     let output = guest(words);
     let text = String::from_utf8(output.stdout).expect("text");
@@ -54,7 +54,7 @@ fn lines(words: &str) -> Vec<String> {
     lines
 }
 
-/// What it said last, when it must have failed.
+/// Last line of a run that must fail.
 fn refusal(words: &str) -> String {
     let output = guest(words);
     let text = String::from_utf8(output.stdout).expect("text");

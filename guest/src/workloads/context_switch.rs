@@ -16,7 +16,7 @@ use crate::request::GuestSettings;
 use crate::role::SELF;
 
 const NAME: &str = "context_switch";
-/// What goes round.
+/// The token.
 pub(crate) const TOKEN_BYTES: usize = pattern::WORD_BYTES;
 const CALLS_OF_TRIP: u64 = 4;
 

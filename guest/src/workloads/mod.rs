@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workloads: one list, a file for each kind; their groups; and how they are run.
+//! The workloads: one list, a file for each kind, their groups, and the runner.
 //!
-//! They are what the study of copies in the kernel ran (files through pipes, tmpfs, sockets,
-//! processes), and a mix of everyday work, most of it after UnixBench. Each moves a fixed amount,
-//! sees to it that what arrives is what was sent, and says what it moved; the laboratory puts the
-//! processor's time beside it. Everything stays in memory: files are on the tmpfs below /tmp.
+//! They are the workloads of *simd-copy* (files through pipes, tmpfs, sockets, processes) and a mix
+//! of everyday work, most of it after UnixBench. Each moves a fixed amount, checks that the
+//! received bytes are the sent ones, and prints the amount; the laboratory adds the processor time.
+//! Everything stays in memory: files are on the tmpfs below /tmp.
 //!
 //! Amounts are such that a round takes a third of a second to a second in User Mode Linux, where a
 //! system call costs microseconds; `bytes=`, `calls=` and `percent=` set others.
@@ -39,16 +39,16 @@ pub(crate) struct WorkloadSpec {
     pub(crate) name: &'static str,
     /// Which of [`GROUPS`] have it.
     pub(crate) groups: &'static [&'static str],
-    /// What it does in one round when nothing is set.
+    /// Amount in one round when nothing is set.
     pub(crate) amount: Amount,
     /// Makes it ready, for this amount.
     pub(crate) open: fn(Amount, &GuestSettings) -> OpenedWorkload,
 }
 
-/// A workload that is ready, or why there is none.
+/// A workload that is ready, or the error.
 type OpenedWorkload = Result<Box<dyn Workload>, Error>;
 
-/// How much to do.
+/// Amount of work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Amount {
     /// At least so many bytes across the border of the kernel.
@@ -62,7 +62,7 @@ pub(crate) trait Workload {
     /// The measured section.
     fn run(&mut self) -> Result<WorkDone, Error>;
 
-    /// Not measured: whether what the section left behind is right.
+    /// Checks the result of the section; not measured.
     fn check(&mut self) -> Result<(), Error> {
         Ok(())
     }
@@ -73,7 +73,7 @@ const GROUPS: &[&str] = &["copies", "tmpfs", "large_buffers", "network", "mix", 
 
 const COPIES: &[&str] = &["copies"];
 const FILES: &[&str] = &["copies", "tmpfs"];
-/// What the profile of memcpy is taken over: buffers that do not fit into the first-level cache.
+/// Workloads of the memcpy profile: buffers that do not fit into the first-level cache.
 const LARGE: &[&str] = &["copies", "large_buffers"];
 const LARGE_FILES: &[&str] = &["copies", "tmpfs", "large_buffers"];
 const NETWORK: &[&str] = &["network"];
@@ -108,7 +108,7 @@ static WORKLOADS: &[&WorkloadSpec] = &[
     &shell_scripts::SHELL_SCRIPTS,
 ];
 
-/// What a word stands for: one workload, a group, or nothing. A hyphen is as good as an underscore.
+/// Workloads that a word names: one, a group, or none. A hyphen equals an underscore.
 pub(crate) fn named(word: &str) -> Vec<&'static WorkloadSpec> {
     let word = &*word.replace('-', "_");
     let is_meant =
@@ -135,7 +135,7 @@ pub(crate) fn run(list: &[&WorkloadSpec], settings: &GuestSettings) -> Result<()
 }
 
 impl Amount {
-    /// As the settings want it.
+    /// Amount by the settings.
     fn set(self, settings: &GuestSettings) -> Amount {
         let part = |own: u64| own * settings.number("percent").unwrap_or(100) / 100;
         match self {
@@ -144,7 +144,7 @@ impl Amount {
         }
     }
 
-    /// How many turns of a loop it takes; at least one.
+    /// Number of loops; at least one.
     fn turns(self, bytes_of_turn: u64, calls_of_turn: u64) -> u64 {
         match self {
             Amount::Bytes(bytes) => bytes.div_ceil(bytes_of_turn).max(1),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What pipes and sockets have in common: a block is written into one end and read from the other
-//! by the same process, over and over.
+//! Common part of pipes and sockets: a block is written into one end and read from the other by the
+//! same process, over and over.
 //!
 //! One process, so that no switch of the scheduler is measured with the copies. Neither end waits:
 //! what the kernel takes is read before more is given, so a block may be larger than its buffers.

@@ -89,7 +89,7 @@ impl BlockFile {
         })
     }
 
-    /// Where the block with this number lies.
+    /// Offset of the block with this number.
     fn offset(&self, number: u64) -> u64 {
         number * self.buffer.len() as u64 % self.file_bytes
     }
