@@ -32,7 +32,7 @@ pub(crate) enum Error {
     /// A fact about this machine.
     #[error("{what}: {found}; {cure}")]
     Unavailable {
-        /// Missing facility.
+        /// Job or workload that needs it.
         what: String,
         /// Finding.
         found: String,

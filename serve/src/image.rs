@@ -270,7 +270,7 @@ impl Store {
             if self.stopping.load(Ordering::Relaxed) {
                 return Err(io::Error::other("the server stops"));
             }
-            let count = plan.run(packet, CHUNK_PACKETS);
+            let count = plan.segment_run(packet, CHUNK_PACKETS);
             let first = plan.payload(packet).file_offset;
             let last = plan.payload(packet + count - 1);
             let stride = plan.stride();

@@ -44,7 +44,7 @@ impl PacketPlan {
 
     /// Number of packets from `packet` on, `limit` at most, that lie in one extent: their payloads
     /// are neighbours in the file and all full, but for the last, which may be shorter.
-    pub fn run(&self, packet: u64, limit: u64) -> u64 {
+    pub fn segment_run(&self, packet: u64, limit: u64) -> u64 {
         if packet >= self.packets {
             return 0;
         }

@@ -66,9 +66,9 @@ fn check_places(plan: &PacketPlan, writer: &Writer) {
         let first = extent.first_ts_packet + (packet - extent.first_packet) * 7;
         assert_eq!(first, ts_packet);
         ts_packet += payload.ts_packets;
-        let run = plan.run(packet, u64::MAX);
+        let run = plan.segment_run(packet, u64::MAX);
         assert_eq!(packet + run, extent.first_packet + extent.packets());
-        assert_eq!(plan.run(packet, 2), run.min(2));
+        assert_eq!(plan.segment_run(packet, 2), run.min(2));
         if run > 1 {
             assert_eq!(payload.ts_packets, 7);
             let next = plan.payload(packet + 1).file_offset;
@@ -79,7 +79,7 @@ fn check_places(plan: &PacketPlan, writer: &Writer) {
     }
     assert_eq!(plan.wire_bytes(), wire_offset);
     assert_eq!(plan.payload_bytes(0..u64::MAX), writer.packets.len() as u64);
-    assert_eq!(plan.run(plan.packets(), 9), 0);
+    assert_eq!(plan.segment_run(plan.packets(), 9), 0);
 }
 
 fn check_times(plan: &PacketPlan) {

@@ -336,7 +336,8 @@ impl Stream {
     ) -> Result<(), Step> {
         while self.next < packets.end {
             let plan = &self.source.asset.plan;
-            let count = plan.run(self.next, (packets.end - self.next).min(BATCH_PACKETS_MAX));
+            let count =
+                plan.segment_run(self.next, (packets.end - self.next).min(BATCH_PACKETS_MAX));
             let batch = self.next..self.next + count;
             let late =
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
