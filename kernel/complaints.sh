@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 # shellcheck shell=bash
-# What no good guest has in its kernel's log. Sourced by uml/boot.sh and qemu/boot.sh.
+# Patterns of errors in a guest's kernel log. Sourced by uml/boot.sh and qemu/boot.sh.
 
 # Lockdep, kmemleak and the like say INFO or BUG; the last is the self-test of memcpy.
 COMPLAINTS='BUG: |WARNING: |Oops|Kernel panic|kernel BUG at|general protection|INFO: possible|'

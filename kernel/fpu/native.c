@@ -12,7 +12,7 @@
  *
  * Prints lines as the guest does: pair state=S ps=N, copy by=W bytes=N ps=N; ps are picoseconds.
  *
- * Does not: measure preemption that is held off, or frequencies that fall by wide vectors.
+ * Does not measure preemption that is held off, or frequencies that fall by wide vectors.
  * Sources: Intel SDM volume 1, chapter 13 (XSAVE); arch/x86/lib/memcpy_64.S of 6.12.
  */
 #define _GNU_SOURCE
@@ -67,7 +67,7 @@ static const struct {
 	uint8_t rest[AREA_BYTES - 28];
 } unused __attribute__((aligned(64))) = { .mxcsr = 0x1f80 };
 
-/* What ran before may have left wide registers in use, which a processor then saves each time. */
+/* Earlier code may have left wide registers in use, which a processor then saves each time. */
 static void use_nothing(void)
 {
 	asm volatile("xrstor64 %0" : : "m"(unused), "a"(~0u), "d"(~0u) : "memory");

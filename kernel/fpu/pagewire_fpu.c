@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * pagewire_fpu: what it takes to use vector registers in the kernel, and from which size on a copy
- * by them is worth it.
+ * pagewire_fpu: cost of vector registers in the kernel, and the size from which on a copy by them
+ * pays.
  *
  * Outside User Mode Linux the registers hold the state of the program that was interrupted or that
  * called. kernel_fpu_begin() saves it, where that was not done since the program last ran, and
@@ -18,8 +18,7 @@
  * at a time; it is an instrument, to be unloaded after use.
  *
  * Sources: Documentation/core-api/floating-point.rst; arch/x86/kernel/fpu/core.c of 6.12
- * (irq_fpu_usable, kernel_fpu_begin_mask); the study of SIMD in the kernel, its section on FPU
- * state.
+ * (irq_fpu_usable, kernel_fpu_begin_mask); simd-copy, its section on FPU state.
  */
 
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
@@ -107,7 +106,7 @@ static void copy_nothing(void *to, const void *from, size_t bytes)
 {
 }
 
-/* What a section costs after the first, the empty loop taken off, in picoseconds. */
+/* Cost of a section after the first, less the empty loop, in picoseconds. */
 static u64 section_ps(void)
 {
 	static const struct way with = { "section", copy_nothing, true, false };
@@ -147,7 +146,7 @@ static int show_sections(struct seq_file *table)
 	return 0;
 }
 
-/* Where a section may begin, asked in each context. */
+/* Tests in each context if a section may begin. */
 static struct context {
 	struct irq_work work;
 	struct tasklet_struct tasklet;

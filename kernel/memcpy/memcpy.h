@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of kernel/memcpy know of each other: the list of variants and the choice.
+ * Shared declarations of kernel/memcpy: the list of variants and the choice.
  */
 #ifndef _PAGEWIRE_MEMCPY_H
 #define _PAGEWIRE_MEMCPY_H
@@ -42,13 +42,13 @@ struct pagewire_memcpy_variant {
 /* Ends with a variant without a name; the first is stock. */
 extern const struct pagewire_memcpy_variant pagewire_memcpy_variants[];
 
-/* What the processor lacks of what the variant needs; NULL: nothing. */
+/* Name of a feature that the variant needs and the processor lacks; NULL: none. */
 const char *pagewire_memcpy_lacks(const struct pagewire_memcpy_variant *variant);
 
-/* Where memcpy jumps to; and where it does or would without the histogram. Used in entry.S. */
+/* Target of memcpy's jump; and its target without the histogram. Used in entry.S. */
 extern pagewire_memcpy_t pagewire_memcpy_target;
 extern pagewire_memcpy_t pagewire_memcpy_chosen;
-/* Whether constant.h's copies are used. */
+/* True when constant.h's copies are used. */
 extern bool pagewire_memcpy_constants;
 
 void *pagewire_memcpy_counted(void *to, const void *from, size_t len);

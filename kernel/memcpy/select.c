@@ -7,7 +7,7 @@
  * vector registers; so no variant needs kernel_fpu_begin() here. On a native kernel all but stock
  * and the string instructions would (kernel/fpu measures that).
  *
- * Does not: switch while running. What two variants cost is compared between boots.
+ * Does not switch while running: two variants are compared between boots.
  */
 #include <linux/init.h>
 #include <linux/kernel.h>

@@ -52,7 +52,7 @@ struct tally {
 	unsigned long bad;
 };
 
-/* What lies at a place of the source: no two lines alike, and never the canary. */
+/* Byte at an offset of the source: no two lines alike, and never the canary. */
 static u8 __init pattern(size_t at)
 {
 	u8 value = (at * 167 + (at >> 8) * 59) >> 1;
@@ -60,7 +60,7 @@ static u8 __init pattern(size_t at)
 	return value == CANARY ? 0x5a : value;
 }
 
-/* Whether the target has the copy, and around it, as far as there is room, what it had. */
+/* True when the target has the copy, and the bytes around it are unchanged. */
 static bool __init is_right(const u8 *target, const u8 *source, size_t len)
 {
 	size_t before = min_t(size_t, NEIGHBOUR_BYTES, target - target_area);

@@ -2,8 +2,8 @@
 /*
  * Variant `sized`: memcpy fitted to the sizes that User Mode Linux copies.
  *
- * The study's two proposals (section 8). Its first, a routine without branches for each constant
- * size, is constant.h, which resolves sizes at compile time and enters at pagewire_fixed_*: the
+ * The two proposals of simd-copy (section 8). Its first, a routine without branches for each
+ * constant size, is constant.h, which resolves sizes at compile time and enters at pagewire_fixed_*: the
  * same code, behind the branches that a known size answers. Its second, the loop's width fitted
  * to the sizes seen: the histogram (sizes.c) shows two heaps, fields of up to 64 bytes and whole
  * pages (copies from and to user memory go page by page). So the ladder asks for these two first.
@@ -91,7 +91,7 @@ SYM_INNER_LABEL(pagewire_fixed_256, SYM_L_GLOBAL)	/* 128 to 256 bytes */
 	RET
 SYM_FUNC_END(pagewire_memcpy_sized)
 
-/* 256 to 512 bytes: the study's memcpy_512, for sizes below it too. */
+/* 256 to 512 bytes: memcpy_512 of simd-copy, for sizes below it too. */
 SYM_FUNC_START(pagewire_fixed_512)
 	movq	%rdi, %rax
 	.irp	offset, 0x00, 0x20, 0x40, 0x60, 0x80, 0xa0, 0xc0, 0xe0

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Histogram of copy sizes by call site: the study's "locality of sizes" (section 8.2), counted.
+ * Histogram of copy sizes by call site: the "locality of sizes" of simd-copy (section 8.2).
  *
  * The file memcpy_sizes in debugfs has a line for each call site and each power of two it copied:
  *
@@ -26,7 +26,7 @@
 
 #define SITES_SHIFT	10
 #define SITES_MAX	(1 << SITES_SHIFT)
-/* How far a site may lie from where its hash points to. */
+/* Greatest distance of a site from the place of its hash. */
 #define PROBES_MAX	16
 /* 0, 1, 2 to 3, ..., the last also for what is larger. */
 #define BUCKETS		24

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Variant `sse_published`: memcpy as the study has it (figure 5), kept as a yardstick.
+ * Variant `sse_published`: memcpy as published in simd-copy (figure 5), kept for comparison.
  *
  * A loop of 512 bytes a turn by movdqu; what is left, also nothing, by string instructions. That
  * rest is why it loses today: two string instructions cost 20 to 40 ns even for zero bytes, more

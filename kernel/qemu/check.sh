@@ -13,7 +13,7 @@
 #   on the first      4,000 packets by every path of the list, those of the module among them,
 #                     compared byte by byte (guest/src/verify.rs)
 #
-# What a kernel cannot do is skipped with the reason, as a line `skip: ...`.
+# A kernel's missing features are skipped with the reason, as a line `skip: ...`.
 
 set -euo pipefail
 

@@ -28,7 +28,7 @@ done
 cache=${PAGEWIRE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/pagewire}/kernel
 mkdir -p "$cache"
 
-# What make is told, and a name for the kernel.
+# Arguments of make, and a name for the kernel.
 value() { sed -n "s/^$1=//p" <<<"$lines"; }
 if [[ $1 == uml ]]; then
 	lines=$(../uml/build.sh "${2:-plain}")

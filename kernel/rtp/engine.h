@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of pagewire_rtp share: a run, which is one transmission in progress.
+ * Shared declarations of pagewire_rtp: a run, which is one transmission in progress.
  *
  * A source (source_file.c, source_memory.c) feeds pages to a run; the run (send.c) cuts them into
  * packets, has a header put before each (header.c) and hands packets, or batches of them, to the

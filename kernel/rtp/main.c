@@ -3,15 +3,15 @@
  * pagewire_rtp: sends files as RTP, or as plain UDP, inside the kernel. The device and its calls.
  *
  * The character device /dev/pagewire_rtp is of mode 0660; a udev rule gives it to the group
- * pagewire. Whoever may open it may only do with it what the same process could do with its own
- * descriptors: read a file it has open for reading, send on a socket it has connected. What it
- * gives beyond is paced sending by the kernel, which has limits (user.c).
+ * pagewire. A process can do with it only what it could do with its own descriptors: read a file
+ * it has open for reading, send on a socket it has connected. Beyond that the device offers paced
+ * sending by the kernel, which has limits (user.c).
  *
  * Cost of PAGEWIRE_RTP_SEND for each call: 88 bytes in and 16 to 22 out, a reference to the file
  * and the socket; everything else is for each packet (send.c).
  *
- * Sources: the study of data paths for download and streaming, table 1-C (krtpsendfile, krtpmsend
- * and their like); RFC 3550. A device and not system calls: a module cannot add those.
+ * Sources: data-paths, table 1-C (krtpsendfile, krtpmsend and their like); RFC 3550. A device and
+ * not system calls: a module cannot add those.
  */
 #include <linux/compat.h>
 #include <linux/err.h>

@@ -49,7 +49,7 @@ static int pwr_check_header(const struct pagewire_rtp_send *send)
 	return 0;
 }
 
-/* How many packets, of what size. */
+/* Number and size of the packets. */
 static int pwr_check_packets(const struct pagewire_rtp_send *send)
 {
 	bool listed = send->plan || send->headers;

@@ -2,8 +2,8 @@
 /*
  * Self-test at load, in builds with DEBUG=1: header layout, wrapping, plans, media time.
  *
- * A failure keeps the module from loading and says which claim failed. What needs files and sockets
- * is checked from outside (check/).
+ * A failure keeps the module from loading and names the claim. Claims about files and sockets are
+ * checked from outside (check/).
  *
  * Sources: RFC 3550, section 5.1 (golden header).
  */

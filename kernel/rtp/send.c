@@ -97,7 +97,7 @@ static unsigned int pwr_pieces(const struct pwr_run *run, unsigned int payload_b
 	return pieces;
 }
 
-/* Whether a packet may join the batch: UDP_SEGMENT wants one size, the last perhaps smaller. */
+/* True when a packet may join the batch: UDP_SEGMENT wants one size, the last perhaps smaller. */
 static bool pwr_run_joins(const struct pwr_run *run, unsigned int payload_bytes,
 			  unsigned int bytes)
 {

@@ -2,12 +2,12 @@
 /*
  * Sessions: the calls that start, pause, resume, move, stop and look at one.
  *
- * Each open file of the device can have one, and it ends with it. What a session costs the machine
- * is charged and limited: its number and the work that is done for it to its user (user.c), its
- * memory, some 700 bytes and eight for each packet of a plan, and page cache that sending fills
- * to the memory control group of who started it. The limits are parameters of the module, also
- * writable in /sys/module/pagewire_rtp/parameters; sessions there says how many there are. How
- * packets are sent in time is in pacing.c.
+ * Each open file of the device can have one, which ends with the file. The cost of a session is
+ * charged and limited: its number and its work to its user (user.c); its memory, some 700 bytes and
+ * eight for each packet of a plan, and page cache that sending fills, to the memory control group
+ * of the process that started it. The limits are parameters of the module, also
+ * writable in /sys/module/pagewire_rtp/parameters; sessions there is their number. pacing.c sends
+ * packets in time.
  */
 #include <linux/cred.h>
 #include <linux/err.h>
@@ -41,7 +41,7 @@ static void pwr_session_drop(struct pwr_session *session)
 	pwr_user_put(session->user);
 }
 
-/* What START has to check besides the request itself. */
+/* Checks of START besides the request itself. */
 static int pwr_start_check(const struct pagewire_rtp_start *start)
 {
 	const struct pagewire_rtp_send *send = &start->send;

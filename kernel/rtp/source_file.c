@@ -7,7 +7,7 @@
  * feeds all of them to the run and lets them go: an sk_buff has references of its own by then. A
  * page costs one reference up and down and a slot of the pipe; a third of that for each packet.
  *
- * What splicing implies, as for sendfile(2): pages written to while a packet waits in a queue go
+ * Splicing implies, as with sendfile(2): pages written to while a packet waits in a queue go
  * out with the new bytes. A page truncated away meanwhile goes out as it was.
  *
  * Sources: fs/splice.c, mm/filemap.c.

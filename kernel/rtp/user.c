@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Users: who is charged for a session, how many one may have, and how much is done for one.
+ * Users: charges sessions to a user and limits their number and their work.
  *
  * The user is who logged in (the login uid of audit, which only the machine's administrator can
  * change once it is set): programs that change their uid, by setuid files or in a user namespace
@@ -258,7 +258,7 @@ void pwr_user_charge(struct pwr_user *user, const struct pwr_turn *turn)
 	spin_unlock(&user->lock);
 }
 
-/* When the module goes; nobody has sessions then. */
+/* Runs when the module is unloaded; no user has sessions then. */
 void pwr_users_exit(void)
 {
 	struct pwr_user *user, *next;

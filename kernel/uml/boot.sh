@@ -66,7 +66,7 @@ fi
 [[ -f $linux && -x $linux ]] || usage "--linux $linux: no program"
 linux=$(realpath "$linux")
 
-# Whether guest memory can be a file there: room for all of it, writable, programs may run.
+# Succeeds when guest memory can be a file there: room for all of it, writable, programs may run.
 is_fit() {
     local free probe status=0
     free=$(df --output=avail --block-size=1M "$1" 2>/dev/null | tail -n 1) || return 1

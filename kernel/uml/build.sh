@@ -28,7 +28,7 @@ PACKAGES='linux-source-6.12 gcc libc6-dev make flex bison bc xz-utils'
 LOG_LINES_SHOWN=20
 # Registers of the host's floating point and vectors, of any host: AMX's tiles are 8 KiB of them.
 HOST_FP_BYTES=12288
-# What the study's compiler was told (-ftree-vectorize, and to report), in today's spelling.
+# Options of simd-copy's compiler (-ftree-vectorize, and to report), in today's spelling.
 # -msse2 gives back what UML's makefile takes away.
 VECTORISE_FLAGS='-O2 -ftree-vectorize -fvect-cost-model=dynamic -msse2 -fopt-info-vec-optimized'
 

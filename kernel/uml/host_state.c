@@ -11,7 +11,7 @@
  *                            room, so that a buffer that is too small is overwritten here as well
  *   HOST_STATE_BYTES=0       ptrace(2) is refused altogether, as by a container's seccomp filter
  *
- * Does not: keep any tile's contents; no program of the laboratory has some.
+ * Does not keep the contents of tiles: no program of the laboratory uses them.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

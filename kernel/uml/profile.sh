@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0
-# Where the kernel's time goes, before and after: the study's tables 2 to 4, by its own tool.
+# Profile of the kernel's time, before and after: tables 2 to 4 of simd-copy, by its own tool.
 #
 #   kernel/uml/profile.sh [gprof|perf] [--root FOLDER] [--linux PATH] [--rounds 3] [VARIANT...]
 #                         [-- WORDS...]
@@ -13,7 +13,7 @@
 # rounds. FOLDER is the guest's root, made by guest/root.sh if none is given; --linux is a kernel
 # that was built already.
 #
-# What gprof's instrumentation itself costs (mcount) is left out of the shares, as it is no part
+# The cost of gprof's instrumentation (mcount) is left out of the shares, as it is no part
 # of the kernel.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Byte compare: every mode of the study, single packets and batches, unaligned offsets, plans,
+ * Byte compare: every mode of data-paths, single packets and batches, unaligned offsets, plans,
  * wraps; 4,000 packets each for the modes, and each byte of each compared with what was asked for.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 #define FIRST_SEQUENCE	65530u
 #define FIRST_TIMESTAMP	0xffffff00u
 
-/* One mode: a request of the study's, and how it is called. */
+/* One mode: a request of data-paths, and its name. */
 struct mode {
 	const char *name;
 	uint8_t source;
@@ -137,7 +137,7 @@ static void compare(const struct mode *mode, uint64_t offset, uint32_t packets,
 	world_drain(world.receiver);
 }
 
-/* Whether batches are to be had with this kernel. */
+/* True when this kernel can send batches. */
 static bool has_segments(void)
 {
 	struct pagewire_rtp_send send = request_file(0, 1, 1);
@@ -254,7 +254,7 @@ static void check_one_fragment(void)
 	write_file(FRAGMENTS, former);
 }
 
-/* What ends early: a last packet that is shorter, and nothing at or after the end. */
+/* Early ends: a last packet that is shorter, and nothing at or after the end. */
 static void check_end_of_file(void)
 {
 	struct pagewire_rtp_send send = request_file(world.file_bytes - 2000, 1 << 20, 1316);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the files of the check of pagewire_rtp share: results as TAP, and the world that is checked
+ * Shared declarations of the check of pagewire_rtp: results as TAP, and the world that is checked
  * in: the device, a file of known bytes, UDP sockets on the loopback.
  */
 #ifndef PAGEWIRE_RTP_CHECK_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What goes wrong midway: signals, a file cut or unlinked, a socket disconnected or full, memory
+ * Faults midway: signals, a file cut or unlinked, a socket disconnected or full, memory
  * short, many senders at once. Whatever was sent is right and counted; nothing is sent twice.
  */
 #include <arpa/inet.h>

@@ -128,7 +128,7 @@ static int start_with(int file, uint32_t packets)
 	return device;
 }
 
-/* Whether a child has ended in time. */
+/* True when a child has ended in time. */
 static bool ends(pid_t child, uint64_t limit_ns)
 {
 	uint64_t end = now_ns() + limit_ns;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * How well a session keeps time: 5 Mb/s for some seconds, each packet's arrival at a receiver on
+ * Timing of a session: 5 Mb/s for some seconds, each packet's arrival at a receiver on
  * the loopback (SO_TIMESTAMPNS, the stack's own clock reading) against its time. The figures are
  * printed; claimed is only that all packets came, in order, and none before its time.
  */

@@ -239,7 +239,7 @@ static void address_resolution(int socket, bool on)
 	ioctl(socket, SIOCSIFFLAGS, &ask);
 }
 
-/* What leaves by dummy0. */
+/* Packets that leave by dummy0. */
 static int open_tap(void)
 {
 	struct sockaddr_ll at = { .sll_family = AF_PACKET, .sll_protocol = htons(ETH_P_ALL),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* What is checked with: the device, a file of known bytes on tmpfs, sockets on the loopback. */
+/* Fixture of the check: the device, a file of known bytes on tmpfs, sockets on the loopback. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

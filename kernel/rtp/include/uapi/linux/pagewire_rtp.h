@@ -19,11 +19,11 @@
 #include <linux/ioctl.h>
 #include <linux/types.h>
 
-/* Where payload comes from: a file (offset in it), or the caller's memory (offset an address). */
+/* Source of payload: a file (offset in it), or the caller's memory (offset an address). */
 #define PAGEWIRE_RTP_FROM_FILE		0
 #define PAGEWIRE_RTP_FROM_MEMORY	1
 
-/* What stands before each payload. */
+/* Header before each payload. */
 #define PAGEWIRE_RTP_HEADER_NONE	0	/* nothing */
 #define PAGEWIRE_RTP_HEADER_CALLER	1	/* header_bytes from headers, one after the other */
 #define PAGEWIRE_RTP_HEADER_ENGINE	2	/* 12 bytes of RTP, made from the fields below */
