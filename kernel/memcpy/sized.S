@@ -3,12 +3,12 @@
  * Variant `sized`: memcpy fitted to the sizes that User Mode Linux copies.
  *
  * The two proposals of simd-copy (section 8). Its first, a routine without branches for each
- * constant size, is constant.h, which resolves sizes at compile time and enters at pagewire_fixed_*: the
- * same code, behind the branches that a known size answers. Its second, the loop's width fitted
- * to the sizes seen: the histogram (sizes.c) shows two heaps, fields of up to 64 bytes and whole
- * pages (copies from and to user memory go page by page). So the ladder asks for these two first.
- * Up to 2 KiB its loop is as narrow as saturates the stores, 128 bytes a turn, so that little is
- * left over: what is small is in the first cache.
+ * constant size, is constant.h, which resolves sizes at compile time and enters at
+ * pagewire_fixed_*: the same code, behind the branches that a known size answers. Its second, the
+ * loop's width fitted to the sizes seen: the histogram (sizes.c) shows two heaps, fields of up to
+ * 64 bytes and whole pages (copies from and to user memory go page by page). So the ladder asks for
+ * these two first. Up to 2 KiB its loop is as narrow as saturates the stores, 128 bytes a turn, so
+ * that little is left over: what is small is in the first cache.
  *
  * Pages seldom are, and they come in a row. A processor does not read ahead over the end of a page,
  * so each of them would begin with misses: from 2 KiB on, each turn asks for its first line in the
