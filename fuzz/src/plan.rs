@@ -131,7 +131,8 @@ fn check_time(plan: &PacketPlan, due: u64) {
     }
 }
 
-/// Packets of one `segment_run` can go out in one call: neighbours in the file, all full except the last.
+/// Packets of one `segment_run` go out in one call: neighbours in the file, all full except the
+/// last.
 fn check_run(plan: &PacketPlan, packet: u64) {
     let run = plan.segment_run(packet, NEAR_PACKETS);
     assert!((1..=NEAR_PACKETS).contains(&run) && packet + run <= plan.packets());
