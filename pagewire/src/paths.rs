@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire paths`: every path that could serve, by what it costs on this machine; with
-//! `--receive` every way of receiving.
+//! `pagewire paths`: the CPU cost of every send path on this machine; with `--receive` of every
+//! receive path.
 //!
-//! The tables that `serve --path auto` and `receive --path auto` go by; `pagewire lab paths` and
+//! `serve --path auto` and `receive --path auto` choose by these tables; `pagewire lab paths` and
 //! `pagewire lab receive` measure the same at length and at other sizes.
 
 use std::fmt::Write;
@@ -19,19 +19,19 @@ use measure::{Calibration, Subject};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The interface that peers are reached by [default: that of the default route].
+    /// Interface towards the peers [default: that of the default route].
     #[arg(long, value_name = "DEVICE", conflicts_with = "receive")]
     interface: Option<String>,
-    /// The ways of receiving instead.
+    /// Measures the receive paths instead of the send paths.
     #[arg(long)]
     receive: bool,
-    /// Measures again, whatever is kept.
+    /// Measures again and replaces the kept table.
     #[arg(long)]
     again: bool,
     /// Prints the table as JSON.
     #[arg(long)]
     json: bool,
-    /// Set by the program itself: whether the device segments.
+    /// Set by the program itself: yes when the device segments.
     #[arg(long, hide = true, value_name = "yes|no")]
     segments: Option<String>,
     /// Set by the program itself in the namespace it made.
@@ -53,7 +53,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// In the namespace: measures and says it in JSON.
+/// In the namespace: measures, and returns the ranks as JSON.
 fn measure(options: &Options) -> Result<String, measure::Error> {
     let ranks = match options.receive {
         true => measure::calibrate_receiving()?,

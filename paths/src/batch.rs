@@ -18,7 +18,7 @@ pub(crate) const DATAGRAM_BYTES_MAX: u32 = 65_507;
 /// A range of the file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it begins, in bytes from the file's start.
+    /// Its start, in bytes from the file's start.
     pub offset: u64,
     /// Its length in bytes.
     pub bytes: u64,
@@ -54,7 +54,7 @@ pub enum BatchForm<'a> {
     Image {
         /// The wire image.
         source: &'a MappedFile,
-        /// Where the first datagram begins in it.
+        /// Offset of the first datagram in it.
         offset: u64,
     },
 }
@@ -63,7 +63,7 @@ impl<'a> Batch<'a> {
     /// A batch of `packets` datagrams from `heads` (equal shares) and `pieces`.
     ///
     /// # Panics
-    /// When the shares do not come out even, or the bytes do not fill `packets` datagrams.
+    /// When the headers cannot be shared out evenly, or the bytes do not fill `packets` datagrams.
     pub fn gathered(
         source: &'a MappedFile,
         packets: u32,
@@ -133,8 +133,8 @@ pub(crate) struct CursorPosition {
     used: u64,
 }
 
-/// Where in a batch's pieces the next payload begins. Small and `Copy`: a call that has to be made
-/// again begins again from the copy.
+/// Position of the next payload in a batch's pieces. Small and `Copy`: a repeated call begins again
+/// from the copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor<'a> {
     pieces: &'a [Piece],

@@ -33,7 +33,7 @@ pub struct DatagramReader {
     count: usize,
 }
 
-/// A datagram that came.
+/// A received datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram<'a> {
     /// Its payload, as far as there was room.
@@ -42,8 +42,8 @@ pub struct Datagram<'a> {
     pub from: Option<SocketAddr>,
     /// True when the datagram was longer than the room.
     pub is_cut: bool,
-    /// When the kernel took it from the device, on the clock that the user sees; the socket must
-    /// have been [`prepare`](DatagramReader::prepare)d.
+    /// Time at which the kernel took it from the device, by `CLOCK_REALTIME`; the socket must have
+    /// been [`prepare`](DatagramReader::prepare)d.
     pub time: Option<SystemTime>,
     /// Datagrams the socket had dropped before this one, since it was made, modulo 2³². As
     /// [`prepare`](DatagramReader::prepare) for [`time`](Self::time).
@@ -92,7 +92,7 @@ impl DatagramReader {
 }
 
 /// Datagrams that a socket has dropped since it was made, modulo 2³²: refused by its filter, with a
-/// wrong checksum, or come while its buffer was full. One system call, whatever the number of
+/// wrong checksum, or received while its buffer was full. One system call, whatever the number of
 /// sockets (`/proc/net/udp` lists them all).
 ///
 /// # Errors

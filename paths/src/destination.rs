@@ -52,7 +52,7 @@ const REPORTS_MAX: usize = 32;
 /// Datagrams that are dropped at a time to make room for reports.
 const DATAGRAMS_DROPPED_MAX: usize = 64;
 
-/// A destination's number of segments has fallen.
+/// A destination's number of segments has been lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentLimitLowered {
     /// Segments a call could carry before.
@@ -66,9 +66,9 @@ pub struct SegmentLimitLowered {
 /// The action after a refused call.
 #[derive(Debug)]
 pub(crate) enum RefusalAction {
-    /// Make the call again; it may have to carry less.
+    /// Repeat the call; it may have to carry less.
     Retry,
-    /// Stop and say this.
+    /// Stop with this error.
     Stop(SendError),
 }
 
@@ -147,8 +147,8 @@ impl Destination {
         self.lowered.take()
     }
 
-    /// Reports of the path to the peer since this was last asked, forged ones among them. Costs
-    /// nothing where there are none.
+    /// Reports of the path to the peer since the last call, forged ones among them. Costs nothing
+    /// where there are none.
     pub fn take_reports(&mut self) -> Vec<PathReport> {
         std::mem::take(&mut self.reports)
     }
@@ -187,8 +187,8 @@ impl Destination {
         self.segments.min(DATAGRAM_BYTES_MAX / segment_bytes)
     }
 
-    /// Readies the socket for runs of `segment_bytes` (`together`) or single packets; returns how
-    /// many packets a call may carry.
+    /// Readies the socket for runs of `segment_bytes` (`together`) or single packets; returns the
+    /// number of packets that a call may carry.
     pub(crate) fn ready(
         &mut self,
         segment_bytes: u32,
@@ -285,13 +285,13 @@ impl Destination {
         }
     }
 
-    /// The send is made again with runs of `to` packets.
+    /// The send is repeated with runs of `to` packets.
     fn shorter(&mut self, to: u32, errno: Errno) -> RefusalAction {
         self.lower(to, Some(errno));
         RefusalAction::Retry
     }
 
-    /// A refusal that ICMP may have caused: the send is made again, unless [`REPEATS_MAX`] in a row
+    /// A refusal that ICMP may have caused: the send is repeated, unless [`REPEATS_MAX`] in a row
     /// were refused, which is `lasting`.
     fn judge_report(
         &mut self,
@@ -367,7 +367,7 @@ impl Destination {
         if self.reports.len() > before {
             return true;
         }
-        // One that was heard before reports were queued, or that found no room.
+        // A report from before the queue was switched on, or one that found no room.
         if errno.code() != libc::EMSGSIZE {
             self.keep(PathReport::new(PathFault::Transient, &[]));
         }
@@ -473,8 +473,8 @@ mod tests {
             to.take_segment_limit_lowered(),
             Some(SegmentLimitLowered { from: 64, to: 4, errno: None })
         );
-        let verdict = to.judge_in_pieces(1, &mut stats);
-        assert!(matches!(verdict, RefusalAction::Stop(SendError::Blocked)));
+        let action = to.judge_in_pieces(1, &mut stats);
+        assert!(matches!(action, RefusalAction::Stop(SendError::Blocked)));
         assert_eq!((to.segments(), to.take_segment_limit_lowered(), stats.refused), (4, None, 1));
     }
 

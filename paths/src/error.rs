@@ -183,13 +183,13 @@ pub enum Untapped {
     /// It is switched off; frames are received again once it is on.
     #[error("the device is down; ip link set it up")]
     Down,
-    /// Somebody else's program sees its frames first.
+    /// Another program's XDP program sees its frames first.
     #[error(
         "an XDP program is attached already; detach that one (ip -d link show names it), \
          or take a path by socket"
     )]
     OtherProgram,
-    /// A queue's frames go to somebody else's XDP socket.
+    /// A queue's frames go to another program's XDP socket.
     #[error("queue {queue} has an XDP socket already; close that one, or take a path by socket")]
     OtherSocket {
         /// The queue's number.
@@ -217,7 +217,7 @@ pub enum Untapped {
         /// The largest number of queues.
         most: u32,
     },
-    /// A path has rings on many others.
+    /// The path has rings on as many devices as it can.
     #[error("a path object takes from {most} devices at most; open another")]
     TooMany {
         /// The largest number of devices.
@@ -235,14 +235,14 @@ pub enum SendError {
     /// The socket takes nothing now (`EAGAIN`, `ENOBUFS`). Nothing was sent.
     #[error("the socket takes no more now")]
     Blocked,
-    /// The connection, or the device of a path by frames, is no longer there. ICMP does not say so:
-    /// see [`crate::PathReport`].
+    /// The connection, or the device of a path by frames, is no longer there. ICMP does not cause
+    /// it: see [`crate::PathReport`].
     #[error("the peer is gone: {errno}")]
     Gone {
         /// `EPIPE`, `ECONNRESET`, `ENETDOWN` and their like.
         errno: Errno,
     },
-    /// The file ends before what was to be sent.
+    /// The file ends before the bytes to be sent.
     #[error("the file now ends at byte {at}, before what was to be sent")]
     Shrunk {
         /// The end of the file, in bytes.
@@ -272,7 +272,7 @@ pub enum SendError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unframed {
-    /// The socket is one of IPv6.
+    /// The socket is an IPv6 socket.
     #[error("over IPv6; frames are made for IPv4 alone")]
     Ipv6,
     /// The kernel has no route.
@@ -291,7 +291,7 @@ pub enum Unframed {
         /// The route's type, such as 2 for an address of this host.
         kind: u8,
     },
-    /// The device takes no Ethernet frames.
+    /// The device is not an Ethernet device.
     #[error("{device} is not an Ethernet device (type {kind} of netdevice(7))")]
     NotEthernet {
         /// The route's device.

@@ -84,7 +84,7 @@ impl<'a> RunRange<'a> {
         crosses_oddly(self.offset, self.bytes, page_bytes)
     }
 
-    /// The map, when it reaches so far.
+    /// The map, when it covers the range.
     pub(crate) fn map(&self) -> Result<&'a FileMap, SendFailure> {
         let refused = |errno| SendFailure::Refused { call: "mmap", errno };
         let map = self.source.mapped().map_err(refused)?;

@@ -6,9 +6,9 @@
 //! [`MappedFile::prefetch`], which waits and therefore belongs on a reader thread.
 //!
 //! A file may shrink while it is sent. Nothing here reads mapped memory, so that is never a SIGBUS
-//! but an answer: [`SendError::Shrunk`]. One thing cannot be seen by the send itself: from the new
-//! end to the end of its page the kernel reads zeroes, so a datagram there may carry some until
-//! `prefetch`, which asks for the size each time, notices.
+//! but an error: [`SendError::Shrunk`]. The send itself cannot detect one case: from the new end to
+//! the end of its page the kernel reads zeroes, so a datagram there may carry some until
+//! `prefetch`, which asks for the size each time, detects the cut.
 //!
 //! Sources: `madvise(2)` (`MADV_POPULATE_READ`, Linux 5.14), `preadv2(2)` (`RWF_NOWAIT`, 4.14),
 //! `cachestat(2)` (6.5), `posix_fadvise(2)`.
@@ -24,7 +24,8 @@ use crate::error::{Errno, Error, SendError};
 use crate::send_stats::SendStats;
 use crate::sys::{self, FileMap};
 
-/// Distance of the bytes that [`MappedFile::is_in_cache`] looks at where it has to.
+/// Distance of the bytes that [`MappedFile::is_in_cache`] probes where the kernel does not count
+/// pages.
 const PROBE_STEP_BYTES: u64 = 64 * 1024;
 
 /// Bytes that [`read_ahead`] asks of the kernel in one call: some tens of microseconds of its work.
@@ -63,7 +64,7 @@ pub fn read_ahead(file: &File, range: Range<u64>) {
 }
 
 impl MappedFile {
-    /// Takes a regular file; `name` is what log lines call it.
+    /// Takes a regular file; `name` is its name in log lines.
     pub fn open(file: File, name: impl Into<Arc<str>>) -> Result<Self, Error> {
         let name = name.into();
         let facts = file.metadata().map_err(|error| Error::Host {
@@ -179,13 +180,13 @@ impl MappedFile {
 
     /// True when `range` is probably in the page cache; bytes beyond the file's end need no wait.
     /// Costs two calls: the kernel counts the pages that are there or on their way, and the last
-    /// byte, which arrives last, is looked at.
+    /// byte, which arrives last, is probed.
     ///
     /// Where the kernel does not count them (before Linux 6.5, or for a file that this process
-    /// neither owns nor may write) the first byte is looked at, the last and one every 64 KiB
-    /// between, a call each: a hole smaller than that goes unseen. On a file system that does not
-    /// know `RWF_NOWAIT` (tmpfs, some network ones) the answer is always no. A page that is missing
-    /// may be read ahead by the kernel because of the question.
+    /// neither owns nor may write) the first byte is probed, the last and one every 64 KiB between,
+    /// a call each: a smaller hole goes undetected. On a file system without `RWF_NOWAIT` (tmpfs,
+    /// some network ones) the answer is always no. The kernel may read a missing page ahead because
+    /// of the probe.
     pub fn is_in_cache(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return true;
@@ -197,7 +198,7 @@ impl MappedFile {
     }
 
     /// True when all pages of `range` are in the page cache or being read into it; `None` when the
-    /// kernel does not say.
+    /// kernel does not count them.
     fn count_cached(&self, range: Range<u64>) -> Option<bool> {
         if self.uncountable.load(Ordering::Relaxed) {
             return None;

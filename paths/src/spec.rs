@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of paths, and the description that each member gives of itself.
 //!
-//! Adding a path is one file and one line in [`PATHS`]; server, laboratory, contract tests and
-//! `--help` take it from there. Dispatch is per batch, through a box that each sending thread opens
-//! once; nothing is chosen per packet.
+//! A new path takes one file, or a SPEC in its family's file, and one line in [`PATHS`]; server,
+//! laboratory, contract tests and `--help` read the list. Dispatch is per batch, through a box that
+//! each sending thread opens once; nothing is chosen per packet.
 //!
 //! Sources: DPDK's path tables (`i40e_rx_path_infos`) for the form: one row each, the same name in
 //! log, statistics and code.
@@ -112,18 +112,18 @@ pub struct Spec {
     pub name: &'static str,
     /// Its payload and transport.
     pub transport: Transport,
-    /// One line on how it moves the bytes.
+    /// One line about its way of moving bytes.
     pub summary: &'static str,
-    /// Number of times that each byte of the file is copied between kernel and user memory.
+    /// Copies of each byte of the file between kernel and user memory.
     pub copies_per_byte: u32,
-    /// Number of times that each byte of a header that was made in memory is copied to the kernel;
-    /// 0 where headers lie in the file, or there are none.
+    /// Copies of each byte of a header made in memory to the kernel; 0 where headers lie in the
+    /// file, or there are none.
     pub header_copies: u32,
     /// System calls, when nothing is refused.
     pub system_calls: SystemCalls,
-    /// Where to read up on it.
+    /// Sources to read.
     pub sources: &'static [&'static str],
-    /// True when this host can use it.
+    /// Checks that this host can use it.
     pub probe: fn(&Host) -> Result<(), Unavailable>,
     /// Makes the path object for one sending thread.
     pub open: Open,
@@ -184,8 +184,8 @@ pub enum Open {
 pub enum Via {
     /// By the destination's socket: the kernel routes, filters, fragments and segments.
     Socket,
-    /// As whole Ethernet frames put onto the device that the destination's route has at the time
-    /// of the first send: no firewall, no fragments, IPv4 alone, and the rights that takes.
+    /// As whole Ethernet frames put onto the device that the destination's route has at the time of
+    /// the first send: no firewall, no fragments, IPv4 alone; needs `CAP_NET_RAW`.
     Device,
 }
 

@@ -21,8 +21,8 @@ use crate::sys;
 
 /// One way to send a batch; belongs to one sending thread and serves all its sessions.
 pub trait StreamPath: Send {
-    /// Sends the batch, or as much of it as the socket takes now; returns how many packets that
-    /// was.
+    /// Sends the batch, or as much of it as the socket takes now; returns the number of packets
+    /// sent.
     ///
     /// Fewer than all were taken when the socket became full on the way; the rest is sent later, as
     /// a batch of its own. [`SendError::Blocked`] means none was. Other errors end the stream;
@@ -65,7 +65,7 @@ impl<'a> Due<'a> {
     }
 }
 
-/// GatheredPackets of a batch that one call carries.
+/// Packets of a batch that one call carries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentRun {
     pub(crate) first: u32,
@@ -88,7 +88,7 @@ pub(crate) enum SendFailure {
 #[derive(Clone, Copy, Debug)]
 struct Cut {
     at: u64,
-    /// The packet not to be sent any more.
+    /// The first packet not to be sent any more.
     packet: u32,
 }
 
@@ -106,7 +106,7 @@ pub(crate) enum PacketsPerCall {
 }
 
 /// Sends `batch` run by run, where `per_call` sets the length of a run; `attempt` makes the call
-/// for a run and returns how many of its packets it carried, at least one.
+/// for a run and returns the number of packets it carried, at least one.
 pub(crate) fn send_runs(
     batch: &Batch<'_>,
     per_call: PacketsPerCall,
@@ -131,7 +131,7 @@ pub(crate) fn send_runs(
         let whole = matches!(per_call, PacketsPerCall::Batch | PacketsPerCall::BatchInRuns);
         let packets = if whole { end - taken } else { fit.min(end - taken) };
         let run = SegmentRun { first: taken, packets };
-        let verdict = match attempt(run, to, stats) {
+        let action = match attempt(run, to, stats) {
             Ok(packets) => {
                 debug_assert!((1..=run.packets).contains(&packets), "{packets} of {run:?}");
                 to.accepted();
@@ -149,7 +149,7 @@ pub(crate) fn send_runs(
                 to.judge(call, errno, packets.min(fit), stats)
             }
         };
-        match verdict {
+        match action {
             RefusalAction::Retry => {}
             RefusalAction::Stop(SendError::Blocked) if taken > 0 => return Ok(taken),
             RefusalAction::Stop(error) => return Err(error),
@@ -178,7 +178,7 @@ pub(crate) fn fill(
     Ok(())
 }
 
-/// Nothing could be read at `at`: the file ends there or before.
+/// Failure of a read at `at`: the file ends there or before.
 pub(crate) fn cut(source: &MappedFile, at: u64, stats: &mut SendStats) -> SendFailure {
     let size = source.size_now(stats).unwrap_or(at);
     SendFailure::Cut { at: size.min(at), whole: 0 }

@@ -27,7 +27,7 @@ const CALL: &str = "io_uring_enter";
 
 /// Puts the runs of one path onto a queue.
 pub(crate) trait RunQueuer: Send {
-    /// A destination's runs begin; the first of them is not linked to what was queued before.
+    /// A destination's runs begin; the first of them is not linked to earlier operations.
     fn begin(&mut self, _: &Queue<'_, '_>) {}
 
     /// Queues `part.run`, or as many of its packets as one send carries; `None` when nothing more
@@ -77,7 +77,7 @@ pub(crate) struct RunToQueue<'data> {
 #[derive(Debug)]
 pub(crate) struct QueuedSend {
     pub(crate) packets: u32,
-    /// Where the payload after them begins.
+    /// Position of the payload after them.
     pub(crate) after: CursorPosition,
     /// The operation that reads the run's bytes, and their number; linked to the send.
     pub(crate) read: Option<(u32, u32)>,
@@ -108,9 +108,9 @@ impl QueueFailure {
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
     taken: u32,
-    /// Where the payload of packet `taken` begins.
+    /// Position of the payload of packet `taken`.
     mark: CursorPosition,
-    /// Where the file ends, and the packet not to be sent any more.
+    /// The file's end, and the first packet not to be sent any more.
     cut: Option<(u64, u32)>,
     over: bool,
     /// A run of this submission was refused: those after it were cancelled.
@@ -140,7 +140,7 @@ impl State {
         to: &mut Destination,
         stats: &mut SendStats,
     ) -> Option<Result<u32, SendError>> {
-        let verdict = match failure {
+        let action = match failure {
             SendFailure::Cut { at, whole } => {
                 self.cut = Some((at, run.first + whole));
                 return None;
@@ -148,7 +148,7 @@ impl State {
             SendFailure::InPieces => to.judge_in_pieces(run.packets, stats),
             SendFailure::Refused { call, errno } => to.judge(call, errno, run.packets, stats),
         };
-        match verdict {
+        match action {
             RefusalAction::Retry => None,
             RefusalAction::Stop(SendError::Blocked) if self.taken > 0 => Some(Ok(self.taken)),
             RefusalAction::Stop(error) => Some(Err(error)),

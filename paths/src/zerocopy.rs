@@ -2,13 +2,13 @@
 //! Zero-copy sends of one socket that the kernel has not reported yet.
 //!
 //! The kernel's report names numbers of sends, not bytes; the bytes of each are kept here until
-//! then, so that copies by the kernel can be counted in bytes. Costs 4 bytes a send that is out, of
-//! which there are at most [`UNREPORTED_MAX`].
+//! then, so that copies by the kernel can be counted in bytes. Costs 4 bytes for each unreported
+//! send, at most [`UNREPORTED_MAX`].
 //!
-//! Nothing else has to be kept: the kernel holds the pages it refers to, so the mapping may go, and
-//! a file that is overwritten in place meanwhile is sent as it then is.
+//! Nothing else has to be kept: the kernel holds the pages it refers to, so the mapping may go. A
+//! file that is overwritten in place meanwhile is sent as it then is.
 //!
-//! Reports may come out of order and joined. Joined ones have the first one's verdict on copying
+//! Reports may arrive out of order and joined. A joined report has the copying flag of the first
 //! (Linux 6.18 `net/core/skbuff.c`, `__msg_zerocopy_callback`), so the figure is the kernel's own
 //! account and no better; taking a report after every send leaves little to join.
 //!
@@ -28,10 +28,10 @@ use crate::sys::{self, ErrorQueueEntry, ZerocopyReport};
 /// above (`optmem_max`: 128 KiB, and about 0.8 KiB a send).
 pub(crate) const UNREPORTED_MAX: usize = 128;
 
-/// A send that is reported, or was refused: nothing is to come for it.
+/// A send that is reported, or was refused: no report is due.
 const DONE: u32 = u32::MAX;
 
-/// The sends of a socket that are out, the oldest first.
+/// The unreported sends of a socket, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Unreported {
     /// The number of the oldest.
@@ -92,7 +92,7 @@ impl Unreported {
                 *bytes = DONE;
             }
         }
-        // A number of none that was taken: a refused send has used it up.
+        // A number without an accepted send: a refused send has used it up.
         let next = self.first.wrapping_add(self.bytes.len() as u32);
         let beyond = report.last.wrapping_sub(next);
         if beyond < UNREPORTED_MAX as u32 {
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(unreported.settle(report(0, 1, true)), 10);
         unreported.sent(30);
         assert_eq!(unreported.settle(report(2, 2, true)), 30);
-        // While an earlier one is still out.
+        // While an earlier one is still unreported.
         unreported.sent(40);
         assert_eq!(unreported.settle(report(4, 4, true)), 0);
         unreported.sent(50);

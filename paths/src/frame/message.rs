@@ -141,7 +141,7 @@ pub(crate) struct Link {
     /// `ARPHRD_ETHER` and so on.
     pub(crate) kind: u16,
     pub(crate) is_up: bool,
-    /// It does not ask for addresses (`IFF_NOARP`): whatever leaves by it has only one way to go.
+    /// It does not resolve addresses (`IFF_NOARP`): it has one neighbour at most.
     pub(crate) is_silent: bool,
     /// It was made by software (`IFLA_LINKINFO`), or is loopback: no wire behind it.
     pub(crate) is_virtual: bool,

@@ -58,7 +58,7 @@ const KNOWN: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// `NUD_INCOMPLETE`: the kernel is asking.
 const BEING_ASKED: u16 = 0x01;
 
-/// A device that frames are put onto.
+/// A device that sends frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Device {
     pub(crate) index: u32,

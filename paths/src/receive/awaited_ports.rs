@@ -11,7 +11,7 @@
 
 use std::net::IpAddr;
 
-/// An address and port that somebody awaits datagrams at.
+/// An awaited address and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AwaitedPort {
     pub(super) port: u16,
@@ -21,7 +21,7 @@ pub(super) struct AwaitedPort {
     pub(super) sources: Vec<IpAddr>,
 }
 
-/// All of a device, in order of port and address.
+/// All awaited ports of a device, in order of port and address.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AwaitedPorts(Vec<AwaitedPort>);
 

@@ -21,7 +21,7 @@ use crate::receive::awaited_ports::AwaitedPorts;
 /// One instruction: code, jumps, constant.
 pub(super) type Filter = Vec<libc::sock_filter>;
 
-/// Numbers, or ranges of them, of which a program looks one up: four times this many fit.
+/// Numbers, or ranges of them, in one lookup of a program: four times this many fit.
 const RANGES_MAX: usize = 128;
 
 /// Instructions that the kernel takes (`BPF_MAXINSNS`).

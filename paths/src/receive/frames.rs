@@ -28,9 +28,9 @@ const VLAN_NUMBER: u16 = 0x0fff;
 /// State of a datagram's checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChecksumStatus {
-    /// It was verified, or the sender is on this host and has left it to a card.
+    /// Verified, or left to a card by a sender on this host.
     Verified,
-    /// Nothing: it is verified here.
+    /// Not verified yet: it is verified here.
     Unverified,
     /// As `Unverified`, but the sender may be on this host, and then the field holds the sum of the
     /// pseudo-header alone, for a card to go on from (`CHECKSUM_PARTIAL`).
@@ -54,7 +54,7 @@ impl IpVersion {
     }
 }
 
-/// The packet of IP in an Ethernet frame; none where it is of a VLAN, for that is another network.
+/// The IP packet in an Ethernet frame; none for a frame of a VLAN, which is another network.
 pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
     let (addresses_and_type, rest) = frame.split_first_chunk::<14>()?;
     match number(addresses_and_type, 12) {
@@ -70,7 +70,7 @@ pub(super) fn packet_of_ethernet(frame: &[u8]) -> Option<(IpVersion, &[u8])> {
 pub(super) struct UdpPacket<'a> {
     bytes: &'a [u8],
     network: IpVersion,
-    /// Where the header of UDP begins; all of it is there.
+    /// Offset of the UDP header, which is complete.
     udp_at: usize,
     pub(super) source: IpAddr,
     pub(super) target: IpAddr,
@@ -133,7 +133,7 @@ impl<'a> UdpPacket<'a> {
             .then_some(&datagram[UDP_BYTES..])
     }
 
-    /// Where the packet ends, by its own account; none where it is cut, a fragment or damaged.
+    /// The packet's end by its own length; none where it is cut, a fragment or damaged.
     fn end(&self) -> Option<usize> {
         let end = match self.network {
             IpVersion::V4 => {

@@ -59,19 +59,19 @@ pub fn find_receive(name: &str) -> Option<&'static ReceiveSpec> {
 pub struct ReceiveSpec {
     /// Its name: in `--path`, log, statistics and code alike.
     pub name: &'static str,
-    /// One line on how it moves the bytes.
+    /// One line about its way of moving bytes.
     pub summary: &'static str,
-    /// Number of times that each byte of a datagram is copied between kernel and user memory.
-    /// Memory that both see (a ring) is the kernel's.
+    /// Copies of each byte of a datagram between kernel and user memory. Memory that both see (a
+    /// ring) is the kernel's.
     pub copies_per_byte: u32,
     /// System calls, without those that wait: a run is a super-packet that the kernel has joined, a
     /// batch is the yield of one call under load.
     pub system_calls: SystemCalls,
     /// Its entry to the network.
     pub via: Via,
-    /// Where to read up on it.
+    /// Sources to read.
     pub sources: &'static [&'static str],
-    /// True when this host can use it.
+    /// Checks that this host can use it.
     pub probe: fn(&Host) -> Result<(), Unavailable>,
     /// Makes the path object for one receiving thread.
     pub open: fn() -> Result<Box<dyn ReceivePath>, Error>,
@@ -107,17 +107,17 @@ pub trait ReceivePath: fmt::Debug + Send {
     /// Removes a port. Datagrams that were not handed over are dropped.
     fn remove(&mut self, key: u32);
 
-    /// The address it took, for a port that was asked for as 0.
+    /// The bound address, for a port requested as 0.
     fn address(&self, key: u32) -> Option<SocketAddr>;
 
     /// Waits at most so long for datagrams, then hands over all that are there, a burst at a time.
     /// Returns the number of datagrams; none when there was nothing, or a signal ended the wait.
-    /// Ports with much take turns. When fewer than [`FULL_CALL_PACKETS`] came, every port was found
-    /// empty; when more came, there may be more still.
+    /// Busy ports take turns. When fewer than [`FULL_CALL_PACKETS`] arrived, every port was found
+    /// empty; otherwise there may be more.
     ///
     /// # Errors
-    /// The device is gone or down, or the kernel refuses; a single bad datagram is no error but
-    /// counted. The path may be asked again.
+    /// The device is gone or down, or the kernel refuses; a single bad datagram is counted and no
+    /// error. The call may be repeated.
     fn receive(
         &mut self,
         wait: Duration,
@@ -132,10 +132,10 @@ pub trait ReceivePath: fmt::Debug + Send {
     /// Counters of received datagrams and of the work they took.
     fn stats(&self) -> ReceiveStats;
 
-    /// Datagrams for this port that came to the host and were not handed over for want of room,
-    /// since it was added; asks the kernel where that counts. It counts those with a wrong checksum
-    /// among them, and a run that it would have handed over as one is one. A path by device has one
-    /// ring for all ports of a device: it counts for all of them together.
+    /// Datagrams for this port that reached the host and were dropped for want of room, since it
+    /// was added; asks the kernel for its count. The count includes datagrams with a wrong
+    /// checksum, and a joined run counts as one. A path by device has one ring for all ports of a
+    /// device: it counts for all of them together.
     fn dropped(&self, key: u32) -> u64;
 }
 
@@ -150,12 +150,12 @@ pub struct ReceivedRun<'a> {
     pub bytes: &'a [u8],
     /// Bytes of each datagram in it but the last, which may be shorter; 0: it is one.
     pub segment_bytes: u16,
-    /// When the kernel took it from the device, where the path can tell.
+    /// Time at which the kernel took it from the device, where the path can tell.
     pub time: Option<SystemTime>,
 }
 
 impl<'a> ReceivedRun<'a> {
-    /// The datagrams in it, in the order they came. An empty datagram is one.
+    /// The datagrams in it, in the order of arrival. An empty datagram is one.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let each = match self.segment_bytes {
             0 => self.bytes.len().max(1),

@@ -13,8 +13,8 @@
 //! before it drops them, and joins the pieces that a card brings; the ring has them joined, and
 //! they are handed over so.
 //!
-//! A burst is a block's. Each frame has the time at which the kernel took it. Some are there up to
-//! 4 ms before their block is handed over, if nothing else comes.
+//! A burst is a block. Each frame has the time at which the kernel took it. A frame may wait up to
+//! 4 ms for its block to be handed over, if nothing else arrives.
 //!
 //! Sources: `packet(7)`, `Documentation/networking/packet_mmap.rst`, [`crate::sys`]'s
 //! `packet_receive`.

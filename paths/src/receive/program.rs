@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program that a device runs on each frame: those for a port that is awaited go to the XDP
-//! socket of their queue, all others on to the kernel as if it were not there.
+//! The program that a device runs on each frame: frames for an awaited port go to the XDP socket of
+//! their queue, all others on to the kernel as if the program were absent.
 //!
 //! Written as the instructions that the kernel runs, some 80 of them, so building needs no compiler
 //! for eBPF and running none of its files. The awaited addresses and ports lie in a map, which
@@ -29,7 +29,7 @@ pub(super) const KEY_BYTES: usize = 20;
 /// Bytes of a value, which is unused.
 pub(super) const VALUE_BYTES: usize = 4;
 
-/// In front of each frame that is sent to a socket: when the program saw it, in nanoseconds of
+/// In front of each frame for a socket: the time of the program's run, in nanoseconds of
 /// `CLOCK_MONOTONIC`.
 pub(super) const TIME_BYTES: usize = 8;
 
@@ -51,9 +51,9 @@ mod register {
     pub(super) const FIRST: u8 = 1;
     pub(super) const SECOND: u8 = 2;
     pub(super) const THIRD: u8 = 3;
-    /// Of the frame's first byte at the beginning, of the header looked at later on.
+    /// Address of the frame's first byte at the beginning, of the current header later on.
     pub(super) const HEAD: u8 = 7;
-    /// Of the byte behind the frame.
+    /// Address of the byte behind the frame.
     pub(super) const END: u8 = 8;
     /// The program's argument (`struct xdp_md`).
     pub(super) const CONTEXT: u8 = 6;
@@ -141,14 +141,14 @@ impl Writer {
         self.put(code, one, other, 0, immediate);
     }
 
-    /// Passes the frame unless it has so many bytes from the header looked at on.
+    /// Passes the frame on unless it has so many bytes behind the current header's start.
     fn need(&mut self, bytes: i32) {
         self.put(code::MOVE, VALUE, HEAD, 0, 0);
         self.put(code::ADD_IMMEDIATE, VALUE, 0, 0, bytes);
         self.jump(code::IF_GREATER, (VALUE, END), 0, Place::Pass);
     }
 
-    /// Reads from the header looked at.
+    /// Reads from the current header.
     fn read(&mut self, load: u8, at: i16) {
         self.put(load, VALUE, HEAD, at, 0);
     }
@@ -177,7 +177,7 @@ fn wire(number: u16) -> i32 {
 /// The key lies at the end of the stack.
 const KEY_AT: i16 = -(KEY_BYTES as i16);
 
-/// The program: `wanted` has the keys that are awaited, `sockets` the XDP socket of each queue.
+/// The program: `wanted` holds the awaited keys, `sockets` the XDP socket of each queue.
 pub(super) fn program(wanted: &KernelMap, sockets: &KernelMap) -> Vec<Instruction> {
     let mut w = Writer::default();
     ethernet(&mut w);

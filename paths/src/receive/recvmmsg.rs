@@ -33,7 +33,7 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
 /// Datagrams, or runs, a call takes at most: 4 MiB of address space, touched as far as they come.
 const SLOTS: usize = 64;
 
-/// Takes in many datagrams, or runs of them, a call.
+/// Receives many datagrams, or runs of them, a call.
 #[derive(Debug)]
 pub(super) struct Recvmmsg {
     sockets: Sockets,

@@ -186,7 +186,7 @@ pub(super) fn is_passing(errno: Errno) -> bool {
     errno.is_again() || passing.contains(&errno.code())
 }
 
-/// Ports by key, each in a place that its number finds.
+/// Ports by key, each in a numbered place.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
     bound: Vec<Option<BoundPort>>,
@@ -258,7 +258,7 @@ impl Ports {
     }
 }
 
-/// The ports of a member that waits for all and reads each.
+/// The ports of a path by sockets, with their wait.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     ports: Ports,
@@ -274,7 +274,7 @@ pub(crate) struct Sockets {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turn {
     pub(crate) packets: usize,
-    /// There may be more: it took all that a turn may.
+    /// There may be more: the turn was used up.
     pub(crate) is_full: bool,
 }
 
@@ -298,7 +298,7 @@ impl Sockets {
     }
 
     pub(crate) fn remove(&mut self, key: u32) {
-        // Closed, it is waited for no longer.
+        // Closing it ends the wait for it.
         drop(self.ports.remove(key));
         self.pause_max = self.ports.pause_max();
     }
@@ -316,9 +316,9 @@ impl Sockets {
         self.ports.of(key).map_or(0, BoundPort::dropped)
     }
 
-    /// Waits, and has `turn` take in from each port that is ready, and again from those that were
-    /// not emptied, until they are or so many datagrams have come that the reader should look at
-    /// other things. All have their turn, whatever becomes of one.
+    /// Waits, and has `turn` receive from each ready port, and again from those that were not
+    /// emptied, until all are empty or [`FULL_CALL_PACKETS`] is reached. Each ready port has its
+    /// turn, whatever the result of another.
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
@@ -351,7 +351,7 @@ impl Sockets {
         refusal.map_or(Ok(packets), Err)
     }
 
-    /// Waits at most so long for ports to be ready, and lists them as unread; returns how many.
+    /// Waits at most so long for ports to be ready, and lists them as unread; returns their number.
     fn find_ready(&mut self, wait: Duration) -> Result<usize, Error> {
         let ready = self.poll.wait(wait, &mut self.stats);
         let object = || "a path's ports".into();
@@ -406,7 +406,7 @@ impl<'a> ReceivedMessage<'a> {
             stats.truncated += 1;
             return None;
         };
-        // On the clock that the user sees.
+        // By `CLOCK_REALTIME`.
         let time = meta.stamp.and_then(|stamp| UNIX_EPOCH.checked_add(stamp));
         let segment_bytes = meta.segment_bytes;
         let run = ReceivedRun { key, source, bytes, segment_bytes, time };

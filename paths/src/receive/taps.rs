@@ -37,25 +37,25 @@ use crate::receive::{Port, ReceivePath, ReceiveStats, ReceivedRun};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
 
-/// Devices that a path takes from at most: each ring is some MiB of memory.
+/// The most devices of a path: each ring is some MiB of memory.
 const DEVICES_MAX: usize = 8;
 
 /// Datagrams in a burst at most.
 const BURST: usize = 64;
 
-/// The longest wait in one piece: then the devices are asked after.
+/// The longest wait in one piece; the devices are checked after it.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// After so much waiting in vain a device is asked after.
+/// Time waited in vain after which a device is checked.
 const VAIN_MAX: Duration = Duration::from_millis(100);
 
-/// Calls after which a device is asked after though something comes.
+/// Calls after which a device is checked although frames arrive.
 const CALLS_A_QUESTION: u32 = 256;
 
 /// Tried and chosen once for all threads.
 static CHECKSUM: LazyLock<Checksum> = LazyLock::new(|| Kernels::here().checksum);
 
-/// A device that frames are taken from.
+/// A device with a tap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) index: u32,
@@ -114,13 +114,13 @@ pub(super) trait Tap: Debug + Send + Sized {
         now: &AwaitedPorts,
     ) -> Result<(), Error>;
 
-    /// Waits for it as well.
+    /// Adds it to the wait.
     fn wait_for(&self, waiting: &mut Waiting);
 
     /// Hands over the waiting frames, up to a bound.
     fn take(&mut self, wanted: &AwaitedPorts, to: &mut Delivery<'_>);
 
-    /// Reads the error that the kernel may have left, so that it is not ready for that any more.
+    /// Reads the kernel's pending error, which would keep the socket ready.
     fn settle(&self);
 
     /// Longest pause while it is empty.
@@ -200,7 +200,7 @@ impl<T: Tap> Taps<T> {
         Ok(self.taps.len() - 1)
     }
 
-    /// Closes taps that nobody has a port on.
+    /// Closes taps without ports.
     fn close_idle(&mut self) {
         self.taps.retain(|open| !open.wanted.is_empty());
     }
@@ -222,7 +222,7 @@ impl<T: Tap> Taps<T> {
         Ok(())
     }
 
-    /// Waits for something to come, or, while it does, for more of it.
+    /// Waits for frames, or sleeps for a moment while they keep arriving.
     fn wait(&mut self, wait: Duration) -> Result<(), Error> {
         if let (true, Some(nap)) = (self.is_flowing, T::NAP) {
             self.stats.waits += 1;
@@ -281,7 +281,8 @@ impl<T: Tap> ReceivePath for Taps<T> {
         if let Some(Open { device, wanted, tap }) = tap {
             let mut now = wanted.clone();
             now.remove(key);
-            // Where the kernel refuses, more comes than is awaited, and is not handed over.
+            // Where the kernel refuses, more frames arrive than are awaited, and are not handed
+            // over.
             let _ = tap.steer(device, wanted, &now);
             *wanted = now;
         }
@@ -393,7 +394,7 @@ pub(super) struct CapturedFrame<'a> {
     /// As [`ReceivedRun::segment_bytes`].
     pub(super) segment_bytes: u16,
     pub(super) time: Option<SystemTime>,
-    /// There is less of it than came.
+    /// The frame was longer.
     pub(super) is_cut: bool,
 }
 

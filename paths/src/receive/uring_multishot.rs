@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `uring_multishot`: receives that go on by themselves, all ports in one ring.
+//! `uring_multishot`: multishot receives, all ports in one ring.
 //!
 //! A port is armed once. The kernel puts its datagrams into buffers that it shares with this
 //! process ([`Multishot`]) whenever this thread is in the kernel; the one call that waits for all
 //! ports also moves the datagrams. Costs a copy a byte, and no call besides the wait except for
 //! ports that are added, removed, or had an error.
 //!
-//! Joined runs are taken as such (`UDP_GRO`), which costs no more where there are none.
+//! Joined runs are received as such (`UDP_GRO`), which costs no more where there are none.
 //!
 //! A receive ends when all buffers are full or its port has had an error; the next wait arms it
 //! again, at no further call. A path that moves to another thread is armed anew there, because the
@@ -32,7 +32,7 @@ use crate::sys::{Completion, Multishot};
 
 pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     name: "uring_multishot",
-    summary: "receives that go on by themselves, joined runs as one, all ports in one io_uring",
+    summary: "multishot receives, joined runs as one, all ports in one io_uring",
     copies_per_byte: 1,
     system_calls: SystemCalls::PerBatch(0),
     via: Via::Socket,
@@ -41,11 +41,11 @@ pub(crate) static SPEC: ReceiveSpec = ReceiveSpec {
     open: || Ok(Box::new(UringMultishot::new()?)),
 };
 
-/// Buffers: 4 MiB of address space, touched as far as they are filled. The kernel goes round all of
-/// them: with 256, datagrams that come alone cost half as much again, and runs a third.
+/// Buffers: 4 MiB of address space, touched as far as they are filled. The kernel cycles through
+/// all of them: with 256, lone datagrams cost half as much again, and runs a third.
 const BUFFERS: u16 = 64;
 
-/// Arrivals that are handed over together.
+/// Runs that are handed over together.
 const BURST: usize = 64;
 
 #[derive(Debug)]

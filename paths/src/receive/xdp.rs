@@ -3,14 +3,13 @@
 //!
 //! A program on the device ([`super::program`]) sends frames for awaited ports to an XDP socket,
 //! one for each queue of the device, before IP, UDP or a firewall see them, and passes all others
-//! on. The frames lie in memory of this process; no call brings them. In copy mode the kernel
-//! copies each into it; a driver that has zero-copy writes them there.
+//! on. The frames lie in memory of this process, and arrive without a call. In copy mode the kernel
+//! copies each into it; a driver with zero-copy writes them there.
 //!
-//! The program is held by a link, which the kernel closes with this process, however that ends: the
-//! device is then as it was. It is tried in the driver first (native), then in the kernel
-//! (generic), where a buffer of the kernel's has been made by then and less is saved. Where a
-//! program is attached already, this path does not push it aside, so a device serves one path
-//! object at a time.
+//! A link holds the program; the kernel closes the link with this process, however that ends, and
+//! the device is then as it was. The program is tried in the driver first (native), then in the
+//! kernel (generic), which has allocated a buffer by then, so less is saved. A program that is
+//! attached already stays, so a device serves one path object at a time.
 //!
 //! Frames taken here are invisible to the rest of the host: to a second member of a group, and to
 //! packet sockets. Frames of a VLAN are passed on to the VLAN's device if their tag is in the
@@ -18,8 +17,8 @@
 //! matter. There are no joined runs: a device with XDP does not join, and a veth's peer cuts
 //! super-packets up before it sends.
 //!
-//! While frames come, the ring is looked at once a millisecond, and nobody is woken for one: so
-//! late a datagram may be.
+//! While frames arrive, the ring is polled once a millisecond, and nobody is woken for a frame: a
+//! datagram may be late by that much.
 //!
 //! A datagram by veth, in copy mode, costs 1.5 µs of receiving (64 bytes) to 1.7 (1,328), softirq
 //! included, where `recvmmsg` takes 2.2 to 2.3 (`pagewire lab receive`). Of 1.7 a third is copying:
@@ -86,8 +85,8 @@ const SLOTS_MIN: u32 = 2048;
 const SLOTS_MAX: u32 = 32 * 1024;
 /// Frames looked at between giving slots back; half of the smallest ring would do.
 const FRAMES_A_TURN: u32 = 256;
-/// While frames come, the ring is looked at this often. Waking costs 20 µs, a look some ten
-/// nanoseconds, and the smallest ring is full after 20 ms of 100,000 frames a second.
+/// Interval of polls while frames arrive. Waking costs 20 µs, a poll some ten nanoseconds, and the
+/// smallest ring is full after 20 ms of 100,000 frames a second.
 const NAP: Duration = Duration::from_millis(1);
 /// Bytes of an Ethernet header with a tag.
 const ETHERNET_BYTES: u32 = 18;

@@ -31,8 +31,8 @@ const TURN: usize = 64;
 /// bit for each.
 const SLOTS: usize = 64;
 
-/// The longest datagram that was alone and is sent in a run: one that a route is sure to take so. A
-/// run that it refuses makes all later ones shorter.
+/// The longest lone datagram that is joined to a run: every route takes it so. A run that the route
+/// refuses makes all later ones shorter.
 const ALONE_BYTES_MAX: usize = 1452;
 
 /// The most bytes of a run that is made of several.
@@ -99,7 +99,7 @@ impl Forwarder {
         self.send_stats
     }
 
-    /// From now on the pipe takes nothing.
+    /// Makes the pipe refuse everything from now on.
     #[cfg(test)]
     pub(super) fn spoil(&mut self) {
         self.pipe.spoil();
@@ -392,7 +392,7 @@ impl JoinedRun {
     }
 }
 
-/// Readies a socket for a run; returns how many bytes of it a call may carry.
+/// Readies a socket for a run; returns the number of bytes that a call may carry.
 fn ready(
     run: JoinedRun,
     to: &mut Destination,
@@ -447,7 +447,8 @@ fn send_slots(
     sent
 }
 
-/// Sends a run from memory, in as many calls as it takes; returns how many datagrams of it went.
+/// Sends a run from memory, in as many calls as it takes; returns the number of datagrams that
+/// went.
 fn send(bytes: &[u8], run: JoinedRun, to: &mut Destination, send_stats: &mut SendStats) -> u32 {
     let (mut at, mut sent) = (0, 0);
     // An empty datagram is one.

@@ -7,8 +7,8 @@
 //! arrived, in one call, and the kernel or the device cuts it where it was cut before. The bytes
 //! are copied once, within the kernel, into the pipe's pages; the socket refers to those.
 //!
-//! Datagrams are neither split nor joined: the pipe's content leaves as one run and is cut at the
-//! target as it arrived; it has at most 16 pages, so `splice` hands it on in one message; and a
+//! No datagram is split or merged with another: the pipe's content leaves as one run and is cut at
+//! the target as it arrived; it has at most 16 pages, so `splice` hands it on in one message; and a
 //! lone datagram begins with a page, so that no page begins at an odd byte of it
 //! ([`crate::file_datagrams`] says why that matters). Datagrams beyond the pipe's room, sizes that
 //! the target's route does not segment, and empty datagrams, which no pipe can hold, are received
@@ -20,8 +20,8 @@
 //!
 //! The gain of splicing is small: a copy to user memory costs little where the cache holds a run,
 //! and the pipe's pages have to be allocated. At 1,328 bytes over loopback, delivery included,
-//! seconds of processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that came
-//! one by one spliced 2.4, as each is looked at and taken by itself, copied 1.1. So
+//! seconds of processor per 10⁹ bytes: runs of 49 spliced 0.44, copied 0.42; datagrams that arrived
+//! one by one spliced 2.4, as each is peeked at and moved by itself, copied 1.1. So
 //! [`Relay::copying`] is not only for old kernels.
 //!
 //! Datagrams that the target's socket or route does not take are lost, as on a wire, and counted:
@@ -48,7 +48,7 @@ use crate::send_stats::SendStats;
 use crate::sys;
 use forwarder::{Forwarder, RelayCallbacks};
 
-/// Bytes of a datagram or run that are shown.
+/// Bytes of a datagram or run that the callbacks see.
 pub const HEAD_BYTES_MAX: usize = 64;
 
 /// Target of a port's datagrams.
@@ -65,7 +65,7 @@ pub struct RelayTarget {
 /// The way of datagrams from port to target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RelayMethod {
-    /// Spliced: not a byte but the first 64 comes to user memory.
+    /// Spliced: only the first 64 bytes are copied to user memory.
     Splice,
     /// Received and sent, runs as runs: two copies a byte.
     Copy(Unavailable),
@@ -97,7 +97,7 @@ pub struct RelayedRun<'a> {
     pub packets: u32,
     /// Number of datagrams that the target's socket has taken, the first ones.
     pub sent: u32,
-    /// When the kernel took it from the device.
+    /// Time at which the kernel took it from the device.
     pub time: Option<SystemTime>,
 }
 
@@ -109,7 +109,7 @@ pub struct Relay {
     forwarder: Forwarder,
 }
 
-/// From where to where.
+/// A port and its target.
 #[derive(Debug)]
 struct Route {
     to: Destination,
@@ -119,7 +119,7 @@ struct Route {
     lost: u64,
 }
 
-/// An end of a route, as far as loops go.
+/// An end of a route, as loop detection needs it.
 #[derive(Clone, Copy, Debug)]
 struct RouteEnd {
     address: SocketAddr,
@@ -234,18 +234,18 @@ impl Relay {
         self.routes.remove(&key);
     }
 
-    /// The address it took, for a port that was asked for as 0.
+    /// The bound address, for a port requested as 0.
     pub fn address(&self, key: u32) -> Option<SocketAddr> {
         self.sockets.address(key)
     }
 
     /// Waits at most so long for datagrams, then forwards all that are there, in turns of 64
-    /// datagrams or runs of a port, and tells of each of them. Returns the number of datagrams that
-    /// came, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] came, every port was found
-    /// empty.
+    /// datagrams or runs of a port, and reports each of them. Returns the number of received
+    /// datagrams, sent or not; when fewer than [`crate::FULL_CALL_PACKETS`] arrived, every port was
+    /// found empty.
     ///
     /// # Errors
-    /// A device is gone, or the kernel refuses to receive. It may be asked again.
+    /// A device is gone, or the kernel refuses to receive. The call may be repeated.
     pub fn forward(
         &mut self,
         wait: Duration,

@@ -13,7 +13,7 @@
 //! `packet_mmap.rst` and `af_xdp.rst`; [`crate::sys`]'s `packet` and `xdp` (which says why not
 //! zero-copy).
 //!
-//! Does not segment or fragment, and does not hear of a closed port: ICMP goes to the socket. See
+//! Does not segment or fragment, and does not learn of a closed port: ICMP goes to the socket. See
 //! [`crate::Via::Device`].
 
 use std::sync::LazyLock;
@@ -34,12 +34,12 @@ use simd::stamp::{FRONT_BYTES, Frames, HEAD_BYTES};
 use simd::{Dropped, Kernels};
 use wire::rtp::HEADER_BYTES;
 
-/// Whole frames in a packet socket's transmit ring, one call a batch. Of the kernel's work without
-/// UDP, IP and firewall a buffer's header per frame is left, and the driver. The payload is read
-/// straight into the ring, and the device reads from the ring's pages: one copy, by the read. Costs
-/// two calls a batch of up to 512 packets; 0.51 s/GB in batches of 44 (0.66 in batches of 10) where
-/// `read_writev` cost 2.19 and `mmap_gso` 0.18, into an ifb that takes super-packets whole: where
-/// the kernel has to segment, `mmap_gso` costs as much as this.
+/// Whole frames in a packet socket's transmit ring, one call a batch. The kernel's remaining work,
+/// without UDP, IP and firewall, is a buffer's header per frame, and the driver. The payload is
+/// read straight into the ring, and the device reads from the ring's pages: one copy, by the read.
+/// Costs two calls a batch of up to 512 packets; 0.51 s/GB in batches of 44 (0.66 in batches of 10)
+/// where `read_writev` cost 2.19 and `mmap_gso` 0.18, into an ifb that takes super-packets whole:
+/// where the kernel has to segment, `mmap_gso` costs as much as this.
 ///
 /// On a device that delivers on this host (veth), the kernel copies each frame once more, because
 /// the slot would be written again while a receiver still has it; no counter shows that copy. Each
@@ -104,7 +104,8 @@ const RINGS_MAX: usize = 8;
 static KERNELS: LazyLock<Kernels> = LazyLock::new(Kernels::here);
 
 /// Variants of kernels that gave a wrong answer on this processor and are not used; paths by device
-/// are slower without them. To be logged as errors: the fault is ours or the processor's.
+/// are slower without them. To be logged as errors: the fault is the kernel's of `simd` or the
+/// processor's.
 pub fn dropped_kernels() -> Vec<Dropped> {
     KERNELS.dropped().collect()
 }
@@ -116,7 +117,7 @@ pub(super) struct FrameSender<R> {
     scratch: ScatterScratch,
     /// The sum of each frame's payload.
     sums: Vec<u16>,
-    /// For each packet of a read, how many of its bytes have come when the packet is whole.
+    /// For each packet of a read, the byte count at which it is complete.
     ends: Vec<u64>,
     /// The call that sends, for errors.
     call: &'static str,
@@ -129,7 +130,7 @@ struct BatchProgress<'a> {
     heads: &'a [u8],
     head_bytes: usize,
     taken: u32,
-    /// Where the payload of packet `taken` begins.
+    /// Position of the payload of packet `taken`.
     cursor: Cursor<'a>,
 }
 
@@ -250,8 +251,8 @@ impl<R: Ring> FrameSender<R> {
         Ok(self.rings.len() - 1)
     }
 
-    /// Reads the payloads of the next `count` packets into the ring; returns how many are whole, at
-    /// least one.
+    /// Reads the payloads of the next `count` packets into the ring; returns the number of complete
+    /// ones, at least one.
     fn fill(
         &mut self,
         at: usize,
@@ -265,8 +266,8 @@ impl<R: Ring> FrameSender<R> {
         }
     }
 
-    /// By as few reads as the places allow; returns how many packets are whole. Fewer than `count`
-    /// are when a read is short.
+    /// Reads by as few calls as the places allow; returns the number of complete packets, fewer
+    /// than `count` after a short read.
     fn fill_together(
         &mut self,
         at: usize,
@@ -389,7 +390,7 @@ impl<R: Ring + Send> StreamPath for FrameSender<R> {
                 self.close(&framing);
                 return Err(SendError::Gone { errno });
             }
-            // Asked for anew next time: an MTU may be another by then.
+            // Asked for anew next time: the MTU may have changed by then.
             Err(Stop::Error(error @ SendError::Unframed { .. })) => return Err(error),
             Ok(()) | Err(Stop::Error(_)) => to.keep_framing(framing),
         }

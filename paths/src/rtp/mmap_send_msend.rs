@@ -51,7 +51,7 @@ pub(crate) static SPEC: Spec = Spec {
 struct MmapSendMsend {
     engine: Engine,
     page_bytes: u64,
-    /// For the packet that cannot be sent so.
+    /// For packets that have to be copied.
     reader: PayloadBuffer,
 }
 

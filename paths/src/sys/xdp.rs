@@ -277,7 +277,7 @@ impl Ring for XdpRing {
             Ok(()) => count,
             Err(_) => count.saturating_sub(self.pending()),
         };
-        // Datagrams, as all tallies have it: without the headers below UDP's payload.
+        // Datagrams, as all counters have it: without the headers below UDP's payload.
         let short = if taken == count { frame_bytes - last_bytes } else { 0 };
         let frames_bytes = u64::from(taken) * u64::from(frame_bytes) - u64::from(short);
         stats.copied_bytes += frames_bytes - u64::from(taken) * FRONT_BYTES as u64;

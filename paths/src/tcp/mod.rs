@@ -33,7 +33,8 @@ pub trait DownloadPath: Send {
     /// Sends as much as the socket takes now of `bytes` bytes from `offset` on; returns the number
     /// of bytes sent, at least one unless `bytes` is 0. The socket is non-blocking.
     ///
-    /// [`SendError::Blocked`] means none was, and to come back when the socket is writable.
+    /// [`SendError::Blocked`] means that none was sent; the caller repeats the call when the socket
+    /// is writable.
     fn send(
         &mut self,
         source: &MappedFile,

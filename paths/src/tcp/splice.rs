@@ -72,7 +72,7 @@ impl Splice {
         };
         loop {
             match self.pipe.send(socket, filled, stats) {
-                // A page that has gone since it was put in.
+                // A page that was cut off since it was put in.
                 Ok(0) => return Err(ended(source, offset, stats)),
                 Ok(sent) => return Ok(sent),
                 Err(errno) if errno.code() == libc::EINTR => {}

@@ -3,10 +3,10 @@
 //!
 //! The socket refers to the page cache's pages, as with `sendfile`, but by way of the page tables:
 //! each page is looked up and pinned, and the kernel reports when the peer has acknowledged them.
-//! Costs no copy and three calls per step of at most 1 MiB: which socket this is (`SO_COOKIE`), the
-//! send, and taking one report off the socket's error queue. A socket seen for the first time costs
-//! two more. A report is taken after a refused send too, for a queue with reports in it makes
-//! `poll(2)` say `POLLERR` and never wait.
+//! Costs no copy and three calls per step of at most 1 MiB: the socket's identity (`SO_COOKIE`),
+//! the send, and taking one report off the socket's error queue. A socket seen for the first time
+//! costs two more. A report is taken after a refused send too, because reports in the queue make
+//! `poll(2)` return `POLLERR` without waiting.
 //!
 //! Reports name sends by number, and a path object serves many connections, whose descriptors are
 //! used again; so it remembers the last [`SOCKETS_MAX`] sockets by their cookies. `SO_ZEROCOPY` is
@@ -53,7 +53,7 @@ pub(crate) static SPEC: Spec = Spec {
 /// Sockets that a path object remembers, the one used longest ago forgotten first.
 const SOCKETS_MAX: usize = 256;
 
-/// A socket by its cookie, and its sends that are out; `None` when their numbers are not known.
+/// A socket by its cookie, and its unreported sends; `None` when their numbers are not known.
 #[derive(Debug)]
 struct Known {
     cookie: u64,

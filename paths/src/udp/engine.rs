@@ -93,7 +93,7 @@ pub(super) struct EngineSender {
     per_call: PacketsPerCall,
     engine: Engine,
     page_bytes: u64,
-    /// For the datagram that cannot be sent so.
+    /// For datagrams that the engine does not take.
     copy_sender: CopySender,
 }
 
@@ -142,7 +142,7 @@ impl EngineSender {
     }
 }
 
-/// Number of packets of `run`, from its first on, the engine is given.
+/// Number of packets of `run`, from its first on, that the engine takes.
 fn taken_together(
     datagrams: &FileDatagrams<'_>,
     batch: &Batch<'_>,

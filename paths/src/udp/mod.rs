@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Paths for a file as datagrams with nothing added, one file per path.
+//! Paths for a file as datagrams with nothing added.
 //!
 //! The study's downloads over UDP. A batch is a range of the file (image form), so each of these
 //! can send a wire image as well.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendfile` and `sendfile_gso`: page cache to socket inside the kernel, a packet or a run a call.
 //!
-//! The work is done in [`crate::rtp::wire_sendfile`], which says how a run stays whole, what leaves
-//! of a file that was cut, and which lone datagrams are copied.
+//! The work is done in [`crate::rtp::wire_sendfile`], which describes runs, files that were cut,
+//! and copied datagrams.
 //!
 //! Sources: `sendfile(2)`, and those of [`crate::rtp::wire_sendfile`].
 //!

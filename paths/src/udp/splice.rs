@@ -77,7 +77,8 @@ impl Splice {
         stats: &mut SendStats,
     ) -> Result<(), SendFailure> {
         let refused = |errno| SendFailure::Refused { call: "splice", errno };
-        // Left by one that could neither be emptied nor replaced, for lack of descriptors.
+        // Left by a run after which the pipe could neither be emptied nor replaced, for lack of
+        // descriptors.
         self.pipe.clear(stats).map_err(|errno| SendFailure::Refused { call: "pipe2", errno })?;
         let mut filled = 0;
         while filled < range.bytes {

@@ -3,12 +3,12 @@
 //! `io_uring`.
 //!
 //! A run is one range of the file, sent by `IORING_OP_SEND` and cut into datagrams by the kernel.
-//! Costs one copy per byte, and one call for all that is due.
+//! Costs one copy per byte, and one call for all due batches.
 //!
 //! Sources: `io_uring_enter(2)` (`IORING_OP_SEND`), `udp(7)` (`UDP_SEGMENT`), `mmap(2)`.
 //!
-//! Does not look at a mapped byte. A cut file is `EFAULT`; behind the cut, to the end of its page,
-//! the kernel sends zeroes ([`crate::MappedFile`]).
+//! Does not look at a mapped byte. A cut file gives `EFAULT`; behind the cut, to the end of its
+//! page, the kernel sends zeroes ([`crate::MappedFile`]).
 
 use std::os::fd::AsFd;
 

@@ -181,13 +181,13 @@ fn inside_a_network_with_silent_peers() {
         for sessions in [&mut alone, &mut at_once] {
             fill(&mut *path, feed, &assets, &mut sessions[FULL].to);
         }
-        let mut tallies = [SendStats::default(); 2];
+        let mut stats_of_each = [SendStats::default(); 2];
         let mut taken = [0; 2];
         let mut received = [vec![Vec::new(); SESSIONS], vec![Vec::new(); SESSIONS]];
         for round in 0..ROUNDS {
             let what = (&assets, feed, round);
-            let expected = one_by_one(&mut *path, what, &mut alone, &mut tallies[0]);
-            let outcomes = together(&mut *path, what, &mut at_once, &mut tallies[1]);
+            let expected = one_by_one(&mut *path, what, &mut alone, &mut stats_of_each[0]);
+            let outcomes = together(&mut *path, what, &mut at_once, &mut stats_of_each[1]);
             for (number, (got, wanted)) in outcomes.iter().zip(&expected).enumerate() {
                 let on_the_way = number == FULL_ON_THE_WAY && got.is_ok() && wanted.is_ok();
                 assert!(got == wanted || on_the_way, "{spec}: {number}: {got:?}, not {wanted:?}");
@@ -201,12 +201,12 @@ fn inside_a_network_with_silent_peers() {
                 take_in(sessions, &mut received[number], outcomes);
             }
         }
-        for (number, stats) in tallies.iter().enumerate() {
+        for (number, stats) in stats_of_each.iter().enumerate() {
             let of_cut_file = received[number][CUT].len() as u64;
             assert_eq!(stats.packets, u64::from(taken[number]) + of_cut_file, "{spec}");
             assert!(stats.refused >= u64::from(ROUNDS), "{spec}");
         }
-        let [alone_calls, calls] = tallies.map(|stats| stats.calls);
+        let [alone_calls, calls] = stats_of_each.map(|stats| stats.calls);
         assert!(calls <= alone_calls, "{spec}: {calls} calls, {alone_calls} alone");
         for number in 0..SESSIONS {
             let what = format!("{spec}: session {number}");

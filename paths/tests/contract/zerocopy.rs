@@ -168,20 +168,20 @@ fn loopback_copies_every_download_and_says_so() {
     let Some(mut path) = download_path() else { return };
     let asset = Asset::new(Shape::full(200));
     let mut connections = [connection(), connection()];
-    let mut tallies = [SendStats::default(); 2];
+    let mut stats_of_each = [SendStats::default(); 2];
     let mut buffer = vec![0; 1000];
     let start = Instant::now();
     // Connections in turn, and the peers read: the kernel reports acknowledged bytes.
     while start.elapsed() < PATIENCE {
-        for ((server, client), stats) in connections.iter_mut().zip(&mut tallies) {
+        for ((server, client), stats) in connections.iter_mut().zip(&mut stats_of_each) {
             assert_eq!(path.send(&asset.source, 0, 1000, server.as_fd(), stats), Ok(1000));
             client.read_exact(&mut buffer).unwrap();
         }
-        if tallies[0].bytes >= 100_000 && tallies.iter().all(is_settled) {
+        if stats_of_each[0].bytes >= 100_000 && stats_of_each.iter().all(is_settled) {
             break;
         }
     }
-    for stats in tallies {
+    for stats in stats_of_each {
         assert!(is_settled(&stats) && stats.copied_bytes == 0, "{stats:?}");
     }
 }
@@ -218,7 +218,7 @@ const RINGS: [(Transport, &str); 2] =
 fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, SendStats)> {
     let asset = Asset::new(Shape { offset: 78, ..Shape::full(300) });
     let pieces = asset.pieces(0..300);
-    let mut tallies = Vec::new();
+    let mut stats_of_each = Vec::new();
     for (spec, feed, mut path) in crate::stream_paths() {
         if RINGS.contains(&(spec.transport, spec.name)) {
             let (mut to, mut stats) = (to(), SendStats::default());
@@ -226,10 +226,10 @@ fn by_rings(to: impl Fn() -> Destination) -> Vec<(&'static Spec, SendStats)> {
                 let batch = asset.batch(feed, 0..300, &pieces);
                 assert_eq!(path.send(&batch, &mut to, &mut stats), Ok(300), "{spec}");
             }
-            tallies.push((spec, stats));
+            stats_of_each.push((spec, stats));
         }
     }
-    tallies
+    stats_of_each
 }
 
 #[test]

@@ -25,7 +25,7 @@ const PAIR: &str = "\
     ip link set left up
     ip link set right up";
 
-/// Where datagrams are awaited.
+/// Receiving addresses.
 const FOUR: &str = "10.99.0.2:5006";
 const SIX: &str = "[fd00:99::2]:5006";
 
@@ -210,7 +210,7 @@ fn frame_has(frame: &[u8], payload: &[u8]) -> bool {
     payload.is_empty() || frame.windows(payload.len()).any(|window| window == payload)
 }
 
-/// More ports than a filter has ranges for, coming and going: each has its own and nobody else's.
+/// More ports than a filter has ranges for, coming and going: each receives its own datagrams only.
 #[test]
 fn many_ports_come_and_go_and_each_has_its_own() {
     run("receive::taps::tests::inside_a_pair_with_many_ports");
