@@ -51,7 +51,7 @@ pub(crate) struct SocketOptions {
 
 /// A port's socket.
 #[derive(Debug)]
-pub(crate) struct BoundPort {
+pub(crate) struct PortSocket {
     pub(crate) key: u32,
     socket: UdpSocket,
     name: Arc<str>,
@@ -64,7 +64,7 @@ pub(crate) struct BoundPort {
     dropped: Cell<u64>,
 }
 
-impl BoundPort {
+impl PortSocket {
     /// Binds a socket for `port` and joins its group.
     pub(crate) fn new(port: &Port, key: u32, options: SocketOptions) -> Result<Self, Error> {
         let name: Arc<str> = match &port.interface {
@@ -189,7 +189,7 @@ pub(super) fn is_passing(errno: Errno) -> bool {
 /// Ports by key, each in a numbered place.
 #[derive(Debug, Default)]
 pub(super) struct Ports {
-    bound: Vec<Option<BoundPort>>,
+    bound: Vec<Option<PortSocket>>,
     free: Vec<u32>,
     places: HashMap<u32, u32>,
     /// The port whose device is checked next.
@@ -211,7 +211,7 @@ impl Ports {
         self.free.last().copied().unwrap_or(self.bound.len() as u32)
     }
 
-    pub(super) fn insert(&mut self, bound: BoundPort) -> u32 {
+    pub(super) fn insert(&mut self, bound: PortSocket) -> u32 {
         let place = self.free.pop().unwrap_or_else(|| {
             self.bound.push(None);
             self.bound.len() as u32 - 1
@@ -221,17 +221,17 @@ impl Ports {
         place
     }
 
-    pub(super) fn remove(&mut self, key: u32) -> Option<(u32, BoundPort)> {
+    pub(super) fn remove(&mut self, key: u32) -> Option<(u32, PortSocket)> {
         let place = self.places.remove(&key)?;
         self.free.push(place);
         Some((place, self.bound[place as usize].take()?))
     }
 
-    pub(super) fn at(&self, place: u32) -> Option<&BoundPort> {
+    pub(super) fn at(&self, place: u32) -> Option<&PortSocket> {
         self.bound.get(place as usize)?.as_ref()
     }
 
-    pub(super) fn of(&self, key: u32) -> Option<&BoundPort> {
+    pub(super) fn of(&self, key: u32) -> Option<&PortSocket> {
         self.at(*self.places.get(&key)?)
     }
 
@@ -243,7 +243,7 @@ impl Ports {
     /// Asks one of those in a group whether its device is there: another each time.
     pub(super) fn ask_after_device(&mut self) -> Result<(), Error> {
         let count = self.bound.len();
-        let with_device = |bound: &Option<BoundPort>| bound.as_ref()?.device;
+        let with_device = |bound: &Option<PortSocket>| bound.as_ref()?.device;
         let next = (0..count)
             .map(|step| (self.asked + step) % count)
             .find(|place| with_device(&self.bound[*place]).is_some());
@@ -289,7 +289,7 @@ impl Sockets {
 
     pub(crate) fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
-        let bound = BoundPort::new(port, key, self.options)?;
+        let bound = PortSocket::new(port, key, self.options)?;
         let added = self.poll.add(bound.as_fd(), self.ports.next().into());
         added.map_err(|errno| bound.refused("epoll_ctl", errno))?;
         self.ports.insert(bound);
@@ -309,11 +309,11 @@ impl Sockets {
     }
 
     pub(crate) fn address(&self, key: u32) -> Option<SocketAddr> {
-        self.ports.of(key).map(BoundPort::address)
+        self.ports.of(key).map(PortSocket::address)
     }
 
     pub(crate) fn dropped(&self, key: u32) -> u64 {
-        self.ports.of(key).map_or(0, BoundPort::dropped)
+        self.ports.of(key).map_or(0, PortSocket::dropped)
     }
 
     /// Waits, and has `turn` receive from each ready port, and again from those that were not
@@ -322,7 +322,7 @@ impl Sockets {
     pub(crate) fn receive(
         &mut self,
         wait: Duration,
-        mut turn: impl FnMut(&BoundPort, &mut ReceiveStats) -> Result<Turn, Errno>,
+        mut turn: impl FnMut(&PortSocket, &mut ReceiveStats) -> Result<Turn, Errno>,
     ) -> Result<usize, Error> {
         let mut ready = self.find_ready(wait)?;
         if ready == 0 && !wait.is_zero() {
@@ -480,7 +480,7 @@ mod tests {
             buffer_bytes: 0,
         };
         for key in [7, 8, 9] {
-            let bound = BoundPort::new(&port, key, SocketOptions::default()).unwrap();
+            let bound = PortSocket::new(&port, key, SocketOptions::default()).unwrap();
             let place = ports.next();
             assert_eq!(ports.insert(bound), place);
         }
@@ -488,7 +488,7 @@ mod tests {
         assert_eq!(refusal, "adding a port on 127.0.0.1:0 as 8: EEXIST");
         let (place, _) = ports.remove(8).unwrap();
         assert!(ports.of(8).is_none() && ports.at(place).is_none() && ports.remove(8).is_none());
-        ports.insert(BoundPort::new(&port, 10, SocketOptions::default()).unwrap());
+        ports.insert(PortSocket::new(&port, 10, SocketOptions::default()).unwrap());
         assert_eq!(ports.of(10).unwrap().address(), ports.at(place).unwrap().address());
     }
 }

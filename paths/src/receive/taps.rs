@@ -32,7 +32,7 @@ use crate::error::{Errno, Error, Untapped};
 use crate::frame;
 use crate::receive::awaited_ports::{AwaitedPort, AwaitedPorts};
 use crate::receive::frames::{ChecksumStatus, IpVersion, UdpPacket};
-use crate::receive::sockets::{BoundPort, SocketOptions, emptied};
+use crate::receive::sockets::{PortSocket, SocketOptions, emptied};
 use crate::receive::{Port, ReceivePath, ReceiveStats, ReceivedRun};
 use crate::send_stats::SendStats;
 use crate::sys::{self, Netlink, Waiting};
@@ -141,7 +141,7 @@ struct Open<T> {
 /// A port and the socket that holds it.
 #[derive(Debug)]
 struct DevicePort {
-    bound: BoundPort,
+    bound: PortSocket,
     device: u32,
     /// The tap's drops when the port was added.
     drops_before: u64,
@@ -208,7 +208,7 @@ impl<T: Tap> Taps<T> {
     fn add_on(&mut self, place: usize, port: &Port, key: u32) -> Result<(), Error> {
         let Open { device, wanted, tap } = &mut self.taps[place];
         let interface = Some(device.name.to_string());
-        let bound = BoundPort::new(&Port { interface, ..port.clone() }, key, T::OPTIONS)?;
+        let bound = PortSocket::new(&Port { interface, ..port.clone() }, key, T::OPTIONS)?;
         let address = bound.address();
         let mut now = wanted.clone();
         for target in targets(address.ip(), &bound)? {
@@ -373,7 +373,7 @@ fn near(target: IpAddr) -> Result<IpAddr, Errno> {
 }
 
 /// The addresses that datagrams for a port are sent to.
-fn targets(address: IpAddr, bound: &BoundPort) -> Result<Vec<IpAddr>, Error> {
+fn targets(address: IpAddr, bound: &PortSocket) -> Result<Vec<IpAddr>, Error> {
     if !address.is_unspecified() {
         return Ok(vec![address]);
     }

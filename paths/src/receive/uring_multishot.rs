@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Errno, Error};
 use crate::receive::sockets::{
-    BoundPort, DATAGRAM_BYTES_MAX, Ports, ReceivedMessage, SocketOptions, emptied, is_passing,
+    DATAGRAM_BYTES_MAX, PortSocket, Ports, ReceivedMessage, SocketOptions, emptied, is_passing,
 };
 use crate::receive::{
     FULL_CALL_PACKETS, Port, ReceivePath, ReceiveSpec, ReceiveStats, ReceivedRun,
@@ -180,7 +180,7 @@ impl ReceivePath for UringMultishot {
     fn add(&mut self, port: &Port, key: u32) -> Result<(), Error> {
         self.ports.check(port, key)?;
         let bound =
-            BoundPort::new(port, key, SocketOptions { time: true, joined: true, discard: false })?;
+            PortSocket::new(port, key, SocketOptions { time: true, joined: true, discard: false })?;
         let place = self.ports.insert(bound);
         if self.rounds.len() <= place as usize {
             self.rounds.push(0);
@@ -203,7 +203,7 @@ impl ReceivePath for UringMultishot {
     }
 
     fn address(&self, key: u32) -> Option<SocketAddr> {
-        self.ports.of(key).map(BoundPort::address)
+        self.ports.of(key).map(PortSocket::address)
     }
 
     fn receive(
@@ -246,6 +246,6 @@ impl ReceivePath for UringMultishot {
     }
 
     fn dropped(&self, key: u32) -> u64 {
-        self.ports.of(key).map_or(0, BoundPort::dropped)
+        self.ports.of(key).map_or(0, PortSocket::dropped)
     }
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The two ways of a relay to move bytes: by a pipe, or by memory.
 //!
-//! A thread's relay has one [`Forwarder`], which serves its ports in turn and is empty between two.
+//! A thread's relay has one [`RelayForwarder`], which serves its ports in turn and is empty between
+//! two.
 //!
 //! Datagrams of one size that wait behind each other, alone or in runs, leave as one run, because
 //! the send is most of their cost. Limits are the size of any Ethernet frame, the pipe's pages, and
@@ -40,7 +41,7 @@ const RUN_BYTES_MAX: usize = 65_507;
 
 /// State shared by all routes of a relay.
 #[derive(Debug)]
-pub(super) struct Forwarder {
+pub(super) struct RelayForwarder {
     method: RelayMethod,
     pipe: Pipe,
     room_bytes: u64,
@@ -73,7 +74,7 @@ struct PendingRun {
     meta: RecvMeta,
 }
 
-impl Forwarder {
+impl RelayForwarder {
     pub(super) fn new(method: RelayMethod) -> Result<Self, Error> {
         let pipe = Pipe::new(PIPE_PAGES)?;
         Ok(Self {

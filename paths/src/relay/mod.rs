@@ -46,7 +46,7 @@ use crate::error::{Errno, Error, Unavailable};
 use crate::receive::{Port, ReceiveStats, SocketOptions, Sockets, Turn};
 use crate::send_stats::SendStats;
 use crate::sys;
-use forwarder::{Forwarder, RelayCallbacks};
+use forwarder::{RelayCallbacks, RelayForwarder};
 
 /// Bytes of a datagram or run that the callbacks see.
 pub const HEAD_BYTES_MAX: usize = 64;
@@ -106,7 +106,7 @@ pub struct RelayedRun<'a> {
 pub struct Relay {
     sockets: Sockets,
     routes: HashMap<u32, Route>,
-    forwarder: Forwarder,
+    forwarder: RelayForwarder,
 }
 
 /// A port and its target.
@@ -162,7 +162,7 @@ impl Relay {
     }
 
     fn by(method: RelayMethod) -> Result<Self, Error> {
-        let forwarder = Forwarder::new(method)?;
+        let forwarder = RelayForwarder::new(method)?;
         let sockets = Sockets::new(SocketOptions { time: true, joined: true, discard: false })?;
         Ok(Self { sockets, routes: HashMap::new(), forwarder })
     }

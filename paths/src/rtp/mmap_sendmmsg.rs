@@ -2,9 +2,9 @@
 //! `mmap_sendmmsg`: the mapped file, all packets of a batch as messages of one call, each of a
 //! header and a payload.
 //!
-//! It exists to tell the cost of system calls from the work per packet: against `mmap_writev` it saves the
-//! calls and nothing else, for each message still makes its way through the kernel alone. Costs one
-//! copy per byte and one call per batch of up to 1,024 packets (and 8,192 pieces, headers
+//! It exists to tell the cost of system calls from the work per packet: against `mmap_writev` it
+//! saves the calls and nothing else, for each message still makes its way through the kernel alone.
+//! Costs one copy per byte and one call per batch of up to 1,024 packets (and 8,192 pieces, headers
 //! included).
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Internet addresses as the kernel has them.
 //!
-//! One record is room for either family, as both begin with which it is. Costs a few moves.
+//! One record has room for either family, as both begin with the family. Costs a few moves.
 //!
 //! Sources: `ip(7)`, `ipv6(7)` (`sockaddr_in`, `sockaddr_in6`).
 //!
@@ -16,7 +16,7 @@ pub(super) const NAME_BYTES: usize = size_of::<Name>();
 const _: () = assert!(size_of::<libc::sockaddr_in>() <= NAME_BYTES);
 const _: () = assert!(align_of::<libc::sockaddr_in>() <= align_of::<Name>());
 
-/// The address as a record, and how long that is.
+/// The address as a record, and the record's length.
 pub(super) fn name(address: SocketAddr) -> (Name, libc::socklen_t) {
     // SAFETY: plain numbers, for which all zeroes is a value.
     let mut name: Name = unsafe { mem::zeroed() };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which device has which address of this host.
+//! Addresses of this host, by device.
 //!
 //! Sources: `getifaddrs(3)`.
 //!

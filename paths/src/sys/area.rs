@@ -2,7 +2,7 @@
 //! Memory that is shared with the kernel: rings of frames and of descriptors.
 //!
 //! Words that both sides write are atomics. Everything else belongs to one side at a time, as the
-//! words say; which that is, the rings know ([`super::PacketRing`], [`super::XdpRing`]).
+//! words tell the rings ([`super::PacketRing`], [`super::XdpRing`]).
 //!
 //! Sources: `mmap(2)`.
 //!

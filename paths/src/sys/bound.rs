@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! UDP sockets that datagrams are taken from (bound, in their groups, with room for a late reader),
-//! and how far those that they are relayed by send.
+//! UDP sockets for receiving (bound, in their groups, with room for a late reader), and the reach
+//! of those that relay.
 //!
-//! The options that have to be set before a socket is bound, and those that only receivers have.
-//! Groups are joined by the calls that serve both families and take the device's number
-//! (RFC 3678 §5.1).
+//! Covers the options that have to be set before a socket is bound, and those of receivers alone.
+//! Groups are joined by the calls that serve both families and take the device's number (RFC 3678
+//! §5.1).
 //!
 //! Sources: `socket(2)`, `bind(2)`, `ip(7)`, `ipv6(7)`, `udp(7)` (`UDP_GRO`, Linux 5.0),
 //! `socket(7)` (`SO_RCVBUFFORCE`, `SO_TIMESTAMPNS`); RFC 3678.
@@ -21,7 +21,7 @@ use crate::sys::address::{Name, name};
 use crate::sys::last_errno;
 use crate::sys::option::{option, set_option, set_record};
 
-/// A non-blocking socket for UDP over the family of `address`. One of IPv6 takes nothing of IPv4.
+/// A non-blocking socket for UDP over the family of `address`. An IPv6 socket receives no IPv4.
 pub(crate) fn udp_socket(address: SocketAddr, stats: &mut SendStats) -> Result<UdpSocket, Errno> {
     let family = if address.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
@@ -61,7 +61,7 @@ pub(crate) fn bind(
 /// The number of the device of that name.
 pub(crate) fn device_index(device: &str, stats: &mut SendStats) -> Result<u32, Errno> {
     let device = CString::new(device).map_err(|_| Errno::new(libc::ENODEV))?;
-    // It makes a socket, asks and closes that.
+    // The call makes a socket, asks and closes it.
     stats.calls += 3;
     // SAFETY: a string that ends in a zero and outlives the call.
     match unsafe { libc::if_nametoindex(device.as_ptr()) } {
@@ -196,7 +196,7 @@ pub(crate) fn take_joined(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Resu
     set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1, stats)
 }
 
-/// Drops whatever comes, before it is put into the socket's buffer.
+/// Drops every datagram, before it is put into the socket's buffer.
 pub(crate) fn take_nothing(socket: BorrowedFd<'_>, stats: &mut SendStats) -> Result<(), Errno> {
     // Return 0 bytes of it.
     let mut nothing = libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 };

@@ -7,7 +7,7 @@
 //!
 //! Sources: that header; `ioctl(2)`.
 //!
-//! Does not start sessions that the engine paces; interpret a refusal or repeat a call.
+//! Does not start sessions that the engine paces, interpret a refusal or repeat a call.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -90,7 +90,7 @@ struct Request {
 const SEND: libc::Ioctl = libc::_IOWR::<Request>(b'P' as u32, 0xe0);
 
 impl Request {
-    /// A packet of a byte from nowhere to nowhere.
+    /// A request without file and socket, for one packet of a byte.
     const fn nothing() -> Self {
         Self {
             file_fd: -1,

@@ -10,14 +10,14 @@
 //! and a socket without ICMP pays nothing for it.
 //!
 //! The other way is the path MTU: "fragmentation needed" lowers that of the route, also where it
-//! quotes a packet of another socket. [`ignore_path_mtu`] makes a socket go by its device's MTU.
+//! quotes a packet of another socket. [`ignore_path_mtu`] makes a socket use its device's MTU.
 //!
 //! Sources: `ip(7)`, `ipv6(7)`, `linux/errqueue.h`; Linux 6.18 `net/ipv4/udp.c` (`__udp4_lib_err`,
 //! `udp_send_skb`), `net/ipv4/ip_sockglue.c` (`ip_icmp_error`), `include/net/ip.h`
 //! (`ip_sk_accept_pmtu`, `ip_sk_use_pmtu`), `net/core/skbuff.c` (`sock_dequeue_err_skb`: a report
 //! that is taken also takes back the pending error that it set).
 //!
-//! Does not know which number was which send ([`crate::zerocopy`] does), or believe a report
+//! Does not map numbers to sends ([`crate::zerocopy`] does), or believe a report
 //! ([`crate::PathReport`]).
 
 use std::mem::{MaybeUninit, zeroed};
@@ -66,7 +66,7 @@ pub(crate) enum ErrorQueueEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZerocopyReport {
     pub(crate) first: u32,
-    /// Included.
+    /// The last number, included.
     pub(crate) last: u32,
     /// True when their bytes were copied after all.
     pub(crate) copied: bool,

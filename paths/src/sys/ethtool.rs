@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Asking a device whether it segments UDP itself.
+//! Query of a device's segmentation of UDP.
 //!
-//! Four calls, once: how many features devices have names for, their names, and which of them are
-//! active. The names are the kernel's interface, their numbers are not.
+//! Four calls, once: the number of features that devices have names for, their names, and the
+//! active ones. The names are the kernel's interface, their numbers are not.
 //!
 //! Sources: `netdevice(7)`, Linux `include/uapi/linux/ethtool.h`, `net/ethtool/common.c`
 //! (`netdev_features_strings`).

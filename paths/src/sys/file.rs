@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading a file, asking for its size, and asking whether pages of it are cached.
+//! Reading a file, and queries of its size and its cached pages.
 //!
 //! Sources: `pread(2)`, `statx(2)`, `preadv2(2)` (`RWF_NOWAIT`), `cachestat(2)` (Linux 6.5); 6.18
 //! `mm/filemap.c` (`can_do_cachestat`).
@@ -15,7 +15,7 @@ use crate::error::Errno;
 use crate::send_stats::SendStats;
 use crate::sys::{counted, last_errno};
 
-/// The number of `cachestat`, the same on all machines that Rust has but Alpha.
+/// The number of `cachestat`, the same on all of Rust's machines except Alpha.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// `struct cachestat_range` of `linux/mman.h`.
@@ -78,9 +78,9 @@ pub(crate) fn will_need(file: &File, range: Range<u64>) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), offset, bytes, libc::POSIX_FADV_WILLNEED) };
 }
 
-/// Number of pages of `range`, which is not empty, are in the page cache, those included that are
-/// being read at this moment. `EPERM` for a file that this process neither owns nor may write (from
-/// Linux 6.14 on, and later versions of the older ones), `ENOSYS` before 6.5.
+/// Number of cached pages of `range`, which is not empty, including those being read at this
+/// moment. `EPERM` for a file that this process neither owns nor may write (from Linux 6.14 on, and
+/// later versions of the older ones), `ENOSYS` before 6.5.
 pub(crate) fn cached_pages(file: &File, range: Range<u64>) -> Result<u64, Errno> {
     let asked = CachestatRange { offset: range.start, bytes: range.end - range.start };
     let mut answer = Cachestat::default();

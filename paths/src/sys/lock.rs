@@ -36,7 +36,7 @@ pub fn lock_to_write(file: &File) -> Result<(), Errno> {
 /// # Errors
 /// The file system or the kernel has no such locks.
 pub fn is_locked_to_write(file: &File) -> Result<bool, Errno> {
-    // Against a read lock stand write locks alone: those of readers are passed over.
+    // A read lock conflicts with write locks alone: those of readers are passed over.
     let mut found = whole_file(libc::F_RDLCK);
     // SAFETY: as above; the kernel writes what it found into the struct, which is alive and ours.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut found) } {

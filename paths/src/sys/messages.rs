@@ -47,7 +47,7 @@ impl Outbox {
     }
 }
 
-/// Messages to be sent in one call; `'data` is how long their bytes are there.
+/// Messages to be sent in one call; `'data` is the lifetime of their bytes.
 #[derive(Debug)]
 pub(crate) struct Messages<'outbox, 'data> {
     outbox: &'outbox mut Outbox,
@@ -99,7 +99,7 @@ impl<'data> Messages<'_, 'data> {
         true
     }
 
-    /// Sends them, without waiting; returns how many the kernel took, at least one.
+    /// Sends them, without waiting; returns the number that the kernel took, at least one.
     pub(crate) fn send(
         self,
         socket: BorrowedFd<'_>,

@@ -90,7 +90,7 @@ pub(crate) struct Multishot {
     buffers: ManuallyDrop<Area>,
     /// Argument of each receive: the room before the datagram.
     head: Box<libc::msghdr>,
-    /// Which buffers a completion has named that were not given back.
+    /// Marks buffers that a completion has named and that were not given back.
     is_ours: Box<[bool]>,
     stride: usize,
     datagram_bytes_max: usize,
@@ -114,7 +114,7 @@ pub(crate) struct Completion {
     pub(crate) mark: u64,
     /// True when the receive goes on.
     pub(crate) goes_on: bool,
-    /// The buffer that it has filled, to be given back; or why it has not.
+    /// The filled buffer, to be given back; or the reason why there is none.
     pub(crate) filled: Result<u16, Errno>,
 }
 
@@ -192,7 +192,7 @@ impl Multishot {
         self.uring.submitter().register_sync_cancel(Some(wait), which)
     }
 
-    /// Takes in at most `most` completions, behind those in `list`.
+    /// Reads at most `most` completions, behind those in `list`.
     pub(crate) fn take(&mut self, most: usize, list: &mut Vec<Completion>) {
         for completion in self.uring.completion().take(most) {
             let buffer = cqueue::buffer_select(completion.flags());
@@ -264,7 +264,7 @@ impl Multishot {
 impl Drop for Multishot {
     fn drop(&mut self) {
         let is_back = self.uring.submitter().unregister_buf_ring(GROUP).is_ok();
-        // The sockets are let go of now, not when a worker comes to it.
+        // The sockets are released now, not when a worker gets to it.
         self.disarm_all();
         if is_back {
             // SAFETY: neither is used after this. No receive finds the list any more.
@@ -347,7 +347,7 @@ mod tests {
         let (last, filled) = list.split_last().unwrap();
         assert_eq!((filled.len(), last.filled), (4, Err(Errno::new(libc::ENOBUFS))));
         ring.give_back(filled.iter().filter_map(|completion| completion.filled.ok()));
-        // Nothing of it is lost, nor out of order.
+        // No datagram is lost or out of order.
         assert!(ring.arm(receiver.as_fd(), 7));
         let mut rest = Vec::new();
         while rest.len() < 3 {

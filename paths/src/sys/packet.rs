@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A packet socket's ring of frames to transmit (`PACKET_TX_RING`, `TPACKET_V2`).
 //!
-//! The ring is the kernel's memory, mapped. Each slot begins with a header whose status says whose
-//! it is: 0 is ours; `SEND_REQUEST` is the kernel's to send, at the next `sendto`; `SENDING` is
-//! under way, the device reading our bytes. V2, because V3's blocks of frames of different sizes
-//! exist for receiving alone; its ring to transmit has V2's slots with larger headers.
+//! The ring is the kernel's memory, mapped. Each slot begins with a header whose status names its
+//! owner: 0 is this program; with `SEND_REQUEST` the kernel sends it at the next `sendto`; with
+//! `SENDING` it is under way, the device reading the slot. V2, because V3's blocks of frames of
+//! different sizes exist for receiving alone; its ring to transmit has V2's slots with larger
+//! headers.
 //!
 //! Frames go through the device's queue discipline, so the host's sharing and shaping apply, and
 //! the queue waits for a driver whose ring is full. `PACKET_QDISC_BYPASS` goes past it, for 0.47
@@ -64,15 +65,15 @@ impl PacketRing {
         slot as usize * self.slot_bytes + header::STATUS
     }
 
-    /// The kernel's word on the slot `ahead` of the next. Acquire: what the kernel did with the
-    /// slot before it gave it back comes before what we do with it.
+    /// The kernel's status of the slot `ahead` of the next. Acquire: the kernel's use of the slot
+    /// comes before this program's.
     fn owner(&self, ahead: u32) -> u32 {
         self.area.word(self.status_at(ahead)).load(Ordering::Acquire) & OWNER
     }
 }
 
 impl Ring for PacketRing {
-    /// Of an IP packet as large as there are.
+    /// Room for the largest IP packet.
     const FRAME_BYTES_MAX: u32 = 65_535 + 14;
 
     fn open(device: &Device, stats: &mut SendStats) -> Result<Self, RingError> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A packet socket's ring of blocks of frames that came (`PACKET_RX_RING`, `TPACKET_V3`).
+//! A packet socket's ring of blocks of received frames (`PACKET_RX_RING`, `TPACKET_V3`).
 //!
 //! The ring is the kernel's memory, mapped. It is made of blocks that the kernel fills with frames
 //! of any size, one behind the other, and hands over when a block is full or was begun a time-out
@@ -163,7 +163,7 @@ impl BlockRing {
         self.next = (self.next + 1) % self.blocks;
     }
 
-    /// Frames dropped for want of a free block since this was last asked.
+    /// Frames dropped for want of a free block since the last call.
     pub(crate) fn drops(&self) -> Result<u32, Errno> {
         let mut figures = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
         let mut bytes = size_of::<libc::tpacket_stats_v3>() as libc::socklen_t;
@@ -227,7 +227,7 @@ fn bind(socket: BorrowedFd<'_>, device: u32) -> Result<(), Errno> {
     if done == 0 { Ok(()) } else { Err(last_errno()) }
 }
 
-/// Frames that came, in the order they did.
+/// Received frames, in their order.
 #[derive(Debug)]
 pub(crate) struct Block<'a> {
     bytes: &'a [u8],
@@ -246,7 +246,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) protocol: u16,
     /// The checksum was found right, or is not made yet because the sender is on this host.
     pub(crate) has_good_checksum: bool,
-    /// There is less of it than came.
+    /// The frame was longer.
     pub(crate) is_cut: bool,
     /// Of a super-packet: the payload of each datagram in it but the last; else 0.
     pub(crate) segment_bytes: u16,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for any of many sockets.
 //!
-//! Level-triggered: a socket that was not emptied is named again, behind those that were not named
-//! yet, so that more sockets than are named at a time all have their turn.
+//! Level-triggered: a socket that was not emptied is reported again, behind those that were not
+//! reported yet, so all have their turn even when a wait reports fewer than are ready.
 //!
 //! Sources: `epoll(7)`, `epoll_wait(2)` (`epoll_pwait2`, Linux 5.11).
 //!
@@ -16,7 +16,7 @@ use crate::error::Errno;
 use crate::receive::ReceiveStats;
 use crate::sys::last_errno;
 
-/// Sockets that a wait names at most.
+/// The most sockets that a wait reports.
 pub(crate) const READY_MAX: usize = 64;
 
 /// A set of sockets, and those that are ready.
@@ -46,7 +46,7 @@ impl Poll {
         Ok(Self { epoll, events: Box::new([none; READY_MAX]), is_fine: true })
     }
 
-    /// Waits for this socket as well, and calls it `mark`. One that is closed leaves by itself.
+    /// Adds a socket to the set, with a mark. A closed socket leaves the set.
     pub(crate) fn add(&self, socket: BorrowedFd<'_>, mark: u64) -> Result<(), Errno> {
         let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: mark };
         let (epoll, socket) = (self.epoll.as_raw_fd(), socket.as_raw_fd());
@@ -55,8 +55,8 @@ impl Poll {
         if done == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// Waits at most so long for a socket to be ready; returns how many are, at most
-    /// [`READY_MAX`]. None after a signal.
+    /// Waits at most so long for a socket to be ready; returns the number, at most [`READY_MAX`].
+    /// None after a signal.
     pub(crate) fn wait(
         &mut self,
         wait: Duration,

@@ -2,12 +2,12 @@
 //! Buffers that the kernel may still be reading when the call that named them has returned.
 //!
 //! A zero-copy send refers to its pages until the device, or the peer's acknowledgement, has let go
-//! of them. So those bytes may be written over only after the kernel's notification, and they are
-//! neither the caller's nor Rust's: a [`Pool`] is a mapping of its own, which gives out no slice.
+//! of them. So those bytes may be written over only after the kernel's notification, and neither
+//! the caller nor Rust may own them: a [`Pool`] is a mapping of its own, which gives out no slice.
 //! Each buffer counts its users and is free at none.
 //!
-//! Dropping a pool needs no waiting. The kernel holds the pages themselves, not the mapping: once
-//! it is removed they are nobody's but the packets', unchanged, and are freed with those.
+//! Dropping a pool needs no waiting. The kernel holds the pages themselves, not the mapping: after
+//! its removal only the packets hold them, unchanged, and free them.
 //!
 //! Sources: `mmap(2)`; Linux 6.18 `net/core/datagram.c` (`zerocopy_fill_skb_from_iter`),
 //! `io_uring/rsrc.c` (registered buffers are pinned).

@@ -126,7 +126,7 @@ impl Slots {
     /// The datagram that the last call put into a slot, as far as there was room.
     ///
     /// # Panics
-    /// When nothing did.
+    /// When the last call has not filled it.
     pub(crate) fn datagram(&self, slot: usize) -> &[u8] {
         assert!(slot < self.used, "a slot of the last call");
         let bytes = (self.heads[slot].msg_len as usize).min(self.bytes_each);

@@ -45,11 +45,11 @@ impl ScatterScratch {
     }
 }
 
-/// Places for a range of a file; `'data` is how long they are there.
+/// Places for a range of a file; `'data` is their lifetime.
 #[derive(Debug)]
 pub(crate) struct Scatter<'scratch, 'data> {
     scratch: &'scratch mut ScatterScratch,
-    /// Where the range begins in the file.
+    /// Offset of the range in the file.
     start: u64,
     bytes: u64,
     data: PhantomData<&'data mut [u8]>,

@@ -40,7 +40,7 @@ impl Scratch {
     }
 }
 
-/// A list of ranges to be sent in one call; `'data` is how long they are there.
+/// A list of ranges to be sent in one call; `'data` is the lifetime of their memory.
 #[derive(Debug)]
 pub(crate) struct Gather<'scratch, 'data> {
     ranges: &'scratch mut Vec<libc::iovec>,
@@ -108,7 +108,7 @@ impl<'scratch, 'data> Gather<'scratch, 'data> {
 }
 
 /// Sends `bytes` bytes of `file` from `offset` on without bringing them to user memory. The file's
-/// own offset stays as it is, so a refused call can be made again.
+/// own offset stays as it is, so a refused call can be repeated.
 pub(crate) fn sendfile(
     socket: BorrowedFd<'_>,
     file: &File,

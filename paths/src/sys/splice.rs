@@ -31,7 +31,7 @@ pub(crate) struct Pipe {
     /// The requested size; the granted one may be less.
     wanted_pages: u64,
     pages: u64,
-    /// In it now.
+    /// Bytes in it now.
     bytes: u64,
 }
 
@@ -67,7 +67,7 @@ impl Pipe {
         Ok(put)
     }
 
-    /// From now on the kernel refuses to splice into it, as before 6.5 from any UDP socket.
+    /// Makes the kernel refuse to splice into it, as before 6.5 from any UDP socket.
     #[cfg(test)]
     pub(crate) fn spoil(&mut self) {
         self.write = File::options().write(true).open(NOWHERE).unwrap().into();
@@ -86,7 +86,7 @@ impl Pipe {
         Ok(put)
     }
 
-    /// Reads from it into memory; returns how much.
+    /// Reads from it into memory; returns the number of bytes.
     pub(crate) fn read(&mut self, room: &mut [u8], stats: &mut SendStats) -> Result<u64, Errno> {
         stats.calls += 1;
         // SAFETY: `room` is alive, and its length the one given.
@@ -116,7 +116,7 @@ impl Pipe {
             match splice(self.read.as_fd(), None, self.nowhere.as_fd(), self.bytes, stats) {
                 Ok(gone) if gone > 0 => self.bytes = self.bytes.saturating_sub(gone),
                 Err(errno) if errno.code() == libc::EINTR => {}
-                // A page that cannot be confirmed any more, say: it goes with its pipe.
+                // For example a page that cannot be confirmed any more: it goes with its pipe.
                 _ => {
                     let (read, write, pages) = make(self.wanted_pages, stats)?;
                     // The two ends that are replaced are closed.

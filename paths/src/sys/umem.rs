@@ -2,8 +2,8 @@
 //! Parts of XDP sockets for sending and receiving: the socket, memory that is registered with the
 //! kernel (UMEM), and rings of descriptors or addresses.
 //!
-//! A ring has one producer and one consumer, this process and the kernel, and two words that say
-//! how far each is. Costs no system call: a load and a store for each look, however many entries
+//! A ring has one producer and one consumer, this process and the kernel, and two words with the
+//! position of each. Costs no system call: a load and a store for each look, however many entries
 //! that moves.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c`,
@@ -84,7 +84,7 @@ pub(super) fn register(
     }
 }
 
-/// Where in each ring's mapping its words and entries lie.
+/// Offsets of words and entries in each ring's mapping.
 pub(super) fn offsets(socket: &OwnedFd) -> Result<libc::xdp_mmap_offsets, Errno> {
     // SAFETY: xdp_mmap_offsets is plain numbers, for which all zeroes is a value.
     let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };

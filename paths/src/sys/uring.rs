@@ -8,18 +8,18 @@
 //! caller's memory.
 //!
 //! Sends ask with `MSG_DONTWAIT`. The kernel then neither arms a poll nor hands the operation to a
-//! worker when the socket is full, but answers `EAGAIN`, so that all is done on this thread within
-//! `io_uring_enter` and billed to it. Operations are issued in the order of the queue. A linked one
-//! is issued only if the one before did all it was asked for; otherwise its result is `ECANCELED`.
+//! worker when the socket is full, but answers `EAGAIN`, so that all work is done on this thread
+//! within `io_uring_enter` and charged to it. Operations are issued in the order of the queue. A
+//! linked one is issued only if the one before did all it was asked for; otherwise its result is
+//! `ECANCELED`.
 //!
-//! A zero-copy send has two completions: the result, and, when that says so
-//! (`IORING_CQE_F_MORE`), the notification that its pages are let go of and whether they were
-//! copied after all. Linux 6.18 does not say so of one that is cancelled with the chain before it,
-//! and notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`), unless it was the
-//! kernel's memory for the notification that was missing: one in a chain that fails so (`ENOMEM`)
+//! A zero-copy send has two completions: the result, and, when the result announces it
+//! (`IORING_CQE_F_MORE`), the notification that its pages are released and whether they were copied
+//! after all. Linux 6.18 does not announce it for a send that is cancelled with the chain before
+//! it, and notifies all the same (`io_fail_links` does not call `io_sendrecv_fail`), unless the
+//! kernel's memory for the notification was missing. A send in a chain that fails so (`ENOMEM`)
 //! cannot be told from the others and is counted as under way for as long as the ring lives; when
-//! all room for sends under way is taken up so, paths copy. Notifications are taken in whenever a
-//! submission looks.
+//! all room for sends under way is used up so, paths copy. Each submission reads the notifications.
 //!
 //! Where the kernel has no memory for all of a queue, the accepted part is waited for and the rest
 //! is not handed over again: the chain that the shortage cut in two would be two. The ring with the
@@ -58,13 +58,13 @@ pub(crate) const RING_OPERATIONS_MAX: usize = 512;
 /// Ranges of memory in one submission; bounds the ring's own memory, at 512 KiB.
 const RANGES_TOGETHER_MAX: usize = 32_768;
 
-/// Number of times that a submission of which the kernel has taken nothing, for want of memory, is
-/// made again at once: milliseconds, while others of the thread's sessions wait.
+/// Immediate repetitions of a submission of which the kernel has taken nothing, for want of memory:
+/// milliseconds, while the thread's other sessions wait.
 const RETRIES_MAX: u32 = 1000;
 
 const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// `IORING_SEND_ZC_REPORT_USAGE`: notifications say whether bytes were copied (Linux 6.2).
+/// `IORING_SEND_ZC_REPORT_USAGE`: notifications report whether bytes were copied (Linux 6.2).
 const REPORT_USAGE: u16 = 1 << 3;
 
 /// `IORING_NOTIF_USAGE_ZC_COPIED`, the top bit of a notification's result: they were.
@@ -139,7 +139,7 @@ impl Ring {
         Self::with_completions(RING_OPERATIONS_MAX)
     }
 
-    /// A ring whose completions are taken in before there are more than `completions`.
+    /// A ring whose completions are read before there are more than `completions`.
     fn with_completions(completions: usize) -> Result<Self, Errno> {
         Ok(Self {
             uring: set_up(RING_OPERATIONS_MAX as u32, completions as u32)?,
@@ -250,7 +250,7 @@ impl Ring {
                 Some(flight) if cqueue::more(completion.flags()) => {
                     flights.carry(flight, bytes);
                 }
-                // Cancelled with the chain before it: the notification comes, unannounced.
+                // Cancelled with the chain before it: the notification arrives unannounced.
                 Some(_) if follows(operations, operation) => {}
                 // Refused before anything referred to its pages.
                 Some(flight) => {
@@ -509,7 +509,7 @@ impl<'data> Queue<'_, 'data> {
             };
             match errno.code() {
                 libc::EINTR => {}
-                // No memory for requests, or completions to be taken in first.
+                // No memory for requests, or completions to be read first.
                 libc::EAGAIN | libc::EBUSY if retries < RETRIES_MAX => {
                     retries += 1;
                     std::thread::yield_now();

@@ -15,13 +15,13 @@ pub struct Usage {
     pub user: Duration,
     /// Processor time within it.
     pub system: Duration,
-    /// Pages that were given when they were first touched, without a read.
+    /// Pages allocated at their first use, without a read.
     pub faults_minor: u64,
     /// Pages that had to be read.
     pub faults_major: u64,
-    /// Number of times that a thread went to sleep.
+    /// Voluntary context switches: a thread went to sleep.
     pub switches_voluntary: u64,
-    /// Number of times that a thread was taken off its core.
+    /// Involuntary context switches: a thread was taken off its core.
     pub switches_involuntary: u64,
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Waiting for any of a few descriptors, without a trace between waits.
 //!
-//! As [`super::Poll`], which is for many; but a descriptor that is in an epoll set has its owner
-//! called at each arrival, whether anybody waits or not: 0.15 µs a frame of an XDP socket. `ppoll`
-//! has nobody called while nobody waits.
+//! As [`super::Poll`], which is for many; but a descriptor in an epoll set makes the kernel call a
+//! function at each arrival, even without a waiting thread: 0.15 µs a frame of an XDP socket.
+//! `ppoll` causes no call between waits.
 //!
 //! Sources: `poll(2)`; Linux 6.18 `net/core/sock.c` (`sock_def_readable`), `fs/eventpoll.c`
 //! (`ep_poll_callback`).
@@ -29,8 +29,8 @@ impl Waiting {
         self.0.clear();
     }
 
-    /// Waits for this one as well. It has to be open still when the wait begins; a number that is
-    /// another descriptor's by then would be waited for instead.
+    /// Adds a descriptor to the wait. It has to be open still when the wait begins; a number that
+    /// is another descriptor's by then would be waited for instead.
     pub(crate) fn add(&mut self, descriptor: BorrowedFd<'_>) {
         let fd = descriptor.as_raw_fd();
         self.0.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });

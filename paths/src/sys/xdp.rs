@@ -3,7 +3,7 @@
 //! rings.
 //!
 //! The frames lie in a UMEM, pages of this process that the kernel has pinned. A descriptor in the
-//! transmit ring names a frame; `sendto` has the kernel copy it into a buffer of its own and give
+//! transmit ring names a frame; `sendto` makes the kernel copy it into a buffer of its own and give
 //! that to the driver, past the queue discipline; when the driver has done with it, its address
 //! comes back in the completion ring. A socket must have a fill ring to be bound, even if nothing
 //! is received.
@@ -64,7 +64,7 @@ pub(crate) struct XdpRing {
     busy: Box<[bool]>,
     /// The slot to be filled next.
     next: u32,
-    /// Where the next descriptor goes; the published producer.
+    /// Position of the next descriptor; the published producer.
     produced: u32,
     /// A call failed for good: pending frames count as not sent, and their sender may send them
     /// again by another ring.
@@ -140,7 +140,7 @@ impl XdpRing {
             idle_kicks = if consumer == before { idle_kicks + 1 } else { 0 };
             before = consumer;
             match called {
-                // Dropped one, of which the ring may not tell before the next call.
+                // A dropped frame, which the ring may show only after the next call.
                 Err(libc::EBUSY) if drops < self.transmit.entries => drops += 1,
                 // The queue is no longer one of the device's: none was looked at.
                 Ok(()) if idle_kicks > 2 => return Err(Errno::new(libc::ENXIO)),
@@ -157,7 +157,7 @@ impl XdpRing {
         }
     }
 
-    /// Descriptors that the kernel has not come to.
+    /// Descriptors that the kernel has not reached.
     fn pending(&self) -> u32 {
         self.produced.wrapping_sub(self.transmit.consumer())
     }
@@ -231,7 +231,7 @@ impl Ring for XdpRing {
 
     fn free(&mut self, wanted: u32, stats: &mut SendStats) -> u32 {
         if self.pending() > 0 {
-            // An error comes again when frames are sent.
+            // An error is returned again when frames are sent.
             let _ = self.push(stats);
         }
         self.reap();

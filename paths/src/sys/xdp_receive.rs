@@ -8,12 +8,12 @@
 //! run out of frames asks to be woken, once for all the frames it is then given.
 //!
 //! The receive ring has as many entries as there are frames, so it cannot overflow before the fill
-//! ring has run empty; a frame that comes then is dropped, and counted by the kernel.
+//! ring has run empty; a frame that arrives then is dropped, and counted by the kernel.
 //!
 //! Sources: `Documentation/networking/af_xdp.rst`; Linux 6.18 `net/xdp/xsk.c` (`__xsk_rcv`,
 //! `xsk_poll`), `net/xdp/xsk_buff_pool.c` (`xp_assign_dev`).
 //!
-//! Does not transmit; frames of several pieces (`XDP_USE_SG`).
+//! Does not transmit, and does not take frames of several pieces (`XDP_USE_SG`).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -156,7 +156,7 @@ impl XdpQueue {
         // SAFETY: xdp_statistics is plain numbers, for which all zeroes is a value.
         let mut figures: libc::xdp_statistics = unsafe { std::mem::zeroed() };
         self.ask(libc::XDP_STATISTICS, &mut figures)?;
-        // In copy mode the first has those for which the fill ring was empty, too.
+        // In copy mode the first also counts frames for which the fill ring was empty.
         Ok(figures.rx_dropped + figures.rx_ring_full)
     }
 

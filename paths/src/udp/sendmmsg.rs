@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `sendmmsg`: the mapped file, all packets of a batch as messages of one call.
 //!
-//! It exists to tell the cost of system calls from the work per packet: against `mmap_send` it saves the calls
-//! and nothing else, for each message still makes its way through the kernel alone. Costs one copy
-//! per byte and one call per batch of up to 1,024 packets.
+//! It exists to tell the cost of system calls from the work per packet: against `mmap_send` it
+//! saves the calls and nothing else, for each message still makes its way through the kernel alone.
+//! Costs one copy per byte and one call per batch of up to 1,024 packets.
 //!
 //! Sources: `sendmmsg(2)`, `mmap(2)`.
 //!
