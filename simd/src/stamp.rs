@@ -11,7 +11,7 @@
 //!
 //! Sources: RFC 791 §3.1, RFC 768, RFC 1071, RFC 6864 (identification), IEEE 802.3.
 //!
-//! Does not sum the payloads ([`crate::checksum`] does), or IPv6.
+//! Does not sum the payloads ([`crate::checksum`] does), and does not write IPv6 headers.
 
 use core::net::SocketAddrV4;
 

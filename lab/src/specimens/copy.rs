@@ -20,7 +20,7 @@
 //! sections 6 and 8.1 (a routine for each fixed size); glibc's `memmove-vec-unaligned-erms.S`
 //! (registers from both ends that overlap).
 //!
-//! Does not ranges that overlap; two references cannot.
+//! Does not copy overlapping ranges; two references cannot overlap.
 
 mod fixed;
 pub mod published;

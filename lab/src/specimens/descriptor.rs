@@ -22,7 +22,7 @@
 //! Linux `include/uapi/linux/if_xdp.h`; Richardson, "Improving Driver Performance: A Worked
 //! Example" (the fault and its remedy).
 //!
-//! Does not own a ring, hand out buffers, or put split packets together; whoever polls does. Flow
+//! Does not own a ring, hand out buffers, or put split packets together; the poller does. Flow
 //! director's programming status and header split have no flags here.
 
 #[cfg(not(target_arch = "x86_64"))]
@@ -41,7 +41,7 @@ pub use format::{
 
 use simd::variant::{self, Dropped, Variant, everywhere};
 
-/// What a conversion came to.
+/// Result of a conversion.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burst {
     /// Descriptors converted: all before the first that is not done.

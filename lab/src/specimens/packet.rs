@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Ethernet, VLAN, IP, UDP and RTP fields of received frames, many at a time.
 //!
-//! Who takes frames from a device past the kernel's UDP reads their headers himself: some fifty
-//! bytes a frame, each frame in memory of its own. Most are alike: IPv4 without options, UDP, RTP
-//! without extras; those are read from registers, all others by the oracle. Nanoseconds a usual
+//! A program that takes frames from a device past the kernel's UDP reads their headers itself: some
+//! fifty bytes a frame, each frame in memory of its own. Most are alike: IPv4 without options, UDP,
+//! RTP without extras; those are read from registers, all others by the oracle. Nanoseconds a usual
 //! frame in slots of 2 KiB that lie in the caches (AMD EPYC with AVX-512, rustc 1.95): 15.9 by the
 //! oracle, 5.3 by words, 3.3 by SSE4.1, 3.2 by AVX2, 2.0 by AVX-512, which looks at eight at once.
 //!
 //! Sources: IEEE 802.1Q (tags, 802.1ad's too); RFC 791, RFC 8200 and RFC 6946 (IP); RFC 768 (UDP);
 //! RFC 3550 §5.1 and RFC 5761 §4 (RTP, and RTCP on one port with it).
 //!
-//! Does not checksums (the device's verdict or [`simd::checksum`] is for those), reassembly,
-//! addresses: those stand behind [`Fields::ip_at`].
+//! Does not verify checksums (the device or [`simd::checksum`] does), reassemble fragments or read
+//! addresses, which stand behind [`Fields::ip_at`].
 
 mod parse;
 #[cfg(target_arch = "x86_64")]
@@ -24,7 +24,7 @@ pub use parse::FRAME_BYTES_MAX;
 
 use simd::variant::{self, Dropped, Variant, everywhere};
 
-/// What a frame has. What does not hold is 0.
+/// The fields of a frame. Fields that do not apply are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(32))]
 pub struct Fields {
@@ -55,7 +55,7 @@ pub struct Fields {
     pub vlan: u16,
     /// The inner tag of two.
     pub second_vlan: u16,
-    /// What holds, and if not all, why.
+    /// The valid parts, and the reason when some are not.
     pub found: ParseFlags,
 }
 
@@ -179,7 +179,7 @@ const STEP: usize = 8;
 /// The headers of a usual frame: all that a variant reads.
 type Head = [u8; at::PAYLOAD];
 
-/// What is read in place of a frame that is too short.
+/// Bytes read in place of a frame that is too short.
 static NOTHING: Head = [0; at::PAYLOAD];
 
 /// Writes the record of a usual frame.
@@ -220,7 +220,7 @@ const FIXED: Fixed = {
     Fixed { value, mask }
 };
 
-/// What of a usual frame's record is the same in all.
+/// The part of a usual frame's record that is the same in all.
 const USUAL: Fields = Fields {
     source_port: 0,
     target_port: 0,

@@ -7,7 +7,7 @@
 //! In a guest, where a call costs a hundred times as much, `ONLY=krtpsendfile,kmsend` walks these
 //! stream paths by socket and leaves the others out.
 //!
-//! Does not measure time. Bills are the laboratory's.
+//! Does not measure time. The laboratory measures CPU cost.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@
 //!
 //! Sources: `ip-link(8)`, `veth(4)`; the kernel's `Documentation/networking/af_xdp.rst`.
 //!
-//! Does not frames that are wrong, which no socket sends (unit tests of `paths`).
+//! Does not send malformed frames, which no socket sends (unit tests of `paths` do).
 
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr, UdpSocket};

@@ -6,7 +6,7 @@
 //! own with two devices wired to each other, where `places` has the members by device as well.
 //! Received datagrams are compared one by one with the sent ones, and counts with claims.
 //!
-//! Does not measure time. Bills are the laboratory's.
+//! Does not measure time. The laboratory measures CPU cost.
 
 #![forbid(unsafe_code)]
 

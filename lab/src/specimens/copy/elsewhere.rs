@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The variants of processors other than x86-64: the portable one.
 //!
-//! Does not NEON; the C library of such a machine uses it.
+//! Does not use NEON; the C library of such a machine uses it.
 
 use super::fixed::{Compiled, CopyBatch};
 use super::{Run, portable, portable_and_sum};

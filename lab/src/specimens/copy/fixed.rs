@@ -10,7 +10,7 @@
 //!
 //! Sources: pulp's `WithSimd` for the form.
 //!
-//! Does not sizes over [`FIXED_BYTES_MAX`].
+//! Does not copy sizes over [`FIXED_BYTES_MAX`].
 
 /// Copies of fixed sizes by registers that this processor has.
 pub trait Fixed: Copy + sealed::SealedSize {
@@ -21,7 +21,7 @@ pub trait Fixed: Copy + sealed::SealedSize {
 
 /// Something that copies often, for [`super::Copier::batch`].
 pub trait CopyBatch {
-    /// What it gives.
+    /// Its result.
     type Output;
 
     /// Does it. `#[inline(always)]` compiles it for the same registers as its copies.

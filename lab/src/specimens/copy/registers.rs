@@ -7,7 +7,7 @@
 //!
 //! Sources: glibc's `memmove-vec-unaligned-erms.S` for registers from both ends.
 //!
-//! Does not know an instruction set, or choose one.
+//! Does not choose an instruction set.
 
 use core::arch::asm;
 
@@ -58,7 +58,7 @@ pub(super) trait Vector: Register {
     /// As for `store`; and `to` is a multiple of `BYTES`.
     unsafe fn stream(self, to: *mut u8);
 
-    /// What was streamed is there for whoever sees what is stored after this.
+    /// Makes streamed stores visible before all later stores.
     ///
     /// # Safety
     /// As for `load`.

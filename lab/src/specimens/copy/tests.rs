@@ -25,7 +25,7 @@ impl Trial {
         Trial { source: noise(bytes_max + 3 * WIDTH), target: before.clone(), before }
     }
 
-    /// That what `copy` leaves is the oracle's: the copy, and all around it as it was.
+    /// Asserts that the result of `copy` is the oracle's: the copy, and all around it unchanged.
     fn agrees(
         &mut self,
         what: &dyn std::fmt::Debug,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How processors other than x86-64 write a record.
+//! Writing a record on processors other than x86-64.
 //!
-//! Does not vectors; there are none for them.
+//! Does not use vectors.
 
 use super::{Flags, Metadata};
 

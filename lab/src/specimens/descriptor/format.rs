@@ -9,7 +9,7 @@
 //! 32-byte forms, as the `i40e` drivers of Linux and DPDK name them (`i40e_type.h`); Linux
 //! `include/uapi/linux/if_xdp.h`.
 //!
-//! Does not header split (the length in bits 52 to 62), flow director's programming status,
+//! Does not cover header split (the length in bits 52 to 62), flow director's programming status,
 //! flexible bytes.
 
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -109,14 +109,14 @@ impl Short {
         Self { qwords: [AtomicU64::new(a), AtomicU64::new(b)] }
     }
 
-    /// What a card does when a packet has come: the quad word of the done bit last.
+    /// Writes a descriptor as a card does after a packet: the quad word of the done bit last.
     #[inline]
     pub fn write_back(&self, qwords: [u64; 2]) {
         self.qwords[0].store(qwords[0], Ordering::Relaxed);
         self.qwords[1].store(qwords[1], Ordering::Release);
     }
 
-    /// What a driver does to give the card a buffer: its address, and no done bit.
+    /// Gives the card a buffer as a driver does: its address, and no done bit.
     #[inline]
     pub fn refill(&self, address: u64) {
         self.qwords[1].store(0, Ordering::Relaxed);
@@ -166,7 +166,7 @@ impl Long {
     }
 }
 
-/// What is known of a packet, or of the part of it that one descriptor has.
+/// Metadata of a packet, or of the part of it that one descriptor has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct Metadata {
@@ -178,7 +178,7 @@ pub struct Metadata {
     pub hash: u32,
     /// Bytes in this descriptor's buffer.
     pub length: u32,
-    /// What holds.
+    /// The valid flags.
     pub flags: Flags,
     /// The card's own error bits, as they are: [`status::MEDIUM_ERROR`] is the lowest.
     pub errors: u8,
@@ -268,7 +268,7 @@ impl core::fmt::Debug for Flags {
     }
 }
 
-/// What a device says of a checksum.
+/// A device's report on a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChecksumVerdict {
     /// It is right, or there is none in such a packet.

@@ -12,7 +12,7 @@ use crate::specimens::trials::noise;
 /// Descriptors that the widest variant takes at a time.
 const WIDTH: usize = 16;
 
-/// What packets' memory has before.
+/// Initial content of the packets' memory.
 const BEFORE: Metadata = Metadata {
     second_vlan: 0xa5a5,
     vlan: 0xa5a5,
@@ -33,8 +33,8 @@ fn words(count: usize) -> Vec<u64> {
     words.iter().map(|word| u64::from_le_bytes(*word)).collect()
 }
 
-/// That every variant does with `packets` records of room what the oracle does, and touches no
-/// other record.
+/// Asserts that every variant does with `packets` records of room the same as the oracle, and
+/// touches no other record.
 fn agrees(qwords: &[[u64; 4]], room: usize) -> Burst {
     let short: Vec<Short> = qwords.iter().map(|[a, b, ..]| Short::new([*a, *b])).collect();
     let long: Vec<Long> = qwords.iter().map(|qwords| Long::new(*qwords)).collect();

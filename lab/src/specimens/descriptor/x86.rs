@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the widths of x86-64 have in common, and a thin function for each instruction set and
-//! format.
+//! Parts shared by the widths of x86-64, and a thin function for each instruction set and format.
 //!
 //! A function is never inlined: a profile, or a search for stalls, names it.
 //!
-//! Memory that a card writes to meanwhile is read by assembly ([`load`]): which bytes are read
-//! when, and in how many pieces, is then not the compiler's to choose.
+//! Memory that a card writes to meanwhile is read by assembly ([`load`]): the compiler then cannot
+//! choose the time and the size of each read.
 //!
 //! Sources: Intel's intrinsics guide.
 //!

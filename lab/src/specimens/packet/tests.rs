@@ -146,7 +146,7 @@ fn whole() -> Vec<Frame> {
     frames
 }
 
-/// That every variant finds in frames what the oracle does, and writes no record more.
+/// Asserts that every variant finds the same in frames as the oracle, and writes no further record.
 fn agrees(frames: &[&[u8]]) -> Vec<Fields> {
     let before = Fields { ssrc: 0x5a5a_5a5a, ..Fields::default() };
     let mut expected = vec![before; frames.len() + 2];
@@ -339,7 +339,7 @@ fn what_is_wrong_has_its_reason() {
     assert_eq!(agrees(&[&atomic])[0].found, ParseFlags::UDP.with(ParseFlags::RTP));
 }
 
-/// What one kernel writes, the other reads.
+/// Headers written by one kernel are read by the other.
 #[test]
 fn stamped_frames_are_read_back() {
     let addresses = stamp::Addresses {

@@ -71,7 +71,7 @@ const ORDER_OF_HALVES: [u8; 32] = {
     order
 };
 
-/// What is added to what the frame has, by 16 bits.
+/// Numbers added to the frame's fields, by 16 bits.
 #[repr(align(32))]
 struct Added([u16; 16]);
 

@@ -3,7 +3,7 @@
 //!
 //! Sources: Intel's intrinsics guide; its manual, volume 3, on streamed stores and sfence.
 //!
-//! Does not know what is copied.
+//! Does not interpret the copied bytes.
 
 use core::arch::x86_64::*;
 

@@ -20,7 +20,7 @@ use super::super::{Burst, Flags, Metadata, status};
 use super::load::Format;
 use super::{Dwords, last_of, lengths_of};
 
-/// How lengths get into the last 16 bits of four descriptors.
+/// Moves lengths into the last 16 bits of four descriptors.
 pub(super) trait Align {
     /// # Safety
     /// The processor has SSE4.1.

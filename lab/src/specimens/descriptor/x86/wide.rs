@@ -5,7 +5,7 @@
 //! or a lower quad word: there it meets the descriptor's own lower half, tag and hash, which are
 //! where the record has them. No byte shuffle, no blend of single words.
 //!
-//! Does not registers of 16 bytes for XL710; those are as published ([`super::blend`]).
+//! Does not serve registers of 16 bytes for XL710; those are as published ([`super::blend`]).
 
 use core::arch::x86_64::*;
 

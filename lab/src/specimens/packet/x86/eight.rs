@@ -8,7 +8,7 @@
 //!
 //! Sources: Intel's intrinsics guide (VPERMB).
 //!
-//! Does not fewer than eight frames; those are read one by one.
+//! Does not read fewer than eight frames; those are read one by one.
 
 use core::arch::x86_64::*;
 
@@ -72,7 +72,7 @@ static VALUES: [u8; 16] = column(0);
 static MASKS: [u8; 16] = column(1);
 static ORDERS: [u8; 16] = LOOKED_AT;
 
-/// What is looked at of four frames, and their lengths in the upper quad words.
+/// The examined bytes of four frames, and their lengths in the upper quad words.
 #[derive(Clone, Copy)]
 struct Shared {
     bytes: __m512i,
