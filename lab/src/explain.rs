@@ -11,6 +11,8 @@ use std::fmt;
 
 use paths::{PATHS, RECEIVE_PATHS, Transport};
 
+use crate::experiments::peers;
+
 /// The explanation of an experiment, or of a verb on measurement files.
 pub struct Explanation {
     /// Which quantity of what, and how.
@@ -162,6 +164,19 @@ pub(crate) static RECORDING: Explanation = Explanation {
     duration: "10 seconds a number of streams and round: --quick under a minute, in full minutes",
     example: &["pagewire lab recording --quick"],
     options: &["member"],
+};
+
+pub(crate) static PEERS: Explanation = Explanation {
+    measures: "pagewire's server beside other programs that serve media, one at a time on one core, \
+               with the same clip and the same clients: the largest number of timely sessions, CPU \
+               cost, memory, lateness, downloads",
+    members: || format!("{}\nthose that the machine lacks are skipped", peers::names().join(", ")),
+    sinks: "loopback in a network of its own; it charges receiving to the sender",
+    units: "timely sessions a core: more is better; cpu_s_per_gb: s/GB; memory: KiB a session; late: \
+            ms; requests: 1/s; CPU time of a request: µs",
+    duration: "--quick under a minute; in full under 20 minutes; no search where --sessions is given",
+    example: &["pagewire lab peers --quick", "pagewire lab peers --member pagewire --member nginx"],
+    options: &["member", "sessions", "seconds", "folder"],
 };
 
 pub(crate) static CIPHER: Explanation = Explanation {

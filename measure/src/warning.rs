@@ -128,6 +128,13 @@ pub enum Warning {
         /// The instrument's cost, which was subtracted, in parts of the figure.
         share: f64,
     },
+    /// The client used most of its core, and may be what limits the figure.
+    ClientLimits {
+        /// Whose figure, and of what.
+        member: String,
+        /// Of its core.
+        share: f64,
+    },
     /// A member could not go on; what it gave before is kept.
     MemberFailed {
         /// Who.
@@ -202,6 +209,10 @@ impl Warning {
             Warning::InstrumentLarge { .. } => {
                 "measure more bytes a run, so that reading the clocks weighs less"
             }
+            Warning::ClientLimits { .. } => {
+                "read sessions and requests a second as lower bounds; CPU cost holds; give the \
+                 clients more cores"
+            }
             Warning::MemberFailed { .. } => {
                 "use only figures from before the failure; mend what the error names and measure \
                  again"
@@ -267,6 +278,10 @@ impl Warning {
             },
             Warning::OtherLoad { busy_share: 0.25 },
             Warning::InstrumentLarge { member: member(), metric: metric(), share: 0.018 },
+            Warning::ClientLimits {
+                member: "nginx, downloads of 1000 bytes".to_owned(),
+                share: 0.97,
+            },
             Warning::MemberFailed {
                 member: "xdp".to_owned(),
                 found: "bind to queue 0 of sink: EBUSY".to_owned(),
@@ -363,6 +378,9 @@ impl fmt::Display for Warning {
                 write!(f, "{member}: {metric}: measuring itself cost {}", Percent(*share))?;
                 write!(f, " of it, over {}", Percent(INSTRUMENT_SHARE_MAX))
             }
+            Warning::ClientLimits { member, share } => {
+                write!(f, "{member}: the client used {} of its core", Percent(*share))
+            }
             Warning::MemberFailed { member, found } => {
                 write!(f, "{member}: could not go on: {found}")
             }
@@ -424,6 +442,7 @@ mod tests {
                 | Warning::ClaimNotMet { .. }
                 | Warning::OtherLoad { .. }
                 | Warning::InstrumentLarge { .. }
+                | Warning::ClientLimits { .. }
                 | Warning::MemberFailed { .. }
                 | Warning::Unknown => {}
             }
@@ -434,7 +453,7 @@ mod tests {
     }
 
     /// As in the match above.
-    const VARIANTS: usize = 15;
+    const VARIANTS: usize = 16;
 
     #[test]
     fn warnings_survive_a_file() {

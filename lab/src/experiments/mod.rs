@@ -11,6 +11,7 @@ mod copy;
 mod descriptors;
 mod kernel;
 mod paths;
+pub(crate) mod peers;
 mod receive;
 mod recording;
 mod seal;
@@ -77,6 +78,13 @@ pub static EXPERIMENTS: &[Experiment] = &[
         sends: true,
         run: recording::run,
         explanation: &explain::RECORDING,
+    },
+    Experiment {
+        name: "peers",
+        summary: "this server beside GStreamer, live555, MediaMTX, multicat, ffmpeg and nginx",
+        sends: true,
+        run: peers::run,
+        explanation: &explain::PEERS,
     },
     Experiment {
         name: "cipher",

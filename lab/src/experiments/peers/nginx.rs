@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! nginx: downloads by sendfile, one worker, settings that its documentation gives for files.
+
+use super::peer::{HTTP_PORT, Peer, Running, Setting, Streams, version};
+use super::process::Processes;
+use crate::error::Error;
+
+pub(super) static PEER: Peer = Peer {
+    name: "nginx",
+    differs: "HTTP alone; one worker, sendfile and tcp_nopush on, no access log",
+    streams: Streams::No,
+    downloads: true,
+    probe: || version(PROGRAM, &["-v"], "version"),
+    install: "apt install nginx-light",
+    start,
+    is_prepared: |_| true,
+};
+
+fn start(setting: &Setting<'_>) -> Result<Running, Error> {
+    let folder = setting.folder.display();
+    let configuration = setting.folder.join("nginx.conf");
+    let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
+    let temporary = temporary.map(|name| format!("  {name}_temp_path {folder}/nginx-{name};\n"));
+    let text = format!(
+        "daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr;\n\
+         events {{ worker_connections 1024; }}\nhttp {{\n{}  access_log off; sendfile on; \
+         tcp_nopush on; keepalive_requests 100000000; keepalive_timeout 60s;\n  \
+         server {{ listen 127.0.0.1:{HTTP_PORT}; root {}; }}\n}}\n",
+        temporary.concat(),
+        setting.served.display(),
+    );
+    std::fs::write(&configuration, text).map_err(Error::host("writing nginx.conf"))?;
+    let mut processes = Processes::new(PEER.name, setting.folder);
+    let mut command = Processes::command(PROGRAM);
+    command.arg("-p").arg(setting.folder).arg("-c").arg(&configuration);
+    processes.start(&mut command, setting.cores)?;
+    let http_port = processes.await_port(&[HTTP_PORT])?;
+    Ok(Running { http_port, ..Running::new(processes) })
+}
+
+/// Not on every user's PATH.
+const PROGRAM: &str = "/usr/sbin/nginx";

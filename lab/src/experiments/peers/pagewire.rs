@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! pagewire: this program, started again as `serve`.
+
+use super::peer::{HTTP_PORT, Peer, RTSP_PORT, Running, Setting, Streams};
+use super::process::Processes;
+use crate::error::Error;
+
+pub(super) static PEER: Peer = Peer {
+    name: "pagewire",
+    differs: "RTSP and HTTP; each client plays the file from its own position; a wire image is made \
+              once, before the measured time; one thread sends for all clients of a core",
+    streams: Streams::OnDemand,
+    downloads: true,
+    probe: || Ok(format!("pagewire {}", env!("CARGO_PKG_VERSION"))),
+    install: "this program",
+    start,
+    is_prepared: has_image,
+};
+
+fn start(setting: &Setting<'_>) -> Result<Running, Error> {
+    let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+    let mut processes = Processes::new(PEER.name, setting.folder);
+    let mut command = Processes::command(program);
+    command.args(["serve", "--path", "wire_sendfile", "--pacers", "1"]);
+    command.args(["--rtsp", &format!("127.0.0.1:{RTSP_PORT}")]);
+    command.args(["--http", &format!("127.0.0.1:{HTTP_PORT}")]);
+    // All sessions come from one address.
+    command.args(["--exempt-from-limits", "0.0.0.0/0"]);
+    command.arg("--cache").arg(setting.folder.join("pagewire-cache")).arg(setting.served);
+    processes.start(&mut command, setting.cores)?;
+    processes.await_port(&[RTSP_PORT])?;
+    let http_port = processes.await_port(&[HTTP_PORT])?;
+    let stream_url = format!("rtsp://127.0.0.1:{RTSP_PORT}/{}", super::peer::CLIP);
+    Ok(Running { stream_url, http_port, ..Running::new(processes) })
+}
+
+/// The wire image has its final name.
+fn has_image(setting: &Setting<'_>) -> bool {
+    let images = setting.folder.join("pagewire-cache/images");
+    let entries = std::fs::read_dir(images).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| !name.to_string_lossy().ends_with(".tmp"))
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Description of one peer: its name, the way it delivers, its probe and its start.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::process::Processes;
+use crate::error::Error;
+use crate::meter::Cores;
+
+/// One server or sender of the comparison.
+pub(super) struct Peer {
+    pub(super) name: &'static str,
+    /// Differences from the other members that a reader must know to compare them.
+    pub(super) differs: &'static str,
+    pub(super) streams: Streams,
+    /// Serves files over HTTP.
+    pub(super) downloads: bool,
+    /// Version, or the missing part.
+    pub(super) probe: fn() -> Result<String, String>,
+    /// Command or page that installs it.
+    pub(super) install: &'static str,
+    pub(super) start: fn(&Setting<'_>) -> Result<Running, Error>,
+    /// Whether files that the first session makes for later ones are complete.
+    pub(super) is_prepared: fn(&Setting<'_>) -> bool,
+}
+
+/// The way a peer delivers a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Streams {
+    No,
+    /// A session of RTSP for each client, which plays the file from its beginning.
+    OnDemand,
+    /// A session of RTSP for each client, which joins one running stream.
+    Live,
+    /// Packets to given ports, without sessions.
+    Pushed,
+}
+
+/// Files, cores and ports for a peer.
+pub(super) struct Setting<'a> {
+    /// Scratch folder of the peer.
+    pub(super) folder: &'a Path,
+    /// Folder of the clip and of the files for download.
+    pub(super) served: &'a Path,
+    pub(super) cores: &'a Cores,
+    /// Cores of the client, for a helper that is no part of the server.
+    pub(super) other_cores: &'a Cores,
+    /// Destinations on loopback of a peer that pushes.
+    pub(super) ports: &'a [u16],
+}
+
+impl Setting<'_> {
+    pub(super) fn clip(&self) -> PathBuf {
+        self.served.join(CLIP)
+    }
+}
+
+/// A peer that is ready.
+pub(super) struct Running {
+    pub(super) processes: Processes,
+    /// Programs beside the server, such as the source of a relay; in no figure.
+    pub(super) _helpers: Option<Processes>,
+    /// RTSP URL of the clip.
+    pub(super) stream_url: String,
+    /// Port of HTTP, 0 for none.
+    pub(super) http_port: u16,
+}
+
+impl Running {
+    pub(super) fn new(processes: Processes) -> Running {
+        Running { processes, _helpers: None, stream_url: String::new(), http_port: 0 }
+    }
+}
+
+/// First line of a program's output which contains `word`; else the program is missing.
+pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let line = text.lines().find(|line| line.contains(word));
+    Ok(line.unwrap_or(program).trim().to_owned())
+}
+
+/// Name of the clip below the served folder.
+pub(super) const CLIP: &str = "clip.ts";
+/// The experiment has loopback to itself, so that fixed ports are free.
+pub(super) const RTSP_PORT: u16 = 8554;
+pub(super) const HTTP_PORT: u16 = 8080;

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! A peer's processes: started on the server's core, metered with their children, ended by their ids.
+//!
+//! `setpriv --pdeathsig` has the kernel end them when this program ends, however that happens.
+//! Costs one reading of /proc before and one after the measured time.
+//!
+//! Sources: proc_pid_stat(5), Documentation/filesystems/proc.rst (smaps_rollup), setpriv(1).
+//! Does not meter the kernel's memory: socket buffers and the page cache are in no figure.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::error::Error;
+use crate::meter::Cores;
+
+/// Processes of one peer, ended when this is dropped.
+pub(super) struct Processes {
+    name: &'static str,
+    children: Vec<Child>,
+    /// Standard output and standard error of all.
+    log: PathBuf,
+}
+
+impl Processes {
+    pub(super) fn new(name: &'static str, folder: &Path) -> Processes {
+        Processes { name, children: Vec::new(), log: folder.join(format!("{name}.log")) }
+    }
+
+    /// A command that ends with this program.
+    pub(super) fn command(program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        command
+    }
+
+    /// Starts a command of [`Processes::command`] on these cores.
+    pub(super) fn start(&mut self, command: &mut Command, cores: &Cores) -> Result<(), Error> {
+        let log = || {
+            let file = File::options().append(true).create(true).open(&self.log);
+            file.map(Stdio::from).map_err(Error::host("the log of a peer"))
+        };
+        command.stdin(Stdio::null()).stdout(log()?).stderr(log()?);
+        let child = cores.start(command).map_err(Error::host(format!("starting {}", self.name)))?;
+        self.children.push(child);
+        Ok(())
+    }
+
+    /// Waits until one of these ports of loopback accepts connections; which one.
+    pub(super) fn await_port(&mut self, ports: &[u16]) -> Result<u16, Error> {
+        let deadline = Instant::now() + START_WAIT;
+        while Instant::now() < deadline && self.are_running() {
+            for &port in ports {
+                let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                if TcpStream::connect(address).is_ok() {
+                    return Ok(port);
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(self.failed(format!("no connection to port {ports:?} of loopback")))
+    }
+
+    pub(super) fn are_running(&mut self) -> bool {
+        self.children.iter_mut().all(|child| matches!(child.try_wait(), Ok(None)))
+    }
+
+    /// An error with the last words of the log.
+    pub(super) fn failed(&self, found: String) -> Error {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let last: Vec<&str> = text.lines().rev().take(3).collect();
+        let last: String = last.into_iter().rev().collect::<Vec<_>>().join("; ");
+        let found = if last.is_empty() { found } else { format!("{found}; its log: {last}") };
+        Error::Host { what: self.name.to_owned(), found }
+    }
+
+    /// User and system time so far, with that of children which live or were waited for.
+    pub(super) fn processor_time(&self) -> Duration {
+        let ticks = self.tree().iter().map(|&process| ticks(process)).sum::<u64>();
+        Duration::from_millis(ticks * 1000 / USER_HZ)
+    }
+
+    /// Memory that these processes share with no file: what they allocated.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.tree().iter().map(|&process| anonymous_bytes(process)).sum()
+    }
+
+    /// Ids of the children and of all their descendants.
+    fn tree(&self) -> Vec<u32> {
+        let mut parents = Vec::new();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Ok(process) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+            let parent = stat(process).get(1).and_then(|word| word.parse::<u32>().ok());
+            parents.push((process, parent.unwrap_or(0)));
+        }
+        let mut tree: Vec<u32> = self.children.iter().map(Child::id).collect();
+        let mut index = 0;
+        while let Some(&process) = tree.get(index) {
+            tree.extend(parents.iter().filter(|pair| pair.1 == process).map(|pair| pair.0));
+            index += 1;
+        }
+        tree
+    }
+}
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        let tree = self.tree();
+        for child in &self.children {
+            signal(child.id(), Signal::TERM);
+        }
+        let deadline = Instant::now() + STOP_WAIT;
+        for child in &mut self.children {
+            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(LOOK);
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Descendants that outlived their parent; ids are not used again so soon.
+        tree.iter().filter(|&&process| has_name(process)).for_each(|&id| signal(id, Signal::KILL));
+    }
+}
+
+fn signal(process: u32, signal: Signal) {
+    if let Some(process) = Pid::from_raw(process as i32) {
+        let _ = kill_process(process, signal);
+    }
+}
+
+fn has_name(process: u32) -> bool {
+    !stat(process).is_empty()
+}
+
+/// Fields of a process from the third on: its state, its parent.
+fn stat(process: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name stands in brackets before them and may have spaces.
+    let fields = text.rsplit_once(')').map_or("", |(_, fields)| fields);
+    fields.split_whitespace().map(str::to_owned).collect()
+}
+
+/// utime, stime, cutime and cstime: fields 14 to 17.
+fn ticks(process: u32) -> u64 {
+    stat(process).iter().skip(11).take(4).filter_map(|word| word.parse::<u64>().ok()).sum()
+}
+
+fn anonymous_bytes(process: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{process}/smaps_rollup")).unwrap_or_default();
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok())
+    };
+    of("Pss_Anon:").unwrap_or(0) * 1024
+}
+
+/// Ticks of a second in /proc, whatever the kernel's own (proc_stat(5)).
+const USER_HZ: u64 = 100;
+const START_WAIT: Duration = Duration::from_secs(20);
+const STOP_WAIT: Duration = Duration::from_secs(3);
+const LOOK: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_metered_with_their_children_and_end_with_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new("shell", folder.path());
+        let mut command = Processes::command("sh");
+        command.args(["-c", "sleep 60 & i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; wait"]);
+        processes.start(&mut command, &Cores::allowed()).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while Instant::now() < deadline
+            && (processes.tree().len() < 2 || processes.processor_time().is_zero())
+        {
+            std::thread::sleep(LOOK);
+        }
+        let tree = processes.tree();
+        assert!(tree.len() >= 2 && processes.are_running(), "{tree:?}");
+        assert!(!processes.processor_time().is_zero());
+        assert!(processes.memory_bytes() > 0);
+        drop(processes);
+        std::thread::sleep(LOOK);
+        let left = |&process: &u32| stat(process).first().is_some_and(|state| state != "Z");
+        assert_eq!(tree.into_iter().filter(left).collect::<Vec<_>>(), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn error_of_a_peer_has_the_last_lines_of_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut processes = Processes::new("shell", folder.path());
+        let mut command = Processes::command("sh");
+        command.args(["-c", "echo cannot open the clip >&2; exit 1"]);
+        processes.start(&mut command, &Cores::allowed()).unwrap();
+        let error = processes.await_port(&[1]).unwrap_err().to_string();
+        assert!(error.contains("cannot open the clip"), "{error}");
+    }
+}
