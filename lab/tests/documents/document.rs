@@ -11,7 +11,7 @@ use measure::Results;
 pub(crate) fn check(document: &str, part: &str, expected: &str) {
     let path = root().join(document);
     let text = std::fs::read_to_string(&path).unwrap();
-    let marker = format!("<!-- {part}: made by `{COMMAND}` -->\n");
+    let marker = marker(part);
     let begin = text.find(&marker).unwrap_or_else(|| panic!("{document}: no line {marker}"));
     let begin = begin + marker.len();
     let end = text.find(&format!("<!-- end of {part} -->")).expect("the end marker");
@@ -28,6 +28,16 @@ pub(crate) fn check(document: &str, part: &str, expected: &str) {
         found == expected,
         "{document}: {part} is stale: {found_line:?} is {made_line:?} now; run {COMMAND}"
     );
+}
+
+/// Whether a document has the markers of that part.
+pub(crate) fn has_part(document: &str, part: &str) -> bool {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    text.contains(&marker(part))
+}
+
+fn marker(part: &str) -> String {
+    format!("<!-- {part}: made by `{COMMAND}` -->\n")
 }
 
 /// The committed measurement of an experiment; none, and a line that says so, where there is none.

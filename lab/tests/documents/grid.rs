@@ -84,6 +84,7 @@ fn doubt(warning: &Warning) -> String {
         Warning::ZerocopyCopied { .. } => "sends that asked for no copy were copied".to_owned(),
         Warning::InstrumentLarge { .. } => "measuring itself cost over 1 % of it".to_owned(),
         Warning::MemberFailed { .. } => "the member could not go on".to_owned(),
+        Warning::ClientLimits { .. } => "the client used most of its core".to_owned(),
         other => other.cure().to_owned(),
     }
 }

@@ -3,8 +3,8 @@
 //! measurement files say.
 //!
 //! Between markers, docs/measuring.md has the warnings; docs/measurements.md has the tables of
-//! docs/measurements/*.json, docs/kernel.md those of kernel.json, and README.md the picture of
-//! paths.json.
+//! docs/measurements/*.json, docs/kernel.md those of kernel.json, docs/peers.md those of
+//! peers.json, and README.md the picture of paths.json and the headline of peers.json.
 //! `UPDATE=1 cargo test -p lab --test documents` writes them anew. A measurement file that is not
 //! there has no table, and the test says so.
 //!
@@ -17,6 +17,7 @@ mod grid;
 mod kernel;
 mod marks;
 mod measurements;
+mod peers;
 mod picture;
 mod study;
 
@@ -49,4 +50,20 @@ fn the_tables_of_the_kernel_are_current() {
 fn the_picture_of_the_bill_is_current() {
     let picture = document::measured("paths").map(|results| picture::of(&results));
     document::check("README.md", "bill", &picture.unwrap_or_default());
+}
+
+#[test]
+fn the_tables_of_peers_are_current() {
+    let tables = document::measured("peers").map(|results| peers::tables(&results));
+    document::check("docs/peers.md", "peers", &tables.unwrap_or_default());
+}
+
+#[test]
+fn the_headline_is_current() {
+    if !document::has_part("README.md", "headline") {
+        eprintln!("skip: README.md has no markers of a headline");
+        return;
+    }
+    let headline = document::measured("peers").map(|results| peers::headline(&results));
+    document::check("README.md", "headline", &headline.unwrap_or_default());
 }

@@ -13,12 +13,15 @@ use lab::EXPERIMENTS;
 use measure::{Figure, Results};
 
 use crate::grid::concerns;
-use crate::{document, kernel, measurements, picture};
+use crate::{document, kernel, measurements, peers, picture};
 
 /// All that is generated from a measurement file.
 fn documents(results: &Results) -> Vec<(&'static str, String)> {
     match results.experiment.as_str() {
         "kernel" => vec![("docs/kernel.md", kernel::tables(results))],
+        "peers" => {
+            vec![("docs/peers.md", peers::tables(results)), ("README.md", peers::headline(results))]
+        }
         "paths" => vec![
             ("docs/measurements.md", measurements::section(results)),
             ("README.md", picture::of(results)),

@@ -17,8 +17,8 @@ use crate::{claims, document, study};
 
 /// All sections.
 pub(crate) fn all() -> String {
-    // Its tables stand in docs/kernel.md.
-    let own = |experiment: &&Experiment| experiment.name != "kernel";
+    // Their tables stand in docs/kernel.md and docs/peers.md.
+    let own = |experiment: &&Experiment| !["kernel", "peers"].contains(&experiment.name);
     let experiments = EXPERIMENTS.iter().filter(own);
     let measured = experiments.filter_map(|experiment| document::measured(experiment.name));
     measured.fold(String::new(), |text, results| format!("{text}\n{}", section(&results)))
@@ -204,7 +204,7 @@ fn sessions(results: &Results) -> String {
 }
 
 /// The report, with more tables behind its own: before the warnings and the facts.
-fn with_tables(results: &Results, tables: &str) -> String {
+pub(crate) fn with_tables(results: &Results, tables: &str) -> String {
     let report = markdown(results);
     let rest = report.find("\n### Warnings\n").or_else(|| report.find("\n| | |\n|---|---|\n"));
     let (own, rest) = report.split_at(rest.expect("a report has facts"));

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod peers;
 mod receive;
 mod seal;
 mod stalls;

@@ -9,7 +9,7 @@
 //! Sources: RFC 3550 §5.1 (header), socket(7) SO_RCVBUF, SO_MEMINFO.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,11 +23,14 @@ pub(super) struct Receivers {
     sockets: Vec<UdpSocket>,
     sampled: usize,
     pub(super) ports: Vec<u16>,
+    /// Packets read so far.
+    came: AtomicU64,
 }
 
 impl Receivers {
     pub(super) fn open(count: usize, sampled: usize) -> Result<Receivers, Error> {
-        let mut receivers = Receivers { sockets: Vec::new(), sampled, ports: Vec::new() };
+        let mut receivers =
+            Receivers { sockets: Vec::new(), sampled, ports: Vec::new(), came: AtomicU64::new(0) };
         for index in 0..count {
             let port = FIRST_PORT + 2 * index as u16;
             let failed = || Error::host(format!("a socket on port {port}"));
@@ -40,6 +43,14 @@ impl Receivers {
             receivers.ports.push(port);
         }
         Ok(receivers)
+    }
+
+    /// Waits for the first packet: a sender may look into its file first.
+    pub(super) fn await_first(&self) {
+        let deadline = Instant::now() + FIRST_WAIT;
+        while Instant::now() < deadline && self.came.load(Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Packets that came to the counting sockets so far, but for the few that lie in their buffers.
@@ -64,6 +75,7 @@ impl Receivers {
             for (socket, capture) in sockets.iter().zip(&mut captures) {
                 while let Ok(bytes) = socket.recv(&mut buffer) {
                     capture.take(Instant::now(), &buffer[..bytes]);
+                    self.came.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
@@ -177,6 +189,7 @@ const HEADER_BYTES: usize = 12;
 const KEY_BYTES: usize = 64;
 /// Below the ephemeral ports.
 const FIRST_PORT: u16 = 20_000;
+const FIRST_WAIT: Duration = Duration::from_secs(10);
 const SAMPLED_BUFFER: usize = 4 << 20;
 /// Some seconds of the clip.
 const MEDIA_BYTES_MAX: usize = 4 << 20;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The clip that every peer streams: an MPEG transport stream of constant rate that any demultiplexer
-//! accepts.
+//! The clip that every peer streams: an MPEG transport stream of constant rate that any
+//! demultiplexer accepts.
 //!
-//! One programme (PAT, PMT) has one elementary stream of private data: a PES packet with PTS and PCR
-//! every 20 ms. It has no padding, so that a peer which multiplexes anew sends as many bytes as one
+//! One programme (PAT, PMT) has one elementary stream of private data: a PES packet with PTS and
+//! PCR every 20 ms. It has no padding, so that a peer which multiplexes anew sends as many bytes as one
 //! which sends the file as it is.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PCR, PES), §2.4.4 (PAT, PMT, CRC).
@@ -92,7 +92,8 @@ fn table(pid: [u8; 2], counter: u8, section: &[u8]) -> [u8; PACKET_BYTES as usiz
 }
 
 /// Bytes of the elementary stream in whole packets of transport stream, from the first PES packet
-/// that begins there: the same however it was multiplexed. None where a packet is damaged or missing.
+/// that begins there: the same however it was multiplexed. None where a packet is damaged or
+/// missing.
 pub(super) fn elementary(stream: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(stream.len());
     let mut counter = None;

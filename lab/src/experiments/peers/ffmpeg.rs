@@ -7,8 +7,8 @@ use crate::error::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "ffmpeg",
-    differs: "no RTSP: one process demultiplexes the file once, and multiplexes and pushes it as RTP \
-              to fixed ports, once for each",
+    differs: "no RTSP: one process demultiplexes the file once, and multiplexes and pushes it as \
+              RTP to fixed ports, once for each",
     streams: Streams::Pushed,
     downloads: false,
     probe: || version("ffmpeg", &["-version"], "version"),

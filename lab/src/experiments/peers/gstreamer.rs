@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! GStreamer's RTSP server library, by a script of ours: a pipeline for each client, or one for all.
+//! GStreamer's RTSP server library, by a script of ours: a pipeline for each client, or one for
+//! all.
 
 use std::process::Command;
 
@@ -20,8 +21,8 @@ pub(super) static OWN: Peer = Peer {
 
 pub(super) static SHARED: Peer = Peer {
     name: "gstreamer_shared",
-    differs: "RTSP; one pipeline reads and packetises for all clients, which join it where it is: a \
-              live relay, no stream on demand",
+    differs: "RTSP; one pipeline reads and packetises for all clients, which join it where it is: \
+              a live relay, no stream on demand",
     streams: Streams::Live,
     downloads: false,
     probe,

@@ -7,8 +7,8 @@ use crate::error::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "mediamtx",
-    differs: "RTSP; relays the packets of one publisher, which is in no figure, to all clients: live, \
-              no stream on demand",
+    differs: "RTSP; relays the packets of one publisher, which is in no figure, to all clients: \
+              live, no stream on demand",
     streams: Streams::Live,
     downloads: false,
     probe: || {

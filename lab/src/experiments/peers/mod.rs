@@ -123,15 +123,15 @@ impl<'a> Bench<'a> {
         let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
         let seconds = options.seconds.unwrap_or(if options.quick { 1 } else { SECONDS });
         results.notes.push(format!(
-            "one server at a time on one core, its clients on the others; clip of {} Mb/s, the same \
-             for all; {rounds} rounds of {seconds} s in which the peers take turns; files in {}",
+            "one server at a time on one core, its clients on the others; clip of {} Mb/s, the \
+             same for all; {rounds} rounds of {seconds} s in which the peers take turns; files in {}",
             clip::BITS_PER_SECOND / 1_000_000,
             shelf.where_,
         ));
         results.notes.push(
             "cpu_s_per_gb: processor seconds of the server's processes, their children and kernel \
-             threads per 10⁹ bytes of RTP datagrams, or of files; over loopback the sender pays for \
-             receiving too, for all peers alike"
+             threads per 10⁹ bytes of RTP datagrams, or of files; over loopback the sender pays \
+             for receiving too, for all peers alike"
                 .to_owned(),
         );
         results.notes.push(
@@ -243,6 +243,7 @@ impl<'a> Bench<'a> {
                     Streams::Pushed => None,
                     _ => Some(rtsp::Session::play(&running.stream_url, receivers.ports[0])?),
                 };
+                receivers.await_first();
                 std::thread::sleep(SAMPLE);
                 // While the server still runs it may prepare what later sessions use.
                 let deadline = Instant::now() + PREPARE_WAIT;

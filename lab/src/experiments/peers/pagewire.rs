@@ -7,8 +7,8 @@ use crate::error::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "pagewire",
-    differs: "RTSP and HTTP; each client plays the file from its own position; a wire image is made \
-              once, before the measured time; one thread sends for all clients of a core",
+    differs: "RTSP and HTTP; each client plays the file from its own position; a wire image is \
+              made once, before the measured time; one thread sends for all clients of a core",
     streams: Streams::OnDemand,
     downloads: true,
     probe: || Ok(format!("pagewire {}", env!("CARGO_PKG_VERSION"))),

@@ -178,6 +178,7 @@ impl Instruments {
             let measured = (|| {
                 let setting = Setting { ports: &receivers.ports, ..*setting };
                 let mut running = (peer.start)(&setting)?;
+                receivers.await_first();
                 std::thread::sleep(SETTLE);
                 let (from, counted) = (self.moment(&running.processes), receivers.counted());
                 std::thread::sleep(Duration::from_secs_f64(seconds));
@@ -290,7 +291,8 @@ mod tests {
     fn result() -> Value {
         serde_json::json!({
             "asked": 40, "played": 40, "ended": [], "seconds": 4.0,
-            "verified": {"sessions": 4, "timely": 4, "lost": 0, "packets": 8000, "bytes": 10_624_000,
+            "verified": {"sessions": 4, "timely": 4, "lost": 0, "packets": 8000,
+                "bytes": 10_624_000,
                 "lateness_ms": {"p50": 0.1, "p99": 1.0, "max": 2.0, "late_share": 0.0}},
             "counted": {"sessions": 36, "packets": 72_000, "packets_least": 1900},
         })

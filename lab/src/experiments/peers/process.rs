@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A peer's processes: started on the server's core, metered with their children, ended by their ids.
+//! A peer's processes: started on the server's core, metered with their children, ended by their
+//! ids.
 //!
 //! `setpriv --pdeathsig` has the kernel end them when this program ends, however that happens.
 //! Costs one reading of /proc before and one after the measured time.
