@@ -330,8 +330,8 @@ impl<'a> Bench<'a> {
             let points = self.in_rounds(&streaming, &format!("{sessions} sessions"), of, results);
             for (peer, points) in streaming.iter().zip(points) {
                 push_streams(peer, (sessions, "the same for all"), &points, results);
-                let faults = points.iter().filter_map(|point| point.fault.as_ref());
-                if let Some(fault) = faults.last() {
+                let mut faults = points.iter().filter_map(|point| point.fault.as_ref());
+                if let Some(fault) = faults.next_back() {
                     let name = peer.name;
                     let note = format!("{name}, {sessions} sessions: not timely: {fault}");
                     results.notes.push(note);
