@@ -167,14 +167,15 @@ pub(crate) static RECORDING: Explanation = Explanation {
 };
 
 pub(crate) static PEERS: Explanation = Explanation {
-    measures: "pagewire's server beside other programs that serve media, one at a time on one core, \
-               with the same clip and the same clients: the largest number of timely sessions, CPU \
-               cost, memory, lateness, downloads",
+    measures: "pagewire's server beside other programs that serve media, one at a time on one \
+               core, with the same clip and the same clients: the largest number of timely \
+               sessions, CPU cost, memory, lateness, downloads",
     members: || format!("{}\nthose that the machine lacks are skipped", peers::names().join(", ")),
     sinks: "loopback in a network of its own; it charges receiving to the sender",
-    units: "timely sessions a core: more is better; cpu_s_per_gb: s/GB; memory: KiB a session; late: \
-            ms; requests: 1/s; CPU time of a request: µs",
-    duration: "--quick under a minute; in full under 20 minutes; no search where --sessions is given",
+    units: "timely sessions a core: more is better; cpu_s_per_gb: s/GB; memory: KiB a session; \
+            late: ms; requests: 1/s; CPU time of a request: µs",
+    duration: "--quick under a minute; in full under 20 minutes; no search where \
+               --sessions is given",
     example: &["pagewire lab peers --quick", "pagewire lab peers --member pagewire --member nginx"],
     options: &["member", "sessions", "seconds", "folder"],
 };

@@ -3,8 +3,8 @@
 //! demultiplexer accepts.
 //!
 //! One programme (PAT, PMT) has one elementary stream of private data: a PES packet with PTS and
-//! PCR every 20 ms. It has no padding, so that a peer which multiplexes anew sends as many bytes as one
-//! which sends the file as it is.
+//! PCR every 20 ms. It has no padding, so that a peer which multiplexes anew sends as many bytes
+//! as one which sends the file as it is.
 //!
 //! Sources: ISO/IEC 13818-1 §2.4.3 (packets, PCR, PES), §2.4.4 (PAT, PMT, CRC).
 //! Does not encode pictures; no peer decodes the clip.

@@ -124,7 +124,8 @@ impl<'a> Bench<'a> {
         let seconds = options.seconds.unwrap_or(if options.quick { 1 } else { SECONDS });
         results.notes.push(format!(
             "one server at a time on one core, its clients on the others; clip of {} Mb/s, the \
-             same for all; {rounds} rounds of {seconds} s in which the peers take turns; files in {}",
+             same for all; {rounds} rounds of {seconds} s in which the peers take turns; files in \
+             {}",
             clip::BITS_PER_SECOND / 1_000_000,
             shelf.where_,
         ));
