@@ -9,7 +9,7 @@
 //! The unit of time is the tick of the 27 MHz system clock (ISO/IEC 13818-1 §2.4.2.1); an RTP
 //! timestamp (90 kHz, RFC 2250 §2) is ticks divided by 300.
 //!
-//! This crate reads no file and no clock and draws no random number; all three are arguments.
+//! Only [`store`] reads files and draws random numbers; elsewhere bytes and numbers are arguments.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]
@@ -19,6 +19,7 @@ struct Readme;
 mod error;
 pub mod plan;
 pub mod segments;
+pub mod store;
 pub mod ts;
 
 pub use error::{Aspect, CodecsFault, Damage, PlanFault, Refusal};
@@ -27,6 +28,7 @@ pub use plan::{
     RtpIdentity, SyncLoss, Timestamps,
 };
 pub use segments::{Segment, SegmentPlan};
+pub use store::{PlanStore, StoreUnavailable};
 pub use ts::{
     Coding, ContinuityCounters, EntryPoints, Extract, Programme, Scanner, Survey, Track,
     TrackFormat, codecs,

@@ -188,6 +188,9 @@ pub(crate) fn run(options: Options) -> ExitCode {
             Ok(server) => server,
             Err(error) => return crate::failed(&error, error.is_caller()),
         };
+        if let Some(unavailable) = server.cache_unavailable() {
+            tracing::warn!("{unavailable}; write --cache and a folder that can be written to");
+        }
         announce(&server);
         tokio::select! {
             () = stop => {}

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 
+use media::PlanStore;
 use media::Scanner;
-use serve::Plans;
 
 /// Command to the thread.
 pub(crate) enum CloseCommand {
@@ -32,7 +32,7 @@ pub(crate) struct SyncCounts {
 }
 
 /// Closes files until the senders of commands are gone.
-pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&Plans>, syncs: &SyncCounts) {
+pub(crate) fn run(orders: &Receiver<CloseCommand>, plans: Option<&PlanStore>, syncs: &SyncCounts) {
     for order in orders {
         match order {
             CloseCommand::Sync { file, path, is_syncing } => {

@@ -16,8 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use client::rtp_receiver::ArrivalClock;
+use media::PlanStore;
 use paths::{Relay, RelayTarget};
-use serve::Plans;
 use tokio::sync::watch;
 
 use crate::closer::SyncCounts;
@@ -251,7 +251,10 @@ impl Recording {
         let lanes = self.rows.iter().enumerate().map(lane).collect();
         let writer = Writer { lanes, pool, sync: options.sync, closer };
         let writing = spawn("write", move || writer.run(&inbox))?;
-        let plans = options.output.is_some().then(|| Plans::open(options.cache.clone()));
+        let plans = options.output.is_some().then(|| PlanStore::open(options.cache.clone()));
+        if let Some(unavailable) = plans.as_ref().and_then(PlanStore::unavailable) {
+            tracing::warn!("{unavailable}; name a cache folder that can be written to");
+        }
         let syncs = self.syncs.clone();
         let closing = spawn("close", move || {
             crate::closer::run(&closes, plans.as_ref(), &syncs);

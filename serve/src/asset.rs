@@ -7,8 +7,6 @@
 //!
 //! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::image`]).
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -135,21 +133,4 @@ impl Source {
     pub(crate) fn ask_image(&self) -> bool {
         !self.image_asked.swap(true, Ordering::Relaxed)
     }
-}
-
-/// What identifies the content of an open file: an equal key means the plan still holds.
-pub(crate) fn key(path: &std::path::Path, file: &File) -> std::io::Result<PlanKey> {
-    use std::os::unix::ffi::OsStrExt;
-    let metadata = file.metadata()?;
-    Ok(PlanKey {
-        path: path.as_os_str().as_bytes().to_vec(),
-        bytes: metadata.len(),
-        modified_ns: modified_ns(&metadata),
-        inode: metadata.ino(),
-    })
-}
-
-/// Time of last modification, nanoseconds since 1970.
-pub(crate) fn modified_ns(metadata: &std::fs::Metadata) -> i128 {
-    i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec())
 }

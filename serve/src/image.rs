@@ -28,14 +28,15 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use media::PlanStore;
 use media::plan::PacketPlan;
+use media::store::{PendingFile, asset_key, file_name, remove_unfinished};
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
 use crate::access::Folder;
-use crate::asset::{Asset, Source, key};
+use crate::asset::{Asset, Source};
 use crate::blocks::{BlockSums, Blocks, sums_bytes};
-use crate::cache::{self, Cache, Pending, sweep};
 use crate::error::Error;
 
 /// An open wire image. Its lock goes with its descriptor.
@@ -131,7 +132,7 @@ impl Job {
 
 impl Images {
     pub(crate) fn start(
-        cache: &Cache,
+        cache: &PlanStore,
         served: Arc<Folder>,
         bytes_max: u64,
         drops: Arc<AtomicU64>,
@@ -206,7 +207,7 @@ impl Store {
     }
 
     fn path(&self, asset: &Asset) -> Option<PathBuf> {
-        let name = format!("{}.wire", cache::name(&asset.key.path));
+        let name = format!("{}.wire", file_name(&asset.key.path));
         Some(self.folder.as_ref()?.join(name))
     }
 
@@ -239,14 +240,14 @@ impl Store {
         self.make_room(folder, bytes)?;
         let (source, _) = self.served.file(&asset.name).map_err(|denied| denied.to_string())?;
         let unchanged = || {
-            key(Path::new(std::ffi::OsStr::new("")), &source).is_ok_and(|found| {
+            asset_key(Path::new(std::ffi::OsStr::new("")), &source).is_ok_and(|found| {
                 found.bytes == asset.key.bytes
                     && found.modified_ns == asset.key.modified_ns
                     && found.inode == asset.key.inode
             })
         };
-        let written = || -> io::Result<Pending> {
-            let mut pending = Pending::create(&path)?;
+        let written = || -> io::Result<PendingFile> {
+            let mut pending = PendingFile::create(&path)?;
             let sums = self.lay_out(&asset.plan, &source, &mut pending.file)?;
             pending.file.write_all(&sums)?;
             pending.file.write_all(&trailer(asset, &sums))?;
@@ -307,7 +308,7 @@ impl Store {
         let mut images = listed(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         images.sort_by_key(|image| image.used);
         // What other servers on the same cache are making takes room as well.
-        let unfinished = sweep(folder).bytes;
+        let unfinished = remove_unfinished(folder).bytes;
         let mut held: u64 = images.iter().map(|image| image.bytes).sum::<u64>() + unfinished;
         let mut oldest = images.into_iter();
         loop {

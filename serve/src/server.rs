@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 
 use crate::access::Folder;
 use crate::admission::Admission;
-use crate::cache::Cache;
 use crate::choice::choose;
 use crate::config::Config;
 use crate::downloads::Downloads;
@@ -32,6 +31,7 @@ use crate::resident::{Fetch, Readers, fetch};
 use crate::session::Sessions;
 use crate::site::Site;
 use crate::{control, http, listen, rtsp};
+use media::{PlanStore, StoreUnavailable};
 
 /// A running server.
 pub struct Server {
@@ -73,7 +73,7 @@ impl Server {
         };
         let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
         let ports = Ports::open(config.media_ports, rtsp.ip())?;
-        let cache = Cache::open(config.cache.clone());
+        let cache = PlanStore::open(config.cache.clone());
         let meters = Meters::new(config.pacers.unwrap_or_else(|| allowed_cores().len()));
         let drops = meters.images_dropped.clone();
         let images = Images::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
@@ -149,6 +149,11 @@ impl Server {
     /// What it did so far.
     pub fn report(&self) -> Report {
         self.site.report()
+    }
+
+    /// The reason why this server keeps neither plans nor wire images, if so.
+    pub fn cache_unavailable(&self) -> Option<&StoreUnavailable> {
+        self.site.library.cache.unavailable()
     }
 
     /// Files being read to be planned: name, bytes read, bytes in all.

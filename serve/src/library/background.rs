@@ -17,12 +17,13 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use media::plan::PacketPlan;
+use media::store::{asset_key, name_codecs};
 
 use super::planning::Slice;
 use super::scans::{Chore, Hand, Opened, SCANNERS};
-use super::{Known, Library, NoAsset, name_codecs, verdicts};
+use super::{Known, Library, NoAsset, verdicts};
 use crate::access::Denied;
-use crate::asset::{Asset, key};
+use crate::asset::Asset;
 use crate::error::Error;
 
 /// Starts the threads; they end with [`super::scans::Scans::stop`].
@@ -133,7 +134,7 @@ impl Library {
         let path = self.folder.path().join(&opened.name);
         let planned = planned.and_then(|mut plan| {
             name_codecs(&mut plan, &opened.file);
-            match key(&path, &opened.file) {
+            match asset_key(&path, &opened.file) {
                 Ok(key) if key == opened.key => Ok(plan),
                 _ => Err(NoAsset::CHANGING),
             }

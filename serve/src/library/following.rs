@@ -28,13 +28,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use media::plan::{PlanKey, RtpIdentity};
+use media::store::{asset_key, name_codecs, random_identity};
 use media::{Scanner, TICKS_PER_SECOND};
 use paths::MappedFile;
 
 use super::scans::Opened;
 use super::verdicts::FileId;
-use super::{Library, NoAsset, identity, name_codecs};
-use crate::asset::{Asset, Source, key};
+use super::{Library, NoAsset};
+use crate::asset::{Asset, Source};
 use crate::growth::{Growth, is_recorded};
 
 /// The recordings followed.
@@ -203,7 +204,7 @@ impl Library {
             id: opened.id,
             file: opened.file.try_clone().map_err(unreadable)?,
             scanner,
-            identity: identity(),
+            identity: random_identity(),
             offset,
             growth: Arc::new(Growth::new()),
             has_news: false,
@@ -257,7 +258,7 @@ impl Library {
         (follow.is_over, follow.is_behind) = (true, false);
         let path = self.path_of(follow);
         let finished = follow.scanner.plan_so_far(follow.identity);
-        let key = key(&path, &follow.file);
+        let key = asset_key(&path, &follow.file);
         let asset = match (finished, key) {
             (Ok(mut plan), Ok(key)) if key.bytes == follow.offset => {
                 name_codecs(&mut plan, &follow.file);
@@ -322,7 +323,7 @@ impl Follow {
     }
 
     fn key(&self, path: &std::path::Path) -> Result<PlanKey, NoAsset> {
-        let key = key(path, &self.file).map_err(|e| NoAsset::Unreadable(e.to_string()))?;
+        let key = asset_key(path, &self.file).map_err(|e| NoAsset::Unreadable(e.to_string()))?;
         Ok(PlanKey { bytes: self.offset, ..key })
     }
 
@@ -350,12 +351,12 @@ const PIECES_A_TURN: u32 = 64;
 
 #[cfg(test)]
 mod tests {
+    use media::PlanStore;
     use std::fs;
     use std::path::PathBuf;
 
     use super::*;
     use crate::access::Folder;
-    use crate::cache::Cache;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
     const BYTES: usize = 2000 * 188;
@@ -370,7 +371,7 @@ mod tests {
             let place = tempfile::tempdir().unwrap();
             fs::create_dir(place.path().join("served")).unwrap();
             let folder = Arc::new(Folder::open(&place.path().join("served")).unwrap());
-            let cache = Cache::open(Some(place.path().join("cache")));
+            let cache = PlanStore::open(Some(place.path().join("cache")));
             Scene { place, library: Library::new(folder, cache) }
         }
 

@@ -30,16 +30,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use media::TICKS_PER_SECOND;
 use media::plan::{PacketPlan, PlanKey};
+use media::store::asset_key;
+use media::{PlanStore, TICKS_PER_SECOND};
 use paths::MappedFile;
 use serde::Serialize;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
 use crate::access::{Denied, Folder};
-use crate::asset::{Asset, key};
-use crate::cache::Cache;
+use crate::asset::Asset;
 use crate::formats::is_transport_stream;
 use crate::growth;
 
@@ -48,7 +48,6 @@ use scans::{Opened, Scans, Ticket};
 use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
-pub(crate) use planning::{identity, name_codecs};
 pub(crate) use scans::Scan;
 pub(crate) use segments::Title;
 pub(crate) use watch::Watch;
@@ -153,7 +152,7 @@ enum Known {
 /// See the module.
 pub(crate) struct Library {
     pub(crate) folder: Arc<Folder>,
-    cache: Cache,
+    pub(crate) cache: PlanStore,
     entries: RwLock<BTreeMap<String, Entry>>,
     /// Counts changes of the entries.
     generation: AtomicU64,
@@ -175,7 +174,7 @@ struct Live {
 }
 
 impl Library {
-    pub(crate) fn new(folder: Arc<Folder>, cache: Cache) -> Library {
+    pub(crate) fn new(folder: Arc<Folder>, cache: PlanStore) -> Library {
         Library {
             folder,
             cache,
@@ -306,7 +305,7 @@ impl Library {
         let (file, metadata) =
             self.folder.file(name).map_err(|denied| NoAsset::Denied(denied.into()))?;
         let name = self.resolved(name, &file);
-        let key = key(&self.folder.path().join(&name), &file)
+        let key = asset_key(&self.folder.path().join(&name), &file)
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
         let is_growing = growth::is_recorded(&file);
@@ -331,7 +330,7 @@ impl Library {
         let opened = self.folder.file(&asset.name);
         let (file, _) = opened.map_err(|denied| NoAsset::Denied(denied.into()))?;
         let unreadable = |error: std::io::Error| NoAsset::Unreadable(error.to_string());
-        let found = key(&self.folder.path().join(&asset.name), &file).map_err(unreadable)?;
+        let found = asset_key(&self.folder.path().join(&asset.name), &file).map_err(unreadable)?;
         if found != asset.key {
             return Err(NoAsset::CHANGING);
         }

@@ -16,13 +16,13 @@ use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::plan::{PacketPlan, RtpIdentity};
+use media::plan::PacketPlan;
+use media::store::{modified_ns, random_identity};
 use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
 use super::scans::Opened;
-use crate::asset::modified_ns;
 
 /// A scan that has been begun.
 pub(super) struct Progress {
@@ -111,7 +111,7 @@ impl Progress {
     }
 
     fn finish(self, bytes: u64) -> Result<PacketPlan, NoAsset> {
-        let planned = self.scanner.finish(bytes, identity());
+        let planned = self.scanner.finish(bytes, random_identity());
         planned.map_err(|refusal| NoAsset::Refused(refusal.to_string()))
     }
 
@@ -127,35 +127,8 @@ impl Progress {
     }
 }
 
-/// Has a plan name the codecs of its file's streams. Reads the beginning, which a scan has left in
-/// the page cache.
-pub(crate) fn name_codecs(plan: &mut PacketPlan, file: &File) {
-    let mut beginning = vec![0; CODECS_BYTES];
-    let offset = plan.extents().first().map_or(0, |extent| extent.file_offset);
-    // What cannot be read is not named.
-    let mut read = 0;
-    while let Ok(count @ 1..) = file.read_at(&mut beginning[read..], offset + read as u64) {
-        read += count;
-    }
-    plan.name_codecs(&beginning[..read]);
-}
-
-/// Random, as RFC 3550 §5.1 asks for all three.
-pub(crate) fn identity() -> RtpIdentity {
-    let mut random = [0; 10];
-    getrandom::fill(&mut random).expect("the kernel has random bits once it runs");
-    let [a, b, c, d, e, f, g, h, i, j] = random;
-    RtpIdentity {
-        ssrc: u32::from_be_bytes([a, b, c, d]),
-        first_timestamp: u32::from_be_bytes([e, f, g, h]),
-        first_sequence: u16::from_be_bytes([i, j]),
-    }
-}
-
 /// A read, and what is read ahead: larger was not measurably faster.
 const PIECE_BYTES: u64 = 256 << 10;
-/// Half a second of 8 Mb/s: by then each stream has begun.
-const CODECS_BYTES: usize = 512 << 10;
 /// What a longer file leaves in the page cache is its first slice, where most plays begin.
 const KEPT_BYTES: u64 = 64 << 20;
 /// A turn: some 16 ms of a file in the page cache, after which a shorter scan has its turn.

@@ -328,7 +328,7 @@ mod tests {
 
     use super::*;
     use crate::access::Folder;
-    use crate::cache::Cache;
+    use media::PlanStore;
 
     #[test]
     fn uris_are_resolved_to_names_below_the_folder() {
@@ -370,7 +370,7 @@ mod tests {
         fn with(names: &[&str]) -> Scene {
             let place = tempfile::tempdir().unwrap();
             let folder = Arc::new(Folder::open(place.path()).unwrap());
-            let library = Library::new(folder, Cache::open(Some(place.path().join(".cache"))));
+            let library = Library::new(folder, PlanStore::open(Some(place.path().join(".cache"))));
             let modified = SystemTime::UNIX_EPOCH;
             for name in names {
                 let state =

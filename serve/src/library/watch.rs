@@ -247,7 +247,7 @@ mod tests {
 
     use super::*;
     use crate::access::Folder;
-    use crate::cache::Cache;
+    use media::PlanStore;
 
     fn library() -> (tempfile::TempDir, Library) {
         let place = tempfile::tempdir().unwrap();
@@ -255,7 +255,7 @@ mod tests {
             fs::create_dir_all(place.path().join(folder)).unwrap();
         }
         let folder = Arc::new(Folder::open(&place.path().join("served")).unwrap());
-        let cache = Cache::open(Some(place.path().join("cache")));
+        let cache = PlanStore::open(Some(place.path().join("cache")));
         (place, Library::new(folder, cache))
     }
 

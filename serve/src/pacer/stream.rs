@@ -485,9 +485,10 @@ mod tests {
     use super::super::gather::Gather;
     use super::super::{Sending, Tools};
     use super::*;
-    use crate::asset::{Asset, key};
+    use crate::asset::Asset;
     use crate::meter::PacerMeter;
     use crate::resident::Readers;
+    use media::store::{asset_key, random_identity};
 
     /// An asset of so many RTP packets with a clock reference in each, in packets of 188 or of 192
     /// bytes (a time code before each, as Blu-ray has it).
@@ -508,8 +509,8 @@ mod tests {
         std::fs::write(&path, &bytes).unwrap();
         let mut scanner = Scanner::new();
         scanner.feed(&bytes);
-        let key = key(&path, &File::open(&path).unwrap()).unwrap();
-        let plan = scanner.finish(key.bytes, crate::library::identity()).unwrap();
+        let key = asset_key(&path, &File::open(&path).unwrap()).unwrap();
+        let plan = scanner.finish(key.bytes, random_identity()).unwrap();
         assert_eq!((plan.packets(), plan.stride()), (packets, packet_bytes as u64));
         let asset = Arc::new(Asset::new("a.ts".to_owned(), key, plan));
         asset.source(|| MappedFile::open(File::open(&path).unwrap(), "a.ts")).unwrap()

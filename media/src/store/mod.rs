@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The store of packet plans: a cache folder with one file per asset.
+//!
+//! A server keeps the plans that it makes here, and a recorder the plan of each file that it
+//! completes, so that the server need not read that file again. A plan is read whole and checked
+//! against the key of the open file and against itself; an invalid one is counted and made again.
+//! Nothing in the folder is trusted, so it may be deleted or damaged at any time. Costs one file
+//! read per asset and start; a plan takes 16 bytes per PCR and 8 per entry point.
+//!
+//! Files are named by the BLAKE3 hash of their asset's path, which is the same in every build:
+//! recorder and server find each other's. Earlier releases named them by a hash that the Rust
+//! library may change; such files are removed when a store is opened, unless they are in use.
+//!
+//! Sources: XDG Base Directory Specification 0.8; BLAKE3 (the paper's §2.6 on shortened output).
+//! Does not make plans ([`Scanner`] does) and does not read the wire images beside them.
+
+mod asset;
+mod files;
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::plan::{PacketPlan, PlanKey};
+use crate::ts::Scanner;
+
+pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
+pub use files::{PendingFile, UnfinishedFiles, remove_unfinished};
+
+/// Reason why a store keeps no plans: serving works, planning is repeated at every start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreUnavailable {
+    /// No folder was named, and the environment names none.
+    #[error("no cache folder: neither XDG_CACHE_HOME nor HOME is set; plans are not kept")]
+    NoFolder,
+    /// The folder cannot be made.
+    #[error("cache {}: {source}; plans are not kept", folder.display())]
+    Folder {
+        /// The cache folder.
+        folder: PathBuf,
+        /// The kernel's error.
+        source: io::Error,
+    },
+}
+
+/// The plans and wire images of a cache folder. Clones share the folder and its counter.
+#[derive(Debug, Clone)]
+pub struct PlanStore {
+    folder: Result<PathBuf, Arc<StoreUnavailable>>,
+    invalid: Arc<AtomicU64>,
+}
+
+impl PlanStore {
+    /// Opens the store in `folder`, or in the XDG cache folder where none is named. Makes the
+    /// folders; where that fails, the store is empty and keeps nothing
+    /// ([`PlanStore::unavailable`]).
+    pub fn open(folder: Option<PathBuf>) -> PlanStore {
+        PlanStore { folder: opened(folder).map_err(Arc::new), invalid: Arc::default() }
+    }
+
+    /// The reason why this store keeps nothing, if so.
+    pub fn unavailable(&self) -> Option<&StoreUnavailable> {
+        self.folder.as_ref().err().map(|unavailable| &**unavailable)
+    }
+
+    /// The folder of wire images.
+    pub fn images(&self) -> Option<PathBuf> {
+        self.folder.as_ref().ok().map(|folder| folder.join(IMAGES))
+    }
+
+    /// The kept plan of the file with this key, if it is there and valid.
+    pub fn plan(&self, key: &PlanKey) -> Option<PacketPlan> {
+        let path = self.plan_path(key)?;
+        let found = match std::fs::read(&path) {
+            Ok(bytes) => PacketPlan::decode(&bytes, key).map_err(|fault| fault.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => Err(error.to_string()),
+        };
+        let invalid = |fault: &String| {
+            self.invalid.fetch_add(1, Ordering::Relaxed);
+            tracing::info!("plan {}: {fault}; made again", path.display());
+        };
+        found.inspect_err(invalid).ok()
+    }
+
+    /// Plans found and not used since the store was opened: damaged, unreadable or of a file that
+    /// has changed.
+    pub fn invalid_plans(&self) -> u64 {
+        self.invalid.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a plan; false where that fails, as on a full disk, which is logged.
+    pub fn keep_plan(&self, key: &PlanKey, plan: &PacketPlan) -> bool {
+        let Some(path) = self.plan_path(key) else { return false };
+        let written = || -> io::Result<()> {
+            let mut pending = PendingFile::create(&path)?;
+            pending.file.write_all(&plan.encode(key))?;
+            pending.keep()
+        };
+        let kept = written();
+        if let Err(error) = &kept {
+            let path = path.display();
+            tracing::warn!("plan {path}: {error}; it will be made again at the next start");
+        }
+        kept.is_ok()
+    }
+
+    /// Keeps the plan of a complete file. `scanner` was fed all of it; `path` is absolute and
+    /// without symbolic links, as the server will see it.
+    ///
+    /// # Errors
+    /// The file cannot be read, differs from the bytes that were fed, or cannot be streamed.
+    pub fn keep(&self, path: &Path, file: &File, scanner: Scanner) -> io::Result<()> {
+        let key = asset_key(path, file)?;
+        let mut plan = scanner.finish(key.bytes, random_identity()).map_err(io::Error::other)?;
+        name_codecs(&mut plan, file);
+        self.keep_plan(&key, &plan);
+        Ok(())
+    }
+
+    fn plan_path(&self, key: &PlanKey) -> Option<PathBuf> {
+        let folder = self.folder.as_ref().ok()?;
+        Some(folder.join(PLANS).join(format!("{}.plan", file_name(&key.path))))
+    }
+}
+
+/// Makes the folders and removes leftovers in them.
+fn opened(folder: Option<PathBuf>) -> Result<PathBuf, StoreUnavailable> {
+    let folder = folder.or_else(default_folder).ok_or(StoreUnavailable::NoFolder)?;
+    for part in [PLANS, IMAGES] {
+        let part = folder.join(part);
+        if let Err(source) = std::fs::create_dir_all(&part) {
+            return Err(StoreUnavailable::Folder { folder, source });
+        }
+        remove_unfinished(&part);
+        files::remove_of_earlier_releases(&part);
+    }
+    Ok(folder)
+}
+
+/// The name of an asset's file in the cache, without its ending: 128 bits of BLAKE3. The key inside
+/// is what is trusted, so a collision costs a rebuild.
+pub fn file_name(path: &[u8]) -> String {
+    blake3::hash(path).to_hex()[..NAME_CHARS].to_owned()
+}
+
+fn default_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
+    Some(base.join("pagewire"))
+}
+
+const NAME_CHARS: usize = 32;
+const PLANS: &str = "plans";
+const IMAGES: &str = "images";
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FlockOperation, flock};
+
+    use super::*;
+
+    #[test]
+    fn names_are_the_same_in_every_build() {
+        // The known answer of BLAKE3 for "abc" and for nothing, shortened.
+        assert_eq!(file_name(b"abc"), "6437b3ac38465133ffb63b75273a8db5");
+        assert_eq!(file_name(b""), "af1349b9f5f9a1a6a0404dea36dcc949");
+    }
+
+    #[test]
+    fn files_of_earlier_releases_are_removed_unless_they_are_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |part: &str, file: &str| folder.path().join(part).join(file);
+        for part in [PLANS, IMAGES] {
+            std::fs::create_dir(folder.path().join(part)).unwrap();
+        }
+        let old = [of(PLANS, "0123456789abcdef.plan"), of(IMAGES, "0123456789abcdef.wire")];
+        let held = of(IMAGES, "fedcba9876543210.wire");
+        let kept = [
+            of(PLANS, &format!("{}.plan", file_name(b"abc"))),
+            of(IMAGES, &format!("{}.wire", file_name(b"abc"))),
+            of(PLANS, "0123456789abcdef.txt"),
+            of(PLANS, "0123456789abcdeg.plan"),
+        ];
+        for path in old.iter().chain(&kept).chain([&held]) {
+            std::fs::write(path, "whole").unwrap();
+        }
+        let user = File::open(&held).unwrap();
+        flock(&user, FlockOperation::NonBlockingLockShared).unwrap();
+        PlanStore::open(Some(folder.path().to_owned()));
+        assert!(old.iter().all(|path| !path.exists()));
+        assert!(kept.iter().all(|path| path.exists()) && held.exists());
+        drop(user);
+        PlanStore::open(Some(folder.path().to_owned()));
+        assert!(!held.exists());
+    }
+
+    #[test]
+    fn a_kept_plan_is_found_by_the_key_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap().join("a.ts");
+        // Null packets with two clock references, a second apart.
+        let packet = |pcr: Option<u64>| {
+            let mut bytes = [0xff; 188];
+            bytes[..4].copy_from_slice(&[0x47, 1, 0, 0x10]);
+            if let Some(base) = pcr {
+                bytes[3..6].copy_from_slice(&[0x20, 183, 0x10]);
+                bytes[6..12].copy_from_slice(&(base << 15 | 0x7e00).to_be_bytes()[2..]);
+            }
+            bytes
+        };
+        let bytes = [packet(Some(0)), packet(None), packet(Some(90_000)), packet(None)].concat();
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let plans = PlanStore::open(Some(folder.path().join("cache")));
+        let fed = |bytes: &[u8]| {
+            let mut scanner = Scanner::new();
+            scanner.feed(bytes);
+            scanner
+        };
+        assert!(plans.keep(&path, &file, fed(&bytes[188..])).is_err(), "not all of it");
+        assert!(plans.plan(&asset_key(&path, &file).unwrap()).is_none());
+        plans.keep(&path, &file, fed(&bytes)).unwrap();
+        assert_eq!(plans.plan(&asset_key(&path, &file).unwrap()).unwrap().ts_packets(), 4);
+    }
+}
