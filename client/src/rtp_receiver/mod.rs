@@ -9,7 +9,7 @@
 //! |---|---|---|---|
 //! | player | the announced SSRC ([`SingleSource`]) | for the file | [`SocketReader`] |
 //! | sampled session | the announced SSRC ([`SingleSource`]) | no | [`SocketReader`] |
-//! | recorder | any, after probation ([`SourceTable`]) | yes | a path of `paths::RECEIVE_PATHS` |
+//! | recorder | any, after probation ([`wire::sources::Sources`]) | yes | a path of `paths::RECEIVE_PATHS` |
 //!
 //! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
 //! are checked, its sequence number and time go into the statistics of the source
@@ -21,6 +21,7 @@
 //! Sources: RFC 3550 §5.1, §6.4.1, §8.2, A.1; RFC 2326 §12.33 (RTP-Info); RFC 2250 §2.
 //! Does not read sockets by itself, repair losses, or send reports.
 
+mod any_source;
 mod clock;
 mod probation;
 mod single;
@@ -30,11 +31,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::reorder::{Limits, Placed, Reorder};
-use wire::rtp::{HEADER_BYTES, Header, SequenceUpdate};
-use wire::sources::{SourceStatus, SourceTable};
+use wire::rtp::{Arrival, Header};
+use wire::sources::Standing;
 
 use self::probation::{HeldPacket, Identity, ProbationBuffer};
 
+pub use any_source::ObservedHeaders;
 pub use clock::ArrivalClock;
 pub(crate) use single::SingleSource;
 pub(crate) use socket::{SocketDatagram, SocketReader};
@@ -129,24 +131,6 @@ pub trait SelectSource {
     /// True for a source whose packets may still count.
     fn is_known(&self, _ssrc: Option<u32>, _from: SocketAddr) -> bool {
         false
-    }
-}
-
-impl SelectSource for SourceTable {
-    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
-        SourceTable::receive(self, header, from, at)
-    }
-
-    fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
-        SourceTable::followed(self).map(|source| (source.ssrc, source.from))
-    }
-
-    fn is_contested(&self) -> bool {
-        SourceTable::is_contested(self)
-    }
-
-    fn is_known(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
-        self.knows(ssrc, from)
     }
 }
 
@@ -420,112 +404,6 @@ impl RtpReceiver<SingleSource> {
     }
 }
 
-/// Packets that were seen by their headers alone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ObservedHeaders {
-    /// Packets of the stream, each with a header of so many bytes.
-    Accepted {
-        /// 0 for a bare transport stream.
-        header_bytes: usize,
-    },
-    /// Refused packets.
-    Refused {
-        /// True where a relay sends them on.
-        is_sent_on: bool,
-    },
-}
-
-impl RtpReceiver<SourceTable> {
-    /// Begins a session with a server, which has announced its payload type, and perhaps its
-    /// address and its SSRC.
-    pub fn announce(
-        &mut self,
-        payload_type: u8,
-        from: Option<SocketAddr>,
-        ssrc: Option<u32>,
-        consumer: &mut impl PacketConsumer,
-    ) {
-        self.payload_type = payload_type;
-        self.flush(consumer);
-        self.sources.renounce();
-        self.sources.expect(from);
-        if let Some(ssrc) = ssrc {
-            self.sources.announce(ssrc, None);
-        }
-    }
-
-    /// Names the first sequence number of an announced source. Losses before the first packet
-    /// count. Ignored once a packet has arrived.
-    pub fn expect_first(&mut self, sequence: u16) {
-        let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
-        if let Some(ssrc) = followed.and_then(|source| source.ssrc) {
-            self.sources.announce(ssrc, Some(sequence));
-            if let Some(window) = &mut self.window {
-                window.start_at(sequence);
-            }
-        }
-    }
-
-    /// Takes a datagram of a bare transport stream, as [`RtpReceiver::receive`] does one of RTP.
-    pub fn receive_bare(
-        &mut self,
-        datagram: &[u8],
-        from: SocketAddr,
-        at: Duration,
-        consumer: &mut impl PacketConsumer,
-    ) -> bool {
-        if !datagram.len().is_multiple_of(media::TS_PACKET_BYTES) {
-            return self.malformed(from, 1, RtpRefusal::BareSize, consumer);
-        }
-        let standing = self.sources.receive_bare(from, at);
-        self.take(standing, None, RtpPacket { header: None, payload: datagram, from, at }, consumer)
-    }
-
-    /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is
-    /// delivered.
-    pub fn observe_headers(
-        &mut self,
-        head: &[u8],
-        packets: u32,
-        from: SocketAddr,
-        at: Duration,
-        consumer: &mut impl PacketConsumer,
-    ) -> ObservedHeaders {
-        // Extension and padding are not seen: the fixed header has all that is counted.
-        let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
-            let mut fixed = *fixed;
-            fixed[0] &= VERSION_BITS;
-            fixed
-        });
-        let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let (mut standing, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
-        if is_bare(head) {
-            for _ in 0..packets {
-                standing = self.sources.receive_bare(from, at);
-            }
-        } else if let Some((mut header, _)) = parsed {
-            (ssrc, header_bytes) = (Some(header.ssrc), HEADER_BYTES);
-            for _ in 0..packets {
-                standing = self.sources.receive(&header, from, at);
-                header.sequence = header.sequence.wrapping_add(1);
-            }
-        } else {
-            let is_sent_on = self.malformed(from, packets.into(), RtpRefusal::Malformed, consumer);
-            return ObservedHeaders::Refused { is_sent_on };
-        }
-        match standing {
-            // No other source is there yet.
-            SourceStatus::Waiting if self.sources.followed().is_none() => {}
-            SourceStatus::Followed(_) | SourceStatus::Chosen(_) => {}
-            SourceStatus::Waiting | SourceStatus::Foreign => {
-                self.refuse_source((ssrc, from), packets.into(), consumer);
-                return ObservedHeaders::Refused { is_sent_on: false };
-            }
-        }
-        ObservedHeaders::Accepted { header_bytes }
-    }
-}
-
 /// True for a datagram that begins as a transport stream and not as RTP of version 2.
 pub fn is_bare(datagram: &[u8]) -> bool {
     datagram.first() == Some(&SYNC_BYTE)
@@ -540,14 +418,14 @@ pub(crate) fn is_transport_stream(payload: &[u8]) -> bool {
 
 /// ISO/IEC 13818-1 §2.4.3.3; as the first byte of RTP it would be version 1.
 const SYNC_BYTE: u8 = 0x47;
-/// RFC 3550 §5.1.
-const VERSION_BITS: u8 = 0xc0;
 /// Packets of another source are held beside a weak one for so long: two windows of
 /// [`wire::sources`] and some.
 const CONTESTED_FOR_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
+    use wire::sources::Sources;
+
     use super::*;
 
     /// First bytes of the delivered payloads, and counts of what was accepted and refused.

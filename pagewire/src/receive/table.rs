@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Figures of a recording: a row for each stream in place on a terminal, a line where there is none,
-//! and the final report.
+//! Figures of a recording: a row for each stream in place on a terminal, a line where there is
+//! none, and the final report.
 //!
 //! Does not scroll: `indicatif` leaves out rows that do not fit the terminal.
 

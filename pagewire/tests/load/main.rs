@@ -95,7 +95,8 @@ fn no_session_need_be_verified_and_all_are_counted() {
     for words in [
         "  timely      0 of the 0 verified; 20 played\n",
         "; 0 lost of what the senders of 20 say they sent\n",
-        "  bottleneck  not known: no session was verified\n              --sample N verifies every Nth\n",
+        "  bottleneck  not known: no session was verified\n",
+        "              --sample N verifies every Nth\n",
     ] {
         assert!(table.contains(words), "{words:?} in {table}");
     }

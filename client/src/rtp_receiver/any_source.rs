@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The recorder's selection of the source: any that passes probation, and another in its stead when
+//! it falls silent (`wire::sources`).
+//!
+//! Bare transport streams are received here too, and headers without their packets, which a relay
+//! sees.
+//!
+//! Sources: RFC 3550 §8.2, A.1; RFC 2250 §2.
+//! Does not choose (`wire::sources` does).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use wire::rtp::{HEADER_BYTES, Header};
+use wire::sources::{Sources, Standing};
+
+use super::{PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SelectSource, is_bare};
+
+impl SelectSource for Sources {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing {
+        Sources::receive(self, header, from, at)
+    }
+
+    fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
+        Sources::followed(self).map(|source| (source.ssrc, source.from))
+    }
+
+    fn is_contested(&self) -> bool {
+        Sources::is_contested(self)
+    }
+
+    fn is_known(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
+        self.knows(ssrc, from)
+    }
+}
+
+/// Packets that were seen by their headers alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservedHeaders {
+    /// Packets of the stream, each with a header of so many bytes.
+    Accepted {
+        /// 0 for a bare transport stream.
+        header_bytes: usize,
+    },
+    /// Refused packets.
+    Refused {
+        /// True where a relay sends them on.
+        is_sent_on: bool,
+    },
+}
+
+impl RtpReceiver<Sources> {
+    /// Begins a session with a server, which has announced its payload type, and perhaps its
+    /// address and its SSRC.
+    pub fn announce(
+        &mut self,
+        payload_type: u8,
+        from: Option<SocketAddr>,
+        ssrc: Option<u32>,
+        consumer: &mut impl PacketConsumer,
+    ) {
+        self.payload_type = payload_type;
+        self.flush(consumer);
+        self.sources.renounce();
+        self.sources.expect(from);
+        if let Some(ssrc) = ssrc {
+            self.sources.announce(ssrc, None);
+        }
+    }
+
+    /// Names the first sequence number of an announced source. Losses before the first packet
+    /// count. Ignored once a packet has arrived.
+    pub fn expect_first(&mut self, sequence: u16) {
+        let followed = self.sources.followed().filter(|source| source.reception.received() == 0);
+        if let Some(ssrc) = followed.and_then(|source| source.ssrc) {
+            self.sources.announce(ssrc, Some(sequence));
+            if let Some(window) = &mut self.window {
+                window.start_at(sequence);
+            }
+        }
+    }
+
+    /// Takes a datagram of a bare transport stream, as [`RtpReceiver::receive`] does one of RTP.
+    pub fn receive_bare(
+        &mut self,
+        datagram: &[u8],
+        from: SocketAddr,
+        at: Duration,
+        consumer: &mut impl PacketConsumer,
+    ) -> bool {
+        if !datagram.len().is_multiple_of(media::TS_PACKET_BYTES) {
+            return self.malformed(from, 1, RtpRefusal::BareSize, consumer);
+        }
+        let standing = self.sources.receive_bare(from, at);
+        self.take(standing, None, RtpPacket { header: None, payload: datagram, from, at }, consumer)
+    }
+
+    /// Counts neighbouring datagrams of which only the beginning of the first is seen. Nothing is
+    /// delivered.
+    pub fn observe_headers(
+        &mut self,
+        head: &[u8],
+        packets: u32,
+        from: SocketAddr,
+        at: Duration,
+        consumer: &mut impl PacketConsumer,
+    ) -> ObservedHeaders {
+        // Extension and padding are not seen: the fixed header has all that is counted.
+        let fixed = head.first_chunk::<HEADER_BYTES>().map(|fixed| {
+            let mut fixed = *fixed;
+            fixed[0] &= VERSION_BITS;
+            fixed
+        });
+        let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
+        let (mut standing, mut ssrc, mut header_bytes) = (Standing::Foreign, None, 0);
+        if is_bare(head) {
+            for _ in 0..packets {
+                standing = self.sources.receive_bare(from, at);
+            }
+        } else if let Some((mut header, _)) = parsed {
+            (ssrc, header_bytes) = (Some(header.ssrc), HEADER_BYTES);
+            for _ in 0..packets {
+                standing = self.sources.receive(&header, from, at);
+                header.sequence = header.sequence.wrapping_add(1);
+            }
+        } else {
+            let is_sent_on = self.malformed(from, packets.into(), RtpRefusal::Malformed, consumer);
+            return ObservedHeaders::Refused { is_sent_on };
+        }
+        match standing {
+            // No other source is there yet.
+            Standing::Waiting if self.sources.followed().is_none() => {}
+            Standing::Followed(_) | Standing::Chosen(_) => {}
+            Standing::Waiting | Standing::Foreign => {
+                self.refuse_source((ssrc, from), packets.into(), consumer);
+                return ObservedHeaders::Refused { is_sent_on: false };
+            }
+        }
+        ObservedHeaders::Accepted { header_bytes }
+    }
+}
+
+/// RFC 3550 §5.1.
+const VERSION_BITS: u8 = 0xc0;
