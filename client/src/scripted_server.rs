@@ -218,7 +218,7 @@ impl Conversation {
         let rtp = self.rtp.local_addr().unwrap().port();
         let rtcp = self.rtcp.local_addr().unwrap().port();
         format!(
-            "ClientSession: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
+            "Session: 4711;timeout={}\r\nTransport: {transport};server_port={rtp}-{rtcp};\
              ssrc={SSRC:08X}\r\n\r\n",
             self.script.session_timeout_s
         )
