@@ -61,21 +61,26 @@ pub(crate) fn wanted(
 
 /// Paths by socket that have costs, cheapest first.
 fn ranked(costs: &[ReceiveCost]) -> Vec<&'static ReceiveSpec> {
-    let by_socket =
-        |bill: &ReceiveCost| find_receive(&bill.path).filter(|spec| spec.via == Via::Socket);
-    let known = costs.iter().filter(|bill| !bill.seconds_per_gb.is_empty());
-    let known: Vec<_> = known.filter_map(|bill| Some((by_socket(bill)?, bill))).collect();
+    let by_socket = |known_cost: &ReceiveCost| {
+        find_receive(&known_cost.path).filter(|spec| spec.via == Via::Socket)
+    };
+    let known = costs.iter().filter(|known_cost| !known_cost.seconds_per_gb.is_empty());
+    let known: Vec<_> =
+        known.filter_map(|known_cost| Some((by_socket(known_cost)?, known_cost))).collect();
     let lowest = |sending: usize| {
-        let costs = known.iter().filter_map(|(_, bill)| bill.seconds_per_gb.get(sending));
+        let costs =
+            known.iter().filter_map(|(_, known_cost)| known_cost.seconds_per_gb.get(sending));
         costs.copied().fold(f64::INFINITY, f64::min)
     };
-    let relative = |bill: &ReceiveCost| -> f64 {
-        (0..).zip(&bill.seconds_per_gb).map(|(sending, cost)| cost / lowest(sending)).sum()
+    let relative = |known_cost: &ReceiveCost| -> f64 {
+        (0..).zip(&known_cost.seconds_per_gb).map(|(sending, cost)| cost / lowest(sending)).sum()
     };
-    let mut ranked: Vec<_> = known.iter().map(|(spec, bill)| (relative(bill), *spec)).collect();
+    let mut ranked: Vec<_> =
+        known.iter().map(|(spec, known_cost)| (relative(known_cost), *spec)).collect();
     ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
-    for (spec, bill) in &known {
-        let costs: Vec<String> = bill.seconds_per_gb.iter().map(|s| format!("{s:.3}")).collect();
+    for (spec, known_cost) in &known {
+        let costs: Vec<String> =
+            known_cost.seconds_per_gb.iter().map(|s| format!("{s:.3}")).collect();
         tracing::info!("{spec}: {} CPU seconds per GB, by way of sending", costs.join(" and "));
     }
     ranked.into_iter().map(|(_, spec)| spec).collect()
@@ -140,15 +145,15 @@ mod tests {
 
     #[test]
     fn auto_never_takes_what_is_dearer_here() {
-        let bill = |path: &str, seconds_per_gb: [f64; 2]| ReceiveCost {
+        let known_cost = |path: &str, seconds_per_gb: [f64; 2]| ReceiveCost {
             path: path.to_owned(),
             seconds_per_gb: seconds_per_gb.to_vec(),
         };
         let costs = [
-            bill("recvmmsg_gro", [0.2, 1.9]),
-            bill("recvmmsg", [0.6, 1.2]),
-            bill("uring_multishot", [0.18, 1.6]),
-            bill("xdp", [0.01, 0.01]),
+            known_cost("recvmmsg_gro", [0.2, 1.9]),
+            known_cost("recvmmsg", [0.6, 1.2]),
+            known_cost("uring_multishot", [0.18, 1.6]),
+            known_cost("xdp", [0.01, 0.01]),
         ];
         let order = |list: &str| -> Vec<&str> {
             wanted(list, &costs).unwrap().iter().map(|spec| spec.name).collect()

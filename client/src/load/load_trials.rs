@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loads against a server that does wrong what it is told to.
+//! Loads against a server with scripted faults.
 
 use std::time::Duration;
 

@@ -7,9 +7,9 @@
 //!
 //! | user | source | reorders | socket |
 //! |---|---|---|---|
-//! | player | the announced SSRC ([`SingleSource`]) | for the file | [`SocketReader`] |
-//! | sampled session | the announced SSRC ([`SingleSource`]) | no | [`SocketReader`] |
-//! | recorder | any, after probation ([`wire::sources::Sources`]) | yes | a path of `paths::RECEIVE_PATHS` |
+//! | player | the announced SSRC (`SingleSource`) | for the file | `SocketReader` |
+//! | sampled session | the announced SSRC (`SingleSource`) | no | `SocketReader` |
+//! | recorder | any, after probation (`wire::sources`) | yes | a path of `paths::RECEIVE_PATHS` |
 //!
 //! A datagram passes four steps: the header is parsed (`wire::rtp`), its payload type and source
 //! are checked, its sequence number and time go into the statistics of the source
