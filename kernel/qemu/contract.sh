@@ -66,7 +66,7 @@ for tool in xz strip; do
 done
 
 command -v cargo >/dev/null || die "cargo: not found; see https://rustup.rs"
-messages=$(cd "$top" && cargo test --no-run -p paths --test contract --message-format=json)
+messages=$(cd "$top" && cargo test --no-run -p pagewire-paths --test contract --message-format=json)
 program=$(grep -o '"executable":"[^"]*/contract-[^"]*"' <<<"$messages" | tail -n 1)
 program=${program#*:\"}
 program=${program%\"}

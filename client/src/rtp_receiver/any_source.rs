@@ -12,21 +12,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::rtp::{HEADER_BYTES, Header};
-use wire::sources::{Sources, Standing};
+use wire::sources::{SourceStatus, SourceTable};
 
 use super::{PacketConsumer, RtpPacket, RtpReceiver, RtpRefusal, SelectSource, is_bare};
 
-impl SelectSource for Sources {
-    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> Standing {
-        Sources::receive(self, header, from, at)
+impl SelectSource for SourceTable {
+    fn receive(&mut self, header: &Header, from: SocketAddr, at: Duration) -> SourceStatus {
+        SourceTable::receive(self, header, from, at)
     }
 
     fn followed(&self) -> Option<(Option<u32>, Option<SocketAddr>)> {
-        Sources::followed(self).map(|source| (source.ssrc, source.from))
+        SourceTable::followed(self).map(|source| (source.ssrc, source.from))
     }
 
     fn is_contested(&self) -> bool {
-        Sources::is_contested(self)
+        SourceTable::is_contested(self)
     }
 
     fn is_known(&self, ssrc: Option<u32>, from: SocketAddr) -> bool {
@@ -49,7 +49,7 @@ pub enum ObservedHeaders {
     },
 }
 
-impl RtpReceiver<Sources> {
+impl RtpReceiver<SourceTable> {
     /// Begins a session with a server, which has announced its payload type, and perhaps its
     /// address and its SSRC.
     pub fn announce(
@@ -112,7 +112,7 @@ impl RtpReceiver<Sources> {
             fixed
         });
         let parsed = fixed.and_then(|fixed| Header::parse(&fixed).ok());
-        let (mut standing, mut ssrc, mut header_bytes) = (Standing::Foreign, None, 0);
+        let (mut standing, mut ssrc, mut header_bytes) = (SourceStatus::Foreign, None, 0);
         if is_bare(head) {
             for _ in 0..packets {
                 standing = self.sources.receive_bare(from, at);
@@ -129,9 +129,9 @@ impl RtpReceiver<Sources> {
         }
         match standing {
             // No other source is there yet.
-            Standing::Waiting if self.sources.followed().is_none() => {}
-            Standing::Followed(_) | Standing::Chosen(_) => {}
-            Standing::Waiting | Standing::Foreign => {
+            SourceStatus::Waiting if self.sources.followed().is_none() => {}
+            SourceStatus::Followed(_) | SourceStatus::Chosen(_) => {}
+            SourceStatus::Waiting | SourceStatus::Foreign => {
                 self.refuse_source((ssrc, from), packets.into(), consumer);
                 return ObservedHeaders::Refused { is_sent_on: false };
             }

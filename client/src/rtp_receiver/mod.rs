@@ -31,8 +31,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use wire::reorder::{Limits, Placed, Reorder};
-use wire::rtp::{Arrival, Header};
-use wire::sources::Standing;
+use wire::rtp::{Header, SequenceUpdate};
+use wire::sources::SourceStatus;
 
 use self::probation::{HeldPacket, Identity, ProbationBuffer};
 
@@ -424,7 +424,7 @@ const CONTESTED_FOR_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
-    use wire::sources::Sources;
+    use wire::sources::SourceTable;
 
     use super::*;
 
