@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Meters: what was sent, how late, and what it cost.
+//! Meters: packets and bytes sent, their lateness and their CPU cost.
 //!
-//! Each pacer thread owns one [`PacerMeter`] behind a lock that nobody else takes but a reader of
-//! the index, so that counting costs one uncontended lock per send call. Both hold it for additions
-//! and a copy, never across a system call. Each session owns
-//! one [`Progress`]; the reports (RTCP sender reports, the index) are made from copies.
+//! Each pacer thread owns its [`PacerCounters`] and publishes a copy every [`PUBLISH_EVERY`] and
+//! before a longer sleep. Counting takes no lock. A publication locks the copy for an addition of
+//! histograms, some microseconds, and is put off where a reader holds the lock.
 //!
-//! Does not do: history. A reader who wants rates takes two samples.
+//! Keeps no history: rates are differences of two samples.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use paths::SendStats;
 use serde::Serialize;
 
 /// Counters of one pacer thread.
-pub(crate) struct PacerMeter {
+pub(crate) struct PacerCounters {
     /// What the paths really did.
     pub(crate) tally: SendStats,
     /// Microseconds each packet was handed to the kernel after it was due.
@@ -32,10 +31,10 @@ pub(crate) struct PacerMeter {
     pub(crate) icmp_ignored: u64,
 }
 
-impl PacerMeter {
-    pub(crate) fn new() -> PacerMeter {
+impl PacerCounters {
+    pub(crate) fn new() -> PacerCounters {
         let late_us = Histogram::new_with_bounds(1, LATE_US_MAX, 2).expect("bounds are constants");
-        PacerMeter {
+        PacerCounters {
             tally: SendStats::default(),
             late_us,
             cold_stalls: 0,
@@ -53,13 +52,69 @@ impl PacerMeter {
             self.late_us.saturating_record_n(us, packets);
         }
     }
+
+    /// Adds the counters of a thread.
+    fn add(&mut self, other: &PacerCounters) {
+        self.tally += other.tally;
+        self.late_us.add(&other.late_us).expect("equal bounds");
+        self.cold_stalls += other.cold_stalls;
+        self.clock_moves += other.clock_moves;
+        self.icmp_verified += other.icmp_verified;
+        self.icmp_ignored += other.icmp_ignored;
+    }
+
+    /// Becomes a copy of `other` without allocation.
+    fn copy(&mut self, other: &PacerCounters) {
+        let PacerCounters { cold_stalls, clock_moves, icmp_verified, icmp_ignored, .. } = *other;
+        self.tally = other.tally;
+        self.late_us.set_to(&other.late_us).expect("equal bounds");
+        self.cold_stalls = cold_stalls;
+        self.clock_moves = clock_moves;
+        self.icmp_verified = icmp_verified;
+        self.icmp_ignored = icmp_ignored;
+    }
 }
+
+/// The counters of a pacer thread, and the copy that others read.
+pub(crate) struct PacerMeter {
+    pub(crate) counters: PacerCounters,
+    published: Arc<Mutex<PacerCounters>>,
+    next_at: Instant,
+}
+
+impl PacerMeter {
+    pub(crate) fn new(published: Arc<Mutex<PacerCounters>>) -> PacerMeter {
+        PacerMeter { counters: PacerCounters::new(), published, next_at: Instant::now() }
+    }
+
+    /// Publishes where the next publication falls due before `wake`. The thread sleeps until then;
+    /// without end if there is none.
+    pub(crate) fn publish_before(&mut self, wake: Option<Instant>) {
+        if wake.is_some_and(|wake| wake < self.next_at) {
+            return;
+        }
+        let published = match wake {
+            // A reader is there: at the next wake.
+            Some(_) => self.published.try_lock().ok(),
+            None => self.published.lock().ok(),
+        };
+        if let Some(mut published) = published {
+            published.copy(&self.counters);
+            self.next_at = Instant::now() + PUBLISH_EVERY;
+        }
+    }
+}
+
+/// A reader of the index sees numbers of this age at most. A copy of 5 µs so often is 0.01 % of a
+/// core.
+const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
 const LATE_US_MAX: u64 = 60_000_000;
 
 /// Server-wide meters.
 pub(crate) struct Meters {
-    pub(crate) pacers: Vec<Arc<Mutex<PacerMeter>>>,
+    /// Published by each thread.
+    pub(crate) pacers: Vec<Arc<Mutex<PacerCounters>>>,
     pub(crate) downloads: Mutex<SendStats>,
     pub(crate) sessions_total: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
@@ -134,7 +189,7 @@ pub struct Lateness {
 
 impl Meters {
     pub(crate) fn new(pacers: usize) -> Meters {
-        let meter = || Arc::new(Mutex::new(PacerMeter::new()));
+        let meter = || Arc::new(Mutex::new(PacerCounters::new()));
         Meters {
             pacers: (0..pacers).map(|_| meter()).collect(),
             downloads: Mutex::new(SendStats::default()),
@@ -156,16 +211,8 @@ impl Meters {
         connections: usize,
         refusals: BTreeMap<&'static str, u64>,
     ) -> Report {
-        let mut all = PacerMeter::new();
-        for pacer in &self.pacers {
-            let pacer = pacer.lock().unwrap();
-            all.tally += pacer.tally;
-            all.late_us.add(&pacer.late_us).expect("equal bounds");
-            all.cold_stalls += pacer.cold_stalls;
-            all.clock_moves += pacer.clock_moves;
-            all.icmp_verified += pacer.icmp_verified;
-            all.icmp_ignored += pacer.icmp_ignored;
-        }
+        let mut all = PacerCounters::new();
+        self.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
         let packets = all.tally.packets;
         all.tally += *self.downloads.lock().unwrap();
         let late = |quantile| all.late_us.value_at_quantile(quantile);

@@ -74,7 +74,8 @@ impl Server {
         let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
         let ports = Ports::open(config.media_ports, rtsp.ip())?;
         let cache = PlanStore::open(config.cache.clone());
-        let meters = Meters::new(config.pacers.unwrap_or_else(|| allowed_cores().len()));
+        let pacer_count = config.pacers.unwrap_or_else(|| allowed_cores().len());
+        let meters = Arc::new(Meters::new(pacer_count));
         let drops = meters.images_dropped.clone();
         let images = Images::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
         let library = Arc::new(Library::new(folder, cache));
@@ -175,7 +176,9 @@ impl Server {
             // Aborted: that is what the error says.
             let _ = task.await;
         }
-        let report = self.site.report();
+        let meters = self.site.meters.clone();
+        let connections = self.site.limits.connections();
+        let refusals = self.site.limits.refusals.counts();
         // Connections let go of the site as their tasks are dropped, which abort does not wait for.
         let mut site = self.site;
         let deadline = Instant::now() + STOP_WAIT;
@@ -202,7 +205,8 @@ impl Server {
         if tokio::time::timeout(STOP_WAIT, stopping).await.is_err() {
             tracing::warn!("a thread still waits for a disk; leaving it");
         }
-        report
+        // The pacers have published their last counters.
+        meters.report(0, connections, refusals)
     }
 }
 

@@ -98,6 +98,24 @@ pub(crate) struct Progress {
     pub(crate) fault: Option<Fault>,
 }
 
+/// Packets that one step of the pacer sent.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sent {
+    pub(crate) packets: u64,
+    /// Of payload.
+    pub(crate) octets: u64,
+    pub(crate) late_max: Duration,
+}
+
+impl Sent {
+    /// Adds the packets of a call.
+    pub(crate) fn add(&mut self, packets: u64, octets: u64, late: Duration) {
+        self.packets += packets;
+        self.octets += octets;
+        self.late_max = self.late_max.max(late);
+    }
+}
+
 impl Link {
     pub(crate) fn mark(&self, form: Form) -> Arc<Mark> {
         match form {
@@ -110,12 +128,13 @@ impl Link {
         self.progress.lock().unwrap().clock = Some(clock);
     }
 
-    pub(crate) fn count(&self, next: u64, packets: u64, octets: u64, late: Duration) {
+    /// Adds the packets of one step; `next` follows them.
+    pub(crate) fn count(&self, next: u64, sent: Sent) {
         let mut progress = self.progress.lock().unwrap();
         progress.next = next;
-        progress.packets += packets;
-        progress.octets += octets;
-        progress.late_max = progress.late_max.max(late);
+        progress.packets += sent.packets;
+        progress.octets += sent.octets;
+        progress.late_max = progress.late_max.max(sent.late_max);
     }
 
     /// A play is about to begin here. Called while the pacer does not send.

@@ -28,7 +28,7 @@ pub(crate) struct Site {
     pub(crate) keys: Option<Arc<Keys>>,
     pub(crate) library: Arc<Library>,
     pub(crate) sessions: Sessions,
-    pub(crate) meters: Meters,
+    pub(crate) meters: Arc<Meters>,
     pub(crate) ports: Ports,
     pub(crate) pacers: Pacers,
     pub(crate) images: Images,

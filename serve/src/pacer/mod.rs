@@ -5,10 +5,10 @@
 //! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions.
 //! A thread sleeps until the next slot with an entry or until a command comes; it does not wait
 //! for a disk ([`crate::resident`]), a socket (all are non-blocking), or the control side (commands
-//! and events go by queues). Its locks (its meter, its sessions' marks and progress, the readers'
-//! queue) are held by others for a few additions or a copy, and nobody holds one across a system
-//! call that moves data. Costs: one futex sleep per occupied millisecond and thread; per session
-//! and burst one [`stream`] step.
+//! and events go by queues). It owns its counters ([`crate::meter`]). Its locks (its sessions'
+//! marks and progress, the readers' queue) are held by others for a few additions or a copy, and
+//! nobody holds one across a system call that moves data. Costs: one futex sleep per occupied
+//! millisecond and thread; per session and burst one [`stream`] step.
 //!
 //! Sources: DESIGN "A streamed byte's journey".
 //! Does not do: RTCP, time-outs, anything of the protocol.
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(crate) use stream::{Over, Stream, ticks};
 
 use crate::choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::error::Error;
-use crate::meter::PacerMeter;
+use crate::meter::{PacerCounters, PacerMeter};
 use crate::resident::Asker;
 use crate::session::Shift;
 use gather::Gather;
@@ -94,7 +94,7 @@ pub(crate) struct Handle {
 
 impl Pacers {
     pub(crate) fn start(
-        meters: &[Arc<Mutex<PacerMeter>>],
+        meters: &[Arc<Mutex<PacerCounters>>],
         choice: Choice,
         burst: Duration,
         readers: &Asker,
@@ -108,7 +108,7 @@ impl Pacers {
                 gathered: Sending::open(choice.gathered)?,
                 image: choice.image.map(Sending::open).transpose()?,
                 gather: Gather::default(),
-                meter: meter.clone(),
+                meter: PacerMeter::new(meter.clone()),
                 readers: readers.clone(),
                 burst,
                 ignored_logged: None,
@@ -157,7 +157,8 @@ impl Pacers {
 impl Handle {
     pub(crate) fn play(&self, play: u64, shift: Shift, packets: Range<u64>) {
         let Range { start: from, end } = packets;
-        self.send(Command::Play { number: self.number, play, shift, from, end });
+        // A pacer that is gone is only so because the server stops.
+        let _ = self.commands.send(Command::Play { number: self.number, play, shift, from, end });
     }
 
     /// The next packet, once the pacer has stopped sending; `None` if the pacer is gone.
@@ -183,7 +184,7 @@ pub(crate) struct Tools {
     gathered: Sending,
     image: Option<Sending>,
     gather: Gather,
-    meter: Arc<Mutex<PacerMeter>>,
+    meter: PacerMeter,
     readers: Asker,
     burst: Duration,
     /// When ICMP that was ignored was last logged.
@@ -213,15 +214,15 @@ impl Sending {
 }
 
 impl Tools {
-    fn meter(&self) -> MutexGuard<'_, PacerMeter> {
-        self.meter.lock().unwrap()
+    fn counters(&mut self) -> &mut PacerCounters {
+        &mut self.meter.counters
     }
 
     /// Logs, once a minute, that ICMP was ignored.
     fn say_ignored(&mut self, peer: &str) {
         if self.ignored_logged.is_none_or(|at| at.elapsed() > LOG_EVERY) {
             self.ignored_logged = Some(Instant::now());
-            let ignored = self.meter().icmp_ignored;
+            let ignored = self.counters().icmp_ignored;
             tracing::info!(
                 "icmp of {peer} quotes no packet sent lately, or tells of a passing fault: \
                  ignored; {ignored} so far on this thread"
@@ -261,23 +262,26 @@ impl Thread {
 
     fn run(mut self) {
         loop {
-            let command = match self.wheel.next() {
-                Some(tick) => {
-                    let sleep = self.moment(tick).saturating_duration_since(Instant::now());
-                    self.inbox.recv_timeout(sleep)
+            let wake = self.wheel.next().map(|tick| self.moment(tick));
+            self.tools.meter.publish_before(wake);
+            let command = match wake {
+                Some(wake) => {
+                    self.inbox.recv_timeout(wake.saturating_duration_since(Instant::now()))
                 }
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match command {
-                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(command) => self.obey(command),
+                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                    return self.tools.meter.publish_before(None);
+                }
+                Ok(command) => self.handle_command(command),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             self.serve_due();
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle_command(&mut self, command: Command) {
         match command {
             Command::Add { number, stream } => {
                 self.packets_per_s += stream.packets_per_s;
@@ -338,7 +342,9 @@ impl Thread {
         let Some(stream) = self.streams.get_mut(&number) else { return };
         let overslept = if fresh { 0 } else { tick.saturating_sub(stream.wake) };
         let overslept = Duration::from_millis(overslept);
-        let next = match stream.step(now, (wake_moment, overslept), &mut self.tools) {
+        let step = stream.step(now, (wake_moment, overslept), &mut self.tools);
+        stream.waits = if matches!(step, Step::Wait) { stream.waits.saturating_add(1) } else { 0 };
+        let next = match step {
             Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
             Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),

@@ -4,8 +4,8 @@
 //! A step sends every packet that becomes due before the session's next wake, in as few calls as
 //! runs and segmentation allow; so a packet leaves at most one burst early and, the machine
 //! willing, never late. Costs per step: one look-up in the clock table, one or two locks nobody
-//! contends for, one send call per run. No allocation. No lock is held across a send call: it
-//! counts into a tally of the step's own.
+//! contends for, one send call per run. No allocation. No lock is held across a send call: the
+//! thread owns the counters, and the session's progress is published when the step has sent.
 //!
 //! Sources: DESIGN "A streamed byte's journey"; RFC 3550 §5.1 (timestamps are sampling instants,
 //! not departure times, so sending a burst ahead is within the protocol).
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, Destination, SendError, SendStats};
+use paths::{Batch, Destination, SendError, StreamPath, Tally};
 
 use super::{CATCH_UP, Tools};
 use crate::asset::Source;
 use crate::faults;
 use crate::resident::{Form, Window, whole_parts, within};
-use crate::session::{Clock, Link, Shift};
+use crate::session::{Clock, Link, Sent, Shift};
 
 /// What a session looks like to its pacer.
 pub(crate) struct Stream {
@@ -168,19 +168,8 @@ impl Stream {
         self.playing
     }
 
-    /// Sends what is due before `wake`. The step itself comes later than it should, by `overslept`.
+    /// Sends the packets that are due before `wake`. The step itself is late by `overslept`.
     pub(crate) fn step(
-        &mut self,
-        now: Instant,
-        (wake, overslept): (Instant, Duration),
-        tools: &mut Tools,
-    ) -> Step {
-        let step = self.try_step(now, (wake, overslept), tools);
-        self.waits = if matches!(step, Step::Wait) { self.waits.saturating_add(1) } else { 0 };
-        step
-    }
-
-    fn try_step(
         &mut self,
         now: Instant,
         (wake, overslept): (Instant, Duration),
@@ -203,7 +192,7 @@ impl Stream {
                 return Step::Over(Over::Broken(format!("{name}: its pages cannot be read")));
             }
             if self.clock.is_some() {
-                tools.meter().cold_stalls += 1;
+                tools.counters().cold_stalls += 1;
                 self.link.count_stall();
             }
             return Step::Wait;
@@ -222,7 +211,7 @@ impl Stream {
         match outcome {
             Ok(()) if self.next >= self.end && !self.may_grow() => Step::Over(Over::Finished),
             Ok(()) if self.next < due => {
-                tools.meter().cold_stalls += 1;
+                tools.counters().cold_stalls += 1;
                 self.link.count_stall();
                 Step::Wait
             }
@@ -239,7 +228,7 @@ impl Stream {
             Some(clock) if now.saturating_duration_since(clock.moment_of(at)) < BEHIND_MAX => clock,
             found => {
                 if found.is_some() {
-                    tools.meter().clock_moves += 1;
+                    tools.counters().clock_moves += 1;
                     let name = &self.source.asset.name;
                     tracing::warn!(
                         "{name}: over {} s behind; the stream's clock is moved",
@@ -327,6 +316,7 @@ impl Stream {
         }
     }
 
+    /// Sends segment run after segment run, one call each.
     fn send(
         &mut self,
         packets: Range<u64>,
@@ -334,48 +324,64 @@ impl Stream {
         clock: Clock,
         tools: &mut Tools,
     ) -> Result<(), Step> {
-        while self.next < packets.end {
+        let mut progress = Sent::default();
+        let outcome = loop {
+            if self.next >= packets.end {
+                break Ok(());
+            }
             let plan = &self.source.asset.plan;
             let count =
                 plan.segment_run(self.next, (packets.end - self.next).min(BATCH_PACKETS_MAX));
-            let batch = self.next..self.next + count;
+            let run = self.next..self.next + count;
             let late =
-                Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(batch.start)));
+                Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(run.start)));
             let mut tally = SendStats::default();
-            let (source, to) = (&self.source, &mut self.to);
-            let sent = match form {
-                Form::Image => send_image(source, batch, to, tools, &mut tally),
-                Form::Source => send_gathered(source, batch, self.shift, to, tools, &mut tally),
+            let batch = match form {
+                Form::Image => tools.image_batch(&self.source, run),
+                Form::Source => Some(tools.gathered_batch(&self.source, run, self.shift)),
+            };
+            let sent = match batch {
+                Some((path, batch)) => path.send(&batch, &mut self.to, &mut tally),
+                // Another session has just dropped the image: the next step is from the file.
+                None => Err(SendError::Blocked),
             };
             let count = u64::from(*sent.as_ref().unwrap_or(&0));
-            tools.meter().record(&tally, late, count);
+            tools.counters().record(&tally, late, count);
             if let Some(fall) = self.to.take_segment_limit_lowered() {
                 let (name, from, to) = (self.to.name(), fall.from, fall.to);
                 let why = fall.errno.map_or("taken in pieces".to_owned(), |e| e.to_string());
                 tracing::warn!("{name}: {why} with {from} packets a call; {to} from now on");
             }
             match sent {
-                Ok(0) | Err(SendError::Blocked) => return Err(Step::Wait),
+                Ok(0) => break Err(Step::Wait),
                 Ok(_) => {
                     let octets = plan.payload_bytes(self.next..self.next + count);
                     self.next += count;
-                    self.link.count(self.next, count, octets, late);
+                    progress.add(count, octets, late);
                 }
-                // Cut or unreadable since it was compared; the asset itself may be well.
-                Err(error @ SendError::Shrunk { .. }) if form == Form::Image => {
-                    if let Some(image) = self.source.image() {
-                        image.drop_out(&error.to_string());
-                    }
-                    return Err(Step::Wait);
-                }
-                Err(SendError::Gone { .. }) => return Err(Step::Over(Over::Gone)),
-                Err(error) => {
-                    let name = &self.source.asset.name;
-                    return Err(Step::Over(Over::Broken(format!("{name}: {error}"))));
-                }
+                Err(error) => break Err(self.step_after(&error, form)),
             }
+        };
+        if progress.packets > 0 {
+            self.link.count(self.next, progress);
         }
-        Ok(())
+        outcome
+    }
+
+    /// The step that follows an error of a send call.
+    fn step_after(&self, error: &SendError, form: Form) -> Step {
+        match error {
+            SendError::Blocked => Step::Wait,
+            // Cut or unreadable since it was compared; the asset itself may be well.
+            SendError::Shrunk { .. } if form == Form::Image => {
+                if let Some(image) = self.source.image() {
+                    image.drop_out(&error.to_string());
+                }
+                Step::Wait
+            }
+            SendError::Gone { .. } => Step::Over(Over::Gone),
+            error => Step::Over(Over::Broken(format!("{}: {error}", self.source.asset.name))),
+        }
     }
 }
 
@@ -406,50 +412,49 @@ impl Stream {
                 _ => ignored += 1,
             }
         }
-        let mut meter = tools.meter();
-        meter.icmp_verified += reports.len() as u64 - ignored;
-        meter.icmp_ignored += ignored;
-        drop(meter);
+        let counters = tools.counters();
+        counters.icmp_verified += reports.len() as u64 - ignored;
+        counters.icmp_ignored += ignored;
         if ignored > 0 {
             tools.say_ignored(self.to.name());
         }
     }
 }
 
-fn send_image(
-    source: &Source,
-    packets: Range<u64>,
-    to: &mut Destination,
-    tools: &mut Tools,
-    tally: &mut SendStats,
-) -> Result<u32, SendError> {
-    let plan = &source.asset.plan;
-    // Dropped a moment ago by another session: again, from the file.
-    let Some(image) = source.image() else { return Err(SendError::Blocked) };
-    let offset = plan.wire_offset(packets.start);
-    let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
-    let bytes = plan.wire_offset(packets.end) - offset;
-    let count = (packets.end - packets.start) as u32;
-    let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
-    let path = tools.image.as_mut().expect("the form is chosen by the path being there");
-    path.of(count.into()).send(&batch, to, tally)
-}
+impl Tools {
+    /// A segment run of the wire image, and the path that sends it; `None` if the image was
+    /// dropped.
+    fn image_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+    ) -> Option<(&'a mut dyn StreamPath, Batch<'a>)> {
+        let plan = &source.asset.plan;
+        let image = source.image()?;
+        let offset = plan.wire_offset(packets.start);
+        let segment_bytes = plan.wire_offset(packets.start + 1) - offset;
+        let bytes = plan.wire_offset(packets.end) - offset;
+        let count = (packets.end - packets.start) as u32;
+        let batch = Batch::image(&image.media, count, segment_bytes as u32, offset, bytes);
+        let path = self.image.as_mut().expect("the form is chosen by the path being there");
+        Some((path.of(count.into()), batch))
+    }
 
-fn send_gathered(
-    source: &Source,
-    packets: Range<u64>,
-    shift: Shift,
-    to: &mut Destination,
-    tools: &mut Tools,
-    tally: &mut SendStats,
-) -> Result<u32, SendError> {
-    let plan = &source.asset.plan;
-    let count = (packets.end - packets.start) as u32;
-    let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
-    tools.gather.fill(plan, packets, shift);
-    let (heads, pieces) = (tools.gather.heads(), tools.gather.pieces());
-    let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
-    tools.gathered.of(count.into()).send(&batch, to, tally)
+    /// A segment run of the file with its RTP headers, and the path that sends it.
+    fn gathered_batch<'a>(
+        &'a mut self,
+        source: &'a Source,
+        packets: Range<u64>,
+        shift: Shift,
+    ) -> (&'a mut dyn StreamPath, Batch<'a>) {
+        let plan = &source.asset.plan;
+        let count = (packets.end - packets.start) as u32;
+        let segment_bytes = plan.wire_offset(packets.start + 1) - plan.wire_offset(packets.start);
+        self.gather.fill(plan, packets, shift);
+        let (heads, pieces) = (self.gather.heads(), self.gather.pieces());
+        let batch = Batch::gathered(&source.media, count, segment_bytes as u32, heads, pieces);
+        (self.gathered.of(count.into()), batch)
+    }
 }
 
 /// A duration in the plan's ticks.
@@ -477,16 +482,17 @@ const BEHIND_MAX: Duration = Duration::from_secs(1);
 mod tests {
     use std::fs::File;
     use std::net::UdpSocket;
-    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::mpsc;
 
     use media::Scanner;
-    use paths::{MappedFile, StreamPath};
+    use paths::Media;
 
     use super::super::gather::Gather;
     use super::super::{Sending, Tools};
     use super::*;
     use crate::asset::Asset;
-    use crate::meter::PacerMeter;
+    use crate::meter::{Meters, PacerMeter};
     use crate::resident::Readers;
     use media::store::{asset_key, random_identity};
 
@@ -537,38 +543,44 @@ mod tests {
         }
     }
 
-    /// Asserts that whoever reads the meter does not wait for a send call.
-    struct Probe {
-        meter: Arc<Mutex<PacerMeter>>,
-        calls: Arc<Mutex<u64>>,
+    /// Stays in its first send call until the test lets go.
+    struct BlockedPath {
+        entered: mpsc::Sender<()>,
+        release: mpsc::Receiver<()>,
+        calls: Arc<AtomicU64>,
     }
 
-    impl StreamPath for Probe {
+    impl StreamPath for BlockedPath {
         fn send(
             &mut self,
             batch: &Batch<'_>,
             _: &mut Destination,
             tally: &mut SendStats,
         ) -> Result<u32, SendError> {
-            assert!(self.meter.try_lock().is_ok(), "the meter is locked across a send call");
-            *self.calls.lock().unwrap() += 1;
+            if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.entered.send(()).unwrap();
+                self.release.recv().unwrap();
+            }
             tally.packets += u64::from(batch.packets);
             Ok(batch.packets)
         }
     }
 
     #[test]
-    fn no_lock_is_held_across_a_send_call() {
+    fn metrics_and_progress_are_read_while_a_send_call_blocks() {
         let folder = tempfile::tempdir().unwrap();
         let source = source(&folder, 188, 300);
-        let (meter, calls) = (Arc::new(Mutex::new(PacerMeter::new())), Arc::default());
+        let meters = Meters::new(1);
+        let (entered, is_entered) = mpsc::channel();
+        let (let_go, release) = mpsc::channel();
+        let calls = Arc::<AtomicU64>::default();
         let readers = Readers::start(|_| true).unwrap();
-        let probe = Probe { meter: meter.clone(), calls: Arc::clone(&calls) };
+        let blocked = BlockedPath { entered, release, calls: calls.clone() };
         let mut tools = Tools {
-            gathered: Sending { short: Box::new(probe), long: None },
+            gathered: Sending { short: Box::new(blocked), long: None },
             image: None,
             gather: Gather::default(),
-            meter: meter.clone(),
+            meter: PacerMeter::new(meters.pacers[0].clone()),
             readers: readers.asker(),
             burst: Duration::from_secs(1),
             ignored_logged: None,
@@ -578,16 +590,32 @@ mod tests {
         let to = Destination::new(socket, "here".to_owned()).unwrap();
         let link = Arc::new(Link::default());
         link.source.answer(0..300, true);
-        let mut stream = Stream::new(source, to, link);
+        let mut stream = Stream::new(source, to, link.clone());
         stream.play_from(0, 300, Shift::default());
-        let now = Instant::now();
-        let wake = now + Duration::from_secs(1);
-        stream.step(now, (wake, Duration::ZERO), &mut tools);
+        let pacer = std::thread::spawn(move || {
+            let now = Instant::now();
+            stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
+            tools.meter.publish_before(None);
+            (stream.next, tools)
+        });
+        is_entered.recv().unwrap();
+        // Both would wait for the end of the call if a lock were held across it.
+        let (answer, answered) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let report = meters.report(1, 1, Default::default());
+                answer.send((report.packets, link.progress().packets)).unwrap();
+            });
+            let seen = answered.recv_timeout(Duration::from_secs(10));
+            let_go.send(()).unwrap();
+            assert_eq!(seen, Ok((0, 0)), "a reader waits for a send call");
+        });
         // A hundred packets a second, 48 a call at most.
-        let meter = meter.lock().unwrap();
-        assert_eq!((stream.next, meter.tally.packets, meter.late_us.len()), (100, 100, 100));
-        assert_eq!(*calls.lock().unwrap(), 3);
-        drop(meter);
+        let (next, tools) = pacer.join().unwrap();
+        assert_eq!((next, calls.load(Ordering::Relaxed)), (100, 3));
+        let report = meters.report(1, 1, Default::default());
+        assert_eq!((report.packets, link.progress().packets), (100, 100));
+        assert_eq!(tools.meter.counters.late_us.len(), 100);
         readers.stop();
     }
 }
