@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use seal::hls::{Fit, KeyFolder};
-use serve::{Bill, Config, Error, KeySource, MediaPorts, Server, Tokens};
+use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::escape::Escaped;
@@ -79,7 +79,7 @@ impl Options {
         config.burst = Duration::from_millis(self.burst);
         config.media_ports = self.rtp_port;
         if self.path.iter().any(|name| name == AUTO) {
-            config.bills = bills(self.rtsp.ip());
+            config.path_costs = path_costs(self.rtsp.ip());
         }
         config.paths = self.path.into_iter().filter(|name| name != AUTO).collect();
         config.pacers = self.pacers;
@@ -93,7 +93,7 @@ impl Options {
             }
             (None, None) => None,
         };
-        let tokens = self.key_token_file.map(|path| Tokens::read("--key-token-file", &path));
+        let tokens = self.key_token_file.map(|path| KeyTokens::read("--key-token-file", &path));
         config.key_tokens = tokens.transpose()?;
         config.allow_origin = self.allow_origin;
         config.limits = self.limits.limits();
@@ -196,12 +196,14 @@ pub(crate) fn run(options: Options) -> ExitCode {
             () = stop => {}
             () = show_progress(&server) => unreachable!("progress has no end"),
         }
-        let report = server.stop().await;
+        let metrics = server.stop().await;
         tracing::info!(
             "stopped: {} sessions served, {} packets{}",
-            report.sessions_total,
-            report.packets,
-            report.bill.map_or_else(String::new, |bill| format!(", {bill:.3} CPU seconds per GB"))
+            metrics.sessions_total,
+            metrics.packets,
+            metrics
+                .cpu_s_per_gb
+                .map_or_else(String::new, |cost| format!(", {cost:.3} CPU seconds per GB"))
         );
         ExitCode::SUCCESS
     });
@@ -211,7 +213,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 /// What paths cost on this machine; none, and a line why, where that cannot be measured.
-fn bills(address: IpAddr) -> Vec<Bill> {
+fn path_costs(address: IpAddr) -> Vec<PathCost> {
     let subject = Subject::of(address);
     let waiting = ProgressBar::new_spinner();
     waiting.set_message("measuring this machine's paths, two seconds, once");
@@ -224,11 +226,11 @@ fn bills(address: IpAddr) -> Vec<Bill> {
             tracing::info!("calibration for {}: {when}", subject.title());
             let ranks = calibration.ranks.into_iter();
             ranks
-                .map(|rank| Bill {
+                .map(|rank| PathCost {
                     transport: rank.transport,
                     path: rank.member,
                     burst_packets: rank.burst_packets,
-                    seconds_per_gb: rank.bill,
+                    cpu_s_per_gb: rank.bill,
                     refused: rank.refused,
                 })
                 .collect()
@@ -245,12 +247,12 @@ const AUTO: &str = "auto";
 /// The ready line, and how to open the server to others while it is not.
 fn announce(server: &Server) {
     let (rtsp, http) = (server.rtsp(), server.http());
-    let (rtsp_told, http_told) = server.addresses();
+    let (rtsp_addresses, http_addresses) = server.addresses();
     let mut out = std::io::stdout().lock();
-    for line in 0..rtsp_told.len().max(http_told.len()).min(ADDRESSES_MAX) {
+    for line in 0..rtsp_addresses.len().max(http_addresses.len()).min(ADDRESSES_MAX) {
         let words = if line == 0 { "pagewire ready:" } else { "           also:" };
-        let rtsp = rtsp_told.get(line).map(|address| format!(" rtsp://{address}"));
-        let http = http_told.get(line).map(|address| format!(" http://{address}"));
+        let rtsp = rtsp_addresses.get(line).map(|address| format!(" rtsp://{address}"));
+        let http = http_addresses.get(line).map(|address| format!(" http://{address}"));
         // Whoever closed standard output does not want to know.
         let _ = writeln!(out, "{words}{}{}", rtsp.unwrap_or_default(), http.unwrap_or_default());
     }

@@ -5,7 +5,7 @@
 //! read again from the cache afterwards. All sessions of one asset share one [`Source`]: one
 //! descriptor, one map, one wire image, so a session costs a socket and little else.
 //!
-//! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::image`]).
+//! Does not do: finding assets ([`crate::library`]) or making wire images ([`crate::wire_image`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -13,9 +13,9 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use media::plan::{PacketPlan, PlanKey};
 use paths::MappedFile;
 
-use crate::growth::Growth;
-use crate::image::Image;
-use crate::resident::{Form, Residence};
+use crate::growing_file::Growth;
+use crate::prefetch::{Residency, SendForm};
+use crate::wire_image::WireImage;
 
 /// A file with a plan.
 pub(crate) struct Asset {
@@ -33,11 +33,11 @@ pub(crate) struct Source {
     pub(crate) asset: Arc<Asset>,
     pub(crate) media: MappedFile,
     /// Set once, when the wire image is there; sessions then go over to it in mid-stream.
-    image: OnceLock<Image>,
+    image: OnceLock<WireImage>,
     /// True from the first request for an image on, so that it is asked for once.
     pub(crate) image_asked: AtomicBool,
-    file_residence: Residence,
-    image_residence: Residence,
+    file_residence: Residency,
+    image_residence: Residency,
 }
 
 impl Asset {
@@ -81,8 +81,8 @@ impl Asset {
     pub(crate) fn opened(self: &Arc<Asset>, media: MappedFile) -> Arc<Source> {
         let packets = self.plan.packets();
         Arc::new(Source {
-            file_residence: Residence::new(packets),
-            image_residence: Residence::new(packets),
+            file_residence: Residency::new(packets),
+            image_residence: Residency::new(packets),
             asset: self.clone(),
             media,
             image: OnceLock::new(),
@@ -111,20 +111,20 @@ impl Source {
     }
 
     /// What is known to be in memory, of the file or of the image.
-    pub(crate) fn residence(&self, form: Form) -> &Residence {
+    pub(crate) fn residence(&self, form: SendForm) -> &Residency {
         match form {
-            Form::Source => &self.file_residence,
-            Form::Image => &self.image_residence,
+            SendForm::Source => &self.file_residence,
+            SendForm::Image => &self.image_residence,
         }
     }
 
     /// The wire image, once it is there and for as long as it is as it was written. One that is
     /// dropped is made again for the next play after these sessions.
-    pub(crate) fn image(&self) -> Option<&Image> {
+    pub(crate) fn image(&self) -> Option<&WireImage> {
         self.image.get().filter(|image| !image.is_dropped())
     }
 
-    pub(crate) fn set_image(&self, image: Image) {
+    pub(crate) fn set_image(&self, image: WireImage) {
         // One is asked for once.
         let _ = self.image.set(image);
     }

@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::admission::Tokens;
-use crate::choice::Bill;
 use crate::error::Error;
-use crate::keys::KeySource;
+use crate::film_keys::KeySource;
+use crate::key_tokens::KeyTokens;
 use crate::limits::ClientLimits;
-use crate::ports::MediaPorts;
+use crate::media_ports::MediaPorts;
+use crate::path_choice::PathCost;
 
 /// Options of a server.
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ pub struct Config {
     /// Paths forced by name: at most one for streams and one for downloads.
     pub paths: Vec<String>,
     /// What paths cost on this machine; the cheapest are used. Empty: a usual order.
-    pub bills: Vec<Bill>,
+    pub path_costs: Vec<PathCost>,
     /// Pacer threads; one per core by default.
     pub pacers: Option<usize>,
     /// A session nobody has heard from for this long ends (RFC 2326 §12.37).
@@ -45,11 +45,11 @@ pub struct Config {
     /// Where keys of sealed films come from; they are given at `/keys/NAME/NUMBER.key`.
     pub keys: Option<KeySource>,
     /// Who gets them: without tokens, everybody.
-    pub key_tokens: Option<Tokens>,
+    pub key_tokens: Option<KeyTokens>,
     /// Pages of this origin, or `*` for all, may play what is served (the Fetch standard's CORS).
     pub allow_origin: Option<String>,
     /// How long connections are waited for.
-    pub patience: Patience,
+    pub timeouts: Timeouts,
     /// What clients may hold at most.
     pub limits: ClientLimits,
 }
@@ -57,7 +57,7 @@ pub struct Config {
 /// How long a connection is waited for.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub struct Patience {
+pub struct Timeouts {
     /// From the first byte of a request to its last: ends a peer that sends a byte a second.
     pub request: Duration,
     /// A connection that has said nothing yet.
@@ -83,13 +83,13 @@ impl Config {
             burst: Duration::from_millis(20),
             media_ports: MediaPorts::One(0),
             paths: Vec::new(),
-            bills: Vec::new(),
+            path_costs: Vec::new(),
             pacers: None,
             session_timeout: Duration::from_secs(60),
             keys: None,
             key_tokens: None,
             allow_origin: None,
-            patience: Patience {
+            timeouts: Timeouts {
                 request: Duration::from_secs(10),
                 first_request: Duration::from_secs(10),
                 idle_http: Duration::from_secs(30),

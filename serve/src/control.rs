@@ -16,27 +16,30 @@ use tokio::sync::mpsc;
 use wire::rtcp::{self, ReceiverView, RtcpItem};
 use wire::rtsp::{ControlChannel, SessionState};
 
-use crate::faults::Voices;
+use crate::icmp_faults::Voices;
 use crate::limits::Refused;
 use crate::meter::Meters;
-use crate::pacer::{Event, Over};
-use crate::session::{Control, Session, Shift};
-use crate::site::Site;
+use crate::pacer::{Event, StreamEnd};
+use crate::server_state::ServerState;
+use crate::stream_session::{SessionControl, Shift, StreamSession};
 
 /// Looks after the sessions until it is aborted.
-pub(crate) async fn housekeeping(site: Arc<Site>, mut events: mpsc::UnboundedReceiver<Event>) {
+pub(crate) async fn housekeeping(
+    server: Arc<ServerState>,
+    mut events: mpsc::UnboundedReceiver<Event>,
+) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         tokio::select! {
-            _ = looks.tick() => look(&site),
-            Some(event) = events.recv() => over(&site, event),
+            _ = looks.tick() => look(&server),
+            Some(event) = events.recv() => over(&server, event),
         }
     }
 }
 
 /// Ends a session: no more media, BYE, everything given back.
-pub(crate) fn end(site: &Site, session: &Arc<Session>, reason: &str) {
-    if site.sessions.end(session) {
+pub(crate) fn end(server: &ServerState, session: &Arc<StreamSession>, reason: &str) {
+    if server.sessions.end(session) {
         bye(session, &mut session.control.lock().unwrap(), reason);
         let progress = session.link.progress();
         let view = session.control.lock().unwrap().receiver;
@@ -75,14 +78,14 @@ fn in_words(view: &ReceiverView) -> String {
     format!("{lost}, jitter {jitter_ms:.1} ms at most, round trip {round_trip}")
 }
 
-/// Reads RTCP from one socket until it is aborted or the site is gone.
-pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, site: Weak<Site>) {
+/// Reads RTCP from one socket until it is aborted or the server is gone.
+pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, server: Weak<ServerState>) {
     let mut datagram = vec![0; RTCP_BYTES_MAX];
     loop {
         match socket.recv_from(&mut datagram).await {
             Ok((count, from)) => {
-                let Some(site) = site.upgrade() else { return };
-                heard(&site, from, &datagram[..count]);
+                let Some(server) = server.upgrade() else { return };
+                heard(&server, from, &datagram[..count]);
             }
             // ICMP of a report that found no open port: the port of the media decides.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {}
@@ -94,18 +97,18 @@ pub(crate) async fn receive_rtcp(socket: Arc<UdpSocket>, site: Weak<Site>) {
     }
 }
 
-fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
+fn heard(server: &ServerState, from: SocketAddr, datagram: &[u8]) {
     // Nobody's: a session that has just ended, or noise.
-    let Some(session) = site.sessions.by_rtcp(from) else { return };
+    let Some(session) = server.sessions.by_rtcp(from) else { return };
     let seen = match rtcp::parse(datagram) {
         Ok(seen) => seen,
         Err(malformed) => {
-            Meters::count(&site.meters.requests_malformed);
+            Meters::count(&server.meters.requests_malformed);
             tracing::debug!("rtcp {from}: {malformed}");
             return;
         }
     };
-    let (now, arrival) = (site.now(), ntp_now());
+    let (now, arrival) = (server.now(), ntp_now());
     let ssrc = session.source.asset.plan.identity().ssrc;
     let mut control = session.control.lock().unwrap();
     control.state.heard(now, ControlChannel::Rtcp);
@@ -120,24 +123,24 @@ fn heard(site: &Site, from: SocketAddr, datagram: &[u8]) {
     }
 }
 
-fn look(site: &Arc<Site>) {
-    site.index.drop_idle();
-    let now = site.now();
-    for session in site.sessions.all() {
+fn look(server: &Arc<ServerState>) {
+    server.index.drop_idle();
+    let now = server.now();
+    for session in server.sessions.all() {
         let mut control = session.control.lock().unwrap();
         let playing = control.state.state() == SessionState::Playing;
         if now >= control.state.expires_at() {
             let has_played = control.state.has_played();
             drop(control);
             if has_played {
-                end(site, &session, "not heard from");
+                end(server, &session, "not heard from");
             } else {
-                site.limits.refusals.note(Refused::NotPlayed, session.peer);
-                end(site, &session, "not played in time after SETUP");
+                server.limits.refusals.note(Refused::NotPlayed, session.peer);
+                end(server, &session, "not played in time after SETUP");
             }
         } else if let Some(reason) = playing.then(|| fault(&session, &control, now)).flatten() {
             drop(control);
-            end(site, &session, reason);
+            end(server, &session, reason);
         } else if playing && now >= control.report_at {
             control.report_at = now + rtcp::report_interval(false, random());
             report(&session, control.shift);
@@ -146,7 +149,7 @@ fn look(site: &Arc<Site>) {
 }
 
 /// Why a session ends for what ICMP reports of the path, if it does.
-fn fault(session: &Session, control: &Control, now: Duration) -> Option<&'static str> {
+fn fault(session: &StreamSession, control: &SessionControl, now: Duration) -> Option<&'static str> {
     let fault = session.link.progress().fault?;
     let receiver = &control.receiver;
     let voices = Voices {
@@ -161,7 +164,7 @@ fn fault(session: &Session, control: &Control, now: Duration) -> Option<&'static
 /// another port than the media, so nothing keeps it behind the last packets, and clients that read
 /// RTCP first (ffmpeg's rtpproto.c) throw away what media they have not read by then: hence the
 /// wait.
-async fn farewell(session: Arc<Session>, play: u64) {
+async fn farewell(session: Arc<StreamSession>, play: u64) {
     tokio::time::sleep(BYE_AFTER).await;
     let mut control = session.control.lock().unwrap();
     if control.play == play {
@@ -169,23 +172,23 @@ async fn farewell(session: Arc<Session>, play: u64) {
     }
 }
 
-fn report(session: &Session, shift: Shift) {
+fn report(session: &StreamSession, shift: Shift) {
     // Before the first packet there is nothing to report.
     if session.link.progress().clock.is_some() {
         send(session, &rtcp::sender_report(&sender(session, shift), &session.cname));
     }
 }
 
-fn bye(session: &Session, control: &mut Control, reason: &str) {
-    if !control.said_bye {
-        control.said_bye = true;
+fn bye(session: &StreamSession, control: &mut SessionControl, reason: &str) {
+    if !control.bye_sent {
+        control.bye_sent = true;
         let sender = sender(session, control.shift);
         send(session, &rtcp::sender_bye(&sender, &session.cname, reason));
     }
 }
 
 /// What was sent, and what the stream's clock says now.
-fn sender(session: &Session, shift: Shift) -> rtcp::SenderInfo {
+fn sender(session: &StreamSession, shift: Shift) -> rtcp::SenderInfo {
     let (plan, progress) = (&session.source.asset.plan, session.link.progress());
     let ticks = match progress.clock {
         Some(clock) => clock.ticks_at(Instant::now()),
@@ -210,17 +213,17 @@ fn ntp_now() -> u64 {
     rtcp::ntp(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
-fn send(session: &Session, datagram: &[u8]) {
+fn send(session: &StreamSession, datagram: &[u8]) {
     if let Err(error) = session.rtcp.try_send_to(datagram, session.rtcp_peer) {
         // The next report says the same with newer figures.
         tracing::debug!("rtcp to {}: {error}", session.rtcp_peer);
     }
 }
 
-fn over(site: &Site, event: Event) {
-    let Some(session) = site.sessions.by_number(event.number) else { return };
+fn over(server: &ServerState, event: Event) {
+    let Some(session) = server.sessions.by_number(event.number) else { return };
     match event.over {
-        Over::Finished => {
+        StreamEnd::Finished => {
             let mut control = session.control.lock().unwrap();
             if event.play != control.play {
                 return;
@@ -230,10 +233,10 @@ fn over(site: &Site, event: Event) {
             drop(control);
             tokio::spawn(farewell(session, event.play));
         }
-        Over::Gone => end(site, &session, "the way to the client is gone"),
-        Over::Broken(reason) => {
+        StreamEnd::Gone => end(server, &session, "the way to the client is gone"),
+        StreamEnd::Broken(reason) => {
             tracing::warn!("session {}: {reason}", session.number);
-            end(site, &session, "the file cannot be sent any more");
+            end(server, &session, "the file cannot be sent any more");
         }
     }
 }

@@ -7,8 +7,8 @@
 //! may wait fetches it. Costs, with `sendfile`: no copy, 18 system calls a mebibyte, 17 of them
 //! that question.
 //!
-//! Who gets what is decided by [`crate::admission`] before anything is opened. A sealed film is
-//! files like others, but for its keys ([`crate::keys`]), which nobody may keep a copy of, and its
+//! Who gets what is decided by [`crate::key_tokens`] before anything is opened. A sealed film is
+//! files like others, but for its keys ([`crate::film_keys`]), which nobody may keep a copy of, and its
 //! playlists, which are asked for anew each time: a film sealed again keeps its address.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
@@ -31,16 +31,16 @@ use wire::http::{
     file_etag, refusal, unstored,
 };
 
-use crate::access::{Denied, is_hidden};
-use crate::admission::{Asked, Decision, Subject};
-use crate::config::Patience;
+use crate::config::Timeouts;
+use crate::film_keys;
 use crate::index::Body;
-use crate::keys;
+use crate::key_tokens::{Asked, Decision, Subject};
 use crate::limits::Refused;
-use crate::listen::{close, read, write};
+use crate::listener::{close, read, write};
 use crate::meter::Meters;
-use crate::site::Site;
-use crate::writing::Allowance;
+use crate::served_folder::{Denied, is_hidden};
+use crate::server_state::ServerState;
+use crate::write_deadline::Allowance;
 
 /// What a new client is told that is refused before it has asked.
 pub(crate) fn connection_refusal(refused: Refused) -> Vec<u8> {
@@ -63,50 +63,50 @@ fn retry_after(response: Response, refused: Refused) -> Response {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
+pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
     let mut reader = RequestReader::new(Limits::default());
     let mut buffer = vec![0; READ_BYTES];
-    let patience = site.config.patience;
+    let timeouts = server.config.timeouts;
     let mut began: Option<Instant> = None;
     let mut requests = 0_u64;
-    let mut pace = site.limits.pace(peer.ip());
+    let mut pace = server.limits.pace(peer.ip());
     loop {
         match reader.next() {
             Ok(Some(request)) => {
                 (began, requests) = (None, requests + 1);
                 // Whoever copies a folder of small files is slowed down and never ended for it.
-                let wait = pace.as_mut().map(|pace| pace.request(site.now()));
+                let wait = pace.as_mut().map(|pace| pace.request(server.now()));
                 if let Some(wait) = wait.filter(|wait| !wait.is_zero()) {
                     sleep(wait).await;
                 }
-                if !answer(&mut stream, &request, &site).await {
+                if !answer(&mut stream, &request, &server).await {
                     return close(stream).await;
                 }
             }
             Ok(None) => {
                 let wait = if reader.is_empty() {
-                    if requests == 0 { patience.first_request } else { patience.idle_http }
+                    if requests == 0 { timeouts.first_request } else { timeouts.idle_http }
                 } else {
                     let first = *began.get_or_insert_with(Instant::now);
-                    patience.request.saturating_sub(first.elapsed())
+                    timeouts.request.saturating_sub(first.elapsed())
                 };
                 match read(&mut stream, &mut buffer, wait).await {
                     Ok(Some(count)) => reader.feed(&buffer[..count]),
                     Ok(None) => return,
                     Err(_) if reader.is_empty() => return,
                     Err(_) => {
-                        Meters::count(&site.meters.requests_malformed);
+                        Meters::count(&server.meters.requests_malformed);
                         let what = "the request was not whole in time";
-                        send_whole(&mut stream, &refusal(408, what, SystemTime::now()), patience)
+                        send_whole(&mut stream, &refusal(408, what, SystemTime::now()), timeouts)
                             .await;
                         return close(stream).await;
                     }
                 }
             }
             Err(malformed) => {
-                Meters::count(&site.meters.requests_malformed);
+                Meters::count(&server.meters.requests_malformed);
                 tracing::debug!("http {peer}: {malformed}");
-                send_whole(&mut stream, &malformed.response(SystemTime::now()), patience).await;
+                send_whole(&mut stream, &malformed.response(SystemTime::now()), timeouts).await;
                 return close(stream).await;
             }
         }
@@ -114,42 +114,42 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
 }
 
 /// Sends an answer that has no file in it; false when the peer does not take it.
-async fn send_whole(stream: &mut TcpStream, response: &Response, patience: Patience) -> bool {
+async fn send_whole(stream: &mut TcpStream, response: &Response, timeouts: Timeouts) -> bool {
     let mut bytes = response.head.clone();
     bytes.extend(response.parts.iter().flat_map(text));
-    write(stream, &bytes, patience.write).await
+    write(stream, &bytes, timeouts.write).await
 }
 
 /// Answers one request; false when the connection is to be closed.
-async fn answer(stream: &mut TcpStream, request: &Request, site: &Arc<Site>) -> bool {
+async fn answer(stream: &mut TcpStream, request: &Request, server: &Arc<ServerState>) -> bool {
     let now = SystemTime::now();
     let (response, content) = match answer_method(request, now) {
         Some(answer) => (answer, Content::Text),
-        None => resource(stream, request, site, now).await,
+        None => resource(stream, request, server, now).await,
     };
-    let response = with_origin(request, response, site);
+    let response = with_origin(request, response, server);
     let is_text = response.parts.iter().all(|part| matches!(part, Part::Bytes(_)));
     let media = match content {
         Content::File(media) if !is_text => media,
         Content::Rows(body) if !is_text => {
-            let sent = send_listing(stream, &response, &body, site.config.patience).await;
+            let sent = send_listing(stream, &response, &body, server.config.timeouts).await;
             return sent && response.keep_alive;
         }
         _ => {
-            let sent = send_whole(stream, &response, site.config.patience).await;
+            let sent = send_whole(stream, &response, server.config.timeouts).await;
             return sent && response.keep_alive;
         }
     };
     // Before the head, which promises the file.
-    let Some(mut path) = site.downloads.take() else {
+    let Some(mut path) = server.downloads.take() else {
         let spent = error(request, 503, "nothing to send it by is left", now);
-        let sent = send_whole(stream, &spent, site.config.patience).await;
+        let sent = send_whole(stream, &spent, server.config.timeouts).await;
         return sent && spent.keep_alive;
     };
     // The head leaves with the first bytes of the file, and only full segments between (tcp(7)).
     // Without it the answer is the same: what the call says is of no use here.
     let _ = SockRef::from(&*stream).set_tcp_cork(true);
-    let sent = send_parts(stream, &response, &media, path.path(), site).await;
+    let sent = send_parts(stream, &response, &media, path.path(), server).await;
     let _ = SockRef::from(&*stream).set_tcp_cork(false);
     sent && response.keep_alive
 }
@@ -165,12 +165,12 @@ enum Content {
 async fn resource(
     stream: &TcpStream,
     request: &Request,
-    site: &Arc<Site>,
+    server: &Arc<ServerState>,
     now: SystemTime,
 ) -> (Response, Content) {
     let path = request.path.as_str();
-    let has_keys = site.keys.is_some() && path.starts_with(keys::PREFIX);
-    let subject = match keys::named(path).filter(|_| has_keys) {
+    let has_keys = server.keys.is_some() && path.starts_with(film_keys::PREFIX);
+    let subject = match film_keys::named(path).filter(|_| has_keys) {
         Some((film, number)) => Subject::Key { film, number },
         None if has_keys => return (error(request, 404, "no such key", now), Content::Text),
         // However the top is written, it is the served folder.
@@ -178,7 +178,7 @@ async fn resource(
         None => Subject::File(path),
     };
     let (credentials, query) = (request.credentials.as_ref(), request.query.as_deref());
-    match site.admission.decide(&Asked { subject, credentials, query }) {
+    match server.admission.decide(&Asked { subject, credentials, query }) {
         Decision::Admitted => {}
         Decision::TokenNeeded { is_wrong } => {
             let challenge = if is_wrong {
@@ -192,17 +192,17 @@ async fn resource(
     }
     match subject {
         Subject::Index => {
-            let local = stream.local_addr().unwrap_or(site.config.http);
-            let (response, body) = site.index.answer(request, None, site, (local, now)).await;
+            let local = stream.local_addr().unwrap_or(server.config.http);
+            let (response, body) = server.index.answer(request, None, server, (local, now)).await;
             (response, body.map_or(Content::Text, Content::Rows))
         }
         Subject::Key { film, number } => {
-            (key(film, number, request, site, now).await, Content::Text)
+            (key(film, number, request, server, now).await, Content::Text)
         }
         Subject::File(_) | Subject::Stream(_) => {
-            let peer = stream.peer_addr().map_or(site.config.http.ip(), |peer| peer.ip());
-            let local = stream.local_addr().unwrap_or(site.config.http);
-            file(path, (peer, local), request, site, now).await
+            let peer = stream.peer_addr().map_or(server.config.http.ip(), |peer| peer.ip());
+            let local = stream.local_addr().unwrap_or(server.config.http);
+            file(path, (peer, local), request, server, now).await
         }
     }
 }
@@ -213,7 +213,7 @@ async fn without_file(
     denied: &Denied,
     local: SocketAddr,
     request: &Request,
-    site: &Arc<Site>,
+    server: &Arc<ServerState>,
     now: SystemTime,
 ) -> (Response, Content) {
     let path = request.path.as_str();
@@ -228,23 +228,23 @@ async fn without_file(
         {
             let parts: Vec<&str> = components(path).collect();
             let folder = parts.join("/");
-            let library = site.library.clone();
+            let library = server.library.clone();
             let name = folder.clone() + "/";
             let is_served = !parts.iter().any(|part| is_hidden(part));
             // The folder is opened where nothing is listed in it: it may be empty, or a link.
             let open = move || library.folder.subfolder(&folder).is_ok();
             let is_folder = is_served
-                && (site.library.has_below(&name)
+                && (server.library.has_below(&name)
                     || tokio::task::spawn_blocking(open).await.unwrap_or(false));
             if is_folder {
-                let answer = site.index.answer(request, Some(name), site, (local, now)).await;
+                let answer = server.index.answer(request, Some(name), server, (local, now)).await;
                 return (answer.0, answer.1.map_or(Content::Text, Content::Rows));
             }
             404
         }
         Denied::Missing | Denied::NotAFile => 404,
         Denied::Outside | Denied::Unreadable => 403,
-        Denied::DescriptorsSpent => 503,
+        Denied::DescriptorsExhausted => 503,
         Denied::Host(_) => 500,
     };
     if status >= 500 {
@@ -262,10 +262,10 @@ async fn key(
     film: &str,
     number: u64,
     request: &Request,
-    site: &Arc<Site>,
+    server: &Arc<ServerState>,
     now: SystemTime,
 ) -> Response {
-    let (keys, film) = (site.keys.clone(), film.to_owned());
+    let (keys, film) = (server.keys.clone(), film.to_owned());
     let found = tokio::task::spawn_blocking(move || keys?.key(&film, number)).await;
     match found {
         Ok(Some(key)) => unstored(request, 200, "application/octet-stream", key.to_vec(), now),
@@ -278,8 +278,8 @@ async fn key(
 }
 
 /// The answer with what a browser wants to know before a page of another server may have it.
-fn with_origin(request: &Request, response: Response, site: &Site) -> Response {
-    let Some(origin) = &site.config.allow_origin else { return response };
+fn with_origin(request: &Request, response: Response, server: &ServerState) -> Response {
+    let Some(origin) = &server.config.allow_origin else { return response };
     let response = response.with_field("Access-Control-Allow-Origin", origin);
     if request.method == Method::Options {
         return response
@@ -296,18 +296,18 @@ async fn send_parts(
     response: &Response,
     media: &Arc<MappedFile>,
     path: &mut dyn DownloadPath,
-    site: &Site,
+    server: &ServerState,
 ) -> bool {
-    let patience = site.config.patience.write;
-    if !write(stream, &response.head, patience).await {
+    let timeouts = server.config.timeouts.write;
+    if !write(stream, &response.head, timeouts).await {
         return false;
     }
     for part in &response.parts {
         let sent = match part {
             Part::File { offset, bytes } => {
-                send_file(stream, media, *offset, *bytes, path, site).await
+                send_file(stream, media, *offset, *bytes, path, server).await
             }
-            part => write(stream, text(part), patience).await,
+            part => write(stream, text(part), timeouts).await,
         };
         if !sent {
             return false;
@@ -330,9 +330,9 @@ async fn send_listing(
     stream: &TcpStream,
     response: &Response,
     body: &Body,
-    patience: Patience,
+    timeouts: Timeouts,
 ) -> bool {
-    let mut allowance = Allowance::new(patience.write);
+    let mut allowance = Allowance::new(timeouts.write);
     // Head and all pieces in as few writes as the buffer allows.
     let mut filled = response.head.clone();
     filled.reserve_exact(ROWS_BYTES);
@@ -365,22 +365,22 @@ async fn file(
     path: &str,
     (peer, local): (IpAddr, SocketAddr),
     request: &Request,
-    site: &Arc<Site>,
+    server: &Arc<ServerState>,
     now: SystemTime,
 ) -> (Response, Content) {
     let plain = |status, text: &str| (error(request, status, text, now), Content::Text);
-    let (folder, name) = (site.library.folder.clone(), path.to_owned());
+    let (folder, name) = (server.library.folder.clone(), path.to_owned());
     let opened = tokio::task::spawn_blocking(move || folder.file(&name)).await;
     let (file, metadata) = match opened {
         Ok(Ok(opened)) => opened,
-        Ok(Err(denied)) => return without_file(&denied, local, request, site, now).await,
+        Ok(Err(denied)) => return without_file(&denied, local, request, server, now).await,
         Err(panic) => {
             tracing::error!("http {path}: {panic}");
             return plain(500, "internal error");
         }
     };
-    if !site.limits.has_room_for_file(&file) {
-        site.limits.refusals.note(Refused::Files, peer);
+    if !server.limits.has_room_for_file(&file) {
+        server.limits.refusals.note(Refused::Files, peer);
         let refused = error(request, 503, Refused::Files.reason(), now);
         return (retry_after(refused, Refused::Files), Content::Text);
     }
@@ -392,7 +392,7 @@ async fn file(
         etag: &etag,
         content_type: wire::http::content_type(path),
     };
-    let boundary = crate::session::random_id();
+    let boundary = crate::stream_session::random_id();
     let mut response = wire::http::respond(request, &entity, now, &boundary);
     if entity.content_type == PLAYLIST && response.status < 400 {
         response = response.with_field("Cache-Control", "no-cache");
@@ -410,10 +410,10 @@ async fn send_file(
     offset: u64,
     bytes: u64,
     path: &mut dyn DownloadPath,
-    site: &Site,
+    server: &ServerState,
 ) -> bool {
     let mut tally = SendStats::default();
-    let mut allowance = Allowance::new(site.config.patience.write);
+    let mut allowance = Allowance::new(server.config.timeouts.write);
     let (mut at, end) = (offset, offset + bytes);
     let mut resident = at;
     let whole = loop {
@@ -444,7 +444,7 @@ async fn send_file(
         }
         tokio::task::consume_budget().await;
     };
-    *site.meters.downloads.lock().unwrap() += tally;
+    *server.meters.downloads.lock().unwrap() += tally;
     whole
 }
 
@@ -475,5 +475,5 @@ const PLAYLIST: &str = "application/vnd.apple.mpegurl";
 const READ_BYTES: usize = 4096;
 /// Rows whose addresses have been filled in, until they are written.
 const ROWS_BYTES: usize = 16 << 10;
-/// One mebibyte: enough that the look at the page cache does not show in the bill.
+/// One mebibyte: enough that the look at the page cache does not show in the cost.
 const STEP_BYTES: u64 = 1 << 20;

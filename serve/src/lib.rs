@@ -3,51 +3,56 @@
 //!
 //! Control (RTSP, HTTP, RTCP, time-outs) runs on tokio; media leaves from pacer threads that wait
 //! for nothing but the clock; disks are waited for by reader threads. The three meet in queues and
-//! in the few atomics and short locks of [`session`].
+//! in the few atomics and short locks of [`stream_session`].
 //!
 //! Sources: ARCHITECTURE.md, "A streamed byte's journey".
 
 #![forbid(unsafe_code)]
 
-mod access;
-mod admission;
 mod asset;
-mod blocks;
-mod choice;
+pub mod client;
 mod config;
 mod control;
-mod downloads;
+mod download_paths;
 mod error;
-mod faults;
+mod film_keys;
 mod formats;
-mod growth;
+mod growing_file;
 mod http;
 mod http_runtime;
-mod image;
+mod icmp_faults;
+mod image_checksums;
 mod index;
-mod keys;
+mod key_tokens;
 mod library;
 mod limits;
-mod listen;
+mod listener;
+mod media_ports;
 mod meter;
 mod pacer;
 #[cfg(test)]
 mod player;
-mod ports;
-mod resident;
+mod path_choice;
+mod prefetch;
 mod rtsp;
+mod served_folder;
 mod server;
-mod session;
-mod site;
-mod writing;
+mod server_state;
+mod stream_session;
+mod wire_image;
+mod write_deadline;
 
-pub use admission::Tokens;
-pub use choice::Bill;
-pub use config::{Config, Patience};
+pub use config::{Config, Timeouts};
 pub use error::Error;
-pub use keys::{KEY_BYTES, KeyMaker, KeySource};
-pub use library::Summary;
-pub use limits::{ClientLimits, Network};
-pub use meter::{Lateness, Report};
-pub use ports::MediaPorts;
+pub use film_keys::{KEY_BYTES, KeyMaker, KeySource};
+pub use growing_file::lock_recording;
+pub use key_tokens::KeyTokens;
+pub use library::StreamSummary;
+pub use limits::{ClientLimits, ClientPrefix};
+pub use media_ports::MediaPorts;
+pub use meter::{SendLateness, ServerMetrics};
+pub use path_choice::PathCost;
 pub use server::Server;
+
+// The client module still uses this name.
+use stream_session as session;

@@ -127,7 +127,7 @@ pub(crate) struct Meters {
 /// What the server did since it started; part of `/index.json`.
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct ServerMetrics {
     /// Sessions set up and not yet ended.
     pub sessions: usize,
     /// Sessions set up since the start.
@@ -154,7 +154,7 @@ pub struct Report {
     pub refused: u64,
     /// How late packets were sent. None is ever dropped: it is sent, or its session ends with a
     /// reason.
-    pub late_us: Lateness,
+    pub late_us: SendLateness,
     /// Times a due session waited for pages that were not in memory.
     pub cold_stalls: u64,
     /// Times a session's clock was moved because it was too far behind.
@@ -168,7 +168,7 @@ pub struct Report {
     /// Processor seconds, user and system, of the whole process.
     pub processor_seconds: f64,
     /// Processor seconds per 10⁹ bytes delivered since the start.
-    pub bill: Option<f64>,
+    pub cpu_s_per_gb: Option<f64>,
     /// Memory of the process's own (heap and stacks; the page cache it maps is not), bytes.
     pub memory_bytes: u64,
 }
@@ -176,7 +176,7 @@ pub struct Report {
 /// Microseconds from a packet's due time to its send call.
 #[derive(Debug, Clone, Copy, Serialize, Default)]
 #[non_exhaustive]
-pub struct Lateness {
+pub struct SendLateness {
     /// Median.
     pub p50: u64,
     /// 99 % of packets were at most this late.
@@ -210,7 +210,7 @@ impl Meters {
         sessions: usize,
         connections: usize,
         refusals: BTreeMap<&'static str, u64>,
-    ) -> Report {
+    ) -> ServerMetrics {
         let mut all = PacerCounters::new();
         self.pacers.iter().for_each(|pacer| all.add(&pacer.lock().unwrap()));
         let packets = all.tally.packets;
@@ -218,7 +218,7 @@ impl Meters {
         let late = |quantile| all.late_us.value_at_quantile(quantile);
         let processor_seconds = processor_seconds();
         let bytes = all.tally.bytes;
-        Report {
+        ServerMetrics {
             sessions,
             sessions_total: self.sessions_total.load(Ordering::Relaxed),
             sessions_refused: self.sessions_refused.load(Ordering::Relaxed),
@@ -231,7 +231,7 @@ impl Meters {
             bytes_copied: all.tally.copied_bytes,
             calls: all.tally.calls,
             refused: all.tally.refused,
-            late_us: Lateness {
+            late_us: SendLateness {
                 p50: late(0.5),
                 p99: late(0.99),
                 p999: late(0.999),
@@ -243,7 +243,7 @@ impl Meters {
             icmp_ignored: all.icmp_ignored,
             images_dropped: self.images_dropped.load(Ordering::Relaxed),
             processor_seconds,
-            bill: (bytes > 0).then(|| processor_seconds / (bytes as f64 / 1e9)),
+            cpu_s_per_gb: (bytes > 0).then(|| processor_seconds / (bytes as f64 / 1e9)),
             memory_bytes: memory_bytes(),
         }
     }

@@ -27,17 +27,17 @@ use wire::rtsp::{
     Request, RequestReader, Response, RtpInfo, SessionState, Status,
 };
 
-use crate::access::Denied;
-use crate::admission::{Asked, Decision, Subject};
 use crate::asset::{Asset, Source};
+use crate::key_tokens::{Asked, Decision, Subject};
 use crate::library::NoAsset;
 use crate::limits::{Refused, RequestPace, SessionPermit, counted_as};
-use crate::listen::{close, is_spent, read, write};
+use crate::listener::{close, is_exhausted, read, write};
+use crate::media_ports::{is_own_address, media_socket};
 use crate::meter::Meters;
-use crate::pacer::{Stream, ticks};
-use crate::ports::{is_own_address, media_socket};
-use crate::session::{Control, Link, Session, Shift, random_cname, random_id};
-use crate::site::Site;
+use crate::pacer::{PacedStream, ticks};
+use crate::served_folder::Denied;
+use crate::server_state::ServerState;
+use crate::stream_session::{Link, SessionControl, Shift, StreamSession, random_cname, random_id};
 use crate::{control, formats};
 
 /// What a new client is told that is refused before it has asked.
@@ -54,18 +54,18 @@ fn with_reason(response: Response, refused: Refused) -> Response {
 }
 
 /// Serves one connection to its end.
-pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Arc<Site>) {
-    let number = site.next_connection.fetch_add(1, Ordering::Relaxed);
+pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, server: Arc<ServerState>) {
+    let number = server.next_connection.fetch_add(1, Ordering::Relaxed);
     // Answers are small and awaited: none must wait for a segment to fill.
     let _ = stream.set_nodelay(true);
     if let Ok(local) = stream.local_addr() {
         let sessions = Arc::<AtomicU32>::default();
-        let line = Line { number, peer, local, sessions, site: site.clone() };
-        converse(&mut stream, &line).await;
+        let connection = RtspConnection { number, peer, local, sessions, server: server.clone() };
+        converse(&mut stream, &connection).await;
         // All sessions are looked through for its own: not for a connection without any.
-        if line.sessions.load(Ordering::Relaxed) > 0 {
-            let now = site.now();
-            for session in site.sessions.all().iter().filter(|s| s.connection == number) {
+        if connection.sessions.load(Ordering::Relaxed) > 0 {
+            let now = server.now();
+            for session in server.sessions.all().iter().filter(|s| s.connection == number) {
                 session.control.lock().unwrap().state.control_closed(now);
             }
         }
@@ -74,42 +74,43 @@ pub(crate) async fn connection(mut stream: TcpStream, peer: SocketAddr, site: Ar
 }
 
 /// A connection, as its requests see it.
-struct Line {
+struct RtspConnection {
     number: u64,
     peer: SocketAddr,
     local: SocketAddr,
     /// Set up on it and not ended.
     sessions: Arc<AtomicU32>,
-    site: Arc<Site>,
+    server: Arc<ServerState>,
 }
 
-async fn converse(stream: &mut TcpStream, line: &Line) {
-    let patience = line.site.config.patience;
+async fn converse(stream: &mut TcpStream, connection: &RtspConnection) {
+    let timeouts = connection.server.config.timeouts;
     let mut reader = RequestReader::new(Limits::default());
     let mut buffer = vec![0; READ_BYTES];
     let mut requests = 0_u64;
-    let mut pace = line.site.limits.pace(line.peer.ip());
+    let mut pace = connection.server.limits.pace(connection.peer.ip());
     loop {
         let malformed = match reader.next() {
             Ok(Some(request)) => {
                 requests += 1;
-                if !line.keep_pace(pace.as_mut()).await {
-                    write(stream, &connection_refusal(Refused::Requests), patience.write).await;
+                if !connection.keep_pace(pace.as_mut()).await {
+                    write(stream, &connection_refusal(Refused::Requests), timeouts.write).await;
                     return;
                 }
-                let response = line.carry_out(&request, stream).await.header("Server", "pagewire");
-                let told = write(stream, &response.encode(), patience.write).await;
+                let response =
+                    connection.carry_out(&request, stream).await.header("Server", "pagewire");
+                let told = write(stream, &response.encode(), timeouts.write).await;
                 if !told || request.close {
                     return;
                 }
                 continue;
             }
             Ok(None) => {
-                let now = line.site.now();
+                let now = connection.server.now();
                 let wait = match reader.expires_at(now) {
                     Some(expiry) => expiry.saturating_sub(now),
-                    None if requests == 0 => patience.first_request,
-                    None => patience.idle_rtsp,
+                    None if requests == 0 => timeouts.first_request,
+                    None => timeouts.idle_rtsp,
                 };
                 match read(stream, &mut buffer, wait).await {
                     Ok(Some(count)) => {
@@ -123,24 +124,24 @@ async fn converse(stream: &mut TcpStream, line: &Line) {
             }
             Err(malformed) => malformed,
         };
-        Meters::count(&line.site.meters.requests_malformed);
-        tracing::debug!("rtsp {}: {malformed}", line.peer);
-        write(stream, &malformed.response(), patience.write).await;
+        Meters::count(&connection.server.meters.requests_malformed);
+        tracing::debug!("rtsp {}: {malformed}", connection.peer);
+        write(stream, &malformed.response(), timeouts.write).await;
         return;
     }
 }
 
-impl Line {
+impl RtspConnection {
     /// Waits until the next request may be carried out; false when this connection is a flood.
     async fn keep_pace(&self, pace: Option<&mut RequestPace>) -> bool {
         let Some(pace) = pace else { return true };
-        let now = self.site.now();
+        let now = self.server.now();
         let wait = pace.request(now);
         if wait.is_zero() {
             return true;
         }
         if pace.is_flood(now) {
-            self.site.limits.refusals.note(Refused::Requests, self.peer.ip());
+            self.server.limits.refusals.note(Refused::Requests, self.peer.ip());
             return false;
         }
         sleep(wait).await;
@@ -149,8 +150,8 @@ impl Line {
 
     /// Counts a refusal; the answer to it.
     fn refuse(&self, request: &Request, status: Status, refused: Refused) -> Response {
-        Meters::count(&self.site.meters.sessions_refused);
-        self.site.limits.refusals.note(refused, self.peer.ip());
+        Meters::count(&self.server.meters.sessions_refused);
+        self.server.limits.refusals.note(refused, self.peer.ip());
         with_reason(Response::new(status, request), refused)
     }
 
@@ -164,7 +165,7 @@ impl Line {
                         .lock()
                         .unwrap()
                         .state
-                        .heard(self.site.now(), ControlChannel::Rtsp);
+                        .heard(self.server.now(), ControlChannel::Rtsp);
                 }
                 return refusal.clone();
             }
@@ -178,7 +179,7 @@ impl Line {
             Command::Play(play) => self.play(request, play).await,
             Command::Pause => self.pause(request).await,
             Command::Teardown => self.session(request).map(|session| {
-                control::end(&self.site, &session, "teardown");
+                control::end(&self.server, &session, "teardown");
                 Response::in_session(request, &session.id)
             }),
             Command::GetParameter => self.heard(request).map(|()| match &request.session {
@@ -191,9 +192,9 @@ impl Line {
     }
 
     /// The session a request names, if its sender made it.
-    fn session(&self, request: &Request) -> Result<Arc<Session>, Response> {
+    fn session(&self, request: &Request) -> Result<Arc<StreamSession>, Response> {
         let id = request.session.as_deref().unwrap_or_default();
-        let found = self.site.sessions.find(id, self.peer.ip());
+        let found = self.server.sessions.find(id, self.peer.ip());
         found.ok_or_else(|| Response::new(Status::SessionNotFound, request))
     }
 
@@ -201,7 +202,7 @@ impl Line {
     fn heard(&self, request: &Request) -> Result<(), Response> {
         if request.session.is_some() {
             let session = self.session(request)?;
-            session.control.lock().unwrap().state.heard(self.site.now(), ControlChannel::Rtsp);
+            session.control.lock().unwrap().state.heard(self.server.now(), ControlChannel::Rtsp);
         }
         Ok(())
     }
@@ -211,11 +212,11 @@ impl Line {
         let whole = request.path.as_str();
         let subject = Subject::Stream(whole);
         let asked = Asked { subject, credentials: None, query: None };
-        if self.site.admission.decide(&asked) != Decision::Admitted {
+        if self.server.admission.decide(&asked) != Decision::Admitted {
             return Err(Response::new(Status::Forbidden, request));
         }
         let short = wire::rtsp::asset_path(whole);
-        let (library, peer) = (&self.site.library, counted_as(self.peer.ip()));
+        let (library, peer) = (&self.server.library, counted_as(self.peer.ip()));
         let mut found = library.asset(short, peer, hung_up(stream)).await;
         if short != whole
             && matches!(&found, Err(NoAsset::Denied(d)) if matches!(**d, Denied::Missing))
@@ -250,7 +251,7 @@ impl Line {
         if request.session.is_some() {
             let session = self.session(request)?;
             // One stream a presentation: there is nothing to add to a session.
-            session.control.lock().unwrap().state.heard(self.site.now(), ControlChannel::Rtsp);
+            session.control.lock().unwrap().state.heard(self.server.now(), ControlChannel::Rtsp);
             return Err(Response::new(Status::AggregateOperationNotAllowed, request));
         }
         // Streaming to somebody else's address at a stranger's word would make this server a
@@ -262,15 +263,15 @@ impl Line {
             return Err(self.refuse(request, Status::UnsupportedTransport, Refused::ClientPort));
         }
         let full = |refused| self.refuse(request, Status::NotEnoughBandwidth, refused);
-        let permit = self.site.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
+        let permit = self.server.limits.set_up(self.peer.ip(), &self.sessions).map_err(full)?;
         let asset = self.asset(request, stream).await?;
-        let opened = asset.source(|| self.site.library.open(&asset));
+        let opened = asset.source(|| self.server.library.open(&asset));
         let source = opened.map_err(|error| no_asset(request, &error))?;
         let session = self.open_session(ports, source, permit).map_err(|error| {
-            if is_spent(&error) || error.kind() == std::io::ErrorKind::AddrInUse {
+            if is_exhausted(&error) || error.kind() == std::io::ErrorKind::AddrInUse {
                 return full(Refused::Sessions);
             }
-            Meters::count(&self.site.meters.sessions_refused);
+            Meters::count(&self.server.meters.sessions_refused);
             tracing::warn!("session for {}: {error}", self.peer);
             Response::new(Status::DestinationUnreachable, request)
         })?;
@@ -280,16 +281,16 @@ impl Line {
             ssrc: session.source.asset.plan.identity().ssrc,
             source: Some(self.local.ip().to_canonical()),
         };
-        let timeout = self.site.config.session_timeout;
+        let timeout = self.server.config.session_timeout;
         Ok(Response::setup(request, &session.id, timeout, &granted))
     }
 
     /// Whether media may go there: neither to the port of a service nor back into this server.
     fn may_send_to(&self, ports: PortPair) -> bool {
-        let (site, wanted) = (&self.site, [ports.rtp, ports.rtcp]);
+        let (server, wanted) = (&self.server, [ports.rtp, ports.rtcp]);
         let is_low = wanted.iter().any(|&port| port < USER_PORTS);
-        let is_own = || wanted.iter().any(|&port| site.ports.own(port));
-        (!is_low || site.limits.limits.low_ports)
+        let is_own = || wanted.iter().any(|&port| server.ports.own(port));
+        (!is_low || server.limits.limits.low_ports)
             && !(is_own() && is_own_address(self.peer.ip().to_canonical()))
     }
 
@@ -298,58 +299,58 @@ impl Line {
         ports: PortPair,
         source: Arc<Source>,
         permit: SessionPermit,
-    ) -> std::io::Result<Arc<Session>> {
-        let site = &self.site;
-        let lease = site.ports.lease()?;
+    ) -> std::io::Result<Arc<StreamSession>> {
+        let server = &self.server;
+        let lease = server.ports.lease()?;
         // With the scope of a link-local address.
         let (mut rtp_peer, mut rtcp_peer) = (self.peer, self.peer);
         rtp_peer.set_port(ports.rtp);
         rtcp_peer.set_port(ports.rtcp);
         let socket = media_socket(self.local.ip(), lease.rtp, rtp_peer)?;
-        if !site.limits.has_room_for_session(&socket) {
+        if !server.limits.has_room_for_session(&socket) {
             return Err(rustix::io::Errno::MFILE.into());
         }
         let to = Destination::new(socket, rtp_peer.to_string()).map_err(std::io::Error::other)?;
         let link = Arc::new(Link::default());
-        let number = site.sessions.number();
-        let now = site.now();
+        let number = server.sessions.number();
+        let now = server.now();
         let end = source.limit();
-        let stream = Box::new(Stream::new(source.clone(), to, link.clone()));
-        let session = Arc::new(Session {
+        let stream = Box::new(PacedStream::new(source.clone(), to, link.clone()));
+        let session = Arc::new(StreamSession {
             number,
             id: random_id(),
             peer: self.peer.ip(),
             source,
             link,
-            pacer: site.pacers.add(number, stream),
+            pacer: server.pacers.add(number, stream),
             rtp_peer,
             rtcp_peer,
             rtcp: lease.rtcp.clone(),
             cname: random_cname(),
             rtcp_task: lease.own.then(|| {
-                let receive = control::receive_rtcp(lease.rtcp.clone(), Arc::downgrade(site));
+                let receive = control::receive_rtcp(lease.rtcp.clone(), Arc::downgrade(server));
                 tokio::spawn(receive).abort_handle()
             }),
             connection: self.number,
-            control: Mutex::new(Control {
+            control: Mutex::new(SessionControl {
                 state: wire::rtsp::RtspSession::new(
                     now,
-                    site.config.session_timeout,
-                    site.limits.limits.play_within,
+                    server.config.session_timeout,
+                    server.limits.limits.play_within,
                 ),
                 receiver: wire::rtcp::ReceiverView::default(),
                 resume: 0,
                 end,
                 report_at: Duration::ZERO,
                 shift: Shift::default(),
-                said_bye: false,
+                bye_sent: false,
                 play: 0,
             }),
             permit: Mutex::new(Some(permit)),
             lease,
         });
-        site.sessions.insert(session.clone());
-        Meters::count(&site.meters.sessions_total);
+        server.sessions.insert(session.clone());
+        Meters::count(&server.meters.sessions_total);
         Ok(session)
     }
 
@@ -365,7 +366,7 @@ impl Line {
         };
         let before = {
             let mut control = session.control.lock().unwrap();
-            let before = control.state.play(self.site.now());
+            let before = control.state.play(self.server.now());
             let end = play.range.map(|_| wanted.end.unwrap_or(limit));
             let is_same = wanted.from.is_none() && end.is_none_or(|end| end == control.end);
             if before == SessionState::Playing && is_same {
@@ -392,20 +393,20 @@ impl Line {
             };
             (control.resume, control.end) = (from, end);
             // Again: the end of the play before may have been told since.
-            control.state.play(self.site.now());
+            control.state.play(self.server.now());
             let sent = session.link.progress();
             if sent.packets > 0 {
                 control.shift = control.shift.jump(plan, sent.next, from);
             }
             // So that the next jump is counted from here, even if nothing is sent before it.
             session.link.place(from);
-            control.said_bye = false;
+            control.bye_sent = false;
             control.play += 1;
-            control.report_at = self.site.now() + FIRST_REPORT;
+            control.report_at = self.server.now() + FIRST_REPORT;
             (control.play, control.shift, from..end)
         };
         if !source.image_asked.load(Ordering::Relaxed) {
-            let provider = (self.site.clone(), source.clone());
+            let provider = (self.server.clone(), source.clone());
             // It opens a file: not on this thread.
             tokio::task::spawn_blocking(move || provider.0.images.provide(&provider.1));
         }
@@ -417,7 +418,7 @@ impl Line {
     fn playing(
         &self,
         request: &Request,
-        session: &Session,
+        session: &StreamSession,
         play: &PlayRequest,
         shift: Shift,
         packets: Range<u64>,
@@ -453,7 +454,7 @@ impl Line {
             .lock()
             .unwrap()
             .state
-            .pause(self.site.now())
+            .pause(self.server.now())
             .map_err(|no| Response::not_in_this_state(request, no.allow))?;
         if before == SessionState::Playing
             && let Some(next) = session.pacer.pause().await
@@ -518,7 +519,7 @@ fn no_asset(request: &Request, error: &NoAsset) -> Response {
         NoAsset::Denied(denied) => match **denied {
             Denied::Missing | Denied::NotAFile => Status::NotFound,
             Denied::Outside | Denied::Unreadable => Status::Forbidden,
-            Denied::DescriptorsSpent => Status::NotEnoughBandwidth,
+            Denied::DescriptorsExhausted => Status::NotEnoughBandwidth,
             Denied::Host(_) => Status::InternalServerError,
         },
         NoAsset::Refused(_) => Status::UnsupportedMediaType,

@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 
-use crate::access::Folder;
-use crate::admission::Admission;
-use crate::choice::choose;
 use crate::config::Config;
-use crate::downloads::Downloads;
+use crate::download_paths::Downloads;
 use crate::error::Error;
+use crate::film_keys::FilmKeys;
 use crate::http_runtime::HttpRuntime;
-use crate::image::Images;
 use crate::index::Index;
-use crate::keys::Keys;
-use crate::library::{Library, Watch};
+use crate::key_tokens::Admission;
+use crate::library::{FolderWatch, Library};
 use crate::limits::Limiter;
-use crate::meter::{Meters, Report};
+use crate::media_ports::MediaPortPool;
+use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::{Pacers, allowed_cores};
-use crate::ports::Ports;
-use crate::resident::{Fetch, Readers, fetch};
-use crate::session::Sessions;
-use crate::site::Site;
-use crate::{control, http, listen, rtsp};
+use crate::path_choice::choose;
+use crate::prefetch::{Fetch, Readers, fetch};
+use crate::served_folder::Folder;
+use crate::server_state::ServerState;
+use crate::stream_session::StreamSessions;
+use crate::wire_image::WireImages;
+use crate::{control, http, listener, rtsp};
 use media::{PlanStore, StoreUnavailable};
 
 /// A running server.
 pub struct Server {
-    site: Arc<Site>,
+    state: Arc<ServerState>,
     http: SocketAddr,
     tasks: Vec<JoinHandle<()>>,
-    watch: Watch,
+    watch: FolderWatch,
     readers: Readers,
     http_runtime: HttpRuntime,
 }
@@ -58,11 +58,11 @@ impl Server {
         paths::dropped_kernels().iter().for_each(|dropped| tracing::error!("{dropped}"));
         let limits = Arc::new(Limiter::new(config.limits.clone(), raise_descriptor_limit()));
         let folder = Arc::new(Folder::open(&config.folder)?);
-        let keys = config.keys.as_ref().map(|source| Keys::open(source, folder.path()));
+        let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
         let keys = keys.transpose()?.map(Arc::new);
-        let rtsp_listener = listen::open("--rtsp", config.rtsp).await?;
+        let rtsp_listener = listener::open("--rtsp", config.rtsp).await?;
         let http_runtime = HttpRuntime::start()?;
-        let opened = http_runtime.spawn(listen::open("--http", config.http)).await;
+        let opened = http_runtime.spawn(listener::open("--http", config.http)).await;
         let http_listener = opened.expect("opening a listener does not panic")?;
         let local = |l: &tokio::net::TcpListener| {
             l.local_addr().map_err(|source| Error::Host {
@@ -72,25 +72,26 @@ impl Server {
             })
         };
         let (rtsp, http) = (local(&rtsp_listener)?, local(&http_listener)?);
-        let ports = Ports::open(config.media_ports, rtsp.ip())?;
+        let ports = MediaPortPool::open(config.media_ports, rtsp.ip())?;
         let cache = PlanStore::open(config.cache.clone());
         let pacer_count = config.pacers.unwrap_or_else(|| allowed_cores().len());
         let meters = Arc::new(Meters::new(pacer_count));
         let drops = meters.images_dropped.clone();
-        let images = Images::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
+        let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
         let library = Arc::new(Library::new(folder, cache));
         let readers = Readers::start(fetch)?;
         let (told, events) = tokio::sync::mpsc::unbounded_channel();
-        let asker = readers.asker();
-        let pacers = Pacers::start(&meters.pacers, chosen.streams, config.burst, &asker, &told)?;
-        let watch = Watch::start(&library)?;
-        let site = Arc::new(Site {
+        let prefetch_handle = readers.prefetch_handle();
+        let pacers =
+            Pacers::start(&meters.pacers, chosen.streams, config.burst, &prefetch_handle, &told)?;
+        let watch = FolderWatch::start(&library)?;
+        let state = Arc::new(ServerState {
             admission: Admission::new(config.key_tokens.clone()),
             keys,
             config,
             rtsp,
             library,
-            sessions: Sessions::new(),
+            sessions: StreamSessions::new(),
             meters,
             ports,
             pacers,
@@ -102,26 +103,26 @@ impl Server {
             next_connection: AtomicU64::new(1),
         });
         let mut tasks = vec![
-            tokio::spawn(listen::serve(
+            tokio::spawn(listener::serve(
                 rtsp_listener,
-                site.clone(),
+                state.clone(),
                 rtsp::connection_refusal,
                 rtsp::connection,
             )),
-            http_runtime.spawn(listen::serve(
+            http_runtime.spawn(listener::serve(
                 http_listener,
-                site.clone(),
+                state.clone(),
                 http::connection_refusal,
                 http::connection,
             )),
-            tokio::spawn(control::housekeeping(site.clone(), events)),
+            tokio::spawn(control::housekeeping(state.clone(), events)),
         ];
-        if let Ports::Shared { rtcp, .. } = &site.ports {
-            let weak = Arc::downgrade(&site);
+        if let MediaPortPool::Shared { rtcp, .. } = &state.ports {
+            let weak = Arc::downgrade(&state);
             tasks.push(tokio::spawn(control::receive_rtcp(rtcp.clone(), weak)));
         }
-        let server = Server { site, http, tasks, watch, readers, http_runtime };
-        match server.site.limits.check_room() {
+        let server = Server { state, http, tasks, watch, readers, http_runtime };
+        match server.state.limits.check_room() {
             Ok(()) => Ok(server),
             Err(error) => {
                 server.stop().await;
@@ -132,7 +133,7 @@ impl Server {
 
     /// Where RTSP is served.
     pub fn rtsp(&self) -> SocketAddr {
-        self.site.rtsp
+        self.state.rtsp
     }
 
     /// Where HTTP is served.
@@ -148,26 +149,26 @@ impl Server {
     }
 
     /// What it did so far.
-    pub fn report(&self) -> Report {
-        self.site.report()
+    pub fn report(&self) -> ServerMetrics {
+        self.state.report()
     }
 
     /// The reason why this server keeps neither plans nor wire images, if so.
     pub fn cache_unavailable(&self) -> Option<&StoreUnavailable> {
-        self.site.library.cache.unavailable()
+        self.state.library.cache.unavailable()
     }
 
     /// Files being read to be planned: name, bytes read, bytes in all.
     pub fn scans(&self) -> Vec<(String, u64, u64)> {
-        let scans = self.site.library.scans();
+        let scans = self.state.library.scans();
         scans.into_iter().map(|(scan, done)| (scan.name.clone(), done, scan.bytes)).collect()
     }
 
     /// Ends every stream with BYE, then all threads. What is being written to the cache is given
     /// up.
-    pub async fn stop(self) -> Report {
-        for session in self.site.sessions.all() {
-            control::end(&self.site, &session, "the server stops");
+    pub async fn stop(self) -> ServerMetrics {
+        for session in self.state.sessions.all() {
+            control::end(&self.state, &session, "the server stops");
         }
         for task in &self.tasks {
             task.abort();
@@ -176,17 +177,17 @@ impl Server {
             // Aborted: that is what the error says.
             let _ = task.await;
         }
-        let meters = self.site.meters.clone();
-        let connections = self.site.limits.connections();
-        let refusals = self.site.limits.refusals.counts();
-        // Connections let go of the site as their tasks are dropped, which abort does not wait for.
-        let mut site = self.site;
+        let meters = self.state.meters.clone();
+        let connections = self.state.limits.connections();
+        let refusals = self.state.limits.refusals.counts();
+        // Connections let go of the state when their tasks are dropped, which abort does not wait for.
+        let mut state = self.state;
         let deadline = Instant::now() + STOP_WAIT;
         let parts = loop {
-            match Arc::try_unwrap(site) {
+            match Arc::try_unwrap(state) {
                 Ok(parts) => break Some(parts),
                 Err(shared) if Instant::now() < deadline => {
-                    site = shared;
+                    state = shared;
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 Err(_) => break None,
@@ -196,9 +197,9 @@ impl Server {
         let (watch, readers) = (self.watch, self.readers);
         let stopping = tokio::task::spawn_blocking(move || {
             watch.stop();
-            if let Some(site) = parts {
-                site.pacers.stop();
-                site.images.stop();
+            if let Some(state) = parts {
+                state.pacers.stop();
+                state.images.stop();
             }
             readers.stop();
         });
@@ -265,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::player::play;
-    use crate::resident::Window;
+    use crate::prefetch::Window;
 
     static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use serve::{ClientLimits, Network};
+use serve::{ClientLimits, ClientPrefix};
 
 #[derive(Args)]
 #[command(next_help_heading = "Limits on clients")]
@@ -64,7 +64,7 @@ impl LimitOptions {
 
 /// A list in one argument.
 #[derive(Clone, Debug, PartialEq)]
-struct Networks(Vec<Network>);
+struct Networks(Vec<ClientPrefix>);
 
 fn networks(text: &str) -> Result<Networks, String> {
     if text == "none" {

@@ -13,11 +13,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::await_read;
-use crate::census::Census;
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server};
+use crate::resource_snapshot::ResourceSnapshot;
 use crate::serve;
 
 fn row(index: &Value, name: &str) -> Value {
@@ -45,7 +45,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
     ];
     let listed: Vec<_> = files.iter().map(|(name, bytes, _)| (*name, bytes.as_slice())).collect();
     let server = serve(&listed, &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let index = server.index();
     for (name, bytes, reason) in &files {
         let row = row(&index, name);
@@ -73,7 +73,7 @@ fn what_is_no_stream_is_refused_with_the_reason_and_served_as_a_download() {
         assert!(row(&index, name)["not_streamed"].is_null(), "{:#}", row(&index, name));
     }
     assert_eq!(row(&index, "film.mp4")["not_streamed"], "MP4: download only for now");
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// What cannot become a stream any more is read no further, and the verdict is kept: no peer makes
@@ -116,7 +116,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
         &[("shrinking.ts", &shrinking), ("steady.ts", &steady), ("download.bin", &download)];
     // From the file itself: a wire image, once made, needs it no more.
     let server = serve(files, &["--cache-size", "0"]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut hit: Vec<_> = (0..2).map(|_| Player::set_up(server.rtsp, "shrinking.ts")).collect();
     let mut other = Player::set_up(server.rtsp, "steady.ts");
     let firsts: Vec<_> = hit.iter_mut().map(Player::play).collect();
@@ -168,7 +168,7 @@ fn a_file_that_shrinks_ends_its_own_streams_only() {
     assert_eq!(payload.len(), left / 188 * 188);
     assert_eq!(again.command("TEARDOWN", &[]).status, 200);
     drop((hit, other, again));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Deleted while it plays: who has it open has it to the end; who comes later is told.
@@ -177,7 +177,7 @@ fn a_file_that_vanishes_plays_to_its_end_for_those_who_have_it() {
     let clip = Clip::of_seconds(25, 2).bytes();
     for options in [&["--cache-size", "0"][..], &[]] {
         let server = serve(&[("a.ts", &clip)], options);
-        let census = Census::of(&server);
+        let snapshot = ResourceSnapshot::of(&server);
         let mut player = Player::set_up(server.rtsp, "a.ts");
         let mut ready = Player::set_up(server.rtsp, "a.ts");
         let first = player.play();
@@ -194,7 +194,7 @@ fn a_file_that_vanishes_plays_to_its_end_for_those_who_have_it() {
         }
         await_read(&server, 0);
         drop((player, ready));
-        census.assert_restored(&server);
+        snapshot.assert_restored(&server);
     }
 }
 
@@ -260,7 +260,7 @@ pub(crate) fn as_somebody_else(place: &Place) -> Option<Command> {
 fn a_pipe_in_the_folder_is_not_waited_for() {
     let clip = Clip::of_seconds(27, 1).bytes();
     let server = serve(&[("a.ts", &clip)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let made = Command::new("mkfifo").arg(server.folder().join("pipe.ts")).status();
     assert!(made.expect("mkfifo is part of every system").success());
     assert_eq!(http(server.http, "GET", "/pipe.ts").status, 404);
@@ -269,5 +269,5 @@ fn a_pipe_in_the_folder_is_not_waited_for() {
     await_read(&server, 2);
     thread::sleep(Duration::from_millis(500));
     assert!(!server.index().to_string().contains("pipe"));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::census::Census;
 use crate::harness::Server;
 use crate::harness::answer::http;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Player};
+use crate::resource_snapshot::ResourceSnapshot;
 use crate::{await_read, serve};
 
 fn names(index: &Value) -> Vec<String> {
@@ -39,7 +39,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
     });
     let server = serve(&[("a.ts", &old)], &[]);
     let folder = server.folder();
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
 
     // New: by rename, in a folder made for it, written in pieces, of a kind that is not streamed.
     server.place.put("b.ts", &new);
@@ -78,7 +78,7 @@ fn new_changed_renamed_and_deleted_files_are_noticed() {
         assert_eq!(http(server.http, "GET", &format!("/{name}")).status, 404, "{name}");
         assert_eq!(Control::to(server.rtsp).ask("DESCRIBE", name, &[]).status, 404, "{name}");
     }
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Whoever set a session up has the file that was there then, wherever its name points now.
@@ -87,7 +87,7 @@ fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
     let [old, new] = [13, 14].map(|seed| Clip::of_seconds(seed, 2).bytes());
     assert_eq!(old.len(), new.len());
     let server = serve(&[("a.ts", &old)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     // Of the same size and time, as an archive unpacked twice gives it: only the inode differs.
     let path = server.folder().join("a.ts");
@@ -112,5 +112,5 @@ fn a_file_replaced_between_setup_and_play_is_the_old_one_for_its_session() {
     // What was laid out for the wire meanwhile is nobody's mixture either.
     assert_plays(&server, "a.ts", &new);
     drop((player, late));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }

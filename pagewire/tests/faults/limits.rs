@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 
-use crate::census::{self, Census};
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, Player};
 use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::resource_snapshot::{self, ResourceSnapshot};
 use crate::{serve, serve_by};
 
 /// A request that drips in, however evenly, is refused when its time is over; a thousand
@@ -30,7 +30,7 @@ use crate::{serve, serve_by};
 fn slow_and_silent_peers_are_ended_in_time_and_nobody_else_notices() {
     let clip = Clip::of_seconds(5, 120).bytes();
     let server = serve(&[("a.ts", &clip)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let memory = |server: &Server| server.index()["server"]["memory_bytes"].as_u64();
     let before = memory(&server).expect("it says how much it takes");
     let silent = silent_connections(&server);
@@ -76,7 +76,7 @@ fn slow_and_silent_peers_are_ended_in_time_and_nobody_else_notices() {
     assert!(player.heard().byes.is_empty());
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop(player);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Half of them on either port; fewer where this process may not open so many.
@@ -128,7 +128,7 @@ fn peers_that_take_nothing_hold_nobody_up() {
     let clip = Clip::of_seconds(8, 120).bytes();
     let large = vec![9; 32 << 20];
     let server = serve(&[("a.ts", &clip), ("large.bin", &large)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     let stalled: Vec<_> = (0..200)
@@ -157,7 +157,7 @@ fn peers_that_take_nothing_hold_nobody_up() {
     player.heard().assert_gapless(&clip, first);
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop((player, stalled, flooding));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// At the limit newcomers are told so, streams go on, and what is known of the files stays known.
@@ -170,7 +170,7 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     let pid = Pid::from_raw(server.pid().cast_signed());
     let few = Rlimit { current: Some(64), maximum: Some(64) };
     prlimit(pid, Resource::Nofile, few).expect("a process of this user");
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     // What planning and making images took is given back by then.
@@ -234,7 +234,7 @@ fn descriptors_that_run_out_refuse_newcomers_and_disturb_nobody() {
     player.heard().assert_gapless(&clip, first);
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop(player);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
     let mut again = Player::set_up(server.rtsp, "b.ts");
     again.play();
     again.hear("a new session plays", |heard| heard.packets.len() > 5);
@@ -253,11 +253,11 @@ fn await_planned(server: &Server, files: usize) -> serde_json::Value {
 #[track_caller]
 fn await_steady(server: &Server) {
     let began = Instant::now();
-    let (mut held, mut since) = (census::descriptors(server), Instant::now());
+    let (mut held, mut since) = (resource_snapshot::descriptors(server), Instant::now());
     while since.elapsed() < Duration::from_millis(300) {
         assert!(began.elapsed() < LIMIT, "its descriptors come and go");
         thread::sleep(Duration::from_millis(10));
-        let now = census::descriptors(server);
+        let now = resource_snapshot::descriptors(server);
         if now != held {
             (held, since) = (now, Instant::now());
         }
@@ -297,7 +297,7 @@ fn the_soft_limit_on_descriptors_is_raised_to_the_hard_one() {
     assert_ne!(words[3], "48", "{line}");
     let lines: Vec<_> = (0..60).map(|_| Line::to(server.http)).collect();
     server.await_index("all are accepted", |index| index["server"]["connections"] == 61);
-    assert!(census::descriptors(&server) > lines.len());
+    assert!(resource_snapshot::descriptors(&server) > lines.len());
 }
 
 /// A server that could not take one client says so instead of starting, and what it takes.

@@ -17,11 +17,11 @@
 mod harness;
 
 mod cache;
-mod census;
 mod files;
 mod library;
 mod limits;
 mod requests;
+mod resource_snapshot;
 mod routes;
 mod sessions;
 mod start;

@@ -11,17 +11,17 @@ use std::os::unix::fs::symlink;
 use std::thread;
 use std::time::Duration;
 
-use crate::census::Census;
 use crate::harness::Server;
 use crate::harness::answer::{Line, http};
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Control;
+use crate::resource_snapshot::ResourceSnapshot;
 use crate::serve;
 
-fn server() -> (Server, Census) {
+fn server() -> (Server, ResourceSnapshot) {
     let server = serve(&[("a.ts", &Clip::of_seconds(1, 2).bytes())], &[]);
-    let census = Census::of(&server);
-    (server, census)
+    let snapshot = ResourceSnapshot::of(&server);
+    (server, snapshot)
 }
 
 /// Sends it, and asserts that one answer with this status comes and then the end of the connection.
@@ -48,7 +48,7 @@ fn malformed(server: &Server) -> u64 {
 
 #[test]
 fn malformed_rtsp_is_answered_and_the_connection_ends() {
-    let (server, census) = server();
+    let (server, snapshot) = server();
     let long = "x".repeat(20_000);
     let flood = "X-Flood: 1\r\n".repeat(10_000);
     let cases: &[(&[u8], u16)] = &[
@@ -77,12 +77,12 @@ fn malformed_rtsp_is_answered_and_the_connection_ends() {
     }
     assert_eq!(malformed(&server) - before, cases.len() as u64, "each is counted");
     assert_healthy(&server);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 #[test]
 fn malformed_http_is_answered_and_the_connection_ends() {
-    let (server, census) = server();
+    let (server, snapshot) = server();
     let long = "x".repeat(20_000);
     let flood = "X-Flood: 1\r\n".repeat(10_000);
     let chunk = format!("ffff\r\n{}\r\n", "x".repeat(0xffff));
@@ -118,13 +118,13 @@ fn malformed_http_is_answered_and_the_connection_ends() {
     }
     assert_eq!(malformed(&server) - before, cases.len() as u64, "each is counted");
     assert_healthy(&server);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// What came before the fault is served.
 #[test]
 fn good_requests_before_a_bad_one_are_answered() {
-    let (server, census) = server();
+    let (server, snapshot) = server();
     let mut line = Line::to(server.rtsp);
     line.send("OPTIONS * RTSP/1.0\r\nCSeq: 7\r\n\r\n");
     line.send("DESCRIBE rtsp://h/a.ts RTSP/1.0\r\nCSeq: 8\r\n\r\n??\r\n");
@@ -140,13 +140,13 @@ fn good_requests_before_a_bad_one_are_answered() {
     );
     let mut answers = || line.answer().map(|answer| answer.status);
     assert_eq!([(); 4].map(|()| answers()), [Some(404), Some(200), Some(400), None]);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Whoever goes on for ever is cut off, and what was sent is not kept.
 #[test]
 fn endless_requests_are_cut_off_and_take_no_memory() {
-    let (server, census) = server();
+    let (server, snapshot) = server();
     let memory = |server: &Server| {
         server.index()["server"]["memory_bytes"].as_u64().expect("it says how much it takes")
     };
@@ -192,13 +192,13 @@ fn endless_requests_are_cut_off_and_take_no_memory() {
     let grown = memory(&server).saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more are in memory");
     assert_healthy(&server);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Requests that are well formed and cannot be carried out leave the connection open.
 #[test]
 fn refusals_keep_the_connection() {
-    let (server, census) = server();
+    let (server, snapshot) = server();
     let mut control = Control::to(server.rtsp);
     let udp = "Transport: RTP/AVP;unicast;client_port=5000-5001";
     let elsewhere = "Transport: RTP/AVP;unicast;client_port=5000-5001;destination=192.0.2.7";
@@ -222,7 +222,7 @@ fn refusals_keep_the_connection() {
     }
     assert_eq!(control.ask("DESCRIBE", "a.ts", &[]).status, 200);
     drop(control);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// `..` in every spelling, links that lead out, hidden names: nothing outside is ever sent.
@@ -240,7 +240,7 @@ fn no_name_leads_out_of_the_folder() {
     symlink(server.place.top().join("secret.ts"), folder.join("absolute.ts")).expect("a link");
     symlink("loop.ts", folder.join("loop.ts")).expect("a link to itself");
     symlink("deep/a.ts", folder.join("inside.ts")).expect("a link inside");
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
 
     let inside = http(server.http, "GET", "/inside.ts");
     assert!([200, 403].contains(&inside.status), "403 where openat2 is missing: {inside:?}");
@@ -307,7 +307,7 @@ fn no_name_leads_out_of_the_folder() {
     for name in ["hidden", "config", "secret", "absolute", "loop", "\"out.ts\""] {
         assert!(!index.contains(name), "{name} is listed: {index}");
     }
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 const CLOSE_WAIT: Duration = Duration::from_secs(15);

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use crate::census::Census;
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::Player;
 use crate::harness::{PROGRAM, Place, Server, watchdog};
+use crate::resource_snapshot::ResourceSnapshot;
 use crate::serve;
 
 #[test]
@@ -32,10 +32,10 @@ fn every_path_gives_the_same_bytes() {
                 let (clip, large) = (&clip, &large);
                 scope.spawn(move || {
                     let server = serve(files, &["--path", name]);
-                    let census = Census::of(&server);
+                    let snapshot = ResourceSnapshot::of(&server);
                     assert_streams(&server, name, clip);
                     assert_downloads(&server, name, large);
-                    census.assert_restored(&server);
+                    snapshot.assert_restored(&server);
                 });
             }
         });

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::census::{Census, sessions};
 use crate::harness::answer::Line;
 use crate::harness::clip::Clip;
 use crate::harness::rtsp::{Control, LOCALHOST, Player, PortPair, assert_cname};
+use crate::resource_snapshot::{ResourceSnapshot, sessions};
 use crate::serve;
 
 /// One that lasts until the test is over.
@@ -26,7 +26,7 @@ fn long() -> Vec<u8> {
 fn setup_without_describe_plays_to_the_end() {
     let clip = Clip::of_seconds(4, 2).bytes();
     let server = serve(&[("a.ts", &clip)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     player.hear("the end", |heard| !heard.byes.is_empty());
@@ -37,7 +37,7 @@ fn setup_without_describe_plays_to_the_end() {
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     assert_eq!(player.command("PLAY", &[]).status, 454, "it is gone");
     drop(player);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// RFC 7022 §4.2: two streams of one server have nothing in common, and no two servers have one
@@ -88,7 +88,7 @@ fn a_server_that_seldom_runs_keeps_up() {
 fn a_strangers_session_is_none() {
     let clip = long();
     let server = serve(&[("a.ts", &clip)], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     player.hear("it plays", |heard| heard.packets.len() > 5);
@@ -123,14 +123,14 @@ fn a_strangers_session_is_none() {
     player.heard().assert_gapless(&clip, first);
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop(player);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// Connection and ports closed: a bounce of the next packets tells.
 #[test]
 fn a_client_that_is_gone_altogether_is_noticed_at_once() {
     let server = serve(&[("a.ts", &long())], &[]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let players: Vec<_> = (0..4).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
     for mut player in players {
         player.play();
@@ -138,7 +138,7 @@ fn a_client_that_is_gone_altogether_is_noticed_at_once() {
     }
     // Far less than the grace of 10 s, were it not for the bounce.
     let began = Instant::now();
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     let log = server.stop();
     assert_eq!(log.matches("the client's port is closed").count(), 4, "{log}");
@@ -148,7 +148,7 @@ fn a_client_that_is_gone_altogether_is_noticed_at_once() {
 #[test]
 fn a_client_that_hangs_up_is_given_the_grace() {
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut playing = Player::set_up(server.rtsp, "a.ts");
     playing.play();
     let mut paused = Player::set_up(server.rtsp, "a.ts");
@@ -157,7 +157,7 @@ fn a_client_that_hangs_up_is_given_the_grace() {
     let ready = Player::set_up(server.rtsp, "a.ts");
     let began = Instant::now();
     let ears = [playing, paused, ready].map(Player::hang_up);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
     assert!(began.elapsed() > Duration::from_secs(2), "{:?}", began.elapsed());
     drop(ears);
 }
@@ -167,7 +167,7 @@ fn a_client_that_hangs_up_is_given_the_grace() {
 #[test]
 fn silence_ends_a_session_and_signs_of_life_keep_it() {
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut silent = Player::set_up(server.rtsp, "a.ts");
     let mut pinging = Player::set_up(server.rtsp, "a.ts");
     let mut reporting = Player::set_up(server.rtsp, "a.ts");
@@ -187,14 +187,14 @@ fn silence_ends_a_session_and_signs_of_life_keep_it() {
         assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     }
     drop((silent, pinging, reporting));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 #[test]
 fn garbage_on_the_rtcp_port_disturbs_nothing() {
     let clip = long();
     let server = serve(&[("a.ts", &clip)], &["--session-timeout", "3"]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let mut player = Player::set_up(server.rtsp, "a.ts");
     let first = player.play();
     let strangers = PortPair::on(LOCALHOST);
@@ -233,7 +233,7 @@ fn garbage_on_the_rtcp_port_disturbs_nothing() {
     assert!(server.index()["server"]["requests_malformed"].as_u64() > Some(0), "it is counted");
     assert_eq!(player.command("TEARDOWN", &[]).status, 200);
     drop(player);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
     let log = server.stop();
     assert!(log.len() < 10_000, "the log is not flooded: {} bytes", log.len());
 }
@@ -247,7 +247,7 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     let taken = UdpSocket::bind((LOCALHOST, first)).expect("it was free just now");
     let range = format!("{first}-{}", first + 5);
     let server = serve(&[("a.ts", &clip)], &["--rtp-port", &range]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
 
     let mut players: Vec<_> = (0..2).map(|_| Player::set_up(server.rtsp, "a.ts")).collect();
     let mut ports: Vec<_> = players.iter().map(|player| player.server_rtcp.port()).collect();
@@ -272,7 +272,7 @@ fn a_range_of_ports_that_is_spent_refuses_with_453() {
     players[1].hear("undisturbed", |heard| heard.packets.len() > 10);
     players[1].heard().assert_gapless(&clip, firsts[1]);
     drop((players, late, taken));
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
 }
 
 /// The first, even one, of `count` neighbouring ports that are free now.
@@ -319,7 +319,7 @@ fn sigterm_says_bye_to_every_stream_and_exits_0() {
 #[test]
 fn a_storm_of_sessions_leaves_nothing_behind() {
     let server = serve(&[("a.ts", &long())], &["--session-timeout", "2"]);
-    let census = Census::of(&server);
+    let snapshot = ResourceSnapshot::of(&server);
     let refused_before = server.index()["server"]["sessions_refused"].clone();
     for round in 0..3 {
         let (address, began) = (server.rtsp, Instant::now());
@@ -331,7 +331,7 @@ fn a_storm_of_sessions_leaves_nothing_behind() {
         assert!(began.elapsed() < Duration::from_secs(60), "round {round}: {:?}", began.elapsed());
     }
     assert!(sessions(&server) <= 240);
-    census.assert_restored(&server);
+    snapshot.assert_restored(&server);
     let counts = &server.index()["server"];
     assert_eq!(counts["sessions_total"], 240);
     assert_eq!(counts["sessions_refused"], refused_before);

@@ -39,10 +39,10 @@ use tokio::sync::Semaphore;
 use wire::http::{Listing as Answer, Request, Response, error, escape_html, listing};
 
 use self::gzip::Packed;
-use self::rows::{Form, Live, Scanned};
+use self::rows::{LiveCounters, RowFormat, Scanned};
 use self::text::{Authorities, Slice, Text};
-use crate::library::{Entry, Library, Listed, State, Title};
-use crate::site::Site;
+use crate::library::{Library, LibraryEntry, LibraryTitle, Listed, State};
+use crate::server_state::ServerState;
 
 /// The listing that clients share.
 pub(crate) struct Index {
@@ -109,8 +109,8 @@ impl Totals {
 #[derive(PartialEq)]
 struct Row {
     name: String,
-    entry: Entry,
-    title: Option<Title>,
+    entry: LibraryEntry,
+    title: Option<LibraryTitle>,
 }
 
 /// Neighbouring rows; never empty.
@@ -123,7 +123,7 @@ struct Page {
     packed: Mutex<VecDeque<(PackedKey, Arc<Packed>)>>,
 }
 
-type PackedKey = (Form, usize, usize, Authorities);
+type PackedKey = (RowFormat, usize, usize, Authorities);
 
 /// The rows of one answer, to be sent where it has [`wire::http::Part::Held`].
 pub(crate) struct Body(Held);
@@ -156,27 +156,28 @@ impl Index {
         &self,
         request: &Request,
         folder: Option<String>,
-        site: &Site,
+        server: &ServerState,
         (local, now): (SocketAddr, SystemTime),
     ) -> (Response, Option<Body>) {
-        let form = if request.path == "/index.json" { Form::Json } else { Form::Html };
+        let form = if request.path == "/index.json" { RowFormat::Json } else { RowFormat::Html };
         let mut query = match Query::parse(request.query.as_deref().unwrap_or_default()) {
             Ok(query) => query,
             Err(wrong) => return (error(request, 400, wrong, now), None),
         };
         query.below = folder.or(query.below);
-        let Some(view) = self.view(&query, form, &site.library).await else {
+        let Some(view) = self.view(&query, form, &server.library).await else {
             return (error(request, 500, "internal error", now), None);
         };
-        let authorities = authorities(request, site, local, form);
+        let authorities = authorities(request, server, local, form);
         let slice = Slice { text: view.text, rows: view.rows, authorities };
-        let report = site.report();
-        let scans = site.library.scans().into_iter().map(|(scan, bytes_read)| Scanned {
+        let report = server.report();
+        let scans = server.library.scans().into_iter().map(|(scan, bytes_read)| Scanned {
             name: scan.name.clone(),
             bytes_read,
             bytes: scan.bytes,
         });
-        let live = Live { report: &report, totals: &view.listing.totals, scans: scans.collect() };
+        let live =
+            LiveCounters { report: &report, totals: &view.listing.totals, scans: scans.collect() };
         let etag = {
             let mut hash = DefaultHasher::new();
             let page = view.page.as_ref().map(|page| page.number);
@@ -222,7 +223,7 @@ impl Index {
     }
 
     /// The page that a query names, with its text; `None` after a panic, which has been logged.
-    async fn view(&self, query: &Query, form: Form, library: &Arc<Library>) -> Option<View> {
+    async fn view(&self, query: &Query, form: RowFormat, library: &Arc<Library>) -> Option<View> {
         let listing = self.listing(library, query.all).await?;
         let after = query.after.as_deref();
         let below = query.below.as_deref();
@@ -276,7 +277,7 @@ impl Index {
     async fn packed(
         &self,
         page: Option<&Arc<Page>>,
-        form: Form,
+        form: RowFormat,
         slice: &Slice,
         listing: &Arc<Listing>,
     ) -> Option<Arc<Packed>> {
@@ -435,14 +436,14 @@ impl Page {
         })
     }
 
-    fn text(&self, form: Form) -> &OnceLock<Arc<Text>> {
+    fn text(&self, form: RowFormat) -> &OnceLock<Arc<Text>> {
         match form {
-            Form::Json => &self.json,
-            Form::Html => &self.html,
+            RowFormat::Json => &self.json,
+            RowFormat::Html => &self.html,
         }
     }
 
-    fn rendered(&self, form: Form) -> Arc<Text> {
+    fn rendered(&self, form: RowFormat) -> Arc<Text> {
         self.text(form).get_or_init(|| Arc::new(form.render(&self.rows))).clone()
     }
 
@@ -461,16 +462,21 @@ impl Page {
 }
 
 /// Host and port by which the client of this request knows the server.
-fn authorities(request: &Request, site: &Site, local: SocketAddr, form: Form) -> Authorities {
+fn authorities(
+    request: &Request,
+    server: &ServerState,
+    local: SocketAddr,
+    form: RowFormat,
+) -> Authorities {
     // wire::http lets nothing but a host and a port through.
     let http = request.host.clone().unwrap_or_else(|| local.to_string());
     let host = http.rsplit_once(':').map_or(http.as_str(), |(host, port)| {
         if port.bytes().all(|b| b.is_ascii_digit()) { host } else { http.as_str() }
     });
-    let rtsp = format!("{host}:{}", site.rtsp.port());
+    let rtsp = format!("{host}:{}", server.rtsp.port());
     match form {
-        Form::Json => Authorities { http, rtsp },
-        Form::Html => Authorities {
+        RowFormat::Json => Authorities { http, rtsp },
+        RowFormat::Html => Authorities {
             http: escape_html(&http).into_owned(),
             rtsp: escape_html(&rtsp).into_owned(),
         },
@@ -538,7 +544,7 @@ mod tests {
         let modified = SystemTime::UNIX_EPOCH;
         Row {
             name: format!("{number:05}"),
-            entry: Entry { bytes, modified, state: State::Waiting, is_live: false },
+            entry: LibraryEntry { bytes, modified, state: State::Waiting, is_live: false },
             title: None,
         }
     }
@@ -547,9 +553,9 @@ mod tests {
     fn page_that_has_not_changed_is_taken_over() {
         let rows = || (0..5).map(|n| row(n, 1)).collect::<Vec<_>>();
         let first = Page::of(rows(), None);
-        let text = first.rendered(Form::Json);
+        let text = first.rendered(RowFormat::Json);
         let second = Page::of(rows(), Some(&first));
-        assert!(Arc::ptr_eq(&text, &second.rendered(Form::Json)));
+        assert!(Arc::ptr_eq(&text, &second.rendered(RowFormat::Json)));
         let mut changed = rows();
         changed[2] = row(2, 9);
         let third = Page::of(changed, Some(&first));

@@ -16,19 +16,19 @@ use wire::http::{escape_html, escape_path};
 use super::text::{Authority, Text};
 use super::{Row, Totals};
 use crate::formats::download_only;
-use crate::library::{State, Title};
-use crate::meter::Report;
+use crate::library::{LibraryTitle, State};
+use crate::meter::ServerMetrics;
 
 /// A form of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Form {
+pub(super) enum RowFormat {
     Json,
     Html,
 }
 
 /// What is said above the rows.
-pub(super) struct Live<'a> {
-    pub(super) report: &'a Report,
+pub(super) struct LiveCounters<'a> {
+    pub(super) report: &'a ServerMetrics,
     pub(super) totals: &'a Totals,
     /// Files being read to be planned.
     pub(super) scans: Vec<Scanned>,
@@ -42,36 +42,36 @@ pub(super) struct Scanned {
     pub(super) bytes: u64,
 }
 
-impl Form {
+impl RowFormat {
     pub(super) fn content_type(self) -> &'static str {
         match self {
-            Form::Json => "application/json",
-            Form::Html => "text/html; charset=utf-8",
+            RowFormat::Json => "application/json",
+            RowFormat::Html => "text/html; charset=utf-8",
         }
     }
 
     /// All rows of a page.
     pub(super) fn render(self, rows: &[Row]) -> Text {
         let separator = match self {
-            Form::Json => ",\n",
-            Form::Html => "\n",
+            RowFormat::Json => ",\n",
+            RowFormat::Html => "\n",
         };
         let mut text = Text::new(separator);
         for row in rows {
             match self {
-                Form::Json => push_json(&mut text, row),
-                Form::Html => push_html(&mut text, row),
+                RowFormat::Json => push_json(&mut text, row),
+                RowFormat::Html => push_html(&mut text, row),
             }
             // Programs go on behind the last name; people look for something to play.
-            text.end_row(self == Form::Html && is_title(row));
+            text.end_row(self == RowFormat::Html && is_title(row));
         }
         text
     }
 
     /// Everything above the rows.
-    pub(super) fn above(self, live: &Live<'_>) -> String {
+    pub(super) fn above(self, live: &LiveCounters<'_>) -> String {
         match self {
-            Form::Json => {
+            RowFormat::Json => {
                 let nested = |text: String| text.replace('\n', "\n  ");
                 let server = nested(to_string_pretty(live.report).expect("plain data"));
                 let total = json(live.totals);
@@ -81,19 +81,19 @@ impl Form {
                      \"files\": [\n"
                 )
             }
-            Form::Html => parts().0.replace("{{summary}}", &escape_html(&summary(live))),
+            RowFormat::Html => parts().0.replace("{{summary}}", &escape_html(&summary(live))),
         }
     }
 
     /// Everything below the rows; `next` is the query of the page that follows.
     pub(super) fn below(self, next: Option<&str>) -> String {
         match (self, next) {
-            (Form::Json, None) => "\n  ]\n}\n".to_owned(),
-            (Form::Json, Some(next)) => {
+            (RowFormat::Json, None) => "\n  ]\n}\n".to_owned(),
+            (RowFormat::Json, Some(next)) => {
                 format!("\n  ],\n  \"next\": {}\n}}\n", json(&format!("/index.json?{next}")))
             }
-            (Form::Html, None) => parts().1.replace("{{next}}", ""),
-            (Form::Html, Some(next)) => {
+            (RowFormat::Html, None) => parts().1.replace("{{next}}", ""),
+            (RowFormat::Html, Some(next)) => {
                 let query = escape_html(next);
                 let link = format!("<p><a rel=\"next\" href=\"/?{query}\">next files</a></p>");
                 parts().1.replace("{{next}}", &link)
@@ -111,8 +111,8 @@ fn parts() -> (&'static str, &'static str) {
     TEMPLATE.split_once("{{rows}}").expect("the template has a place for rows")
 }
 
-fn summary(live: &Live<'_>) -> String {
-    let Live { report, totals, scans } = live;
+fn summary(live: &LiveCounters<'_>) -> String {
+    let LiveCounters { report, totals, scans } = live;
     let mut text = counted(totals.films, "film");
     if totals.sealed > 0 {
         text.push_str(&format!(" ({} sealed)", totals.sealed));
@@ -125,7 +125,7 @@ fn summary(live: &Live<'_>) -> String {
     }
     text.push_str(&format!(", {}. ", readable_bytes(totals.bytes)));
     text.push_str(&format!("{} now", counted(report.sessions as u64, "session")));
-    if let Some(cost) = report.bill.filter(|_| report.bytes >= COST_BYTES_MIN) {
+    if let Some(cost) = report.cpu_s_per_gb.filter(|_| report.bytes >= COST_BYTES_MIN) {
         text.push_str(&format!("; CPU cost so far {cost:.2} s/GB"));
     }
     for scan in scans {
@@ -166,7 +166,7 @@ fn push_json(text: &mut Text, row: &Row) {
         (State::Download, Some(title)) => {
             text.push(",\"playlist\":{\"address\":\"http://");
             text.push_hole(Authority::Http);
-            let Title { bytes, parts, is_sealed } = title;
+            let LibraryTitle { bytes, parts, is_sealed } = title;
             text.push(&format!(
                 "/{path}\",\"bytes\":{bytes},\"parts\":{parts},\"sealed\":{is_sealed}}}"
             ));

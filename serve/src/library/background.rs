@@ -20,11 +20,11 @@ use media::plan::PacketPlan;
 use media::store::{asset_key, name_codecs};
 
 use super::planning::Slice;
-use super::scans::{Chore, Hand, Opened, SCANNERS};
+use super::scans::{Chore, Hand, OpenedFile, SCANNERS};
 use super::{Known, Library, NoAsset, verdicts};
-use crate::access::Denied;
 use crate::asset::Asset;
 use crate::error::Error;
+use crate::served_folder::Denied;
 
 /// Starts the threads; they end with [`super::scans::Scans::stop`].
 pub(super) fn start(library: &Arc<Library>) -> Result<Vec<JoinHandle<()>>, Error> {
@@ -67,7 +67,7 @@ impl Library {
         }
         let opened = match self.open_file(&name) {
             Ok(opened) => opened,
-            Err(NoAsset::Denied(denied)) if matches!(*denied, Denied::DescriptorsSpent) => {
+            Err(NoAsset::Denied(denied)) if matches!(*denied, Denied::DescriptorsExhausted) => {
                 return self.scans.queue(name, 0, Instant::now() + AGAIN);
             }
             // The librarian hears of it when that changes.
@@ -126,7 +126,7 @@ impl Library {
     /// Writes down what came of a scan, in the cache, in the index and among the verdicts.
     fn conclude(
         &self,
-        opened: &Opened,
+        opened: &OpenedFile,
         planned: Result<PacketPlan, NoAsset>,
         spent: Duration,
         is_wanted: bool,

@@ -19,7 +19,7 @@
 //! Costs one read of what is written, mostly from the page cache, a descriptor and a scanner (20
 //! KiB and 20 bytes a clock reference) for each recording followed.
 //!
-//! Does not do: tell whether a file is a recording ([`crate::growth`] does).
+//! Does not do: tell whether a file is a recording ([`crate::growing_file`] does).
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -32,11 +32,11 @@ use media::store::{asset_key, name_codecs, random_identity};
 use media::{Scanner, TICKS_PER_SECOND};
 use paths::MappedFile;
 
-use super::scans::Opened;
+use super::scans::OpenedFile;
 use super::verdicts::FileId;
 use super::{Library, NoAsset};
 use crate::asset::{Asset, Source};
-use crate::growth::{Growth, is_recorded};
+use crate::growing_file::{Growth, is_recorded};
 
 /// The recordings followed.
 #[derive(Default)]
@@ -194,7 +194,7 @@ impl Library {
     /// Follows a recording from here on; `scanner` was fed its first `offset` bytes.
     pub(super) fn follow(
         &self,
-        opened: &Opened,
+        opened: &OpenedFile,
         scanner: Box<Scanner>,
         offset: u64,
     ) -> Result<Arc<Asset>, NoAsset> {
@@ -356,7 +356,8 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::access::Folder;
+    use crate::growing_file::lock_recording;
+    use crate::served_folder::Folder;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");
     const BYTES: usize = 2000 * 188;

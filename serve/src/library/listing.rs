@@ -18,10 +18,10 @@ use rustix::io::Errno;
 
 use super::segments::is_playlist;
 use super::watch::Librarian;
-use super::{Entry, Library, State};
-use crate::access::{Denied, is_hidden};
+use super::{Library, LibraryEntry, State};
 use crate::formats::is_transport_stream;
-use crate::growth::is_recorded;
+use crate::growing_file::is_recorded;
+use crate::served_folder::{Denied, is_hidden};
 
 /// Result of a look at a name.
 enum Look {
@@ -152,7 +152,7 @@ impl Library {
         // The same door as for requests: what is listed can be fetched.
         let (file, metadata) = match self.folder.file(name) {
             Ok(opened) => opened,
-            Err(Denied::DescriptorsSpent) => return Look::Unknown,
+            Err(Denied::DescriptorsExhausted) => return Look::Unknown,
             Err(Denied::NotAFile) => return Look::NotAFile,
             Err(_) => return Look::Gone,
         };
@@ -170,7 +170,7 @@ impl Library {
         let is_played = known.is_some_and(|k| !matches!(k.state, State::Download));
         let playable = !is_part && (is_transport_stream(name) || is_played);
         let state = if playable { State::Waiting } else { State::Download };
-        entries.insert(name.to_owned(), Entry { bytes, modified, state, is_live });
+        entries.insert(name.to_owned(), LibraryEntry { bytes, modified, state, is_live });
         self.count_change();
         drop(entries);
         if is_playlist(name) {
@@ -207,7 +207,7 @@ impl Library {
     fn forget_missing(&self, top: &str) {
         for name in self.at_and_below(top) {
             let opened = self.folder.file(&name);
-            if opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsSpent)) {
+            if opened.is_err_and(|denied| !matches!(denied, Denied::DescriptorsExhausted)) {
                 self.forget_file(&name);
             }
         }
@@ -215,7 +215,8 @@ impl Library {
 
     pub(super) fn is_waiting(&self, name: &str) -> bool {
         let entries = self.entries.read().unwrap();
-        let is_waiting = |entry: &Entry| matches!(entry.state, State::Waiting) && !entry.is_live;
+        let is_waiting =
+            |entry: &LibraryEntry| matches!(entry.state, State::Waiting) && !entry.is_live;
         entries.get(name).is_some_and(is_waiting)
     }
 }

@@ -7,7 +7,7 @@
 //! by [`scans`] and for the index by the background planner. [`watch`] keeps the names current.
 //!
 //! Sources: DESIGN "asset", "packet plan".
-//! Does not do: decide what may be served ([`crate::access`] does, on every open).
+//! Does not do: decide what may be served ([`crate::served_folder`] does, on every open).
 
 mod background;
 mod following;
@@ -38,23 +38,23 @@ use serde::Serialize;
 use tokio::sync::futures::Notified;
 use tokio::time::timeout_at;
 
-use crate::access::{Denied, Folder};
 use crate::asset::Asset;
 use crate::formats::is_transport_stream;
-use crate::growth;
+use crate::growing_file;
+use crate::served_folder::{Denied, Folder};
 
 use following::Following;
-use scans::{Opened, Scans, Ticket};
+use scans::{OpenedFile, Scans, Ticket};
 use segments::Playlists;
 use verdicts::{FileId, Verdicts};
 
 pub(crate) use scans::Scan;
-pub(crate) use segments::Title;
-pub(crate) use watch::Watch;
+pub(crate) use segments::LibraryTitle;
+pub(crate) use watch::FolderWatch;
 
 /// A file below the folder.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct LibraryEntry {
     pub(crate) bytes: u64,
     pub(crate) modified: SystemTime,
     pub(crate) state: State,
@@ -65,11 +65,11 @@ pub(crate) struct Entry {
 /// A name, and what is known of it.
 pub(crate) struct Listed {
     pub(crate) name: String,
-    pub(crate) entry: Entry,
+    pub(crate) entry: LibraryEntry,
     /// A playlist lists it.
     pub(crate) is_part: bool,
     /// It is the playlist of a title.
-    pub(crate) title: Option<Title>,
+    pub(crate) title: Option<LibraryTitle>,
 }
 
 /// What is known of a file as a stream.
@@ -79,7 +79,7 @@ pub(crate) enum State {
     Download,
     /// To be planned.
     Waiting,
-    Ready(Arc<Summary>),
+    Ready(Arc<StreamSummary>),
     /// Not a stream though it is called one, and why.
     Refused(String),
 }
@@ -87,7 +87,7 @@ pub(crate) enum State {
 /// What the index says of an asset.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Summary {
+pub struct StreamSummary {
     /// Seconds of media.
     pub duration_s: f64,
     /// Mean, of the transport stream.
@@ -146,19 +146,19 @@ impl NoAsset {
 enum Known {
     Asset(Arc<Asset>),
     /// Its plan has to be read from the cache or made.
-    Unplanned(Opened),
+    Unplanned(OpenedFile),
 }
 
 /// See the module.
 pub(crate) struct Library {
     pub(crate) folder: Arc<Folder>,
     pub(crate) cache: PlanStore,
-    entries: RwLock<BTreeMap<String, Entry>>,
+    entries: RwLock<BTreeMap<String, LibraryEntry>>,
     /// Counts changes of the entries.
     generation: AtomicU64,
     /// What playlists list. Locked before the entries.
     playlists: RwLock<Playlists>,
-    live: Mutex<Live>,
+    live: Mutex<LiveAssets>,
     verdicts: Mutex<Verdicts>,
     /// Plans are read from the cache one at a time per name.
     doors: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -167,7 +167,7 @@ pub(crate) struct Library {
 }
 
 #[derive(Default)]
-struct Live {
+struct LiveAssets {
     by_name: HashMap<String, Weak<Asset>>,
     /// Kept for the SETUP and PLAY that follow a DESCRIBE.
     recent: VecDeque<Arc<Asset>>,
@@ -239,7 +239,7 @@ impl Library {
         }
     }
 
-    fn ticket(self: &Arc<Self>, opened: Opened, peer: IpAddr) -> Option<Ticket> {
+    fn ticket(self: &Arc<Self>, opened: OpenedFile, peer: IpAddr) -> Option<Ticket> {
         let is_listed = self.is_waiting(&opened.name);
         Ticket::take(self, opened, is_listed, peer)
     }
@@ -275,7 +275,7 @@ impl Library {
     }
 
     /// As [`Library::look_up`], from the cache, or the reason why it is not to be scanned now.
-    fn look_up_planned(&self, opened: Opened) -> Result<Known, NoAsset> {
+    fn look_up_planned(&self, opened: OpenedFile) -> Result<Known, NoAsset> {
         if let Some(asset) = self.planned(&opened) {
             return Ok(Known::Asset(asset));
         }
@@ -289,7 +289,7 @@ impl Library {
     }
 
     /// The asset of an open file, where somebody uses it or the cache has its plan.
-    fn planned(&self, opened: &Opened) -> Option<Arc<Asset>> {
+    fn planned(&self, opened: &OpenedFile) -> Option<Arc<Asset>> {
         let (name, key) = (&opened.name, &opened.key);
         if opened.is_growing {
             return self.following.newest(opened.id);
@@ -301,15 +301,15 @@ impl Library {
         })
     }
 
-    fn open_file(&self, name: &str) -> Result<Opened, NoAsset> {
+    fn open_file(&self, name: &str) -> Result<OpenedFile, NoAsset> {
         let (file, metadata) =
             self.folder.file(name).map_err(|denied| NoAsset::Denied(denied.into()))?;
         let name = self.resolved(name, &file);
         let key = asset_key(&self.folder.path().join(&name), &file)
             .map_err(|error| NoAsset::Unreadable(error.to_string()))?;
         let id = FileId { device: metadata.dev(), inode: metadata.ino() };
-        let is_growing = growth::is_recorded(&file);
-        Ok(Opened { name, file, key, id, is_growing })
+        let is_growing = growing_file::is_recorded(&file);
+        Ok(OpenedFile { name, file, key, id, is_growing })
     }
 
     /// The name of an open file with links resolved: however a peer writes it, a file has one plan.
@@ -343,7 +343,7 @@ impl Library {
         let playlists = self.playlists.read().unwrap();
         let entries = self.entries.read().unwrap();
         let mut looks = segments::LOOKS_MAX;
-        let known = |(name, entry): (&String, &Entry)| Listed {
+        let known = |(name, entry): (&String, &LibraryEntry)| Listed {
             name: name.clone(),
             entry: entry.clone(),
             is_part: playlists.is_part(name),
@@ -368,7 +368,7 @@ impl Library {
     /// Writes what became of a plan into the index.
     fn note(&self, name: &str, key: &PlanKey, planned: Result<&PacketPlan, &NoAsset>) {
         let state = match planned {
-            Ok(plan) => State::Ready(Arc::new(Summary::of(plan))),
+            Ok(plan) => State::Ready(Arc::new(StreamSummary::of(plan))),
             Err(NoAsset::Changing { .. }) => State::Waiting,
             Err(error) => {
                 tracing::info!("{name}: not streamed: {error}");
@@ -424,9 +424,9 @@ impl Library {
     }
 }
 
-impl Summary {
-    fn of(plan: &PacketPlan) -> Summary {
-        Summary {
+impl StreamSummary {
+    fn of(plan: &PacketPlan) -> StreamSummary {
+        StreamSummary {
             duration_s: plan.duration_ticks() as f64 / TICKS_PER_SECOND as f64,
             bits_per_second: plan.bits_per_second(),
             packets: plan.packets(),

@@ -22,7 +22,7 @@ use media::ts::Scanner;
 use rustix::fs::{Advice, fadvise};
 
 use super::NoAsset;
-use super::scans::Opened;
+use super::scans::OpenedFile;
 
 /// A scan that has been begun.
 pub(super) struct Progress {
@@ -64,7 +64,7 @@ impl Progress {
     /// `done` counts the bytes read. Returns early, unfinished, when `is_given_up` before a piece.
     pub(super) fn advance(
         mut self,
-        opened: &Opened,
+        opened: &OpenedFile,
         piece: &mut Vec<u8>,
         done: &AtomicU64,
         is_given_up: impl Fn() -> bool,
@@ -117,7 +117,7 @@ impl Progress {
 
     /// Whether the open file has the size and time of its key, or more as it grows, and still a
     /// name.
-    fn is_as_it_was(&self, opened: &Opened) -> bool {
+    fn is_as_it_was(&self, opened: &OpenedFile) -> bool {
         let key = &opened.key;
         opened.file.metadata().is_ok_and(|now| {
             let is_linked = now.nlink() > 0 || !self.was_linked;

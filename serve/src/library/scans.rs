@@ -42,7 +42,7 @@ pub(crate) struct Scan {
 }
 
 /// An open file of the folder.
-pub(super) struct Opened {
+pub(super) struct OpenedFile {
     /// Its name below the folder, with links resolved.
     pub(super) name: String,
     pub(super) file: File,
@@ -72,11 +72,11 @@ struct State {
     is_stopping: bool,
 }
 
-type Outcome = Result<Arc<Asset>, NoAsset>;
+type ScanOutcome = Result<Arc<Asset>, NoAsset>;
 
 struct Job {
     scan: Arc<Scan>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenedFile>,
     /// None while a thread has it in hand.
     progress: Option<Progress>,
     /// Time spent reading it.
@@ -86,14 +86,14 @@ struct Job {
     asked_by: Option<IpAddr>,
     /// The background planner goes on with it when nobody else wants it.
     is_listed: bool,
-    outcome: watch::Sender<Option<Outcome>>,
+    outcome: watch::Sender<Option<ScanOutcome>>,
 }
 
 /// A job in the hands of a thread.
 pub(super) struct Hand {
     number: u64,
     pub(super) scan: Arc<Scan>,
-    pub(super) opened: Arc<Opened>,
+    pub(super) opened: Arc<OpenedFile>,
     pub(super) progress: Progress,
 }
 
@@ -109,7 +109,7 @@ pub(super) enum Chore {
 pub(super) struct Ticket {
     library: Arc<Library>,
     number: u64,
-    outcome: watch::Receiver<Option<Outcome>>,
+    outcome: watch::Receiver<Option<ScanOutcome>>,
 }
 
 impl Scans {
@@ -130,7 +130,7 @@ impl Scans {
     }
 
     /// Begins a scan that nobody waits for, unless it runs.
-    pub(super) fn begin(&self, opened: Opened) {
+    pub(super) fn begin(&self, opened: OpenedFile) {
         let mut state = self.lock();
         match state.find(&opened).and_then(|number| state.jobs.get_mut(&number)) {
             Some(job) => job.is_listed = true,
@@ -206,7 +206,7 @@ impl Scans {
     }
 
     /// Ends a job and tells those who wait.
-    pub(super) fn end(&self, number: u64, outcome: Outcome) {
+    pub(super) fn end(&self, number: u64, outcome: ScanOutcome) {
         let ended = self.lock().jobs.remove(&number);
         if let Some(job) = ended {
             job.outcome.send_replace(Some(outcome));
@@ -240,7 +240,7 @@ impl Hand {
 }
 
 impl State {
-    fn find(&self, opened: &Opened) -> Option<u64> {
+    fn find(&self, opened: &OpenedFile) -> Option<u64> {
         let is_it = |job: &Job| {
             let is_growing = job.opened.is_growing && opened.is_growing;
             (is_growing || job.opened.key == opened.key) && job.opened.id == opened.id
@@ -248,7 +248,7 @@ impl State {
         self.jobs.iter().find(|(_, job)| is_it(job)).map(|(&number, _)| number)
     }
 
-    fn insert(&mut self, opened: Opened, is_listed: bool) -> u64 {
+    fn insert(&mut self, opened: OpenedFile, is_listed: bool) -> u64 {
         let scan = Arc::new(Scan {
             name: opened.name.clone(),
             bytes: opened.key.bytes,
@@ -316,7 +316,7 @@ impl Ticket {
     /// place. `is_listed`: the background planner would scan it, too.
     pub(super) fn take(
         library: &Arc<Library>,
-        opened: Opened,
+        opened: OpenedFile,
         is_listed: bool,
         peer: IpAddr,
     ) -> Option<Ticket> {
@@ -345,7 +345,7 @@ impl Ticket {
     }
 
     /// Waits for the scan's result.
-    pub(super) async fn outcome(mut self) -> Outcome {
+    pub(super) async fn outcome(mut self) -> ScanOutcome {
         let outcome = self.outcome.wait_for(Option::is_some).await;
         // Its sender is dropped without one only while the server stops.
         outcome.ok().and_then(|outcome| outcome.clone()).unwrap_or(Err(NoAsset::BUSY))

@@ -21,7 +21,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Entry, Library, State};
+use super::{Library, LibraryEntry, State};
 use crate::formats::is_transport_stream;
 
 /// What the playlists of the folder list.
@@ -51,7 +51,7 @@ struct Kind {
 
 /// A title of HTTP Live Streaming, by its playlist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Title {
+pub(crate) struct LibraryTitle {
     /// Of the playlist and of all its parts that are there.
     pub(crate) bytes: u64,
     /// How many parts are there.
@@ -88,16 +88,16 @@ impl Playlists {
     pub(super) fn title(
         &self,
         name: &str,
-        entries: &BTreeMap<String, Entry>,
+        entries: &BTreeMap<String, LibraryEntry>,
         looks: &mut usize,
-    ) -> Option<Title> {
+    ) -> Option<LibraryTitle> {
         let playlist = self.known.get(name).filter(|_| !self.is_part(name))?;
         let own = entries.get(name).map_or(0, |entry| entry.bytes);
         let is_multivariant = playlist.kind.is_multivariant;
         let media = |part: &Arc<str>| self.known.get(&**part).filter(|_| is_multivariant);
         let is_sealed = playlist.kind.is_sealed
             || playlist.parts.iter().filter_map(media).any(|media| media.kind.is_sealed);
-        let mut title = Title { bytes: own, parts: 0, is_sealed };
+        let mut title = LibraryTitle { bytes: own, parts: 0, is_sealed };
         let of_part = |part: &Arc<str>| 1 + media(part).map_or(0, |media| media.parts.len());
         match looks.checked_sub(playlist.parts.iter().map(of_part).sum()) {
             Some(left) => *looks = left,
@@ -327,7 +327,7 @@ mod tests {
     use std::time::SystemTime;
 
     use super::*;
-    use crate::access::Folder;
+    use crate::served_folder::Folder;
     use media::PlanStore;
 
     #[test]
@@ -375,7 +375,7 @@ mod tests {
             for name in names {
                 let state =
                     if is_transport_stream(name) { State::Waiting } else { State::Download };
-                let entry = Entry { bytes: 10, modified, state, is_live: false };
+                let entry = LibraryEntry { bytes: 10, modified, state, is_live: false };
                 library.entries.write().unwrap().insert((*name).to_owned(), entry);
             }
             Scene { place, library }
@@ -435,8 +435,8 @@ mod tests {
             files.into_iter().find(|file| file.name == name).and_then(|file| file.title)
         };
         // Itself, the media playlist and its segment.
-        assert_eq!(title("a.m3u8"), Some(Title { bytes: 30, parts: 2, is_sealed: true }));
-        assert_eq!(title("b.m3u8"), Some(Title { bytes: 10, parts: 0, is_sealed: false }));
+        assert_eq!(title("a.m3u8"), Some(LibraryTitle { bytes: 30, parts: 2, is_sealed: true }));
+        assert_eq!(title("b.m3u8"), Some(LibraryTitle { bytes: 10, parts: 0, is_sealed: false }));
         assert_eq!((title("m.m3u8"), title("x.ts")), (None, None));
     }
 

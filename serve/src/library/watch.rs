@@ -24,7 +24,7 @@ use super::{Library, background};
 use crate::error::Error;
 
 /// The thread that keeps the names current, and those that plan.
-pub(crate) struct Watch {
+pub(crate) struct FolderWatch {
     library: Arc<Library>,
     stop: Arc<Stop>,
     threads: Vec<JoinHandle<()>>,
@@ -56,8 +56,8 @@ pub(super) struct Librarian<'a> {
     looks: u32,
 }
 
-impl Watch {
-    pub(crate) fn start(library: &Arc<Library>) -> Result<Watch, Error> {
+impl FolderWatch {
+    pub(crate) fn start(library: &Arc<Library>) -> Result<FolderWatch, Error> {
         let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|source| Error::Host {
             call: "eventfd",
             object: "the librarian".to_owned(),
@@ -67,7 +67,7 @@ impl Watch {
         let mut threads = background::start(library)?;
         let (librarian, end) = (library.clone(), stop.clone());
         threads.push(spawn("librarian", move || Librarian::new(&librarian, &end).run())?);
-        Ok(Watch { library: library.clone(), stop, threads })
+        Ok(FolderWatch { library: library.clone(), stop, threads })
     }
 
     pub(crate) fn stop(self) {
@@ -246,7 +246,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
-    use crate::access::Folder;
+    use crate::served_folder::Folder;
     use media::PlanStore;
 
     fn library() -> (tempfile::TempDir, Library) {

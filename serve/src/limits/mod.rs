@@ -18,7 +18,7 @@
 //! Does not do: limits on a session's rate (a session never sends more than its media's time and a
 //! burst, `pacer/stream.rs`), remember clients that were refused.
 
-mod network;
+mod client_prefix;
 mod pace;
 mod refusal;
 
@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-pub use network::Network;
-pub(crate) use network::counted_as;
+pub use client_prefix::ClientPrefix;
+pub(crate) use client_prefix::counted_as;
 pub(crate) use pace::RequestPace;
 pub(crate) use refusal::{RefusalMeters, Refused};
 
@@ -59,7 +59,7 @@ pub struct ClientLimits {
     pub play_within: Duration,
     /// Networks whose addresses and requests are not counted: proxies and carrier-grade NAT have
     /// many clients behind one address. Sessions per connection and limits in all hold for them.
-    pub exempt: Vec<Network>,
+    pub exempt: Vec<ClientPrefix>,
     /// Ports below 1024 are streamed to. By default not: they are those of services (DNS, NTP),
     /// which no player receives at and an attacker would like to have flooded.
     pub low_ports: bool,
@@ -75,7 +75,7 @@ impl Default for ClientLimits {
             connections: None,
             requests_per_s: 200,
             play_within: Duration::from_secs(10),
-            exempt: Network::LOOPBACK.to_vec(),
+            exempt: ClientPrefix::LOOPBACK.to_vec(),
             low_ports: false,
         }
     }
@@ -94,7 +94,7 @@ pub(crate) struct Limiter {
 struct Table {
     connections: u32,
     sessions: u32,
-    /// By [`network::counted_as`]; only those that hold something.
+    /// By [`client_prefix::counted_as`]; only those that hold something.
     addresses: HashMap<IpAddr, Held>,
 }
 

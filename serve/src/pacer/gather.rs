@@ -12,7 +12,7 @@ use media::TS_PACKET_BYTES;
 use media::plan::PacketPlan;
 use paths::Piece;
 
-use crate::session::Shift;
+use crate::stream_session::Shift;
 
 /// Reused buffers.
 #[derive(Default)]

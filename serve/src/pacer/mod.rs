@@ -4,17 +4,17 @@
 //! Sessions are spread over the pacers by load and over the milliseconds of a burst by the quietest
 //! slot; few sessions share fewer slots ([`grid_ticks`]), for a wake costs as much as two sessions.
 //! A thread sleeps until the next slot with an entry or until a command comes; it does not wait
-//! for a disk ([`crate::resident`]), a socket (all are non-blocking), or the control side (commands
+//! for a disk ([`crate::prefetch`]), a socket (all are non-blocking), or the control side (commands
 //! and events go by queues). It owns its counters ([`crate::meter`]). Its locks (its sessions'
 //! marks and progress, the readers' queue) are held by others for a few additions or a copy, and
 //! nobody holds one across a system call that moves data. Costs: one futex sleep per occupied
-//! millisecond and thread; per session and burst one [`stream`] step.
+//! millisecond and thread; per session and burst one [`paced_stream`] step.
 //!
 //! Sources: DESIGN "A streamed byte's journey".
 //! Does not do: RTCP, time-outs, anything of the protocol.
 
 mod gather;
-mod stream;
+mod paced_stream;
 mod wheel;
 
 use std::collections::HashMap;
@@ -28,22 +28,22 @@ use std::time::{Duration, Instant};
 use paths::{Open, Spec, StreamPath};
 use tokio::sync::{mpsc, oneshot};
 
-pub(crate) use stream::{Over, Stream, ticks};
+pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 
-use crate::choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::error::Error;
 use crate::meter::{PacerCounters, PacerMeter};
-use crate::resident::Asker;
-use crate::session::Shift;
+use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
+use crate::prefetch::PrefetchHandle;
+use crate::stream_session::Shift;
 use gather::Gather;
-use stream::Step;
+use paced_stream::Step;
 use wheel::{HORIZON_TICKS, Tick, Wheel};
 
 /// What the control side asks of a pacer. Sessions are known by number.
-pub(crate) enum Command {
+pub(crate) enum PacerCommand {
     Add {
         number: u64,
-        stream: Box<Stream>,
+        stream: Box<PacedStream>,
     },
     /// Play packets `from..end`, from now. `play` comes back in the event that ends it.
     Play {
@@ -70,7 +70,7 @@ pub(crate) struct Event {
     pub(crate) number: u64,
     /// Which play ended: a later one may have begun meanwhile.
     pub(crate) play: u64,
-    pub(crate) over: Over,
+    pub(crate) over: StreamEnd,
 }
 
 /// All pacers.
@@ -79,7 +79,7 @@ pub(crate) struct Pacers {
 }
 
 struct Pacer {
-    commands: Sender<Command>,
+    commands: Sender<PacerCommand>,
     sessions: Arc<AtomicUsize>,
     thread: JoinHandle<()>,
 }
@@ -87,7 +87,7 @@ struct Pacer {
 /// A session's way to its pacer.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    commands: Sender<Command>,
+    commands: Sender<PacerCommand>,
     sessions: Arc<AtomicUsize>,
     number: u64,
 }
@@ -97,7 +97,7 @@ impl Pacers {
         meters: &[Arc<Mutex<PacerCounters>>],
         choice: Choice,
         burst: Duration,
-        readers: &Asker,
+        readers: &PrefetchHandle,
         events: &mpsc::UnboundedSender<Event>,
     ) -> Result<Pacers, Error> {
         let cores = allowed_cores();
@@ -133,19 +133,19 @@ impl Pacers {
     }
 
     /// Hands a session over to the pacer with the fewest.
-    pub(crate) fn add(&self, number: u64, stream: Box<Stream>) -> Handle {
+    pub(crate) fn add(&self, number: u64, stream: Box<PacedStream>) -> Handle {
         let least = |p: &&Pacer| p.sessions.load(Ordering::Relaxed);
         let pacer = self.pacers.iter().min_by_key(least).expect("there is at least one pacer");
         pacer.sessions.fetch_add(1, Ordering::Relaxed);
         let handle =
             Handle { commands: pacer.commands.clone(), sessions: pacer.sessions.clone(), number };
-        handle.send(Command::Add { number, stream });
+        handle.send(PacerCommand::Add { number, stream });
         handle
     }
 
     pub(crate) fn stop(self) {
         for pacer in &self.pacers {
-            let _ = pacer.commands.send(Command::Stop);
+            let _ = pacer.commands.send(PacerCommand::Stop);
         }
         for pacer in self.pacers {
             // A thread that panicked has said so; stopping goes on.
@@ -158,23 +158,24 @@ impl Handle {
     pub(crate) fn play(&self, play: u64, shift: Shift, packets: Range<u64>) {
         let Range { start: from, end } = packets;
         // A pacer that is gone is only so because the server stops.
-        let _ = self.commands.send(Command::Play { number: self.number, play, shift, from, end });
+        let _ =
+            self.commands.send(PacerCommand::Play { number: self.number, play, shift, from, end });
     }
 
     /// The next packet, once the pacer has stopped sending; `None` if the pacer is gone.
     pub(crate) async fn pause(&self) -> Option<u64> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Pause { number: self.number, reply });
+        self.send(PacerCommand::Pause { number: self.number, reply });
         answer.await.ok()
     }
 
     pub(crate) fn remove(&self) {
         self.sessions.fetch_sub(1, Ordering::Relaxed);
-        self.send(Command::Remove { number: self.number });
+        self.send(PacerCommand::Remove { number: self.number });
     }
 
     /// A pacer that is gone is only so because the server stops.
-    fn send(&self, command: Command) {
+    fn send(&self, command: PacerCommand) {
         let _ = self.commands.send(command);
     }
 }
@@ -185,7 +186,7 @@ pub(crate) struct Tools {
     image: Option<Sending>,
     gather: Gather,
     meter: PacerMeter,
-    readers: Asker,
+    readers: PrefetchHandle,
     burst: Duration,
     /// When ICMP that was ignored was last logged.
     ignored_logged: Option<Instant>,
@@ -233,9 +234,9 @@ impl Tools {
 
 struct Thread {
     tools: Tools,
-    inbox: Receiver<Command>,
+    inbox: Receiver<PacerCommand>,
     events: mpsc::UnboundedSender<Event>,
-    streams: HashMap<u64, Stream>,
+    streams: HashMap<u64, PacedStream>,
     wheel: Wheel,
     /// Packets a second of all sessions, were all playing.
     packets_per_s: u64,
@@ -246,7 +247,11 @@ struct Thread {
 }
 
 impl Thread {
-    fn new(tools: Tools, inbox: Receiver<Command>, events: mpsc::UnboundedSender<Event>) -> Thread {
+    fn new(
+        tools: Tools,
+        inbox: Receiver<PacerCommand>,
+        events: mpsc::UnboundedSender<Event>,
+    ) -> Thread {
         Thread {
             tools,
             inbox,
@@ -271,7 +276,7 @@ impl Thread {
                 None => self.inbox.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
             match command {
-                Ok(Command::Stop) | Err(RecvTimeoutError::Disconnected) => {
+                Ok(PacerCommand::Stop) | Err(RecvTimeoutError::Disconnected) => {
                     return self.tools.meter.publish_before(None);
                 }
                 Ok(command) => self.handle_command(command),
@@ -281,34 +286,34 @@ impl Thread {
         }
     }
 
-    fn handle_command(&mut self, command: Command) {
+    fn handle_command(&mut self, command: PacerCommand) {
         match command {
-            Command::Add { number, stream } => {
+            PacerCommand::Add { number, stream } => {
                 self.packets_per_s += stream.packets_per_s;
                 self.streams.insert(number, *stream);
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
-            Command::Play { number, play, shift, from, end } => {
+            PacerCommand::Play { number, play, shift, from, end } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.play = play;
                     stream.play_from(from, end, shift);
                     self.serve(number, true);
                 }
             }
-            Command::Pause { number, reply } => {
+            PacerCommand::Pause { number, reply } => {
                 if let Some(stream) = self.streams.get_mut(&number) {
                     stream.halt();
                     // A control connection that is gone does not wait for the answer.
                     let _ = reply.send(stream.next);
                 }
             }
-            Command::Remove { number } => {
+            PacerCommand::Remove { number } => {
                 if let Some(stream) = self.streams.remove(&number) {
                     self.packets_per_s -= stream.packets_per_s;
                 }
                 self.grid_ticks = grid_ticks(self.burst_ticks(), self.packets_per_s);
             }
-            Command::Stop => unreachable!("handled by run"),
+            PacerCommand::Stop => unreachable!("handled by run"),
         }
     }
 
@@ -348,7 +353,7 @@ impl Thread {
             Step::Sent { due } => wake.max(on_grid(tick_of(self.began, due))),
             Step::Behind => tick + (burst_ticks / u64::from(CATCH_UP)).max(1),
             Step::Wait => tick + (RETRY_TICKS << stream.waits.min(RETRY_DOUBLINGS_MAX)),
-            Step::Over(over) => {
+            Step::Ended(over) => {
                 stream.halt();
                 // Nobody listens only while the server stops.
                 let _ = self.events.send(Event { number, play: stream.play, over });

@@ -9,16 +9,16 @@ use std::str::FromStr;
 
 /// An address and how many of its first bits count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
+pub struct ClientPrefix {
     address: IpAddr,
     prefix_bits: u8,
 }
 
-impl Network {
+impl ClientPrefix {
     /// This machine.
-    pub const LOOPBACK: [Network; 2] = [
-        Network { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix_bits: 8 },
-        Network { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix_bits: 128 },
+    pub const LOOPBACK: [ClientPrefix; 2] = [
+        ClientPrefix { address: IpAddr::V4(Ipv4Addr::new(127, 0, 0, 0)), prefix_bits: 8 },
+        ClientPrefix { address: IpAddr::V6(Ipv6Addr::LOCALHOST), prefix_bits: 128 },
     ];
 
     /// Whether an address lies in it; an IPv4 address in its own form, not mapped into IPv6.
@@ -35,10 +35,10 @@ impl Network {
     }
 }
 
-impl FromStr for Network {
+impl FromStr for ClientPrefix {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Network, String> {
+    fn from_str(text: &str) -> Result<ClientPrefix, String> {
         let wrong = || format!("{text}: write a network such as 10.0.0.0/8 or fd00::/8");
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
@@ -53,7 +53,7 @@ impl FromStr for Network {
         if prefix_bits > bits_max {
             return Err(wrong());
         }
-        Ok(Network { address, prefix_bits })
+        Ok(ClientPrefix { address, prefix_bits })
     }
 }
 
@@ -91,12 +91,12 @@ mod tests {
             ("::1", "::1", "::2"),
             ("::/0", "2001:db8::1", "192.0.2.1"),
         ] {
-            let network: Network = network.parse().unwrap();
+            let network: ClientPrefix = network.parse().unwrap();
             assert!(network.contains(inside.parse().unwrap()), "{network:?} {inside}");
             assert!(!network.contains(outside.parse().unwrap()), "{network:?} {outside}");
         }
         for wrong in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "10.0.0.0/-1", "host/8", "/8"] {
-            assert!(wrong.parse::<Network>().is_err(), "{wrong}");
+            assert!(wrong.parse::<ClientPrefix>().is_err(), "{wrong}");
         }
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sessions: one client's stream, seen from the control side, and the table of all of them.
+//! Stream sessions: one client's stream, seen from the control side, and the table of all of them.
 //!
 //! A session is reached by its RTSP identifier (128 random bits, and only from the address that
 //! made it), by its RTCP address, and by its number (pacer events). It ends once, by
-//! [`Sessions::end`], which gives back the port, the socket and the pacer's entry. Costs about 1
+//! [`StreamSessions::end`], which gives back the port, the socket and the pacer's entry. Costs about 1
 //! KiB a session here, plus its socket in the kernel.
 //!
 //! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
@@ -20,20 +20,20 @@ use media::plan::PacketPlan;
 use tokio::net::UdpSocket;
 
 use crate::asset::Source;
-use crate::faults::{Fault, FaultKind};
+use crate::icmp_faults::{Fault, FaultKind};
 use crate::limits::SessionPermit;
+use crate::media_ports::Lease;
 use crate::pacer::Handle;
-use crate::ports::Lease;
-use crate::resident::{Form, Mark};
+use crate::prefetch::{ReadyRange, SendForm};
 
-/// When media time is what: a straight line through one point.
+/// Maps wall-clock time to media ticks from one reference point.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct MediaClock {
     pub(crate) moment: Instant,
     pub(crate) ticks: u64,
 }
 
-impl Clock {
+impl MediaClock {
     pub(crate) fn ticks_at(&self, moment: Instant) -> u64 {
         let passed = crate::pacer::ticks(moment.saturating_duration_since(self.moment));
         self.ticks.saturating_add(passed)
@@ -77,8 +77,8 @@ impl Shift {
 /// What pacer, readers and control share about one session.
 #[derive(Default)]
 pub(crate) struct Link {
-    pub(crate) source: Arc<Mark>,
-    pub(crate) image: Arc<Mark>,
+    pub(crate) source: Arc<ReadyRange>,
+    pub(crate) image: Arc<ReadyRange>,
     progress: Mutex<Progress>,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct Progress {
     pub(crate) late_max: Duration,
     pub(crate) stalls: u64,
     /// The clock of the running play; the last one while paused.
-    pub(crate) clock: Option<Clock>,
+    pub(crate) clock: Option<MediaClock>,
     /// What verified reports say of the path, if they say anything.
     pub(crate) fault: Option<Fault>,
 }
@@ -117,14 +117,14 @@ impl Sent {
 }
 
 impl Link {
-    pub(crate) fn mark(&self, form: Form) -> Arc<Mark> {
+    pub(crate) fn mark(&self, form: SendForm) -> Arc<ReadyRange> {
         match form {
-            Form::Source => self.source.clone(),
-            Form::Image => self.image.clone(),
+            SendForm::Source => self.source.clone(),
+            SendForm::Image => self.image.clone(),
         }
     }
 
-    pub(crate) fn start_clock(&self, clock: Clock) {
+    pub(crate) fn start_clock(&self, clock: MediaClock) {
         self.progress.lock().unwrap().clock = Some(clock);
     }
 
@@ -157,7 +157,7 @@ impl Link {
 }
 
 /// One session.
-pub(crate) struct Session {
+pub(crate) struct StreamSession {
     pub(crate) number: u64,
     pub(crate) id: String,
     /// The host that made it; nobody else may command it.
@@ -175,7 +175,7 @@ pub(crate) struct Session {
     pub(crate) rtcp_task: Option<tokio::task::AbortHandle>,
     /// The control connection it was made on.
     pub(crate) connection: u64,
-    pub(crate) control: Mutex<Control>,
+    pub(crate) control: Mutex<SessionControl>,
     /// Given back when the session ends, before whoever looks at it lets go of it.
     pub(crate) permit: Mutex<Option<SessionPermit>>,
     /// Given back when the session is dropped.
@@ -183,7 +183,7 @@ pub(crate) struct Session {
 }
 
 /// The part of a session that commands and time change.
-pub(crate) struct Control {
+pub(crate) struct SessionControl {
     pub(crate) state: wire::rtsp::RtspSession,
     pub(crate) receiver: wire::rtcp::ReceiverView,
     /// Where the next PLAY without a range begins, and where it stops.
@@ -193,34 +193,34 @@ pub(crate) struct Control {
     pub(crate) shift: Shift,
     /// When the next sender report is due.
     pub(crate) report_at: Duration,
-    pub(crate) said_bye: bool,
+    pub(crate) bye_sent: bool,
     /// Counts PLAYs, so that the end of an earlier one is not taken for that of a later.
     pub(crate) play: u64,
 }
 
 /// The table. One lock, held for look-ups only.
-pub(crate) struct Sessions {
+pub(crate) struct StreamSessions {
     tables: Mutex<Tables>,
     next_number: AtomicU64,
 }
 
 #[derive(Default)]
 struct Tables {
-    by_id: HashMap<String, Arc<Session>>,
-    by_number: HashMap<u64, Arc<Session>>,
-    by_rtcp: HashMap<SocketAddr, Arc<Session>>,
+    by_id: HashMap<String, Arc<StreamSession>>,
+    by_number: HashMap<u64, Arc<StreamSession>>,
+    by_rtcp: HashMap<SocketAddr, Arc<StreamSession>>,
 }
 
-impl Sessions {
-    pub(crate) fn new() -> Sessions {
-        Sessions { tables: Mutex::default(), next_number: AtomicU64::new(1) }
+impl StreamSessions {
+    pub(crate) fn new() -> StreamSessions {
+        StreamSessions { tables: Mutex::default(), next_number: AtomicU64::new(1) }
     }
 
     pub(crate) fn number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn insert(&self, session: Arc<Session>) {
+    pub(crate) fn insert(&self, session: Arc<StreamSession>) {
         let mut tables = self.tables.lock().unwrap();
         tables.by_rtcp.insert(session.rtcp_peer, session.clone());
         tables.by_number.insert(session.number, session.clone());
@@ -228,27 +228,27 @@ impl Sessions {
     }
 
     /// By RTSP identifier, for commands from `peer`. A stranger's session is as good as none.
-    pub(crate) fn find(&self, id: &str, peer: IpAddr) -> Option<Arc<Session>> {
+    pub(crate) fn find(&self, id: &str, peer: IpAddr) -> Option<Arc<StreamSession>> {
         let tables = self.tables.lock().unwrap();
         tables.by_id.get(id).filter(|session| session.peer == peer).cloned()
     }
 
-    pub(crate) fn by_number(&self, number: u64) -> Option<Arc<Session>> {
+    pub(crate) fn by_number(&self, number: u64) -> Option<Arc<StreamSession>> {
         self.tables.lock().unwrap().by_number.get(&number).cloned()
     }
 
-    pub(crate) fn by_rtcp(&self, from: SocketAddr) -> Option<Arc<Session>> {
+    pub(crate) fn by_rtcp(&self, from: SocketAddr) -> Option<Arc<StreamSession>> {
         self.tables.lock().unwrap().by_rtcp.get(&from).cloned()
     }
 
     /// Takes the session out and stops its stream. False if it was out already.
-    pub(crate) fn end(&self, session: &Arc<Session>) -> bool {
+    pub(crate) fn end(&self, session: &Arc<StreamSession>) -> bool {
         let mut tables = self.tables.lock().unwrap();
         if tables.by_number.remove(&session.number).is_none() {
             return false;
         }
         tables.by_id.remove(&session.id);
-        let same = |found: &Arc<Session>| found.number == session.number;
+        let same = |found: &Arc<StreamSession>| found.number == session.number;
         if tables.by_rtcp.get(&session.rtcp_peer).is_some_and(same) {
             tables.by_rtcp.remove(&session.rtcp_peer);
         }
@@ -260,7 +260,7 @@ impl Sessions {
         true
     }
 
-    pub(crate) fn all(&self) -> Vec<Arc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Arc<StreamSession>> {
         self.tables.lock().unwrap().by_number.values().cloned().collect()
     }
 

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use crate::harness::Server;
 
 /// A count taken while nobody was connected.
-pub(crate) struct Census {
+pub(crate) struct ResourceSnapshot {
     descriptors: usize,
 }
 
-impl Census {
+impl ResourceSnapshot {
     /// Counts, once the server has come to rest.
     #[track_caller]
-    pub(crate) fn of(server: &Server) -> Census {
+    pub(crate) fn of(server: &Server) -> ResourceSnapshot {
         let deadline = Instant::now() + REST_WAIT;
         loop {
             await_nobody(server);
@@ -29,7 +29,7 @@ impl Census {
                 descriptors(server)
             });
             if counts.iter().all(|&count| count == counts[0]) {
-                return Census { descriptors: counts[0] };
+                return ResourceSnapshot { descriptors: counts[0] };
             }
             assert!(Instant::now() < deadline, "never at rest: {counts:?} descriptors");
         }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use media::plan::PacketPlan;
 use paths::{PathFault, QUOTE_BYTES};
 
-use crate::session::Shift;
+use crate::stream_session::Shift;
 
 /// A fault that verified reports claim.
 #[derive(Debug, Clone, Copy)]

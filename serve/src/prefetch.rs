@@ -6,11 +6,11 @@
 //! moves the session's mark; the pacer sends up to the mark and no further. A session whose pages
 //! do not come is late alone. At most one thread works on one file at a time, so a file on a
 //! stalled disk holds one thread however many sessions want it. What one session had made resident
-//! is known to all sessions of the asset for a second ([`Residence`]), so an asset that many play
+//! is known to all sessions of the asset for a second ([`Residency`]), so an asset that many play
 //! costs a `madvise(MADV_POPULATE_READ)` a window, not one a window and session.
 //!
 //! Sources: madvise(2), DESIGN "A streamed byte's journey".
-//! Blocks of a wire image are compared with their checksums here ([`crate::image`]).
+//! Blocks of a wire image are compared with their checksums here ([`crate::wire_image`]).
 //!
 //! Does not do: pin pages. Under memory pressure a page can go between the mark and the send; the
 //! send then waits for it. Measured cost of pinning every session's window was not worth it: none
@@ -30,16 +30,16 @@ use crate::error::Error;
 
 /// How far a session's pages are known to be in memory, in one form of its asset.
 #[derive(Default)]
-pub(crate) struct Mark(Mutex<MarkState>);
+pub(crate) struct ReadyRange(Mutex<ReadyRangeState>);
 
 #[derive(Default)]
-struct MarkState {
+struct ReadyRangeState {
     ready: Range<u64>,
     asked: bool,
     failed: bool,
 }
 
-impl Mark {
+impl ReadyRange {
     /// One past the last sendable packet, as seen from `packet`; `packet` itself when nothing is
     /// known.
     pub(crate) fn ready_to(&self, packet: u64) -> u64 {
@@ -75,23 +75,23 @@ impl Mark {
 
 /// Which bytes hold the packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Form {
+pub(crate) enum SendForm {
     Source,
     Image,
 }
 
 /// When which part of an asset was last made resident, in one form of it, for all its sessions.
-pub(crate) struct Residence {
+pub(crate) struct Residency {
     began: Instant,
     /// A second since `began`, plus one, for each [`PART_PACKETS`]; 0 for never.
     stamps: Vec<AtomicU32>,
 }
 
-impl Residence {
-    pub(crate) fn new(packets: u64) -> Residence {
+impl Residency {
+    pub(crate) fn new(packets: u64) -> Residency {
         let parts = packets.div_ceil(PART_PACKETS) as usize;
         let stamps = (0..parts).map(|_| AtomicU32::new(0)).collect();
-        Residence { began: Instant::now(), stamps }
+        Residency { began: Instant::now(), stamps }
     }
 
     /// Whether all of these packets were made resident within the last second or two.
@@ -131,9 +131,9 @@ pub(crate) fn whole_parts(packets: Range<u64>, all: u64) -> Range<u64> {
 /// A request: these packets of this file, for this session.
 pub(crate) struct Window {
     pub(crate) source: Arc<Source>,
-    pub(crate) form: Form,
+    pub(crate) form: SendForm,
     pub(crate) packets: Range<u64>,
-    pub(crate) mark: Arc<Mark>,
+    pub(crate) mark: Arc<ReadyRange>,
 }
 
 /// The function that makes a window resident; blocks. Tests put a slow one in its place.
@@ -141,11 +141,11 @@ pub(crate) type Fetch = fn(&Window) -> bool;
 
 /// The threads and their queue.
 pub(crate) struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<PrefetchQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct PrefetchQueue {
     queue: Mutex<Queue>,
     wake: Condvar,
     fetch: Fetch,
@@ -161,7 +161,8 @@ struct Queue {
 
 impl Readers {
     pub(crate) fn start(fetch: Fetch) -> Result<Readers, Error> {
-        let shared = Arc::new(Shared { queue: Mutex::default(), wake: Condvar::new(), fetch });
+        let shared =
+            Arc::new(PrefetchQueue { queue: Mutex::default(), wake: Condvar::new(), fetch });
         let mut threads = Vec::new();
         for index in 0..READERS {
             let shared = shared.clone();
@@ -179,8 +180,8 @@ impl Readers {
     }
 
     /// A handle for pacers.
-    pub(crate) fn asker(&self) -> Asker {
-        Asker(self.shared.clone())
+    pub(crate) fn prefetch_handle(&self) -> PrefetchHandle {
+        PrefetchHandle(self.shared.clone())
     }
 
     pub(crate) fn stop(self) {
@@ -195,16 +196,16 @@ impl Readers {
 
 /// Puts requests into the queue; never blocks on a disk.
 #[derive(Clone)]
-pub(crate) struct Asker(Arc<Shared>);
+pub(crate) struct PrefetchHandle(Arc<PrefetchQueue>);
 
-impl Asker {
+impl PrefetchHandle {
     pub(crate) fn ask(&self, window: Window) {
         self.0.queue.lock().unwrap().waiting.push_back(window);
         self.0.wake.notify_one();
     }
 }
 
-impl Shared {
+impl PrefetchQueue {
     fn work(&self) {
         let mut queue = self.queue.lock().unwrap();
         loop {
@@ -240,8 +241,8 @@ fn address(window: &Window) -> usize {
 pub(crate) fn fetch(window: &Window) -> bool {
     let (plan, packets) = (&window.source.asset.plan, &window.packets);
     let fetched = match window.form {
-        Form::Source => window.source.media.prefetch(file_range(plan, packets)),
-        Form::Image => {
+        SendForm::Source => window.source.media.prefetch(file_range(plan, packets)),
+        SendForm::Image => {
             let range = plan.wire_offset(packets.start)..plan.wire_offset(packets.end);
             return window.source.image().is_some_and(|image| image.make_ready(range));
         }
@@ -257,12 +258,12 @@ pub(crate) fn fetch(window: &Window) -> bool {
 
 /// One past the last packet of a window that begins at `packets.start`: as many of `packets` as lie
 /// in `bytes_max` bytes of this form of the asset.
-pub(crate) fn within(plan: &PacketPlan, form: Form, packets: Range<u64>, bytes_max: u64) -> u64 {
+pub(crate) fn within(plan: &PacketPlan, form: SendForm, packets: Range<u64>, bytes_max: u64) -> u64 {
     let Range { start, end } = packets;
     let fits = |end: u64| {
         let bytes = match form {
-            Form::Source => file_range(plan, &(start..end)),
-            Form::Image => plan.wire_offset(start)..plan.wire_offset(end),
+            SendForm::Source => file_range(plan, &(start..end)),
+            SendForm::Image => plan.wire_offset(start)..plan.wire_offset(end),
         };
         bytes.end - bytes.start <= bytes_max
     };
@@ -302,7 +303,7 @@ mod tests {
 
     #[test]
     fn what_was_made_resident_is_known_by_whole_parts() {
-        let residence = Residence::new(1000);
+        let residence = Residency::new(1000);
         assert!(!residence.is_fresh(&(0..1)));
         residence.note(&whole_parts(300..400, 1000));
         assert!(residence.is_fresh(&(256..512)));
@@ -322,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_mark_grows_by_what_joins_it_and_moves_by_what_does_not() {
-        let mark = Mark::default();
+        let mark = ReadyRange::default();
         mark.answer(0..256, true);
         mark.answer(256..512, true);
         assert_eq!((mark.ready_to(3), mark.ready_to(512)), (512, 512));

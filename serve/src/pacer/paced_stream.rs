@@ -21,12 +21,12 @@ use paths::{Batch, Destination, SendError, StreamPath, Tally};
 
 use super::{CATCH_UP, Tools};
 use crate::asset::Source;
-use crate::faults;
-use crate::resident::{Form, Window, whole_parts, within};
-use crate::session::{Clock, Link, Sent, Shift};
+use crate::icmp_faults;
+use crate::prefetch::{SendForm, Window, whole_parts, within};
+use crate::stream_session::{Link, MediaClock, Sent, Shift};
 
 /// What a session looks like to its pacer.
-pub(crate) struct Stream {
+pub(crate) struct PacedStream {
     pub(crate) source: Arc<Source>,
     pub(crate) to: Destination,
     pub(crate) link: Arc<Link>,
@@ -44,7 +44,7 @@ pub(crate) struct Stream {
     pub(crate) shift: Shift,
     /// Maps wall-clock time to media ticks; unset until the first pages are there, and while
     /// paused.
-    clock: Option<Clock>,
+    clock: Option<MediaClock>,
     /// The next play's clock starts here at the earliest: media sent so far lasts until then.
     sent_until: Option<Instant>,
     playing: bool,
@@ -74,12 +74,12 @@ pub(crate) enum Step {
     /// Pages are missing or the socket is full: try again soon.
     Wait,
     /// The last packet was sent, or sending cannot go on.
-    Over(Over),
+    Ended(StreamEnd),
 }
 
 /// Why a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum StreamEnd {
     Finished,
     /// The device or socket that it is sent by is gone.
     Gone,
@@ -87,12 +87,12 @@ pub(crate) enum Over {
     Broken(String),
 }
 
-impl Stream {
+impl PacedStream {
     /// A session that does not play yet.
-    pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> Stream {
+    pub(crate) fn new(source: Arc<Source>, to: Destination, link: Arc<Link>) -> PacedStream {
         let plan = &source.asset.plan;
         let seconds = (plan.duration_ticks() / TICKS_PER_SECOND).max(1);
-        Stream {
+        PacedStream {
             packets_per_s: plan.packets() / seconds,
             source,
             to,
@@ -182,14 +182,14 @@ impl Stream {
             return wait;
         }
         if self.next >= self.end {
-            return Step::Over(Over::Finished);
+            return Step::Ended(StreamEnd::Finished);
         }
         let (form, ready) = self.ready(tools);
         if ready <= self.next {
             // An image that fails is dropped meanwhile, and the next step is from the file.
-            if form == Form::Source && self.mark(form).failed() {
+            if form == SendForm::Source && self.mark(form).failed() {
                 let name = &self.source.asset.name;
-                return Step::Over(Over::Broken(format!("{name}: its pages cannot be read")));
+                return Step::Ended(StreamEnd::Broken(format!("{name}: its pages cannot be read")));
             }
             if self.clock.is_some() {
                 tools.counters().cold_stalls += 1;
@@ -209,7 +209,7 @@ impl Stream {
         let outcome = self.send(self.next..target, form, clock, tools);
         self.judge_reports(tools);
         match outcome {
-            Ok(()) if self.next >= self.end && !self.may_grow() => Step::Over(Over::Finished),
+            Ok(()) if self.next >= self.end && !self.may_grow() => Step::Ended(StreamEnd::Finished),
             Ok(()) if self.next < due => {
                 tools.counters().cold_stalls += 1;
                 self.link.count_stall();
@@ -222,7 +222,7 @@ impl Stream {
     }
 
     /// The running clock; started at the first packet, moved when it is hopelessly behind.
-    fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> Clock {
+    fn clock_at(&mut self, now: Instant, tools: &mut Tools) -> MediaClock {
         let at = self.source.asset.plan.ticks(self.next);
         let clock = match self.clock {
             Some(clock) if now.saturating_duration_since(clock.moment_of(at)) < BEHIND_MAX => clock,
@@ -237,7 +237,7 @@ impl Stream {
                 }
                 // After a clock that was behind, media sent so far lasts until before now.
                 let moment = self.sent_until.map_or(now, |until| until.max(now));
-                let clock = Clock { moment, ticks: at };
+                let clock = MediaClock { moment, ticks: at };
                 self.link.start_clock(clock);
                 clock
             }
@@ -248,29 +248,29 @@ impl Stream {
 
     /// The form to send in and one past the last packet whose pages are there; asks for more in
     /// time.
-    fn ready(&mut self, tools: &Tools) -> (Form, u64) {
+    fn ready(&mut self, tools: &Tools) -> (SendForm, u64) {
         // The image holds the asset's own numbers.
         let imaged = self.shift == Shift::default()
             && tools.image.is_some()
             && self.source.image().is_some();
         if imaged {
-            let ready = self.ask_ahead(Form::Image, tools);
+            let ready = self.ask_ahead(SendForm::Image, tools);
             if ready > self.next {
-                return (Form::Image, ready);
+                return (SendForm::Image, ready);
             }
             // The image is there but not yet known to be in memory: go on from the file if that is.
             let ready = self.link.source.ready_to(self.next);
             if ready > self.next {
-                return (Form::Source, ready);
+                return (SendForm::Source, ready);
             }
-            return (Form::Image, self.next);
+            return (SendForm::Image, self.next);
         }
-        (Form::Source, self.ask_ahead(Form::Source, tools))
+        (SendForm::Source, self.ask_ahead(SendForm::Source, tools))
     }
 
     /// One past the last packet that is there. The mark is shared with readers and lies in memory
     /// of its own, so it is looked at when half of the window is used up, not at every step.
-    fn ask_ahead(&mut self, form: Form, tools: &Tools) -> u64 {
+    fn ask_ahead(&mut self, form: SendForm, tools: &Tools) -> u64 {
         let seen = self.seen[form as usize];
         if self.next < seen.look_at {
             return seen.ready;
@@ -301,7 +301,7 @@ impl Stream {
 
     /// From `ready` on to `until`, at least one burst's worth of packets and at most
     /// [`WINDOW_BYTES_MAX`] of the form that is sent, in whole parts of the asset.
-    fn window(&self, form: Form, ready: u64, until: u64) -> Range<u64> {
+    fn window(&self, form: SendForm, ready: u64, until: u64) -> Range<u64> {
         let plan = &self.source.asset.plan;
         let least = (ready + PACKETS_MIN).min(self.end);
         let wanted = ready..until.clamp(least, self.end.max(least));
@@ -309,10 +309,10 @@ impl Stream {
         whole_parts(ready..end, plan.packets())
     }
 
-    fn mark(&self, form: Form) -> &crate::resident::Mark {
+    fn mark(&self, form: SendForm) -> &crate::prefetch::ReadyRange {
         match form {
-            Form::Source => &self.link.source,
-            Form::Image => &self.link.image,
+            SendForm::Source => &self.link.source,
+            SendForm::Image => &self.link.image,
         }
     }
 
@@ -320,8 +320,8 @@ impl Stream {
     fn send(
         &mut self,
         packets: Range<u64>,
-        form: Form,
-        clock: Clock,
+        form: SendForm,
+        clock: MediaClock,
         tools: &mut Tools,
     ) -> Result<(), Step> {
         let mut progress = Sent::default();
@@ -337,8 +337,8 @@ impl Stream {
                 Instant::now().saturating_duration_since(clock.moment_of(plan.ticks(run.start)));
             let mut tally = SendStats::default();
             let batch = match form {
-                Form::Image => tools.image_batch(&self.source, run),
-                Form::Source => Some(tools.gathered_batch(&self.source, run, self.shift)),
+                SendForm::Image => tools.image_batch(&self.source, run),
+                SendForm::Source => Some(tools.gathered_batch(&self.source, run, self.shift)),
             };
             let sent = match batch {
                 Some((path, batch)) => path.send(&batch, &mut self.to, &mut tally),
@@ -369,23 +369,23 @@ impl Stream {
     }
 
     /// The step that follows an error of a send call.
-    fn step_after(&self, error: &SendError, form: Form) -> Step {
+    fn step_after(&self, error: &SendError, form: SendForm) -> Step {
         match error {
             SendError::Blocked => Step::Wait,
             // Cut or unreadable since it was compared; the asset itself may be well.
-            SendError::Shrunk { .. } if form == Form::Image => {
+            SendError::Shrunk { .. } if form == SendForm::Image => {
                 if let Some(image) = self.source.image() {
                     image.drop_out(&error.to_string());
                 }
                 Step::Wait
             }
-            SendError::Gone { .. } => Step::Over(Over::Gone),
-            error => Step::Over(Over::Broken(format!("{}: {error}", self.source.asset.name))),
+            SendError::Gone { .. } => Step::Ended(StreamEnd::Gone),
+            error => Step::Ended(StreamEnd::Broken(format!("{}: {error}", self.source.asset.name))),
         }
     }
 }
 
-impl Stream {
+impl PacedStream {
     /// Notes what ICMP reports of packets of ours; counts the rest and ignores it.
     fn judge_reports(&mut self, tools: &mut Tools) {
         let reports = self.to.take_reports();
@@ -396,10 +396,10 @@ impl Stream {
         let packet_bytes = plan.wire_offset(1);
         let mut ignored = 0;
         for report in &reports {
-            let kind = faults::kind(report.fault, packet_bytes, self.to.is_cut_on_the_way());
+            let kind = icmp_faults::kind(report.fault, packet_bytes, self.to.is_cut_on_the_way());
             match kind {
                 Some(kind)
-                    if faults::is_sent(
+                    if icmp_faults::is_sent(
                         report.quote(),
                         plan,
                         self.shift,
@@ -493,7 +493,7 @@ mod tests {
     use super::*;
     use crate::asset::Asset;
     use crate::meter::{Meters, PacerMeter};
-    use crate::resident::Readers;
+    use crate::prefetch::Readers;
     use media::store::{asset_key, random_identity};
 
     /// An asset of so many RTP packets with a clock reference in each, in packets of 188 or of 192
@@ -527,10 +527,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // Bytes of an RTP packet in the file, and in the image.
         for (packet_bytes, form, each) in [
-            (188, Form::Source, 1316),
-            (188, Form::Image, 1328),
-            (192, Form::Source, 1344),
-            (192, Form::Image, 1328),
+            (188, SendForm::Source, 1316),
+            (188, SendForm::Image, 1328),
+            (192, SendForm::Source, 1344),
+            (192, SendForm::Image, 1328),
         ] {
             let source = source(&folder, packet_bytes, 300);
             let plan = &source.asset.plan;
@@ -581,7 +581,7 @@ mod tests {
             image: None,
             gather: Gather::default(),
             meter: PacerMeter::new(meters.pacers[0].clone()),
-            readers: readers.asker(),
+            readers: readers.prefetch_handle(),
             burst: Duration::from_secs(1),
             ignored_logged: None,
         };
@@ -590,7 +590,7 @@ mod tests {
         let to = Destination::new(socket, "here".to_owned()).unwrap();
         let link = Arc::new(Link::default());
         link.source.answer(0..300, true);
-        let mut stream = Stream::new(source, to, link.clone());
+        let mut stream = PacedStream::new(source, to, link.clone());
         stream.play_from(0, 300, Shift::default());
         let pacer = std::thread::spawn(move || {
             let now = Instant::now();

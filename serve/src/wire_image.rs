@@ -8,7 +8,7 @@
 //! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
 //! of it.
 //!
-//! Behind the packets are a checksum of every block ([`crate::blocks`]) and the trailer. Blocks are
+//! Behind the packets are a checksum of every block ([`crate::image_checksums`]) and the trailer. Blocks are
 //! compared before they are sent first, and again when they were out of memory in between; an image
 //! with a bad block is removed, and its sessions go on from the file.
 //!
@@ -34,13 +34,13 @@ use media::store::{PendingFile, asset_key, file_name, remove_unfinished};
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
-use crate::access::Folder;
 use crate::asset::{Asset, Source};
-use crate::blocks::{BlockSums, Blocks, sums_bytes};
 use crate::error::Error;
+use crate::image_checksums::{BlockSums, Blocks, sums_bytes};
+use crate::served_folder::Folder;
 
 /// An open wire image. Its lock goes with its descriptor.
-pub(crate) struct Image {
+pub(crate) struct WireImage {
     pub(crate) media: MappedFile,
     blocks: Blocks,
     path: PathBuf,
@@ -51,7 +51,7 @@ pub(crate) struct Image {
     tells_residence: OnceLock<bool>,
 }
 
-impl Image {
+impl WireImage {
     /// Waits until `range` is in memory and compares what was not compared since it came there;
     /// false if the image cannot be sent from. It is dropped then.
     pub(crate) fn make_ready(&self, range: Range<u64>) -> bool {
@@ -102,7 +102,7 @@ impl Image {
 }
 
 /// The store of images and the thread that makes them.
-pub(crate) struct Images {
+pub(crate) struct WireImages {
     store: Arc<Store>,
     jobs: Sender<Job>,
     thread: JoinHandle<()>,
@@ -130,13 +130,13 @@ impl Job {
     }
 }
 
-impl Images {
+impl WireImages {
     pub(crate) fn start(
         cache: &PlanStore,
         served: Arc<Folder>,
         bytes_max: u64,
         drops: Arc<AtomicU64>,
-    ) -> Result<Images, Error> {
+    ) -> Result<WireImages, Error> {
         let folder = cache.images().filter(|_| bytes_max > 0);
         let stopping = AtomicBool::new(false);
         let store = Arc::new(Store { folder, served, bytes_max, stopping, drops });
@@ -150,7 +150,7 @@ impl Images {
                 object: "thread imager".to_owned(),
                 source,
             })?;
-        Ok(Images { store, jobs, thread })
+        Ok(WireImages { store, jobs, thread })
     }
 
     /// Gives `source` its image: at once if the store has it, else when it is made. Blocks on the
@@ -212,7 +212,7 @@ impl Store {
     }
 
     /// The image, locked and marked as just used, if there is one for exactly this file and plan.
-    fn find(&self, asset: &Asset) -> Option<Image> {
+    fn find(&self, asset: &Asset) -> Option<WireImage> {
         let path = self.path(asset)?;
         let file = File::open(&path).ok()?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
@@ -223,7 +223,7 @@ impl Store {
         if let Err(error) = file.set_modified(SystemTime::now()) {
             tracing::debug!("wire image {}: {error}; it may be evicted early", path.display());
         }
-        Some(Image {
+        Some(WireImage {
             media: MappedFile::open(file, path.to_string_lossy()).ok()?,
             blocks,
             path,
@@ -233,7 +233,7 @@ impl Store {
         })
     }
 
-    fn make(&self, asset: &Asset) -> Result<Image, String> {
+    fn make(&self, asset: &Asset) -> Result<WireImage, String> {
         let path = self.path(asset).ok_or("there is no cache folder")?;
         let folder = self.folder.as_deref().expect("a path was made from it");
         let bytes = image_bytes(&asset.plan);

@@ -31,7 +31,7 @@ pub enum MediaPorts {
 }
 
 /// The ports of a running server.
-pub(crate) enum Ports {
+pub(crate) enum MediaPortPool {
     Shared { rtp: u16, rtcp: Arc<UdpSocket>, _rtp_held: Socket },
     Range { address: IpAddr, first: u16, last: u16, used: Arc<Mutex<BTreeSet<u16>>> },
 }
@@ -53,9 +53,9 @@ impl Drop for Lease {
     }
 }
 
-impl Ports {
+impl MediaPortPool {
     /// Opens the shared pair on the address the RTSP listener has, or notes the range.
-    pub(crate) fn open(ports: MediaPorts, address: IpAddr) -> Result<Ports, Error> {
+    pub(crate) fn open(ports: MediaPorts, address: IpAddr) -> Result<MediaPortPool, Error> {
         match ports {
             MediaPorts::One(0) => {
                 for _ in 0..PAIRS_TRIED_MAX {
@@ -83,7 +83,7 @@ impl Ports {
                             .to_owned(),
                     });
                 }
-                Ok(Ports::Range { address, first: even, last, used: Arc::default() })
+                Ok(MediaPortPool::Range { address, first: even, last, used: Arc::default() })
             }
         }
     }
@@ -91,8 +91,8 @@ impl Ports {
     /// Whether media leaves from this port or reports are taken at it.
     pub(crate) fn own(&self, port: u16) -> bool {
         match self {
-            Ports::Shared { rtp, .. } => port == *rtp || port == *rtp + 1,
-            Ports::Range { used, .. } => used.lock().unwrap().contains(&(port & !1)),
+            MediaPortPool::Shared { rtp, .. } => port == *rtp || port == *rtp + 1,
+            MediaPortPool::Range { used, .. } => used.lock().unwrap().contains(&(port & !1)),
         }
     }
 
@@ -102,10 +102,10 @@ impl Ports {
     /// `AddrInUse` when the range is spent, or what the kernel said.
     pub(crate) fn lease(&self) -> io::Result<Lease> {
         match self {
-            Ports::Shared { rtp, rtcp, .. } => {
+            MediaPortPool::Shared { rtp, rtcp, .. } => {
                 Ok(Lease { rtp: *rtp, rtcp: rtcp.clone(), own: false, used: None })
             }
-            Ports::Range { address, first, last, used } => {
+            MediaPortPool::Range { address, first, last, used } => {
                 let mut taken = used.lock().unwrap();
                 for rtp in (*first..*last)
                     .step_by(2)
@@ -145,7 +145,7 @@ pub(crate) fn media_socket(local: IpAddr, rtp: u16, peer: SocketAddr) -> io::Res
     Ok(socket.into())
 }
 
-fn shared(address: IpAddr, rtp: u16) -> io::Result<Ports> {
+fn shared(address: IpAddr, rtp: u16) -> io::Result<MediaPortPool> {
     // Bound first without SO_REUSEADDR, so that a port somebody uses is refused.
     drop(bound(address, rtp)?);
     let held = new_socket(address)?;
@@ -155,7 +155,7 @@ fn shared(address: IpAddr, rtp: u16) -> io::Result<Ports> {
     let rtcp = bound(address, rtp.checked_add(1).ok_or(io::ErrorKind::AddrNotAvailable)?)?;
     rtcp.set_recv_buffer_size(RTCP_BUFFER_BYTES)?;
     let rtcp = Arc::new(UdpSocket::from_std(rtcp.into())?);
-    Ok(Ports::Shared { rtp, rtcp, _rtp_held: held })
+    Ok(MediaPortPool::Shared { rtp, rtcp, _rtp_held: held })
 }
 
 /// The RTCP socket of a pair of which nobody else has the RTP port.

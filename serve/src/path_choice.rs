@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which path sends what: by what each costs on this machine, or by name.
+//! Chooses the path of streams and of downloads: by CPU cost on this machine, or by name.
 //!
-//! Whoever starts the server may hand it the bills of paths ([`Bill`], from a calibration). Then
-//! the cheapest that can serve is taken, for short and for long bursts apart, since what is saved
-//! by one call for many packets depends on how many there are. Without bills the order is that of a
-//! machine that was measured before ([`GATHERED`] and its like). What was chosen is logged, and why
-//! each cheaper path was not.
+//! The starter of a server may hand it the CPU cost of paths ([`PathCost`], from a calibration).
+//! Then the cheapest usable path is taken, for short and for long bursts apart, since the saving of
+//! one call for many packets depends on their number. Without costs the order is that of a machine
+//! that was measured before ([`GATHERED`] and its like). The choice is logged, and the reason
+//! against each cheaper path.
 //!
 //! Sources: `pagewire lab paths`.
-//! Does not do: measure; look at a running session.
+//! Neither measures nor looks at a running session.
 
 use paths::{Feed, Host, Open, Spec, Transport, Via};
 
@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// What a path costs on this machine.
 #[derive(Debug, Clone)]
-pub struct Bill {
+pub struct PathCost {
     /// `rtp` or `tcp`.
     pub transport: String,
     /// Its name.
@@ -25,7 +25,7 @@ pub struct Bill {
     /// Packets of a burst it was timed with; 0 for downloads.
     pub burst_packets: u32,
     /// Processor seconds per 10⁹ bytes; `None` where it could not be used.
-    pub seconds_per_gb: Option<f64>,
+    pub cpu_s_per_gb: Option<f64>,
     /// Why it could not be used.
     pub refused: Option<String>,
 }
@@ -62,10 +62,10 @@ impl ByBurst {
 /// The paths to use: the forced ones, else the cheapest this host has.
 pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
     let host = Host::here();
-    let search = Search { host: &host, bills: &config.bills };
-    for bill in config.bills.iter().filter(|bill| bill.burst_packets != BURSTS[1]) {
-        if let Some(reason) = &bill.refused {
-            let (transport, path) = (&bill.transport, &bill.path);
+    let search = Search { host: &host, path_costs: &config.path_costs };
+    for cost in config.path_costs.iter().filter(|cost| cost.burst_packets != BURSTS[1]) {
+        if let Some(reason) = &cost.refused {
+            let (transport, path) = (&cost.transport, &cost.path);
             tracing::debug!("path {transport}/{path} cannot be used on this machine: {reason}");
         }
     }
@@ -140,7 +140,7 @@ impl Chosen {
 /// A path and what it costs here, if that is known.
 struct Ranked {
     spec: &'static Spec,
-    bill: Option<f64>,
+    cost: Option<f64>,
 }
 
 impl Ranked {
@@ -162,7 +162,7 @@ impl Ranked {
 
 struct Search<'a> {
     host: &'a Host,
-    bills: &'a [Bill],
+    path_costs: &'a [PathCost],
 }
 
 impl Search<'_> {
@@ -173,7 +173,7 @@ impl Search<'_> {
         Some(ByBurst { short: short.spec, long: long.spec })
     }
 
-    /// The cheapest that fits and can be used; with no bills the first of `usual`.
+    /// The cheapest that fits and can be used; without costs the first of `usual`.
     fn cheapest(
         &self,
         transport: Transport,
@@ -185,7 +185,7 @@ impl Search<'_> {
         let mut refused = Vec::new();
         for path in ranked.into_iter().filter(|path| fits(path)) {
             let Some(reason) = path.refusal(self.host) else {
-                let cost = path.bill.map_or(String::new(), |bill| format!(" ({bill:.3} s/GB)"));
+                let cost = path.cost.map_or(String::new(), |cost| format!(" ({cost:.3} s/GB)"));
                 let burst = match burst_packets {
                     0 => String::new(),
                     packets => format!(", {packets} packets a burst"),
@@ -202,22 +202,22 @@ impl Search<'_> {
         None
     }
 
-    /// By bill, the cheapest first; then those of `usual` that have none.
+    /// By cost, the cheapest first; then those of `usual` that have none.
     fn ranked(&self, transport: Transport, burst_packets: u32, usual: &[&str]) -> Vec<Ranked> {
-        let of_burst = self.bills.iter().filter(|bill| {
-            bill.transport == transport.name() && bill.burst_packets == burst_packets
+        let of_burst = self.path_costs.iter().filter(|cost| {
+            cost.transport == transport.name() && cost.burst_packets == burst_packets
         });
         let mut ranked: Vec<Ranked> = of_burst
-            .filter_map(|bill| {
-                let spec = paths::find(transport, &bill.path)?;
-                Some(Ranked { spec, bill: Some(bill.seconds_per_gb?) })
+            .filter_map(|cost| {
+                let spec = paths::find(transport, &cost.path)?;
+                Some(Ranked { spec, cost: Some(cost.cpu_s_per_gb?) })
             })
             .collect();
-        ranked.sort_by(|a, b| a.bill.unwrap_or(f64::MAX).total_cmp(&b.bill.unwrap_or(f64::MAX)));
+        ranked.sort_by(|a, b| a.cost.unwrap_or(f64::MAX).total_cmp(&b.cost.unwrap_or(f64::MAX)));
         for name in usual {
             let spec = paths::find(transport, name).expect("a member of the list");
             if !ranked.iter().any(|path| std::ptr::eq(path.spec, spec)) {
-                ranked.push(Ranked { spec, bill: None });
+                ranked.push(Ranked { spec, cost: None });
             }
         }
         ranked
@@ -235,11 +235,11 @@ fn unknown(name: &str) -> Error {
     }
 }
 
-/// By their bill where they were measured first (`pagewire lab paths`), the reference last.
+/// By their cost where they were measured first (`pagewire lab paths`), the reference last.
 const GATHERED: &[&str] = &["mmap_gso", "mmap_writev", "read_writev"];
 const IMAGED: &[&str] = &["wire_sendfile"];
 const DOWNLOADS: &[&str] = &["sendfile", "read_write"];
-/// Packets of a short burst and of a long one, as bills are made for.
+/// Packets of a short burst and of a long one, for which costs are measured.
 const BURSTS: [u32; 2] = [10, 44];
 /// From so many packets on a burst is a long one: between the two, by ratio.
 pub(crate) const LONG_FROM_PACKETS: u64 = 21;
@@ -248,14 +248,14 @@ pub(crate) const LONG_FROM_PACKETS: u64 = 21;
 mod tests {
     use super::*;
 
-    fn bill(path: &str, burst_packets: u32, seconds_per_gb: Option<f64>) -> Bill {
+    fn cost(path: &str, burst_packets: u32, cpu_s_per_gb: Option<f64>) -> PathCost {
         let transport = if burst_packets == 0 { "tcp" } else { "rtp" }.to_owned();
-        Bill { transport, path: path.to_owned(), burst_packets, seconds_per_gb, refused: None }
+        PathCost { transport, path: path.to_owned(), burst_packets, cpu_s_per_gb, refused: None }
     }
 
-    fn with(bills: Vec<Bill>) -> Config {
+    fn with(path_costs: Vec<PathCost>) -> Config {
         let mut config = Config::new("/");
-        config.bills = bills;
+        config.path_costs = path_costs;
         config
     }
 
@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn the_cheapest_is_taken_for_each_length_of_burst() {
         let chosen = choose(&with(vec![
-            bill("mmap_gso", 10, Some(0.5)),
-            bill("mmap_writev", 10, Some(0.4)),
-            bill("mmap_gso", 44, Some(0.2)),
-            bill("mmap_writev", 44, Some(0.4)),
-            bill("read_write", 0, Some(0.1)),
-            bill("sendfile", 0, Some(0.2)),
+            cost("mmap_gso", 10, Some(0.5)),
+            cost("mmap_writev", 10, Some(0.4)),
+            cost("mmap_gso", 44, Some(0.2)),
+            cost("mmap_writev", 44, Some(0.4)),
+            cost("read_write", 0, Some(0.1)),
+            cost("sendfile", 0, Some(0.2)),
         ]));
         let chosen = chosen.unwrap();
         let gathered = chosen.streams.gathered;
@@ -285,16 +285,16 @@ mod tests {
     #[test]
     fn what_cannot_be_used_or_is_unknown_is_passed_over() {
         let chosen = choose(&with(vec![
-            bill("teleport", 10, Some(0.01)),
-            bill("mmap_writev", 10, None),
-            bill("read_writev", 10, Some(0.9)),
+            cost("teleport", 10, Some(0.01)),
+            cost("mmap_writev", 10, None),
+            cost("read_writev", 10, Some(0.9)),
         ]));
         assert_eq!(chosen.unwrap().streams.gathered.short.name, "read_writev");
     }
 
     #[test]
     fn a_named_path_wins_over_every_bill() {
-        let mut config = with(vec![bill("mmap_gso", 10, Some(0.1))]);
+        let mut config = with(vec![cost("mmap_gso", 10, Some(0.1))]);
         config.paths = vec!["mmap_writev".to_owned()];
         let chosen = choose(&config).unwrap();
         assert_eq!(chosen.streams.gathered.long.name, "mmap_writev");

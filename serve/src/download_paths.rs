@@ -10,14 +10,14 @@
 //! Where the chosen path cannot be opened (descriptors or locked memory are spent), the response
 //! goes by [`INSTEAD`], which need next to nothing, and the next one tries again.
 //!
-//! Does not do: choose the path ([`crate::choice`]).
+//! Does not do: choose the path ([`crate::path_choice`]).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use paths::{DownloadPath, Open, Spec, Transport};
 
-/// The open paths of a site.
+/// The open paths of a server.
 pub(crate) struct Downloads {
     spec: &'static Spec,
     free: Mutex<Vec<Box<dyn DownloadPath>>>,
@@ -26,7 +26,7 @@ pub(crate) struct Downloads {
 }
 
 /// A path in use; given back when dropped.
-pub(crate) struct Taken<'a> {
+pub(crate) struct BorrowedPath<'a> {
     path: Option<Box<dyn DownloadPath>>,
     /// None where it goes by another than the chosen one.
     home: Option<&'a Downloads>,
@@ -38,14 +38,14 @@ impl Downloads {
     }
 
     /// A path for a response; none where not even the simplest can be opened.
-    pub(crate) fn take(&self) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self) -> Option<BorrowedPath<'_>> {
         let kept = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
         if let Some(path) = kept.or_else(|| self.open()) {
-            return Some(Taken { path: Some(path), home: Some(self) });
+            return Some(BorrowedPath { path: Some(path), home: Some(self) });
         }
         let instead = INSTEAD.iter().filter_map(|name| paths::find(Transport::Tcp, name));
         let path = instead.filter_map(|spec| open(spec).ok()).next()?;
-        Some(Taken { path: Some(path), home: None })
+        Some(BorrowedPath { path: Some(path), home: None })
     }
 
     fn open(&self) -> Option<Box<dyn DownloadPath>> {
@@ -69,13 +69,13 @@ fn open(spec: &Spec) -> Result<Box<dyn DownloadPath>, String> {
     }
 }
 
-impl Taken<'_> {
+impl BorrowedPath<'_> {
     pub(crate) fn path(&mut self) -> &mut dyn DownloadPath {
         &mut **self.path.as_mut().expect("it is there until it is dropped")
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for BorrowedPath<'_> {
     fn drop(&mut self) {
         let Some((home, path)) = self.home.zip(self.path.take()) else { return };
         let mut free = home.free.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listening: connections are accepted, counted and served, each in a task of its own; when the
-//! process has no file descriptor left the newcomer is told so and those who are served are not
+//! process has no file descriptor left the new client is told so and those who are served are not
 //! disturbed. A connection over a limit on clients ([`crate::limits`]) is told so as well, but no
 //! more than [`REFUSING_MAX`] at once: under a flood the others are closed without a word.
 //!
-//! Each listener holds a descriptor in reserve for that: the newcomer takes its place, is answered,
+//! Each listener holds a descriptor in reserve for that: the new client takes its place, is answered,
 //! and is replaced by the reserve again without a moment between (dup2). While a reserve is let go
 //! no other listener accepts.
 //!
@@ -29,8 +29,8 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::limits::Refused;
 use crate::meter::Meters;
-use crate::site::Site;
-use crate::writing::Allowance;
+use crate::server_state::ServerState;
+use crate::write_deadline::Allowance;
 
 /// Opens a listener.
 pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
@@ -42,9 +42,9 @@ pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpL
 /// Serves connections until it is aborted; they are aborted with it.
 pub(crate) async fn serve<F>(
     listener: TcpListener,
-    site: Arc<Site>,
+    server: Arc<ServerState>,
     refusal: fn(Refused) -> Vec<u8>,
-    connection: impl Fn(TcpStream, SocketAddr, Arc<Site>) -> F,
+    connection: impl Fn(TcpStream, SocketAddr, Arc<ServerState>) -> F,
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -57,17 +57,17 @@ pub(crate) async fn serve<F>(
             accepted = accept(&listener) => match accepted {
                 Ok((stream, peer)) => {
                     reserve.fill();
-                    match site.limits.connect(peer.ip(), &stream) {
+                    match server.limits.connect(peer.ip(), &stream) {
                         Ok(permit) => {
-                            let task = connection(stream, peer, site.clone());
+                            let task = connection(stream, peer, server.clone());
                             served.spawn(async move {
                                 task.await;
                                 drop(permit);
                             });
                         }
                         Err(refused) => {
-                            site.limits.refusals.note(refused, peer.ip());
-                            Meters::count(&site.meters.connections_refused);
+                            server.limits.refusals.note(refused, peer.ip());
+                            Meters::count(&server.meters.connections_refused);
                             if let Ok(turn) = refusing.clone().try_acquire_owned() {
                                 let mut stream = stream;
                                 served.spawn(async move {
@@ -78,15 +78,15 @@ pub(crate) async fn serve<F>(
                         }
                     }
                 }
-                Err(error) if is_spent(&error) => {
-                    if said.is_none_or(|said| said.elapsed() > SAID_FOR) {
+                Err(error) if is_exhausted(&error) => {
+                    if said.is_none_or(|said| said.elapsed() > WARN_EVERY) {
                         said = Some(Instant::now());
                         tracing::warn!(
                             "accept: {error}; refusing connections until one ends (raise ulimit -n)"
                         );
                     }
                     if reserve.refuse(&listener, &refusal(Refused::Connections)).await {
-                        Meters::count(&site.meters.connections_refused);
+                        Meters::count(&server.meters.connections_refused);
                     }
                 }
                 // The peer left before it was accepted.
@@ -113,13 +113,13 @@ async fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     .await
 }
 
-/// Descriptors are the process's, and so is the turn to take one for a newcomer.
+/// Descriptors are the process's, and so is the turn to take one for a new client.
 fn accepting() -> MutexGuard<'static, ()> {
     static ACCEPTING: Mutex<()> = Mutex::new(());
     ACCEPTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A descriptor for the newcomer that there is none left for.
+/// A descriptor for the new client that there is none left for.
 struct Reserve {
     /// What is copied into the reserve's place; none where the start found no descriptor free.
     null: Option<File>,
@@ -181,7 +181,7 @@ impl Reserve {
 }
 
 /// True when descriptors are what is missing: of the process or of the whole system.
-pub(crate) fn is_spent(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     let spent = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
     error.raw_os_error().is_some_and(|code| spent.iter().any(|e| e.raw_os_error() == code))
 }
@@ -231,5 +231,5 @@ const REFUSAL: Duration = Duration::from_millis(50);
 /// descriptors.
 const REFUSING_MAX: usize = 8;
 /// A warning is not repeated for so long.
-const SAID_FOR: Duration = Duration::from_secs(60);
+const WARN_EVERY: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_millis(500);

@@ -2,7 +2,7 @@
 //! Writing to a TCP peer: a slow one gets as long as it makes progress, one that takes nothing is
 //! ended.
 //!
-//! A peer begins with an allowance of time ([`crate::config::Patience::write`]); every byte that it
+//! A peer begins with an allowance of time ([`crate::config::Timeouts::write`]); every byte that it
 //! acknowledges adds to it, up to twice the allowance. So an answer of any length may take as long
 //! as [`RATE_MIN`] needs for it, and nobody holds memory or a descriptor by reading nothing. The
 //! socket's buffer is not the measure: it may hold megabytes and wakes a writer when a third of
@@ -29,7 +29,7 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// For an answer that begins now; `wait` is the patience with a peer that takes nothing.
+    /// For an answer that begins now; `wait` is the timeouts with a peer that takes nothing.
     pub(crate) fn new(wait: Duration) -> Allowance {
         Allowance { until: Instant::now() + wait, most: wait * 2, queued: 0, is_counted: false }
     }

@@ -7,14 +7,14 @@
 //! that a player asks for.
 //!
 //! Sources: RFC 8216 §4.3.2.4 (the key is 16 octets), §6.3.6 (obtaining it).
-//! Does not do: decide who gets a key ([`crate::admission`] does), derive keys (the caller does).
+//! Does not do: decide who gets a key ([`crate::key_tokens`] does), derive keys (the caller does).
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::access::Folder;
 use crate::error::Error;
+use crate::served_folder::Folder;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 16;
@@ -49,20 +49,22 @@ impl std::fmt::Debug for KeySource {
 }
 
 /// A source of keys, open.
-pub(crate) enum Keys {
+pub(crate) enum FilmKeys {
     Folder(Folder),
     /// For the films of the served folder.
     Made(Arc<KeyMaker>, Folder),
 }
 
-impl Keys {
+impl FilmKeys {
     /// Opens a source for a server of the folder `served`.
     ///
     /// # Errors
     /// [`Error::Option`]: the folder cannot be read, or its files would be served to anybody.
-    pub(crate) fn open(source: &KeySource, served: &Path) -> Result<Keys, Error> {
+    pub(crate) fn open(source: &KeySource, served: &Path) -> Result<FilmKeys, Error> {
         let path = match source {
-            KeySource::Made(make) => return Ok(Keys::Made(make.clone(), Folder::open(served)?)),
+            KeySource::Made(make) => {
+                return Ok(FilmKeys::Made(make.clone(), Folder::open(served)?));
+            }
             KeySource::Folder(path) => path,
         };
         let refuse = |found: String, cure: &str| Error::Option {
@@ -85,13 +87,13 @@ impl Keys {
             let found = format!("in or above the served folder {}", served.display());
             return Err(refuse(found, "move the keys where no file is served from"));
         }
-        Ok(Keys::Folder(folder))
+        Ok(FilmKeys::Folder(folder))
     }
 
     /// Key `number` of a film; none if there is none. It may wait for a disk.
     pub(crate) fn key(&self, film: &str, number: u64) -> Option<[u8; KEY_BYTES]> {
         match self {
-            Keys::Made(make, served) => {
+            FilmKeys::Made(make, served) => {
                 // A key of a film that is not published is nobody's. A film has a folder, its
                 // further sounds and programmes have playlists in it.
                 let is_there = |playlist: String| served.file(&playlist).is_ok();
@@ -99,7 +101,7 @@ impl Keys {
                     is_there(format!("{film}/{PLAYLIST}")) || is_there(format!("{film}.m3u8"));
                 is_published.then(|| make(film, number))
             }
-            Keys::Folder(folder) => {
+            FilmKeys::Folder(folder) => {
                 let name = format!("{film}/{number}.key");
                 let (mut file, metadata) = folder.file(&name).ok()?;
                 if metadata.len() != KEY_BYTES as u64 {
@@ -161,11 +163,11 @@ mod tests {
         std::fs::write(keys.join("film/0.key"), [7; 16]).unwrap();
         std::fs::write(keys.join("film/1.key"), [7; 17]).unwrap();
         for bad in [&served, &served.join("keys"), &top_path, &top_path.join("none")] {
-            let refused = Keys::open(&KeySource::Folder(bad.clone()), &served).err();
+            let refused = FilmKeys::open(&KeySource::Folder(bad.clone()), &served).err();
             let error = refused.expect("refused");
             assert!(error.is_caller() && error.to_string().starts_with("--keys: "), "{error}");
         }
-        let open = Keys::open(&KeySource::Folder(keys), &served).unwrap();
+        let open = FilmKeys::open(&KeySource::Folder(keys), &served).unwrap();
         assert_eq!(open.key("film", 0), Some([7; 16]));
         for (film, number) in [("film", 1), ("film", 2), ("none", 0), ("../served", 0)] {
             assert_eq!(open.key(film, number), None);
@@ -173,7 +175,7 @@ mod tests {
         let made = KeySource::Made(Arc::new(|_, number| [number as u8; 16]));
         std::fs::create_dir(served.join("film")).unwrap();
         std::fs::write(served.join("film").join(PLAYLIST), "#EXTM3U\n").unwrap();
-        let open = Keys::open(&made, &served).unwrap();
+        let open = FilmKeys::open(&made, &served).unwrap();
         assert_eq!((open.key("film", 3), open.key("none", 3)), (Some([3; 16]), None));
         assert_eq!(open.key("film/audio-258", 1), None);
         std::fs::write(served.join("film/audio-258.m3u8"), "#EXTM3U\n").unwrap();

@@ -9,7 +9,7 @@
 //! Tokens are compared in a time that depends on their lengths alone.
 //!
 //! Sources: RFC 6750 (bearer tokens; §2.3 in the query, §3 the answer 401).
-//! Does not do: keep what is served within its folder ([`crate::access`] does), count wrong
+//! Does not do: keep what is served within its folder ([`crate::served_folder`] does), count wrong
 //! guesses: a token is a random one of [`TOKEN_BYTES_MIN`] characters or more.
 
 use std::fs;
@@ -60,16 +60,16 @@ pub(crate) enum Decision {
 
 /// The tokens that open keys; none: keys are open.
 #[derive(Clone, Default)]
-pub struct Tokens(Vec<Vec<u8>>);
+pub struct KeyTokens(Vec<Vec<u8>>);
 
 /// Never shown.
-impl std::fmt::Debug for Tokens {
+impl std::fmt::Debug for KeyTokens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} tokens", self.0.len())
     }
 }
 
-impl Tokens {
+impl KeyTokens {
     /// Reads a file of tokens, one a line; empty lines and those that begin with `#` are none.
     /// With several, one can be replaced while players still have the old.
     ///
@@ -134,11 +134,11 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
 /// The policy of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    tokens: Option<Tokens>,
+    tokens: Option<KeyTokens>,
 }
 
 impl Admission {
-    pub(crate) fn new(tokens: Option<Tokens>) -> Self {
+    pub(crate) fn new(tokens: Option<KeyTokens>) -> Self {
         Self { tokens }
     }
 
@@ -168,11 +168,11 @@ mod tests {
     const ONE: &str = "0123456789abcdef01234567";
     const TWO: &str = "fedcba9876543210fedcba98";
 
-    fn tokens(text: &str) -> Result<Tokens, String> {
+    fn tokens(text: &str) -> Result<KeyTokens, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens");
         fs::write(&path, text).unwrap();
-        Tokens::read("--key-token-file", &path).map_err(|error| error.to_string())
+        KeyTokens::read("--key-token-file", &path).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -211,6 +211,6 @@ mod tests {
             assert!(!error.contains("0123456789"), "{error}");
         }
         assert_eq!(format!("{:?}", tokens(ONE).unwrap()), "1 tokens");
-        assert!(Tokens::read("--key-token-file", Path::new("/none")).is_err());
+        assert!(KeyTokens::read("--key-token-file", Path::new("/none")).is_err());
     }
 }

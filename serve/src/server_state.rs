@@ -1,37 +1,37 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every connection of a running server shares.
+//! The parts of a running server that every connection shares.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use crate::admission::Admission;
 use crate::config::Config;
-use crate::downloads::Downloads;
-use crate::image::Images;
+use crate::download_paths::Downloads;
+use crate::film_keys::FilmKeys;
 use crate::index::Index;
-use crate::keys::Keys;
+use crate::key_tokens::Admission;
 use crate::library::Library;
 use crate::limits::Limiter;
-use crate::meter::{Meters, Report};
+use crate::media_ports::MediaPortPool;
+use crate::meter::{Meters, ServerMetrics};
 use crate::pacer::Pacers;
-use crate::ports::Ports;
-use crate::session::Sessions;
+use crate::stream_session::StreamSessions;
+use crate::wire_image::WireImages;
 
 /// The parts of a running server.
-pub(crate) struct Site {
+pub(crate) struct ServerState {
     pub(crate) config: Config,
     pub(crate) rtsp: SocketAddr,
     pub(crate) admission: Admission,
     /// Keys of sealed films, if this server has them.
-    pub(crate) keys: Option<Arc<Keys>>,
+    pub(crate) keys: Option<Arc<FilmKeys>>,
     pub(crate) library: Arc<Library>,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: StreamSessions,
     pub(crate) meters: Arc<Meters>,
-    pub(crate) ports: Ports,
+    pub(crate) ports: MediaPortPool,
     pub(crate) pacers: Pacers,
-    pub(crate) images: Images,
+    pub(crate) images: WireImages,
     pub(crate) index: Index,
     pub(crate) downloads: Downloads,
     pub(crate) began: Instant,
@@ -39,13 +39,13 @@ pub(crate) struct Site {
     pub(crate) next_connection: AtomicU64,
 }
 
-impl Site {
+impl ServerState {
     /// Time since the server began: the clock of all state machines.
     pub(crate) fn now(&self) -> Duration {
         self.began.elapsed()
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> ServerMetrics {
         let refusals = self.limits.refusals.counts();
         self.meters.report(self.sessions.len(), self.limits.connections(), refusals)
     }

@@ -50,7 +50,7 @@ pub(crate) enum Denied {
     Unreadable,
     /// The process has no file descriptor left.
     #[error("no file descriptor left")]
-    DescriptorsSpent,
+    DescriptorsExhausted,
     /// Anything else the kernel said.
     #[error("{0}")]
     Host(io::Error),
@@ -184,7 +184,7 @@ fn denied(errno: Errno) -> Denied {
         Errno::XDEV | Errno::LOOP => Denied::Outside,
         Errno::ACCESS | Errno::PERM => Denied::Unreadable,
         Errno::NXIO => Denied::NotAFile,
-        Errno::MFILE | Errno::NFILE => Denied::DescriptorsSpent,
+        Errno::MFILE | Errno::NFILE => Denied::DescriptorsExhausted,
         other => Denied::Host(other.into()),
     }
 }
