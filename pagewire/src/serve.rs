@@ -13,7 +13,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use seal::hls::{Fit, KeyFolder};
-use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server};
+use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server, Setting};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::escape::Escaped;
@@ -182,11 +182,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
         };
         let config = match options.config() {
             Ok(config) => config,
-            Err(error) => return crate::failed(&error, error.is_caller()),
+            Err(error) => return failed(&error, error.is_caller()),
         };
         let server = match Server::start(config).await {
             Ok(server) => server,
-            Err(error) => return crate::failed(&error, error.is_caller()),
+            Err(error) => return failed(&error, error.is_caller()),
         };
         if let Some(unavailable) = server.cache_unavailable() {
             tracing::warn!("{unavailable}; write --cache and a folder that can be written to");
@@ -210,6 +210,54 @@ pub(crate) fn run(options: Options) -> ExitCode {
     // A thread that waits for a dead disk must not keep the process.
     runtime.shutdown_background();
     status
+}
+
+/// The flag of a setting.
+fn flag(setting: Setting) -> &'static str {
+    match setting {
+        Setting::Rtsp => "--rtsp",
+        Setting::Http => "--http",
+        Setting::MediaPorts => "--rtp-port",
+        Setting::Burst => "--burst",
+        Setting::Paths => "--path",
+        Setting::Pacers => "--pacers",
+        Setting::Keys => "--keys",
+        Setting::KeyTokens => "--key-token-file",
+        Setting::AllowOrigin => "--allow-origin",
+        _ => "an option",
+    }
+}
+
+/// The text of an error with the flags that cure it.
+fn with_flag(error: &Error) -> String {
+    match error {
+        Error::Setting { setting: Setting::Keys, found, cure }
+            if cure.ends_with("sealing wrote") =>
+        {
+            format!("--keys: {found}; name the folder that seal hls --keys wrote")
+        }
+        Error::Setting { setting, found, cure } => format!("{}: {found}; {cure}", flag(*setting)),
+        Error::NoImages { path } => {
+            format!(
+                "--path: {path}; it sends wire images, which --cache-size 0 forbids; write a size"
+            )
+        }
+        Error::Listen { setting: Setting::MediaPorts, .. } => {
+            format!("{error}; write --rtp-port with a free even port, or 0 to have one picked")
+        }
+        Error::Listen { setting, address, source } => format!(
+            "{} {address}: {source}; stop what listens there, or write another address (port 0 \
+             picks a free one)",
+            flag(*setting)
+        ),
+        error => error.to_string(),
+    }
+}
+
+/// Prints an error; exit status 1 or 2, by whose fault it is.
+fn failed(error: &Error) -> ExitCode {
+    eprintln!("pagewire: {}", Escaped(&with_flag(error)));
+    ExitCode::from(if error.is_caller() { 2 } else { 1 })
 }
 
 /// What paths cost on this machine; none, and a line why, where that cannot be measured.

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 use crate::film_keys::KeySource;
 use crate::key_tokens::KeyTokens;
 use crate::limits::ClientLimits;
@@ -103,29 +103,29 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), Error> {
         let burst_ms = self.burst.as_millis();
         if !(1..=BURST_MS_MAX).contains(&burst_ms) {
-            return Err(Error::Option {
-                option: "--burst",
+            return Err(Error::Setting {
+                setting: Setting::Burst,
                 found: format!("{burst_ms} ms"),
                 cure: format!("write 1 to {BURST_MS_MAX}"),
             });
         }
         if self.pacers == Some(0) {
-            return Err(Error::Option {
-                option: "--pacers",
+            return Err(Error::Setting {
+                setting: Setting::Pacers,
                 found: "0".to_owned(),
                 cure: "write 1 or more, or leave it out for one per core".to_owned(),
             });
         }
         if self.key_tokens.is_some() && self.keys.is_none() {
-            return Err(Error::Option {
-                option: "--key-token-file",
+            return Err(Error::Setting {
+                setting: Setting::KeyTokens,
                 found: "tokens for keys, and no keys".to_owned(),
                 cure: "write where keys come from, or leave it out".to_owned(),
             });
         }
         match &self.allow_origin {
-            Some(origin) if !is_origin(origin) => Err(Error::Option {
-                option: "--allow-origin",
+            Some(origin) if !is_origin(origin) => Err(Error::Setting {
+                setting: Setting::AllowOrigin,
                 found: origin.clone(),
                 cure: "write * or an origin such as https://example.org".to_owned(),
             }),

@@ -22,6 +22,46 @@ fn folder_refused(path: &Path, source: &io::Error) -> String {
     }
 }
 
+/// A setting of a server, as errors name it; the command line adds its flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Setting {
+    /// [`crate::Config::rtsp`].
+    Rtsp,
+    /// [`crate::Config::http`].
+    Http,
+    /// [`crate::Config::media_ports`].
+    MediaPorts,
+    /// [`crate::Config::burst`].
+    Burst,
+    /// [`crate::Config::paths`].
+    Paths,
+    /// [`crate::Config::pacers`].
+    Pacers,
+    /// [`crate::Config::keys`].
+    Keys,
+    /// [`crate::Config::key_tokens`].
+    KeyTokens,
+    /// [`crate::Config::allow_origin`].
+    AllowOrigin,
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(match self {
+            Setting::Rtsp => "RTSP address",
+            Setting::Http => "HTTP address",
+            Setting::MediaPorts => "media ports (RTP, and RTCP on the next)",
+            Setting::Burst => "burst",
+            Setting::Paths => "path",
+            Setting::Pacers => "pacer threads",
+            Setting::Keys => "keys of sealed films",
+            Setting::KeyTokens => "tokens for keys",
+            Setting::AllowOrigin => "allowed origin",
+        })
+    }
+}
+
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -34,6 +74,22 @@ pub enum Error {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Caller: a setting of [`crate::Config`] that cannot be used.
+    #[error("{setting}: {found}; {cure}")]
+    Setting {
+        /// The setting.
+        setting: Setting,
+        /// Its value.
+        found: String,
+        /// Values that can be used.
+        cure: String,
+    },
+    /// Caller: a path of wire images, and a cache without room for them.
+    #[error("path {path}: it sends wire images, and their share of the cache is 0 bytes")]
+    NoImages {
+        /// The path's name.
+        path: &'static str,
+    },
     /// Caller: an option that cannot be taken.
     #[error("{option}: {found}; {cure}")]
     Option {
@@ -45,16 +101,14 @@ pub enum Error {
         cure: String,
     },
     /// Host: a listening socket or the media ports.
-    #[error("{what} {address}: {source}; {cure}")]
+    #[error("{setting} {address}: {source}")]
     Listen {
-        /// Which listener.
-        what: &'static str,
+        /// The setting that gives the address.
+        setting: Setting,
         /// The address asked for.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
-        /// What to do.
-        cure: &'static str,
     },
     /// Host: a system call failed.
     #[error("{call} {object}: {source}")]
@@ -87,6 +141,12 @@ pub enum Error {
 impl Error {
     /// True when the command line is at fault (exit status 2).
     pub fn is_caller(&self) -> bool {
-        matches!(self, Error::Folder { .. } | Error::Option { .. })
+        matches!(
+            self,
+            Error::Folder { .. }
+                | Error::Setting { .. }
+                | Error::NoImages { .. }
+                | Error::Option { .. }
+        )
     }
 }

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 use crate::served_folder::Folder;
 
 /// Bytes of a key.
@@ -59,7 +59,7 @@ impl FilmKeys {
     /// Opens a source for a server of the folder `served`.
     ///
     /// # Errors
-    /// [`Error::Option`]: the folder cannot be read, or its files would be served to anybody.
+    /// [`Error::Setting`]: the folder cannot be read, or its files would be served to anybody.
     pub(crate) fn open(source: &KeySource, served: &Path) -> Result<FilmKeys, Error> {
         let path = match source {
             KeySource::Made(make) => {
@@ -67,8 +67,8 @@ impl FilmKeys {
             }
             KeySource::Folder(path) => path,
         };
-        let refuse = |found: String, cure: &str| Error::Option {
-            option: "--keys",
+        let refuse = |found: String, cure: &str| Error::Setting {
+            setting: Setting::Keys,
             found: format!("{}: {found}", path.display()),
             cure: cure.to_owned(),
         };
@@ -81,7 +81,7 @@ impl FilmKeys {
                 },
                 other => other.to_string(),
             };
-            refuse(found, "name the folder that seal hls --keys wrote")
+            refuse(found, "name the folder of keys that sealing wrote")
         })?;
         if folder.path().starts_with(served) || served.starts_with(folder.path()) {
             let found = format!("in or above the served folder {}", served.display());
@@ -165,7 +165,10 @@ mod tests {
         for bad in [&served, &served.join("keys"), &top_path, &top_path.join("none")] {
             let refused = FilmKeys::open(&KeySource::Folder(bad.clone()), &served).err();
             let error = refused.expect("refused");
-            assert!(error.is_caller() && error.to_string().starts_with("--keys: "), "{error}");
+            assert!(
+                error.is_caller() && error.to_string().starts_with("keys of sealed films: "),
+                "{error}"
+            );
         }
         let open = FilmKeys::open(&KeySource::Folder(keys), &served).unwrap();
         assert_eq!(open.key("film", 0), Some([7; 16]));

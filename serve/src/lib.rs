@@ -43,7 +43,7 @@ mod wire_image;
 mod write_deadline;
 
 pub use config::{Config, Timeouts};
-pub use error::Error;
+pub use error::{Error, Setting};
 pub use film_keys::{KEY_BYTES, KeyMaker, KeySource};
 pub use growing_file::lock_recording;
 pub use key_tokens::KeyTokens;

@@ -26,16 +26,15 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 use crate::limits::Refused;
 use crate::meter::Meters;
 use crate::server_state::ServerState;
 use crate::write_deadline::Allowance;
 
-/// Opens a listener.
-pub(crate) async fn open(what: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
-    let cure = "stop what listens there, or write another address (port 0 picks a free one)";
-    let listen = |source| Error::Listen { what, address, source, cure };
+/// Opens a listener at the address of a setting.
+pub(crate) async fn open(setting: Setting, address: SocketAddr) -> Result<TcpListener, Error> {
+    let listen = |source| Error::Listen { setting, address, source };
     TcpListener::bind(address).await.map_err(listen)
 }
 

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 
 /// Where media may leave from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,8 +66,8 @@ impl MediaPortPool {
                 }
                 Err(no_pair(address, 0, io::ErrorKind::AddrInUse.into()))
             }
-            MediaPorts::One(port) if port % 2 == 1 => Err(Error::Option {
-                option: "--rtp-port",
+            MediaPorts::One(port) if port % 2 == 1 => Err(Error::Setting {
+                setting: Setting::MediaPorts,
                 found: port.to_string(),
                 cure: format!("RTP takes an even port (RFC 3550 §11); write {}", port - 1),
             }),
@@ -75,8 +75,8 @@ impl MediaPortPool {
             MediaPorts::Range(first, last) => {
                 let even = first.checked_next_multiple_of(2).unwrap_or(0);
                 if even == 0 || last <= even {
-                    return Err(Error::Option {
-                        option: "--rtp-port",
+                    return Err(Error::Setting {
+                        setting: Setting::MediaPorts,
                         found: format!("{first}-{last}"),
                         cure: "a range holds at least one even port and the next: \
                                write 20000-29999"
@@ -187,12 +187,7 @@ fn new_socket(address: IpAddr) -> io::Result<Socket> {
 }
 
 fn no_pair(address: IpAddr, port: u16, source: io::Error) -> Error {
-    Error::Listen {
-        what: "media ports (RTP, and RTCP on the next)",
-        address: SocketAddr::new(address, port),
-        source,
-        cure: "write --rtp-port with a free even port, or 0 to have one picked",
-    }
+    Error::Listen { setting: Setting::MediaPorts, address: SocketAddr::new(address, port), source }
 }
 
 /// Room for a few bursts of a 100 Mb/s stream; the kernel grants at most net.core.wmem_max.

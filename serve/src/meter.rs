@@ -9,10 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use media::PlanStore;
 use paths::SendStats;
 use serde::Serialize;
 
@@ -122,6 +123,9 @@ pub(crate) struct Meters {
     pub(crate) requests_malformed: AtomicU64,
     /// Shared with the store of images.
     pub(crate) images_dropped: Arc<AtomicU64>,
+    pub(crate) images_invalid: Arc<AtomicU64>,
+    /// Counted by the store of plans, which is set once when it is open.
+    pub(crate) plans: OnceLock<PlanStore>,
 }
 
 /// What the server did since it started; part of `/index.json`.
@@ -163,6 +167,10 @@ pub struct ServerMetrics {
     pub icmp_verified: u64,
     /// ICMP reports that do not, or that claim no more than a passing fault: counted and ignored.
     pub icmp_ignored: u64,
+    /// Looks into the cache that found a damaged or outdated plan; it is made again.
+    pub plans_invalid: u64,
+    /// Looks into the cache that found a damaged or outdated wire image; it is made again.
+    pub images_invalid: u64,
     /// Wire images dropped because a block was not as it had been written.
     pub images_dropped: u64,
     /// Processor seconds, user and system, of the whole process.
@@ -198,6 +206,8 @@ impl Meters {
             sessions_refused: AtomicU64::new(0),
             requests_malformed: AtomicU64::new(0),
             images_dropped: Arc::default(),
+            images_invalid: Arc::default(),
+            plans: OnceLock::new(),
         }
     }
 
@@ -241,6 +251,8 @@ impl Meters {
             clock_moves: all.clock_moves,
             icmp_verified: all.icmp_verified,
             icmp_ignored: all.icmp_ignored,
+            plans_invalid: self.plans.get().map_or(0, PlanStore::invalid_plans),
+            images_invalid: self.images_invalid.load(Ordering::Relaxed),
             images_dropped: self.images_dropped.load(Ordering::Relaxed),
             processor_seconds,
             cpu_s_per_gb: (bytes > 0).then(|| processor_seconds / (bytes as f64 / 1e9)),

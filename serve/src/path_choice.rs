@@ -13,7 +13,7 @@
 use paths::{Feed, Host, Open, Spec, Transport, Via};
 
 use crate::config::Config;
-use crate::error::Error;
+use crate::error::{Error, Setting};
 
 /// What a path costs on this machine.
 #[derive(Debug, Clone)]
@@ -83,8 +83,8 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
         let served = [Transport::Rtp, Transport::Tcp];
         let spec = served.iter().find_map(|&transport| paths::find(transport, name));
         let spec = spec.ok_or_else(|| unknown(name))?;
-        (spec.probe)(&host).map_err(|unavailable| Error::Option {
-            option: "--path",
+        (spec.probe)(&host).map_err(|unavailable| Error::Setting {
+            setting: Setting::Paths,
             found: name.clone(),
             cure: unavailable.to_string(),
         })?;
@@ -93,8 +93,8 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
             Open::Download(_) => &mut forced_download,
         };
         if slot.replace(spec).is_some_and(|other: &Spec| other.name != spec.name) {
-            return Err(Error::Option {
-                option: "--path",
+            return Err(Error::Setting {
+                setting: Setting::Paths,
                 found: config.paths.join(", "),
                 cure: "force one path for streams and one for downloads at most".to_owned(),
             });
@@ -111,11 +111,7 @@ pub(crate) fn choose(config: &Config) -> Result<Chosen, Error> {
 fn forced(spec: &'static Spec, default: Choice, config: &Config) -> Result<Choice, Error> {
     match spec.open {
         Open::Stream { feed: Feed::Image, .. } if config.cache_bytes_max == 0 => {
-            Err(Error::Option {
-                option: "--path",
-                found: spec.name.to_owned(),
-                cure: "it sends wire images, which --cache-size 0 forbids; write a size".to_owned(),
-            })
+            Err(Error::NoImages { path: spec.name })
         }
         Open::Stream { feed: Feed::Image, .. } => {
             Ok(Choice { image: Some(ByBurst::always(spec)), ..default })
@@ -154,7 +150,10 @@ impl Ranked {
     /// Why it is not taken by itself, though it may be named.
     fn refusal(&self, host: &Host) -> Option<String> {
         if let Open::Stream { via: Via::Device, .. } = self.spec.open {
-            return Some("puts frames past routing and firewall; by --path alone".to_owned());
+            return Some(
+                "puts frames past routing and firewall; only a path named by the caller may"
+                    .to_owned(),
+            );
         }
         (self.spec.probe)(host).err().map(|unavailable| unavailable.to_string())
     }
@@ -228,8 +227,8 @@ fn unknown(name: &str) -> Error {
     let known = paths::PATHS.iter().filter(|spec| spec.transport != Transport::Udp);
     let mut known: Vec<_> = known.map(|spec| spec.name).collect();
     known.dedup();
-    Error::Option {
-        option: "--path",
+    Error::Setting {
+        setting: Setting::Paths,
         found: name.to_owned(),
         cure: format!("write auto, or one of {}", known.join(", ")),
     }

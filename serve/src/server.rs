@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::config::Config;
 use crate::download_paths::Downloads;
-use crate::error::Error;
+use crate::error::{Error, Setting};
 use crate::film_keys::FilmKeys;
 use crate::http_runtime::HttpRuntime;
 use crate::index::Index;
@@ -60,9 +60,9 @@ impl Server {
         let folder = Arc::new(Folder::open(&config.folder)?);
         let keys = config.keys.as_ref().map(|source| FilmKeys::open(source, folder.path()));
         let keys = keys.transpose()?.map(Arc::new);
-        let rtsp_listener = listener::open("--rtsp", config.rtsp).await?;
+        let rtsp_listener = listener::open(Setting::Rtsp, config.rtsp).await?;
         let http_runtime = HttpRuntime::start()?;
-        let opened = http_runtime.spawn(listener::open("--http", config.http)).await;
+        let opened = http_runtime.spawn(listener::open(Setting::Http, config.http)).await;
         let http_listener = opened.expect("opening a listener does not panic")?;
         let local = |l: &tokio::net::TcpListener| {
             l.local_addr().map_err(|source| Error::Host {
@@ -76,8 +76,9 @@ impl Server {
         let cache = PlanStore::open(config.cache.clone());
         let pacer_count = config.pacers.unwrap_or_else(|| allowed_cores().len());
         let meters = Arc::new(Meters::new(pacer_count));
-        let drops = meters.images_dropped.clone();
-        let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, drops)?;
+        let counts = (meters.images_dropped.clone(), meters.images_invalid.clone());
+        let _ = meters.plans.set(cache.clone());
+        let images = WireImages::start(&cache, folder.clone(), config.cache_bytes_max, counts)?;
         let library = Arc::new(Library::new(folder, cache));
         let readers = Readers::start(fetch)?;
         let (told, events) = tokio::sync::mpsc::unbounded_channel();

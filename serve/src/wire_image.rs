@@ -114,6 +114,8 @@ struct Store {
     bytes_max: u64,
     stopping: AtomicBool,
     drops: Arc<AtomicU64>,
+    /// Counts damaged and outdated images.
+    invalid: Arc<AtomicU64>,
 }
 
 struct Job {
@@ -135,11 +137,11 @@ impl WireImages {
         cache: &PlanStore,
         served: Arc<Folder>,
         bytes_max: u64,
-        drops: Arc<AtomicU64>,
+        (drops, invalid): (Arc<AtomicU64>, Arc<AtomicU64>),
     ) -> Result<WireImages, Error> {
         let folder = cache.images().filter(|_| bytes_max > 0);
         let stopping = AtomicBool::new(false);
-        let store = Arc::new(Store { folder, served, bytes_max, stopping, drops });
+        let store = Arc::new(Store { folder, served, bytes_max, stopping, drops, invalid });
         let (jobs, inbox) = channel();
         let worker = store.clone();
         let thread = std::thread::Builder::new()
@@ -217,6 +219,7 @@ impl Store {
         let file = File::open(&path).ok()?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
         let Some(blocks) = blocks_of(&file, asset) else {
+            self.invalid.fetch_add(1, Ordering::Relaxed);
             tracing::info!("wire image {}: of another file or damaged; made again", path.display());
             return None;
         };
@@ -303,7 +306,10 @@ impl Store {
     /// Evicts images until `bytes` fit under the limit and leave the disk its reserve.
     fn make_room(&self, folder: &Path, bytes: u64) -> Result<(), String> {
         if bytes > self.bytes_max {
-            return Err(format!("{bytes} bytes; --cache-size is {}", self.bytes_max));
+            return Err(format!(
+                "{bytes} bytes; the limit on wire images is {} bytes",
+                self.bytes_max
+            ));
         }
         let mut images = listed(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         images.sort_by_key(|image| image.used);

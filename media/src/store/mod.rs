@@ -86,8 +86,8 @@ impl PlanStore {
         found.inspect_err(invalid).ok()
     }
 
-    /// Plans found and not used since the store was opened: damaged, unreadable or of a file that
-    /// has changed.
+    /// Looks since the store was opened that found a plan damaged, unreadable or of a file that has
+    /// changed.
     pub fn invalid_plans(&self) -> u64 {
         self.invalid.load(Ordering::Relaxed)
     }

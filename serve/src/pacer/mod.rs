@@ -30,7 +30,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use paced_stream::{PacedStream, StreamEnd, ticks};
 
-use crate::error::Error;
+use crate::error::{Error, Setting};
 use crate::meter::{PacerCounters, PacerMeter};
 use crate::path_choice::{ByBurst, Choice, LONG_FROM_PACKETS};
 use crate::prefetch::PrefetchHandle;
@@ -397,8 +397,8 @@ fn tick_of(began: Instant, moment: Instant) -> Tick {
 fn open(spec: &'static Spec) -> Result<Box<dyn StreamPath>, Error> {
     match spec.open {
         Open::Stream { open, .. } => Ok(open()?),
-        Open::Download(_) => Err(Error::Option {
-            option: "--path",
+        Open::Download(_) => Err(Error::Setting {
+            setting: Setting::Paths,
             found: spec.name.to_owned(),
             cure: "this path is for downloads and cannot stream".to_owned(),
         }),
