@@ -8,8 +8,8 @@
 //! that question.
 //!
 //! Who gets what is decided by [`crate::key_tokens`] before anything is opened. A sealed film is
-//! files like others, but for its keys ([`crate::film_keys`]), which nobody may keep a copy of, and its
-//! playlists, which are asked for anew each time: a film sealed again keeps its address.
+//! files like others, but for its keys ([`crate::film_keys`]), which nobody may keep a copy of,
+//! and its playlists, which are asked for anew each time: a film sealed again keeps its address.
 //!
 //! Sources: RFC 9110, RFC 9112; the protocol itself is in [`wire::http`]; RFC 8216 (HLS); the Fetch
 //! standard §3.2 (CORS), for players in pages of other servers.

@@ -4,7 +4,8 @@
 //! disturbed. A connection over a limit on clients ([`crate::limits`]) is told so as well, but no
 //! more than [`REFUSING_MAX`] at once: under a flood the others are closed without a word.
 //!
-//! Each listener holds a descriptor in reserve for that: the new client takes its place, is answered,
+//! Each listener holds a descriptor in reserve for that: the new client takes its place, is
+//! answered,
 //! and is replaced by the reserve again without a moment between (dup2). While a reserve is let go
 //! no other listener accepts.
 //!

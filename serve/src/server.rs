@@ -181,7 +181,8 @@ impl Server {
         let meters = self.state.meters.clone();
         let connections = self.state.limits.connections();
         let refusals = self.state.limits.refusals.counts();
-        // Connections let go of the state when their tasks are dropped, which abort does not wait for.
+        // Connections let go of the state when their tasks are dropped, which abort does not wait
+        // for.
         let mut state = self.state;
         let deadline = Instant::now() + STOP_WAIT;
         let parts = loop {

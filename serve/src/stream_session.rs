@@ -3,8 +3,8 @@
 //!
 //! A session is reached by its RTSP identifier (128 random bits, and only from the address that
 //! made it), by its RTCP address, and by its number (pacer events). It ends once, by
-//! [`StreamSessions::end`], which gives back the port, the socket and the pacer's entry. Costs about 1
-//! KiB a session here, plus its socket in the kernel.
+//! [`StreamSessions::end`], which gives back the port, the socket and the pacer's entry. Costs
+//! about 1 KiB a session here, plus its socket in the kernel.
 //!
 //! Sources: RFC 2326 §3.4, §12.37 (session identifiers), RFC 3550 §6.
 //! Does not do: I/O.

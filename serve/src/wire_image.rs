@@ -8,7 +8,8 @@
 //! [`FREE_BYTES_MIN`] free. Costs the asset's size plus 0.9 % on disk, and one read and one write
 //! of it.
 //!
-//! Behind the packets are a checksum of every block ([`crate::image_checksums`]) and the trailer. Blocks are
+//! Behind the packets are a checksum of every block ([`crate::image_checksums`]) and the trailer.
+//! Blocks are
 //! compared before they are sent first, and again when they were out of memory in between; an image
 //! with a bad block is removed, and its sessions go on from the file.
 //!

@@ -11,8 +11,8 @@
 //! Costs one read of each playlist and about 100 bytes a segment, given back when the playlist is
 //! removed or lists something else. Locks are held for [`STEP`] names at a time.
 //!
-//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC 3986
-//! §5.2 (what URIs are relative to).
+//! Sources: RFC 8216 §4.1 (lines that are URIs), §4.3.4 (tags of multivariant playlists), RFC
+//! 3986 §5.2 (what URIs are relative to).
 //! Does not do: keep a segment from being played over RTSP by whoever asks for it by name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
