@@ -182,11 +182,11 @@ pub(crate) fn run(options: Options) -> ExitCode {
         };
         let config = match options.config() {
             Ok(config) => config,
-            Err(error) => return failed(&error, error.is_caller()),
+            Err(error) => return failed(&error),
         };
         let server = match Server::start(config).await {
             Ok(server) => server,
-            Err(error) => return failed(&error, error.is_caller()),
+            Err(error) => return failed(&error),
         };
         if let Some(unavailable) = server.cache_unavailable() {
             tracing::warn!("{unavailable}; write --cache and a folder that can be written to");

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod asset;
-pub mod client;
 mod config;
 mod control;
 mod download_paths;
@@ -30,9 +29,9 @@ mod listener;
 mod media_ports;
 mod meter;
 mod pacer;
+mod path_choice;
 #[cfg(test)]
 mod player;
-mod path_choice;
 mod prefetch;
 mod rtsp;
 mod served_folder;
@@ -45,7 +44,6 @@ mod write_deadline;
 pub use config::{Config, Timeouts};
 pub use error::{Error, Setting};
 pub use film_keys::{KEY_BYTES, KeyMaker, KeySource};
-pub use growing_file::lock_recording;
 pub use key_tokens::KeyTokens;
 pub use library::StreamSummary;
 pub use limits::{ClientLimits, ClientPrefix};
@@ -53,6 +51,3 @@ pub use media_ports::MediaPorts;
 pub use meter::{SendLateness, ServerMetrics};
 pub use path_choice::PathCost;
 pub use server::Server;
-
-// The client module still uses this name.
-use stream_session as session;

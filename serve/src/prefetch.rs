@@ -258,7 +258,12 @@ pub(crate) fn fetch(window: &Window) -> bool {
 
 /// One past the last packet of a window that begins at `packets.start`: as many of `packets` as lie
 /// in `bytes_max` bytes of this form of the asset.
-pub(crate) fn within(plan: &PacketPlan, form: SendForm, packets: Range<u64>, bytes_max: u64) -> u64 {
+pub(crate) fn within(
+    plan: &PacketPlan,
+    form: SendForm,
+    packets: Range<u64>,
+    bytes_max: u64,
+) -> u64 {
     let Range { start, end } = packets;
     let fits = |end: u64| {
         let bytes = match form {

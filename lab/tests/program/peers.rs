@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::{folder, has_network, pagewire, read, said};
+use crate::{folder, has_network, lab, read, said};
 
 #[test]
 fn every_peer_is_verified_and_measured_or_skipped_with_its_cure() {
@@ -13,7 +13,7 @@ fn every_peer_is_verified_and_measured_or_skipped_with_its_cure() {
     }
     let folder = folder();
     let file = folder.path().join("peers.json");
-    let output = pagewire(&["lab", "peers", "--quick", "--json", file.to_str().unwrap()]);
+    let output = lab(&["peers", "--quick", "--json", file.to_str().unwrap()]);
     let table = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}{table}", said(&output));
     let results = read(&file);
@@ -52,7 +52,7 @@ fn a_peer_that_is_not_known_is_told_which_are() {
     if !has_network() {
         return;
     }
-    let output = pagewire(&["lab", "peers", "--quick", "--member", "telepathy"]);
+    let output = lab(&["peers", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
     assert!(said.contains("member telepathy: no such peer"), "{said}");

@@ -356,7 +356,6 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::growing_file::lock_recording;
     use crate::served_folder::Folder;
 
     static CLIP: &[u8] = include_bytes!("../../../pagewire/assets/clip.ts");

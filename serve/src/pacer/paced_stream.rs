@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use media::TICKS_PER_SECOND;
-use paths::{Batch, Destination, SendError, StreamPath, Tally};
+use paths::{Batch, Destination, SendError, SendStats, StreamPath};
 
 use super::{CATCH_UP, Tools};
 use crate::asset::Source;
@@ -486,7 +486,7 @@ mod tests {
     use std::sync::mpsc;
 
     use media::Scanner;
-    use paths::Media;
+    use paths::MappedFile;
 
     use super::super::gather::Gather;
     use super::super::{Sending, Tools};

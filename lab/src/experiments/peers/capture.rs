@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clip::elementary;
-use crate::error::Error;
-use crate::meter::{Cores, pin, thread_time};
+use measure::Error;
+use measure::meter::{Cores, pin, thread_time};
 
 /// Sockets on even ports of loopback, the first ones to be read.
 pub(super) struct Receivers {

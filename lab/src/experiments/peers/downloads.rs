@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use super::peer::Running;
 use super::point::Instruments;
-use crate::error::Error;
-use crate::meter::{Cores, pin, thread_time};
+use measure::Error;
+use measure::meter::{Cores, pin, thread_time};
 
 /// Result of downloading a file again and again.
 pub(super) struct Downloads {

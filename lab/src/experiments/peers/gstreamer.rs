@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::peer::{CLIP, Peer, RTSP_PORT, Running, Setting, Streams};
 use super::process::Processes;
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static OWN: Peer = Peer {
     name: "gstreamer_own",

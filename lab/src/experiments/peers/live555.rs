@@ -3,7 +3,7 @@
 
 use super::peer::{CLIP, Peer, RTSP_PORT, Running, Setting, Streams, version};
 use super::process::Processes;
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "live555",

@@ -37,14 +37,14 @@ use self::capture::{Capture, Receivers};
 use self::downloads::Downloads;
 use self::peer::{CLIP, Peer, Setting, Streams};
 use self::point::{Instruments, Point};
-use crate::Options;
-use crate::error::Error;
-use crate::meter::Cores;
-use crate::network::Network;
-use crate::results::{Results, Row};
-use crate::shelf::Shelf;
-use crate::statistics::Figure;
-use crate::warning::Warning;
+use measure::Error;
+use measure::Options;
+use measure::meter::Cores;
+use measure::network::Network;
+use measure::results::{Results, Row};
+use measure::scratch::ScratchDir;
+use measure::statistics::Figure;
+use measure::warning::Warning;
 
 /// All peers, in the order of tables.
 static PEERS: &[&Peer] = &[
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
 struct Bench<'a> {
     options: &'a Options,
     _network: Network,
-    _shelf: Shelf,
+    _shelf: ScratchDir,
     served: PathBuf,
     /// Elementary stream of the clip.
     elementary: Vec<u8>,
@@ -107,8 +107,8 @@ struct Bench<'a> {
 impl<'a> Bench<'a> {
     fn new(options: &'a Options, results: &mut Results) -> Result<Bench<'a>, Error> {
         let network = Network::new()?;
-        let shelf = Shelf::new(options.folder.as_deref())?;
-        let (served, folder) = (shelf.folder("served")?, shelf.folder("peers")?);
+        let scratch = ScratchDir::new(options.folder.as_deref())?;
+        let (served, folder) = (scratch.folder("served")?, scratch.folder("peers")?);
         let clip = served.join(CLIP);
         let clip_s = if options.quick { CLIP_QUICK_S } else { CLIP_S };
         clip::write(&clip, clip_s).map_err(Error::host("writing the clip"))?;
@@ -127,7 +127,7 @@ impl<'a> Bench<'a> {
              same for all; {rounds} rounds of {seconds} s in which the peers take turns; files in \
              {}",
             clip::BITS_PER_SECOND / 1_000_000,
-            shelf.where_,
+            scratch.description,
         ));
         results.notes.push(
             "cpu_s_per_gb: processor seconds of the server's processes, their children and kernel \
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
         Ok(Bench {
             options,
             _network: network,
-            _shelf: shelf,
+            _shelf: scratch,
             served,
             elementary,
             folder,

@@ -6,7 +6,7 @@ use std::process::Command;
 use super::clip::PCR_PID;
 use super::peer::{Peer, Running, Setting, Streams, version};
 use super::process::Processes;
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "multicat",

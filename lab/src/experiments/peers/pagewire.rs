@@ -3,7 +3,7 @@
 
 use super::peer::{HTTP_PORT, Peer, RTSP_PORT, Running, Setting, Streams};
 use super::process::Processes;
-use crate::error::Error;
+use measure::Error;
 
 pub(super) static PEER: Peer = Peer {
     name: "pagewire",
@@ -18,7 +18,7 @@ pub(super) static PEER: Peer = Peer {
 };
 
 fn start(setting: &Setting<'_>) -> Result<Running, Error> {
-    let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+    let program = crate::installed::pagewire()?;
     let mut processes = Processes::new(PEER.name, setting.folder);
     let mut command = Processes::command(program);
     command.args(["serve", "--path", "wire_sendfile", "--pacers", "1"]);

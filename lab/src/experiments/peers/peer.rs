@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::process::Processes;
-use crate::error::Error;
-use crate::meter::Cores;
+use measure::Error;
+use measure::meter::Cores;
 
 /// One server or sender of the comparison.
 pub(super) struct Peer {

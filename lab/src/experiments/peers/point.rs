@@ -16,8 +16,8 @@ use super::capture::{Late, Receivers};
 use super::clip::{BITS_PER_SECOND, PACKET_BYTES};
 use super::peer::{Peer, Running, Setting, Streams};
 use super::process::Processes;
-use crate::error::Error;
-use crate::meter::{Cores, Meter};
+use measure::Error;
+use measure::meter::{Cores, Meter};
 
 /// Instruments and times of all measurements of a run.
 pub(super) struct Instruments {
@@ -50,7 +50,7 @@ struct Moment {
 
 impl Instruments {
     pub(super) fn new(quick: bool) -> Instruments {
-        let (meter, began) = (Meter::new(), Instant::now());
+        let (meter, began) = (Meter::of_this_process(), Instant::now());
         let before = meter.of_kernel_threads();
         std::thread::sleep(IDLE);
         let ran = meter.of_kernel_threads().saturating_sub(before);
@@ -109,7 +109,7 @@ impl Instruments {
         (sessions, is_live): (usize, bool),
         seconds: f64,
     ) -> Result<Point, Error> {
-        let program = std::env::current_exe().map_err(Error::host("the path of this program"))?;
+        let program = crate::installed::pagewire()?;
         let idle_bytes = running.processes.memory_bytes();
         let mut command: Command = Processes::command(program);
         command.args(["load", &running.stream_url, "--json", "-"]);

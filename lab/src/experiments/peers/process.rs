@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::error::Error;
-use crate::meter::Cores;
+use measure::Error;
+use measure::meter::Cores;
 
 /// Processes of one peer, ended when this is dropped.
 pub(super) struct Processes {

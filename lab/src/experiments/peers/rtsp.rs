@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::error::Error;
+use measure::Error;
 
 /// A session that plays.
 pub(super) struct Session {
