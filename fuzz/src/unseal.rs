@@ -8,8 +8,8 @@
 use std::sync::OnceLock;
 
 use seal::folder::gcm::{self, Segments};
-use seal::folder::open::{Opener, PIECE_BYTES};
-use seal::folder::second::{self, SOURCE_BYTES};
+use seal::folder::opener::{Opener, PIECE_BYTES};
+use seal::folder::openssl_opener::{self, SOURCE_BYTES};
 use seal::folder::{FORMS, Form};
 use seal::key::{Origin, Secret};
 use simd::cbc::{BLOCK_BYTES, Cbc, AesKey, Message};

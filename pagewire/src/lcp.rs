@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
+use seal::folder_walk::Root;
 use seal::lcp::{Algorithm, Names, TestProvider};
-use seal::tree::Root;
 use seal::{Error, Pending};
 
 use crate::output;

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::epub::BookFault;
-use crate::folder::open::Closed;
+use crate::folder::opener::Closed;
 use crate::manifest::Damage;
-use crate::planted::Planted;
+use crate::trust::Planted;
 
 /// Why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]

@@ -12,23 +12,23 @@
 //! What it does not do: the cipher itself (crate `simd`, and well-kept libraries), the network.
 #![forbid(unsafe_code)]
 
-mod claim;
+mod dir_handle;
 pub mod engine;
 pub mod epub;
 mod error;
 pub mod folder;
+pub mod folder_walk;
+mod form_conflict;
 pub mod hls;
 pub mod key;
 pub mod lcp;
 pub mod manifest;
-mod pending;
-mod planted;
-mod root;
-mod spot;
-pub mod tree;
-mod working;
+mod pending_file;
+mod target_path;
+mod trust;
+mod working_folder;
 
 pub use error::{Error, Fault, counted};
-pub use pending::Pending;
-pub use planted::Planted;
-pub use spot::Spot;
+pub use pending_file::Pending;
+pub use target_path::Spot;
+pub use trust::Planted;

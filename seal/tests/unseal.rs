@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use seal::engine::{Outcome, Seen, Settings};
-use seal::folder::open::Closed;
+use seal::folder::opener::Closed;
 use seal::folder::unseal::How;
 use seal::folder::{self, FORMS, Form, unseal, verify};
 use seal::key::{Origin, Secret};

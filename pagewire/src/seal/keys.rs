@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use seal::folder::Form;
+use seal::folder_walk::Root;
 use seal::key::file::{self, Exposed};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
-use seal::tree::Root;
 use seal::{Error, counted, manifest};
 use zeroize::Zeroizing;
 

@@ -22,8 +22,8 @@
 //! Does not do: open, read, write or name files; works and streams do.
 
 mod outcome;
-mod queue;
 pub mod stage;
+mod work_queue;
 mod worker;
 
 use std::ops::Range;
@@ -33,7 +33,7 @@ use std::time::Instant;
 use simd::cbc::{AesKey, Cbc};
 
 use crate::error::Error;
-use queue::Queue;
+use work_queue::Queue;
 
 pub use outcome::Outcome;
 pub use stage::{STAGES, Stage, Stages};

@@ -201,7 +201,7 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
         let queue =
             Queue::new((0..9).map(|_| work(held_bytes)).collect(), (1, 1), STREAMS_MAX, 4096);
         let mut taken = Vec::new();
-        queue.take(0, &mut queue::Load::default(), &mut taken);
+        queue.take(0, &mut work_queue::Load::default(), &mut taken);
         taken.len()
     };
     assert_eq!([taken(0), taken(1024), taken(4096), taken(5000)], [9, 4, 1, 1]);
@@ -231,7 +231,7 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     };
     let nine = |workers| Queue::new((0..9).map(work).collect(), workers, STREAMS_MAX, MEMORY_BYTES);
     let queue = nine((2, 8));
-    let (mut first, mut second) = (queue::Load::default(), queue::Load::default());
+    let (mut first, mut second) = (work_queue::Load::default(), work_queue::Load::default());
     let mut taken = Vec::new();
     for _ in 0..5 {
         queue.take(0, &mut first, &mut taken);
@@ -240,11 +240,11 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     queue.take(1, &mut second, &mut taken);
     assert_eq!((taken.len(), second.streams), (9, 4));
     // One that has finished all of its own takes no more than there is.
-    let mut idle = queue::Load::default();
+    let mut idle = work_queue::Load::default();
     queue.take(0, &mut idle, &mut taken);
     assert_eq!((taken.len(), idle.streams), (9, 0));
     // Ten workers of two cores: lanes are filled as two workers would.
     let (queue, mut taken) = (nine((10, 2)), Vec::new());
-    queue.take(7, &mut queue::Load::default(), &mut taken);
+    queue.take(7, &mut work_queue::Load::default(), &mut taken);
     assert_eq!(taken.len(), 5);
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 use simd::cbc::{Cbc, Message};
 
 use super::outcome::Report;
-use super::queue::{Load, Queue, slice_bytes};
 use super::stage::{self, Stage, Stages};
+use super::work_queue::{Load, Queue, slice_bytes};
 use super::{Filled, ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, STREAMS_MAX, Seen, Stream, Work};
 use crate::error::Error;
 

@@ -30,28 +30,28 @@ use simd::cbc::{AesKey, Cbc};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
 
+use super::book_journal::Ledger;
 use super::fault::BookFault;
-use super::ledger::Ledger;
-use super::sealing::Book;
-use super::unsealing::SealedBook;
-use super::verify::verify as verify_book;
-use crate::claim;
+use super::seal_book::Book;
+use super::unseal_book::SealedBook;
+use super::verify_book::verify as verify_book;
+use crate::dir_handle::Root;
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{self, Error, Fault};
 use crate::folder::Sync;
+use crate::folder_walk;
+use crate::form_conflict;
 use crate::key::{Origin, Purpose, Secret};
 use crate::lcp::{Roots, Terms, UserKey};
 use crate::manifest::{self, Header, Journal, Manifest, Time, Writer};
-use crate::pending::PREFIX;
-use crate::root::Root;
-use crate::spot::{self, Spot};
-use crate::tree;
+use crate::pending_file::PREFIX;
+use crate::target_path::{self, Spot};
 
 /// As the journal has it.
 pub const FORM: &str = "lcp-basic";
 
-const FOLDER_MODE: Mode = Mode::from_raw_mode(spot::FOLDER_MODE);
+const FOLDER_MODE: Mode = Mode::from_raw_mode(target_path::FOLDER_MODE);
 
 /// From where to where.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     let Selection { books, mut failed, mut passed_over } = find(places)?;
     passed_over.extend(error::passed_over(&mut failed));
     if places.source.is_dir() {
-        claim::refuse_in_film(&places.target)?;
+        form_conflict::refuse_in_film(&places.target)?;
     }
     if books.is_empty() {
         return Ok(Plan::of_nothing(&places.source, failed, passed_over));
@@ -149,9 +149,9 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         return Ok(Plan { works, skipped: 0, failed, passed_over, journal: None, sync, folder });
     }
     let target = &places.target;
-    let root = Arc::new(spot::open_or_make(target)?);
+    let root = Arc::new(target_path::open_or_make(target)?);
     if manifest::header_by(&root, Writer::User)?.is_none() {
-        claim::refuse_with_films(&root, 1)?;
+        form_conflict::refuse_with_films(&root, 1)?;
     }
     let (secret, each) = (journal_key(&how.user_key), places.sync == Sync::Each);
     let mut journal = Journal::open(&root, &secret)?;
@@ -173,7 +173,7 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     let content_key = secret.derive(Purpose::Content);
     let (mut works, mut skipped) = (Vec::new(), 0);
     for found in books {
-        let below = spot::c_string(Path::new(&found.name))?;
+        let below = target_path::c_string(Path::new(&found.name))?;
         match standing(&found, root.stat(&below), known.as_ref(), places.force) {
             Standing::Done => skipped += 1,
             Standing::Taken(fault) => failed.push(Error::file(&found.target, fault)),
@@ -202,14 +202,14 @@ pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> 
     }
     let mut works = Vec::new();
     let root = match places.source.is_dir() {
-        true => Some(Arc::new(spot::open_or_make(&places.target)?)),
+        true => Some(Arc::new(target_path::open_or_make(&places.target)?)),
         false => None,
     };
     for found in books {
         let target = match &root {
             None => Spot::Path(found.target),
             Some(root) => {
-                let below = spot::c_string(Path::new(&found.name))?;
+                let below = target_path::c_string(Path::new(&found.name))?;
                 if let Err(error) = root.make_folders_of(&below, FOLDER_MODE) {
                     failed.push(error);
                     continue;
@@ -553,7 +553,7 @@ fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
 /// Removes what a run that was killed left behind.
 fn remove_unfinished(root: &Root) -> Vec<Error> {
     let mut failed = Vec::new();
-    for file in tree::walk(root, 1).files {
+    for file in folder_walk::walk(root, 1).files {
         let name = Path::new(file.name()).file_name().unwrap_or_default();
         if name.as_bytes().starts_with(PREFIX.as_bytes())
             && let Err(errno) = root.remove(&file.path, AtFlags::empty())

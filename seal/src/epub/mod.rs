@@ -16,22 +16,22 @@
 //! Does not: change anything in a book but its encryption; validate; repair.
 
 mod archive;
+mod book_journal;
 pub mod catalogue;
 mod container;
-mod content;
+mod content_hash;
 mod encryption;
 mod fault;
-mod ledger;
 mod payload;
-mod sealing;
-mod target;
-mod unsealing;
-mod verify;
+mod seal_book;
+mod unseal_book;
+mod verify_book;
+mod zip_writer;
 
 pub use archive::{BYTES_MAX, DIRECTORY_BYTES_MAX, ENTRIES_MAX, GROWTH_EXEMPT_BYTES, GROWTH_MAX};
+pub use book_journal::Ledger;
 pub(crate) use encryption::AES_256_CBC;
 pub use fault::BookFault;
-pub use ledger::Ledger;
-pub use sealing::{Book, Sealing};
-pub use unsealing::{SealedBook, Unsealing};
-pub use verify::{Verified, verify};
+pub use seal_book::{Book, Sealing};
+pub use unseal_book::{SealedBook, Unsealing};
+pub use verify_book::{Verified, verify};

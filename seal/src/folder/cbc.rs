@@ -19,7 +19,7 @@ use simd::cbc::{AesKey, BLOCK_BYTES};
 use zeroize::Zeroizing;
 
 use super::Sealing;
-use super::transfer::{Job, Read, Transfer, finish_all};
+use super::file_transfer::{Job, Read, Transfer, finish_all};
 use crate::engine::{self, Filled, Outcome, SLICE_BYTES, Stream, Work};
 use crate::error::Error;
 use crate::key;

@@ -27,8 +27,8 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use simd::cbc::AesKey;
 
-use super::open::Closed;
-use super::transfer::{Job, Read, Transfer, finish_all};
+use super::file_transfer::{Job, Read, Transfer, finish_all};
+use super::opener::Closed;
 use super::{Form, Sealing};
 use crate::engine::stage::{self, Stage};
 use crate::engine::{self, Filled, Outcome, SLACK_BYTES, SLICE_BYTES, Stream, Work};

@@ -5,7 +5,7 @@
 //! run; [`Plan::seal`] does the rest. A form is a line in [`FORMS`] and a file here.
 //!
 //! A target folder that is not there yet is made under a hidden name beside it and renamed when all
-//! that can be sealed is in it: one rename for all its files (`place`). In a folder that is there
+//! that can be sealed is in it: one rename for all its files (`target_dir`). In a folder that is there
 //! every file is written beside its target and renamed. A run that was stopped or killed is gone on
 //! with by the same command.
 //!
@@ -17,13 +17,13 @@
 //! of its own), extended attributes, owners.
 
 mod cbc;
-mod ending;
+mod file_transfer;
+mod finish;
 pub mod gcm;
-pub mod open;
-mod place;
-mod sealed;
-pub mod second;
-mod transfer;
+pub mod opener;
+pub mod openssl_opener;
+mod sealed_dir;
+mod target_dir;
 pub mod unseal;
 pub mod verify;
 
@@ -31,19 +31,19 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::claim;
 use crate::engine::{Outcome, Seen, Settings};
 use crate::error::{self, Error, Fault};
+use crate::folder_walk::{self, Root, Tree};
+use crate::form_conflict;
 use crate::key::passphrase::Stretch;
 use crate::key::{Purpose, Secret};
 use crate::manifest::{self, Header, Journal, Manifest, Writer};
-use crate::pending::PREFIX;
-use crate::spot;
-use crate::tree::{self, Root, Tree};
-use crate::working::Kind;
-pub(crate) use place::umask;
-use place::{Place, There};
-use transfer::{Ground, Job};
+use crate::pending_file::PREFIX;
+use crate::target_path;
+use crate::working_folder::Kind;
+use file_transfer::{Ground, Job};
+pub(crate) use target_dir::umask;
+use target_dir::{Place, There};
 
 /// A way to seal files.
 #[derive(Debug)]
@@ -163,15 +163,15 @@ pub struct Plan {
 /// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
 pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let form = options.form;
-    let source = spot::real(&options.source)?;
+    let source = target_path::real(&options.source)?;
     let mut place = Place::find(&options.target, Kind::Seal)?;
     place.is_apart_from(&source)?;
     let source = Root::open_canonical(&source)?;
-    claim::refuse_in_film(&options.target)?;
+    form_conflict::refuse_in_film(&options.target)?;
     if let Some(folder) = place.folder() {
         match manifest::header_by(folder, Writer::User)? {
             Some(header) => fits(&header, &options)?,
-            None => claim::refuse_with_films(folder, threads)?,
+            None => form_conflict::refuse_with_films(folder, threads)?,
         }
     }
     // Whoever goes on with another form has to learn of that, and not of its key.
@@ -187,7 +187,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
             journal.begin(&header, options.sync == Sync::Each)?;
         }
     }
-    let mut tree = tree::walk(&source, threads);
+    let mut tree = folder_walk::walk(&source, threads);
     let there = place.look(&target, threads);
     let mut failed = std::mem::take(&mut tree.refused);
     let passed_over = error::passed_over(&mut failed);
@@ -198,7 +198,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let sorted = sort(&mut tree, &there, known.as_ref(), &options, &target, place.is_unseen());
     failed.extend(sorted.failed);
     if place.is_unseen() {
-        place::clear(&target, &there, &sorted.kept, &tree);
+        target_dir::clear(&target, &there, &sorted.kept, &tree);
     }
     let ground = Ground {
         source: Arc::new(source),
@@ -211,7 +211,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         verify: options.verify,
         can_poll: AtomicBool::new(true),
     };
-    failed.extend(place::make_folders(&ground.target, &tree));
+    failed.extend(target_dir::make_folders(&ground.target, &tree));
     let skipped = sorted.kept.len() as u64;
     let remarks = sorted.again.iter().min().map(|first| {
         let name = first.to_string_lossy().into_owned();
@@ -347,7 +347,7 @@ impl Plan {
         outcome.passed_over = self.passed_over;
         outcome.remarks = self.remarks;
         outcome.failed.extend(failed);
-        outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.extend(finish::end(ground, &place, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);
         Ok(outcome)
     }

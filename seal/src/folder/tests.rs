@@ -80,7 +80,7 @@ impl Folders {
     /// Names beside source and target, and of those unfinished below it.
     fn left(&self) -> Vec<String> {
         let root = Root::open(self.folder.path()).unwrap();
-        let tree = tree::walk(&root, 1);
+        let tree = folder_walk::walk(&root, 1);
         let names = tree.files.iter().map(|file| &file.path);
         let names = names.chain(tree.folders.iter().map(|folder| &folder.path));
         let names = names.map(|path| path.to_string_lossy().into_owned());
@@ -108,8 +108,8 @@ fn refusal(options: Options) -> String {
     error.to_string()
 }
 
-fn files(folder: &Path) -> Vec<tree::File> {
-    let mut files = tree::walk(&Root::open(folder).unwrap(), 1).files;
+fn files(folder: &Path) -> Vec<folder_walk::File> {
+    let mut files = folder_walk::walk(&Root::open(folder).unwrap(), 1).files;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
 }

@@ -20,19 +20,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use simd::cbc::AesKey;
 
-use super::open::{Closed, Opener, Opening};
-use super::place::Place;
-pub use super::sealed::How;
-use super::sealed::{Sealed, Sorted};
-use super::transfer::{Ground, Job, Read, Transfer, finish_all};
-use super::{Sync, ending, place};
+use super::file_transfer::{Ground, Job, Read, Transfer, finish_all};
+use super::opener::{Closed, Opener, Opening};
+pub use super::sealed_dir::How;
+use super::sealed_dir::{Sealed, Sorted};
+use super::target_dir::Place;
+use super::{Sync, finish, target_dir};
 use crate::engine::stage::{self, Stage};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
+use crate::folder_walk::Tree;
 use crate::key::{Purpose, Secret};
 use crate::manifest::Record;
-use crate::tree::Tree;
-use crate::working::Kind;
+use crate::working_folder::Kind;
 
 /// What to unseal, and how.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let Sealed { root, how, mut tree, .. } = sealed;
     let there = place.look(&target, threads);
     if place.is_unseen() {
-        place::clear(&target, &there, &Default::default(), &tree);
+        target_dir::clear(&target, &there, &Default::default(), &tree);
     } else if !options.force {
         let mut kept = records.into_iter();
         records = Vec::new();
@@ -103,7 +103,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         verify: false,
         can_poll: AtomicBool::new(true),
     };
-    failed.extend(place::make_folders(&ground.target, &tree));
+    failed.extend(target_dir::make_folders(&ground.target, &tree));
     Ok(Plan { options, how, place, ground, tree, records, failed })
 }
 
@@ -139,7 +139,7 @@ impl Plan {
         });
         let mut outcome = engine::run(works.collect(), settings, seen);
         outcome.failed.extend(failed);
-        outcome.failed.extend(ending::end(ground, &place, &tree, outcome.is_stopped));
+        outcome.failed.extend(finish::end(ground, &place, &tree, outcome.is_stopped));
         outcome.failed.sort_by_cached_key(ToString::to_string);
         Ok(outcome)
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a sealed folder opens to what was sealed, by another implementation than sealed it.
 //!
-//! Every file is opened by OpenSSL ([`super::second`]) and compared with its source byte for byte,
+//! Every file is opened by OpenSSL ([`super::openssl_opener`]) and compared with its source byte for byte,
 //! or, without the source, with the hash that the manifest keeps. Files that are missing, extra or
 //! of another length are told too. Nothing is written. Whoever has the source may know at which
 //! byte it differs; without it CBC says no more than that a file does not open.
@@ -20,16 +20,16 @@ use rustix::fs::{Mode, OFlags};
 use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
-use super::open::Closed;
-use super::sealed::{How, Sealed, Sorted};
-use super::second::{Opener, Opening, SOURCE_BYTES};
+use super::opener::Closed;
+use super::openssl_opener::{Opener, Opening, SOURCE_BYTES};
+use super::sealed_dir::{How, Sealed, Sorted};
 use crate::engine::stage::{self, Stage};
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{self, Error, Fault};
+use crate::folder_walk::{self, Root, Tree};
 use crate::key::{Purpose, Secret};
 use crate::manifest;
-use crate::spot;
-use crate::tree::{self, Root, Tree};
+use crate::target_path;
 
 /// What to verify, and against what.
 #[derive(Clone, Debug)]
@@ -51,7 +51,7 @@ pub struct Plan {
     how: How,
     root: Root,
     source: Option<Root>,
-    files: Vec<(tree::File, Against)>,
+    files: Vec<(folder_walk::File, Against)>,
     failed: Vec<Error>,
     /// Symlinks and special files of the source.
     passed_over: Vec<Error>,
@@ -87,8 +87,8 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
             (None, tree.files.into_iter().zip(against).collect())
         }
         Some(path) => {
-            let source = Root::open_canonical(&spot::real(path)?)?;
-            let mut sources = tree::walk(&source, threads);
+            let source = Root::open_canonical(&target_path::real(path)?)?;
+            let mut sources = folder_walk::walk(&source, threads);
             // As sealing passes them over.
             passed_over = error::passed_over(&mut sources.refused);
             failed.append(&mut sources.refused);
@@ -105,11 +105,11 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
 /// The files that both have. The others fail, but for those that were `rejected` already.
 fn compared(
     root: &Root,
-    sealed: Vec<tree::File>,
+    sealed: Vec<folder_walk::File>,
     rejected: &[CString],
     sources: Tree,
     failed: &mut Vec<Error>,
-) -> Vec<(tree::File, Against)> {
+) -> Vec<(folder_walk::File, Against)> {
     let mut sources: HashMap<CString, u64> =
         sources.files.into_iter().map(|file| (file.path, file.bytes)).collect();
     for path in rejected {
@@ -167,7 +167,7 @@ struct Ground<'a> {
 
 struct One<'a> {
     ground: &'a Ground<'a>,
-    file: tree::File,
+    file: folder_walk::File,
     against: Against,
 }
 
@@ -207,7 +207,7 @@ impl<'a> Work for One<'a> {
     }
 }
 
-fn open(root: &Root, file: &tree::File) -> Result<File, Error> {
+fn open(root: &Root, file: &folder_walk::File) -> Result<File, Error> {
     // What became a pipe since the walk must not make this wait.
     root.open_below(&file.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
         .map(File::from)

@@ -3,7 +3,7 @@
 //!
 //! One descriptor and about 150 bytes a segment, shared by the segments that are being written.
 //!
-//! Does not do: encipher ([`super::segment`] does).
+//! Does not do: encipher ([`super::segment_work`] does).
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -18,22 +18,22 @@ use media::Segment;
 use rustix::fs::{FileType, Mode, fchmod, fstat};
 use simd::cbc::AesKey;
 
-use super::journal::{Journal, boot_id};
+use super::film_journal::{Journal, boot_id};
+use super::film_part::{Cut, Reader};
+use super::hls_target::{Target, film_folder};
 use super::keys::KEY_BYTES;
-use super::part::{Cut, Reader};
+use super::multivariant::Title;
 use super::playlist::{self, Line, Playlist, key_name, playlist_name, segment_name};
 use super::scan::scan;
-use super::segment::SegmentWork;
-use super::size;
-use super::target::{Target, film_folder};
-use super::titles::Title;
-use super::{Options, StreamFault, Sync, whole};
+use super::segment_work::SegmentWork;
+use super::size_limits;
+use super::{Options, StreamFault, Sync, completeness};
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::folder::umask;
-use crate::pending::Pending;
-use crate::root::Root;
-use crate::spot::{FOLDER_MODE, c_string};
-use crate::working::Working;
+use crate::pending_file::Pending;
+use crate::target_path::{FOLDER_MODE, c_string};
+use crate::working_folder::Working;
 
 /// What a source was when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl<'a> Film<'a> {
             }
         }
         let scanned = scan(&file, source, state.bytes, options.target_s, stop)?;
-        let disk_bytes = size::checked(&scanned.cuts, options);
+        let disk_bytes = size_limits::checked(&scanned.cuts, options);
         let disk_bytes = disk_bytes.map_err(|fault| Error::file(source, fault.into()))?;
         let (working, folder) = target.working(&below)?;
         let checks = begin(&working, &editions[0], &scanned.cuts, options)?;
@@ -232,8 +232,10 @@ impl<'a> Film<'a> {
 
     /// A segment is whole, with this hash, and about to take its name.
     pub(super) fn record(&self, index: usize, check: [u8; 16]) -> Result<(), Error> {
-        Journal::add(&self.journal, index as u64, &check)
-            .map_err(Error::host("write", &self.working.folder().shown(super::journal::NAME)))?;
+        Journal::add(&self.journal, index as u64, &check).map_err(Error::host(
+            "write",
+            &self.working.folder().shown(super::film_journal::NAME),
+        ))?;
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)[index] = Some(check);
         Ok(())
     }
@@ -282,8 +284,10 @@ impl<'a> Film<'a> {
             }
         }
         // Last of all: what is newer than the journal was changed.
-        Journal::add_files(&self.journal, &files)
-            .map_err(Error::host("write", &self.working.folder().shown(super::journal::NAME)))?;
+        Journal::add_files(&self.journal, &files).map_err(Error::host(
+            "write",
+            &self.working.folder().shown(super::film_journal::NAME),
+        ))?;
         self.give_name()
     }
 
@@ -294,7 +298,7 @@ impl<'a> Film<'a> {
             let tables = cut.segments.tables(segment).len() as u64;
             Line {
                 ticks: segment.ticks,
-                bytes: size::file_bytes(cut, index, self.options),
+                bytes: size_limits::file_bytes(cut, index, self.options),
                 is_break: segment.is_break,
                 tables: tables / media::TS_PACKET_BYTES as u64,
                 check: checks[first + index].expect("all segments are done"),
@@ -383,7 +387,7 @@ fn done_before(
     if !journal.is_of(&editions[at]) {
         return Ok((false, None));
     }
-    Ok(match (whole::harm(folder, journal), at) {
+    Ok(match (completeness::harm(folder, journal), at) {
         (Some(harm), _) => (false, remark(format!("{harm}: the film is sealed again"))),
         (None, 0) => (true, None),
         (None, _) => (true, remark(EARLIER.to_owned())),

@@ -22,11 +22,11 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::key::{Origin, Secret};
-use crate::pending::Pending;
-use crate::planted::{self, Writer};
-use crate::root::Root;
+use crate::pending_file::Pending;
+use crate::trust::{self, Writer};
 
 /// Bytes of a key: HLS knows AES-128 alone (RFC 8216 §4.3.2.4).
 pub const KEY_BYTES: usize = 16;
@@ -152,7 +152,7 @@ impl KeyFolder {
         made.map_err(Error::host("mkdir", folder))?;
         let root = Arc::new(Root::open(folder)?);
         let file = file_name(number);
-        match planted::read(&root, &file, Writer::Anybody, FILE_BYTES_MAX)? {
+        match trust::read(&root, &file, Writer::Anybody, FILE_BYTES_MAX)? {
             Some(known) if known == key => return Ok(()),
             Some(_) if !replace => return Err(Error::file(&path, Fault::Exists)),
             _ => {}
@@ -180,7 +180,7 @@ impl KeyFolder {
             error => error,
         })?;
         let file = file_name(number);
-        let bytes = planted::read(&folder, &file, Writer::Anybody, FILE_BYTES_MAX)?;
+        let bytes = trust::read(&folder, &file, Writer::Anybody, FILE_BYTES_MAX)?;
         let bytes = bytes.ok_or_else(none)?;
         let bytes = Zeroizing::new(bytes);
         match <[u8; KEY_BYTES]>::try_from(bytes.as_slice()) {

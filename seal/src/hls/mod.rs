@@ -5,7 +5,7 @@
 //! message with a key and an IV of its own, so one film alone fills the lanes of all cores. The
 //! folder is made under a hidden name and takes its own, by one rename, when the last segment is
 //! there: whoever looks finds no film or the whole one. What is done of it is kept in a journal
-//! in the folder ([`journal`]), so a run that was killed is gone on with, and bytes are the same.
+//! in the folder ([`film_journal`]), so a run that was killed is gone on with, and bytes are the same.
 //!
 //! Costs: a film is read twice, once to find where play can start and once to be enciphered, the
 //! second time from the page cache where it fits. Films are scanned while others are sealed, one a
@@ -19,31 +19,31 @@
 //! Does not do: move packets, transcode, join several films into one multivariant playlist,
 //! SAMPLE-AES, protection of the playlists themselves.
 
+mod compatibility;
+mod completeness;
 mod film;
-mod fit;
-mod journal;
+mod film_journal;
+mod film_part;
+mod hls_target;
 mod keys;
-mod part;
+mod multivariant;
 mod playlist;
-mod run;
 mod scan;
-mod segment;
-mod size;
-mod target;
-mod titles;
-mod unseal;
-mod verify;
-mod whole;
+mod seal_run;
+mod segment_work;
+mod size_limits;
+mod unseal_film;
+mod verify_film;
 
 use std::num::NonZeroU64;
 
-pub use fit::{Fit, fit};
-pub(crate) use journal::FILE as JOURNAL;
+pub use compatibility::{Fit, fit};
+pub(crate) use film_journal::FILE as JOURNAL;
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
-pub use run::{Planned, seal};
-pub use unseal::{KeySource, cut_off, unseal};
-pub use verify::verify;
+pub use seal_run::{Planned, seal};
+pub use unseal_film::{KeySource, cut_off, unseal};
+pub use verify_film::verify;
 
 use crate::error::{Fault, counted};
 pub use crate::folder::Sync;
@@ -87,7 +87,7 @@ pub enum StreamFault {
     #[error(
         "{} with more than {} parts to be made apart (programmes and further sounds); take out \
          what is wanted: ffmpeg -i FILE -map 0:p:NUMBER -c copy ONE.ts",
-        counted(*.programmes, "programme"), size::PARTS_MAX
+        counted(*.programmes, "programme"), size_limits::PARTS_MAX
     )]
     Parts {
         /// Programmes that were found.
@@ -98,7 +98,7 @@ pub enum StreamFault {
         "its {} (programmes and further sounds) would take {bytes} bytes or more, over {} times \
          the {source_bytes} that it has; take out what is wanted: ffmpeg -i FILE -map 0:p:NUMBER \
          -c copy ONE.ts",
-        counted(*.parts, "part"), size::TIMES_MAX
+        counted(*.parts, "part"), size_limits::TIMES_MAX
     )]
     Multiplied {
         /// What was counted so far.
@@ -113,7 +113,7 @@ pub enum StreamFault {
         "its {} would take {bytes} bytes of disk, over {} times the {source_bytes} that it has; \
          write a longer --target-duration, or make its clock anew: ffmpeg -i FILE -map 0 -c copy \
          NEW.ts",
-        counted(*.segments, "segment"), size::TIMES_MAX
+        counted(*.segments, "segment"), size_limits::TIMES_MAX
     )]
     Scattered {
         /// In whole blocks.

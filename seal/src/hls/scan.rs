@@ -16,9 +16,9 @@ use media::{Programme, Scanner, SegmentPlan, Survey};
 use rustix::fs::{Advice, fadvise};
 
 use super::StreamFault;
-use super::part::{Cut, PartScan, fill};
-use super::size::{self, PARTS_MAX};
-use super::titles::{self, Title};
+use super::film_part::{Cut, PartScan, fill};
+use super::multivariant::{self, Title};
+use super::size_limits::{self, PARTS_MAX};
 use crate::error::{Error, Fault, counted};
 
 /// What a scan tells of a film.
@@ -42,7 +42,7 @@ pub(super) fn scan(
     let _ = fadvise(file, 0, None, Advice::Sequential);
     let mut piece = vec![0; PIECE_BYTES];
     let programmes = survey(file, source, &mut piece)?;
-    let (mut titles, parts) = titles::titles(&programmes);
+    let (mut titles, parts) = multivariant::titles(&programmes);
     let faulty = |fault: StreamFault| Error::file(source, fault.into());
     if parts.len() > PARTS_MAX {
         return Err(faulty(StreamFault::Parts { programmes: programmes.len() as u64 }));
@@ -63,7 +63,7 @@ pub(super) fn scan(
         parts.iter_mut().for_each(|part| part.feed(offset, &piece[..read], &mut made));
         offset += read as u64;
         let more: u64 = parts.iter().map(PartScan::bytes).sum();
-        if more > size::limit(bytes) {
+        if more > size_limits::limit(bytes) {
             let (parts, source_bytes) = (parts.len() as u64, bytes);
             return Err(faulty(StreamFault::Multiplied { bytes: more, source_bytes, parts }));
         }

@@ -17,10 +17,10 @@ use zeroize::Zeroizing;
 
 use super::line::{self, Line, Run};
 use super::{BYTES_MAX, Damage, FILE, Header, Manifest, Record, VERSION, boot_id, read_from};
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::key::{Purpose, Secret};
-use crate::planted::{self, Writer};
-use crate::root::Root;
+use crate::trust::{self, Writer};
 
 /// The journal of a run. Dropped, it is closed as it is: what was written stays.
 #[derive(Debug)]
@@ -151,7 +151,7 @@ impl Journal {
 fn open(folder: &Root) -> Result<File, Error> {
     let flags = OFlags::RDWR | OFlags::APPEND;
     for _ in 0..ATTEMPTS {
-        if let Some(file) = planted::open(folder, FILE, flags, Writer::User, BYTES_MAX)? {
+        if let Some(file) = trust::open(folder, FILE, flags, Writer::User, BYTES_MAX)? {
             return Ok(file);
         }
         let new = flags | OFlags::CREATE | OFlags::EXCL;

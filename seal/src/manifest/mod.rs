@@ -26,12 +26,12 @@ use std::io::{BufRead, BufReader, Read, Seek};
 
 use rustix::fs::OFlags;
 
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::key::passphrase::Stretch;
 use crate::key::{self, Purpose, Secret};
-use crate::planted;
-pub(crate) use crate::planted::Writer;
-use crate::root::Root;
+use crate::trust;
+pub(crate) use crate::trust::Writer;
 
 pub use journal::Journal;
 pub use line::{Line, Run, checked_line};
@@ -167,7 +167,7 @@ pub fn header(folder: &Root) -> Result<Option<Header>, Error> {
 
 /// The same; with [`Writer::User`] it has to be this user's.
 pub(crate) fn header_by(folder: &Root, writer: Writer) -> Result<Option<Header>, Error> {
-    match planted::open(folder, FILE, OFlags::RDONLY, writer, BYTES_MAX)? {
+    match trust::open(folder, FILE, OFlags::RDONLY, writer, BYTES_MAX)? {
         Some(file) => header_from(&file, folder),
         None => Ok(None),
     }
@@ -190,7 +190,7 @@ fn header_from(file: &File, folder: &Root) -> Result<Option<Header>, Error> {
 /// # Errors
 /// As [`header`]; the key is another ([`Secret::mismatch`]).
 pub fn read(folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
-    match planted::open(folder, FILE, OFlags::RDONLY, Writer::Anybody, BYTES_MAX)? {
+    match trust::open(folder, FILE, OFlags::RDONLY, Writer::Anybody, BYTES_MAX)? {
         Some(file) => read_from(&file, folder, secret),
         None => Ok(None),
     }

@@ -9,13 +9,13 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::open::Closed;
+use super::opener::Closed;
 use super::{Form, is_reserved};
 use crate::error::{Error, Fault};
+use crate::folder_walk::{self, Root, Tree};
 use crate::key::Secret;
 use crate::manifest::{self, Header, Manifest, Record};
-use crate::spot;
-use crate::tree::{self, Root, Tree};
+use crate::target_path;
 
 /// How files are sealed.
 #[derive(Clone, Copy, Debug)]
@@ -57,12 +57,12 @@ impl Sealed {
         secret: &Secret,
         threads: usize,
     ) -> Result<Self, Error> {
-        let path = spot::real(path)?;
+        let path = target_path::real(path)?;
         let root = Root::open_canonical(&path)?;
         let known = manifest::read(&root, secret)?;
         let how = how(&path, named, known.as_ref().map(|known| &known.header))?;
         how.form.takes(how.iv, secret)?;
-        let mut tree = tree::walk(&root, threads);
+        let mut tree = folder_walk::walk(&root, threads);
         tree.files.retain(|file| !is_reserved(file.path.to_bytes()));
         Ok(Self { path, root, how, tree, known })
     }

@@ -22,10 +22,10 @@ use zeroize::Zeroizing;
 
 use super::archive::{Archive, Entry, Method};
 use super::container::{ENCRYPTION, LICENCE, MIMETYPE, Parts};
-use super::content::Content;
+use super::content_hash::Content;
 use super::encryption::Inside;
 use super::fault::BookFault;
-use super::unsealing::{check_sealed, read_protection, undecipherable};
+use super::unseal_book::{check_sealed, read_protection, undecipherable};
 use crate::engine::stage::{Stage, enter};
 use crate::error::Error;
 use crate::lcp::{Licence, Roots, UserKey};

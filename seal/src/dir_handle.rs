@@ -11,7 +11,7 @@
 //! so files in one folder share one.
 //!
 //! Sources: openat2(2), path_resolution(7), flock(2), proc(5) (`fd`), symlink(7).
-//! Does not do: judge who owns what is found (`planted`).
+//! Does not do: judge who owns what is found (`trust`).
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -30,11 +30,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::key;
-use crate::pending::PREFIX;
-use crate::planted::{self, Planted, Writer};
-use crate::root::Root;
+use crate::pending_file::PREFIX;
+use crate::trust::{self, Planted, Writer};
 
 /// A working folder.
 #[derive(Debug)]
@@ -156,9 +156,9 @@ fn trusted(parent: &Root, name: &CStr) -> Result<(Root, (i64, u32)), Refused> {
         }
         Err(errno) => return Err(errno.into()),
     };
-    let stat = planted::folder(&fd)?.map_err(Refused::Planted)?;
+    let stat = trust::folder(&fd)?.map_err(Refused::Planted)?;
     let folder = Root::of(fd, parent.shown(name));
-    let marker = planted::read(&folder, MARKER, Writer::User, MARKER_BYTES_MAX).ok().flatten();
+    let marker = trust::read(&folder, MARKER, Writer::User, MARKER_BYTES_MAX).ok().flatten();
     let marker = marker.unwrap_or_default();
     // A run that was killed before its marker was whole had written nothing else.
     let is_begun =
@@ -166,7 +166,7 @@ fn trusted(parent: &Root, name: &CStr) -> Result<(Root, (i64, u32)), Refused> {
     if marker != name.to_bytes() && !is_begun()? {
         return Err(Refused::Planted(Planted::Unmarked));
     }
-    let modified = crate::tree::modified(&stat);
+    let modified = crate::folder_walk::modified(&stat);
     Ok((folder, (modified.s, modified.ns)))
 }
 
@@ -192,7 +192,7 @@ impl Working {
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(exchanged()),
             result => result.map_err(host)?,
         };
-        if let Err(planted) = planted::folder(&fd).map_err(host)? {
+        if let Err(planted) = trust::folder(&fd).map_err(host)? {
             return Err(Error::file(&parent.shown(&name), Fault::Planted(planted)));
         }
         if !is_empty(&fd).map_err(host)? {

@@ -21,9 +21,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, statat};
 use rustix::io::Errno;
 
+pub use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
 use crate::manifest::Time;
-pub use crate::root::Root;
 
 /// A regular file, as it was when it was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

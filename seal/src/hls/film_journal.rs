@@ -21,10 +21,10 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+use crate::dir_handle::Root;
 use crate::error::Error;
-use crate::pending::Pending;
-use crate::planted::{self, Writer};
-use crate::root::Root;
+use crate::pending_file::Pending;
+use crate::trust::{self, Writer};
 
 /// Its name in a film's folder; hidden, so never served.
 pub(super) const NAME: &CStr = c".pagewire-film";
@@ -60,7 +60,7 @@ impl Journal {
     /// # Errors
     /// As above.
     pub(super) fn read_by(folder: &Root, writer: Writer) -> Result<Option<Self>, Error> {
-        let text = planted::read(folder, NAME, writer, BYTES_MAX)?;
+        let text = trust::read(folder, NAME, writer, BYTES_MAX)?;
         Ok(text.and_then(|text| Self::parse(&String::from_utf8_lossy(&text))))
     }
 
@@ -112,7 +112,7 @@ impl Journal {
     /// It is not there.
     pub(super) fn open(folder: &Root) -> Result<File, Error> {
         let flags = OFlags::WRONLY | OFlags::APPEND;
-        planted::open(folder, NAME, flags, Writer::User, BYTES_MAX)?
+        trust::open(folder, NAME, flags, Writer::User, BYTES_MAX)?
             .ok_or_else(|| folder.error("open", NAME, Errno::NOENT))
     }
 

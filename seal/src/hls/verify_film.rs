@@ -15,18 +15,18 @@ use std::sync::atomic::Ordering;
 use openssl::symm::{Cipher, Crypter, Mode};
 use rustix::fs::OFlags;
 
-use super::journal::Journal;
+use super::film_journal::Journal;
+use super::film_part::is_part;
 use super::keys::KEY_BYTES;
-use super::part::is_part;
 use super::playlist::PLAYLIST_BYTES_MAX;
-use super::run::{self, Selection};
-use super::unseal::{self, FilmWork, Found, KeySource, Sink, find};
-use super::{StreamFault, whole};
+use super::seal_run::{self, Selection};
+use super::unseal_film::{self, FilmWork, Found, KeySource, Sink, find};
+use super::{StreamFault, completeness};
+use crate::dir_handle::Root;
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::Error;
-use crate::planted::{self, Writer};
-use crate::root::Root;
-use crate::spot::c_string;
+use crate::target_path::c_string;
+use crate::trust::{self, Writer};
 
 /// Opens the films at or below `sealed`, and their sounds and programmes that have segments of
 /// their own. With `source`, a file for one film and a folder for
@@ -58,7 +58,7 @@ pub fn verify(
             id,
             keys,
             sink,
-            cipher: unseal::Cipher::OpenSsl,
+            cipher: unseal_film::Cipher::OpenSsl,
             bytes: film.bytes,
         };
         works.extend(
@@ -80,7 +80,7 @@ fn unsealed(
     films: &[Found],
     failed: &mut Vec<Error>,
 ) -> Result<Vec<Error>, Error> {
-    let Selection { found, errors, passed_over } = run::find(source)?;
+    let Selection { found, errors, passed_over } = seal_run::find(source)?;
     failed.extend(errors);
     let there: HashSet<&Path> = films.iter().filter_map(|film| film.below.as_deref()).collect();
     if there.is_empty() {
@@ -104,8 +104,8 @@ fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Err
         names.collect::<std::io::Result<_>>().map_err(Error::host("getdents", folder))?;
     let ids = names.iter().filter_map(|name| name.to_str()?.strip_suffix(".m3u8"));
     let mut parts: BTreeSet<_> = ids.filter(|id| is_part(id)).map(str::to_owned).collect();
-    for name in whole::playlists(&root, journal.as_ref()) {
-        match whole::media_id(&name) {
+    for name in completeness::playlists(&root, journal.as_ref()) {
+        match completeness::media_id(&name) {
             Some("") => {}
             Some(id) => drop(parts.insert(id.to_owned())),
             None => failed.extend(is_there(&root, &name).err()),
@@ -119,7 +119,7 @@ fn is_there(root: &Root, name: &str) -> Result<(), Error> {
     let name = c_string(name.as_ref())?;
     let missing = || Error::file(&root.shown(&name), StreamFault::Missing.into());
     let flags = OFlags::RDONLY;
-    planted::open(root, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX)?.ok_or_else(missing)?;
+    trust::open(root, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX)?.ok_or_else(missing)?;
     Ok(())
 }
 
@@ -131,7 +131,7 @@ fn source_of(name: &Path) -> std::path::PathBuf {
         path.push(extension);
         std::path::PathBuf::from(path)
     };
-    let known = run::EXTENSIONS.iter().map(|extension| with(extension));
+    let known = seal_run::EXTENSIONS.iter().map(|extension| with(extension));
     known.clone().find(|path| path.is_file()).unwrap_or_else(|| with("ts"))
 }
 

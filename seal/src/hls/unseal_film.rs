@@ -23,19 +23,19 @@ use rustix::fs::{Mode, OFlags};
 use simd::cbc::{AesKey, Cbc};
 use zeroize::Zeroizing;
 
-use super::journal::FILE as JOURNAL;
+use super::film_journal::FILE as JOURNAL;
 use super::keys::{KEY_BYTES, KeyFolder, Keys};
 use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
-use super::segment::{begin_check, check, hasher};
-use super::verify::OpenSsl;
-use super::{StreamFault, fit};
+use super::segment_work::{begin_check, check, hasher};
+use super::verify_film::OpenSsl;
+use super::{StreamFault, compatibility};
+use crate::dir_handle::Root;
 use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
 use crate::error::{Error, Fault};
 use crate::key::Origin;
-use crate::pending::Pending;
-use crate::planted::{self, Writer};
-use crate::root::Root;
-use crate::spot::{self, FOLDER_MODE, Spot, c_string};
+use crate::pending_file::Pending;
+use crate::target_path::{self, FOLDER_MODE, Spot, c_string};
+use crate::trust::{self, Writer};
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 16;
@@ -92,7 +92,7 @@ pub fn unseal(
     let (films, refused) = those_that_open(find(source)?, source, keys)?;
     let mut root = None;
     if films.iter().any(|film| film.below.is_some()) {
-        root = Some(Arc::new(spot::open_or_make(target)?));
+        root = Some(Arc::new(target_path::open_or_make(target)?));
     }
     let mut works = Vec::with_capacity(films.len());
     for film in films {
@@ -125,7 +125,7 @@ pub(super) fn those_that_open(
 ) -> Result<(Vec<Found>, Vec<Error>), Error> {
     let (mut open, mut refused) = (Vec::with_capacity(films.len()), Vec::new());
     for film in films {
-        match Root::open(&film.folder).ok().and_then(|folder| fit::opens(&folder, keys)) {
+        match Root::open(&film.folder).ok().and_then(|folder| compatibility::opens(&folder, keys)) {
             Some(Err(error)) if is_not_its_key(&error) => refused.push(error),
             _ => open.push(film),
         }
@@ -349,7 +349,7 @@ pub(super) fn read_playlist(folder: &Root, id: &str) -> Result<Playlist, Error> 
     let name = c_string(playlist_name(id).as_ref())?;
     let path = folder.shown(&name);
     let refuse = |line| Error::file(&path, StreamFault::Playlist { line }.into());
-    let text = planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
+    let text = trust::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
         .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
     let text = String::from_utf8(text).map_err(|_| refuse(1))?;
     Playlist::read(&text, id).map_err(refuse)
@@ -361,7 +361,7 @@ impl FilmStream<'_> {
         self.next += 1;
         let name = c_string(segment_name(&self.playlist.id, index).as_ref())?;
         let path = self.folder.shown(&name);
-        let file = planted::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
+        let file = trust::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
             .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
         let left = file.metadata().map_err(Error::host("fstat", &path))?.len();
         let is_sealed = self.playlist.rotation.is_some();
@@ -533,7 +533,7 @@ impl Stream for FilmStream<'_> {
 /// What of films' sources was not kept: those that ended within a packet, and by how much.
 ///
 /// # Errors
-/// As [`unseal`].
+/// As [`unseal_film`].
 pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {

@@ -19,8 +19,8 @@ use std::os::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
-use crate::root::Root;
 
 /// Why a name is not taken for this program's own, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@
 //!
 //! Costs a look at each segment. Does not do: ask the disk how much room it has.
 
-use super::part::Cut;
+use super::film_part::Cut;
 use super::{Options, StreamFault};
 
 /// The whole stream is one; programmes that share nothing are together one more, and their further

@@ -37,9 +37,9 @@ use zeroize::Zeroizing;
 use super::Sync;
 use crate::engine::stage::{self, Stage};
 use crate::error::{Error, Fault};
+use crate::folder_walk::{self, Root};
 use crate::manifest::{Journal, Record, Time};
-use crate::pending::Pending;
-use crate::tree::{self, Root};
+use crate::pending_file::Pending;
 
 /// How far ahead a file is asked for that is not in the page cache.
 pub(crate) const AHEAD_BYTES: u64 = 2 << 20;
@@ -77,7 +77,7 @@ pub(crate) struct Ground {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     pub(crate) ground: &'a Ground,
-    pub(crate) file: tree::File,
+    pub(crate) file: folder_walk::File,
     /// A target that is there is replaced.
     pub(crate) replaces: bool,
 }
@@ -156,7 +156,7 @@ impl<'a> Job<'a> {
             true => Pending::create_unseen(&ground.target, file.path, mode)?,
             false => Pending::create_below(&ground.target, file.path, mode)?,
         };
-        let tree::File { bytes, modified, changed, inode, .. } = file;
+        let folder_walk::File { bytes, modified, changed, inode, .. } = file;
         Ok(Transfer {
             ground,
             pending,
@@ -309,8 +309,8 @@ impl<'a> Transfer<'a> {
         }
         let stat = fstat(&source).map_err(|errno| self.source_error("fstat", errno))?;
         let is_same = stat.st_size.unsigned_abs() == self.seen.bytes
-            && tree::modified(&stat) == self.seen.modified
-            && tree::changed(&stat) == self.seen.changed
+            && folder_walk::modified(&stat) == self.seen.modified
+            && folder_walk::changed(&stat) == self.seen.changed
             && stat.st_ino == self.seen.inode
             && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if is_same { Ok(()) } else { Err(self.changed()) }

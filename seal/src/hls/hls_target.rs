@@ -3,7 +3,7 @@
 //!
 //! Others may be able to write in it. So folders of films are reached by descriptors, one that is
 //! there counts as made here only when it is this user's, and a film is made in a working folder
-//! ([`crate::working`]) beside its name.
+//! ([`crate::working_folder`]) beside its name.
 //!
 //! Costs a listing of each folder in which films become folders, once a run.
 //! Does not do: look into a film's folder (`film`).
@@ -18,11 +18,11 @@ use rustix::io::Errno;
 
 use super::StreamFault;
 use super::film::believe;
+use crate::dir_handle::{Root, split};
 use crate::error::{Error, Fault};
-use crate::planted;
-use crate::root::{Root, split};
-use crate::spot::{self, FOLDER_MODE};
-use crate::working::{self, Kind, Working};
+use crate::target_path::{self, FOLDER_MODE};
+use crate::trust;
+use crate::working_folder::{self, Kind, Working};
 
 /// The target of a run.
 pub(super) struct Target {
@@ -35,7 +35,7 @@ pub(super) struct Target {
 impl Target {
     /// Opens it, makes it where it is not there, and takes it for this run alone.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
-        let root = Arc::new(spot::open_or_make(path)?);
+        let root = Arc::new(target_path::open_or_make(path)?);
         root.lock()?;
         Ok(Self { root, names: Mutex::default(), notes: Mutex::default() })
     }
@@ -57,7 +57,7 @@ impl Target {
         let name = name.to_owned();
         let parent = self.root.folder(&above);
         let parent = Arc::new(parent.map_err(|errno| self.root.error("open", &above, errno))?);
-        let left = working::left(&parent, &self.names(&parent, above)?, &name, Kind::Film);
+        let left = working_folder::left(&parent, &self.names(&parent, above)?, &name, Kind::Film);
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(left.notes);
         let working = match left.working {
             Some(working) => working,
@@ -72,14 +72,14 @@ impl Target {
         if let Some(names) = known.get(&above) {
             return Ok(names.clone());
         }
-        let names = Arc::new(working::names(parent)?);
+        let names = Arc::new(working_folder::names(parent)?);
         known.insert(above, names.clone());
         Ok(names)
     }
 
     /// Notes in the journal of a film that is there that it was synced.
     pub(super) fn believe(&self, name: &str) -> Result<(), Error> {
-        match self.film(&spot::c_string(name.as_ref())?)? {
+        match self.film(&target_path::c_string(name.as_ref())?)? {
             Some(folder) => believe(&Arc::new(folder)),
             None => Ok(()),
         }
@@ -87,7 +87,7 @@ impl Target {
 
     /// Whether a film of that name is there.
     pub(super) fn has(&self, name: &str) -> bool {
-        let folder = spot::c_string(name.as_ref()).and_then(|below| self.film(&below));
+        let folder = target_path::c_string(name.as_ref()).and_then(|below| self.film(&below));
         folder.is_ok_and(|folder| folder.is_some())
     }
 
@@ -108,9 +108,9 @@ pub(super) fn film_folder(root: &Root, below: &CStr) -> Result<Option<Root>, Err
         Err(Errno::LOOP | Errno::NOTDIR) => return Err(not_ours()),
         Err(errno) => return Err(root.error("open", below, errno)),
     };
-    match planted::folder(folder.fd()) {
+    match trust::folder(folder.fd()) {
         // Whoever may write in it may do so by this user's will (umask).
-        Ok(Ok(_) | Err(planted::Planted::Writable { .. })) => Ok(Some(folder)),
+        Ok(Ok(_) | Err(trust::Planted::Writable { .. })) => Ok(Some(folder)),
         Ok(Err(planted)) => Err(Error::file(&path, Fault::Planted(planted))),
         Err(errno) => Err(root.error("fstat", below, errno)),
     }

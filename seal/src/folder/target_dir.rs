@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a sealed folder is made, and what is there already.
 //!
-//! A target that is not there is made in a working folder beside it ([`crate::working`]): nobody
+//! A target that is not there is made in a working folder beside it ([`crate::working_folder`]): nobody
 //! looks into it, so its files are written under their names at once, and it takes its own when all
 //! is in it. For 10,000 files of 4 KB that saves a fourth of the processor time. A run that ended
 //! early leaves it, and the next one goes on in it: what has no record is removed.
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 
+use crate::dir_handle::Made;
 use crate::error::Error;
+use crate::folder_walk::{self, Root, Tree};
 use crate::manifest::{self, Time};
-use crate::pending::PREFIX;
-use crate::root::Made;
-use crate::spot;
-use crate::tree::{self, Root, Tree};
-use crate::working::{self, Kind, Working};
+use crate::pending_file::PREFIX;
+use crate::target_path;
+use crate::working_folder::{self, Kind, Working};
 
 /// Where the target is made.
 #[derive(Debug)]
@@ -61,15 +61,15 @@ pub(super) struct There {
 impl Place {
     /// Where `target` is made. Nothing is touched.
     pub(super) fn find(target: &Path, kind: Kind) -> Result<Self, Error> {
-        let (parent, name) = match spot::parent(target)? {
+        let (parent, name) = match target_path::parent(target)? {
             Ok(found) => found,
             Err(root) => return Self::there(root),
         };
-        if let Some(root) = spot::folder(&parent, &name)? {
+        if let Some(root) = target_path::folder(&parent, &name)? {
             return Self::there(root);
         }
-        let working::Left { working, notes } =
-            working::left(&parent, &working::names(&parent)?, &name, kind);
+        let working_folder::Left { working, notes } =
+            working_folder::left(&parent, &working_folder::names(&parent)?, &name, kind);
         let path = parent.shown(&name);
         let state = State::Unseen { parent, name, working, kind };
         Ok(Self { path, state, notes })
@@ -146,11 +146,11 @@ impl Place {
     /// What is there already. What runs before left unfinished is removed.
     pub(super) fn look(&self, target: &Root, threads: usize) -> There {
         let mut there = There::default();
-        let tree = tree::walk(target, threads);
+        let tree = folder_walk::walk(target, threads);
         for file in tree.files {
             let path = file.path.to_bytes();
             let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-            if file.path.as_c_str() == working::MARKER && self.is_unseen() {
+            if file.path.as_c_str() == working_folder::MARKER && self.is_unseen() {
                 // It goes when the folder has its name.
             } else if name.starts_with(PREFIX.as_bytes()) {
                 // What cannot be removed is in nobody's way.
@@ -178,7 +178,7 @@ pub(super) fn clear(target: &Root, there: &There, kept: &HashSet<CString>, tree:
 }
 
 /// Makes the tree's folders below `target`, open for this program; they get their permissions at
-/// the end ([`super::ending`]).
+/// the end ([`super::finish`]).
 pub(super) fn make_folders(target: &Root, tree: &Tree) -> Vec<Error> {
     let mut failed = Vec::new();
     for folder in tree.folders.iter().skip(1) {
@@ -197,7 +197,7 @@ fn make_folder(target: &Root, path: &CStr) -> Result<(), Errno> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
         return Err(Errno::NOTDIR);
     }
-    let mode = Mode::from_raw_mode(tree::permissions(&stat));
+    let mode = Mode::from_raw_mode(folder_walk::permissions(&stat));
     if !mode.contains(Mode::RWXU) {
         // Of an earlier run, read-only as its source is.
         return target.chmod_folder(path, mode | Mode::RWXU);
@@ -206,14 +206,14 @@ fn make_folder(target: &Root, path: &CStr) -> Result<(), Errno> {
 }
 
 /// Opens a folder below `target` to give it its permissions and times.
-pub(super) fn settle_folder(target: &Root, folder: &tree::Folder) -> Result<(), Errno> {
+pub(super) fn settle_folder(target: &Root, folder: &folder_walk::Folder) -> Result<(), Errno> {
     /// Permissions that a folder takes with it, those that its files inherit among them.
     const MODE: u32 = 0o3777;
     use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let fd = target.open_below(&folder.path, flags, Mode::empty())?;
     let mode = folder.mode & MODE;
-    if tree::permissions(&fstat(&fd)?) != mode {
+    if folder_walk::permissions(&fstat(&fd)?) != mode {
         fchmod(&fd, Mode::from_raw_mode(mode))?;
     }
     let times = Timestamps {

@@ -12,18 +12,18 @@ use std::ffi::CStr;
 use rustix::fs::{fsync, syncfs};
 use rustix::io::Errno;
 
-use super::place::{Place, settle_folder};
-use super::transfer::Ground;
-use super::{Sync, tree};
+use super::file_transfer::Ground;
+use super::target_dir::{Place, settle_folder};
+use super::{Sync, folder_walk};
 use crate::error::Error;
-use crate::tree::Root;
-use crate::working::Working;
+use crate::folder_walk::Root;
+use crate::working_folder::Working;
 
 /// Ends the run; what of that fails is returned.
 pub(super) fn end(
     ground: Ground,
     place: &Place,
-    tree: &tree::Tree,
+    tree: &folder_walk::Tree,
     is_stopped: bool,
 ) -> Vec<Error> {
     let mut failed = match is_stopped {
@@ -45,7 +45,7 @@ pub(super) fn end(
     failed
 }
 
-fn settle_folders(target: &Root, place: &Place, tree: &tree::Tree) -> Vec<Error> {
+fn settle_folders(target: &Root, place: &Place, tree: &folder_walk::Tree) -> Vec<Error> {
     // What the caller made keeps the permissions that the caller gave it.
     let own = tree.folders.iter().skip(usize::from(!place.is_unseen()));
     let mut failed = Vec::new();

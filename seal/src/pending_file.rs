@@ -29,9 +29,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use crate::dir_handle::{Root, split};
 use crate::error::{Error, Fault};
 use crate::key;
-use crate::root::{Root, split};
 
 /// What names of unfinished files begin with: hidden, and never served.
 pub(crate) const PREFIX: &str = ".pagewire-unfinished-";

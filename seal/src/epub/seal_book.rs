@@ -20,20 +20,20 @@ use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
 use super::archive::{Archive, Entry, Method};
+use super::book_journal::Ledger;
 use super::container::{ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, Parts};
-use super::content::Content;
+use super::content_hash::Content;
 use super::encryption;
 use super::fault::BookFault;
-use super::ledger::Ledger;
 use super::payload::{Change, Codec, Payload};
-use super::target::{Head, SMALL_MAX, Sum, Target};
+use super::zip_writer::{Head, SMALL_MAX, Sum, Target};
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{Filled, Stream, Work};
 use crate::error::Error;
 use crate::key::random;
 use crate::lcp::{Terms, UserKey};
 use crate::manifest::Record;
-use crate::spot::Spot;
+use crate::target_path::Spot;
 
 /// A publication to be sealed.
 #[derive(Clone, Debug)]

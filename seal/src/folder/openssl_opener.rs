@@ -4,7 +4,7 @@
 //! The second implementation of every form of a folder: its own reading of the format, its own key
 //! derivation (HMAC), its own cipher. What both agree on is right, or twice wrong the same way.
 //!
-//! Costs a copy more than [`super::open`]: OpenSSL's cipher goes from one buffer into another.
+//! Costs a copy more than [`super::opener`]: OpenSSL's cipher goes from one buffer into another.
 //! Sources: EVP_EncryptInit(3); RFC 5869 §2 (HKDF). What the forms are: [`super::gcm`], `cbc`.
 //! Does not do: use the lanes, or the library that seals.
 
@@ -17,7 +17,7 @@ use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
 use super::Form;
-use super::open::{Closed, check_length};
+use super::opener::{Closed, check_length};
 use crate::error::Error;
 use crate::key::Secret;
 
@@ -36,7 +36,7 @@ pub struct Opener {
 }
 
 impl Opener {
-    /// As [`super::open::Opener::new`].
+    /// As [`super::opener::Opener::new`].
     ///
     /// # Errors
     /// As there.
@@ -49,7 +49,7 @@ impl Opener {
         Ok(Self { form, key: secret.clone(), iv })
     }
 
-    /// As [`super::open::Opener::begin`].
+    /// As [`super::opener::Opener::begin`].
     ///
     /// # Errors
     /// As there.
@@ -117,12 +117,12 @@ pub struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    /// As [`super::open::Opening::next_bytes`].
+    /// As [`super::opener::Opening::next_bytes`].
     pub fn next_bytes(&self) -> usize {
         self.left_bytes.min(PIECE_BYTES as u64) as usize
     }
 
-    /// As [`super::open::Opening::other`].
+    /// As [`super::opener::Opening::other`].
     pub fn other(&self) -> Closed {
         if self.nonce.is_some() { Closed::Other } else { Closed::Sealed }
     }

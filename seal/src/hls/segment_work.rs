@@ -12,12 +12,12 @@ use std::sync::Arc;
 use simd::cbc::AesKey;
 
 use super::film::Film;
-use super::part::Reader;
+use super::film_part::Reader;
 use super::{StreamFault, Sync};
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{Filled, Stream, Work};
 use crate::error::{Error, Fault};
-use crate::pending::Pending;
+use crate::pending_file::Pending;
 
 const BLOCK_BYTES: usize = 16;
 

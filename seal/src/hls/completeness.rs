@@ -6,18 +6,18 @@
 //! playlists tell the names, and sizes are not known.
 //!
 //! Costs one `stat` a file; with an earlier journal also a read of each playlist. Does not do: read
-//! a segment (`verify`).
+//! a segment (`verify_film`).
 
 use rustix::fs::FileType;
 
-use super::journal::{Journal, NAME};
-use super::part::is_part;
+use super::film_journal::{Journal, NAME};
+use super::film_part::is_part;
 use super::playlist::{MASTER, MEDIA, PLAYLIST_BYTES_MAX, playlist_name, segment_name};
-use super::unseal::read_playlist;
-use crate::planted::{self, Writer};
-use crate::root::Root;
-use crate::spot::c_string;
-use crate::tree::modified;
+use super::unseal_film::read_playlist;
+use crate::dir_handle::Root;
+use crate::folder_walk::modified;
+use crate::target_path::c_string;
+use crate::trust::{self, Writer};
 
 /// A file of a finished film that is not as it was written, and how: by name, size and time. The
 /// journal was written last, so no file of the film is newer.
@@ -60,7 +60,7 @@ pub(super) fn playlists(folder: &Root, journal: Option<&Journal>) -> Vec<String>
         return listed;
     }
     let text = c_string(MASTER.as_ref()).ok().and_then(|name| {
-        planted::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX).ok().flatten()
+        trust::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX).ok().flatten()
     });
     let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
     let named = text.lines().filter_map(|line| match line.starts_with('#') {

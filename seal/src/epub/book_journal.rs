@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use zeroize::Zeroizing;
 
-use super::content::Content;
+use super::content_hash::Content;
 use crate::error::Error;
 use crate::manifest::{Journal, Record};
 

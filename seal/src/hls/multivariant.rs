@@ -19,9 +19,9 @@ use std::sync::Arc;
 
 use media::{Coding, Programme, Track, codecs};
 
-use super::part::Part;
+use super::film_part::Part;
 use super::playlist::{MASTER, playlist_name};
-use super::size::PARTS_MAX;
+use super::size_limits::PARTS_MAX;
 
 /// A programme as a title.
 #[derive(Debug)]

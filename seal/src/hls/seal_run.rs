@@ -19,16 +19,16 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::film::{Film, Looked, Works};
+use super::hls_target::Target;
 use super::keys::escape;
 use super::playlist::MASTER;
-use super::segment::SegmentWork;
-use super::target::Target;
+use super::segment_work::SegmentWork;
 use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
-use crate::claim;
+use crate::dir_handle::Root;
 use crate::engine::{self, Outcome, Seen, Settings};
 use crate::error::{Error, Fault};
-use crate::root::Root;
-use crate::spot::c_string;
+use crate::form_conflict;
+use crate::target_path::c_string;
 
 /// What is to be done, as far as it is known; grows while films are scanned.
 #[derive(Debug, Default)]
@@ -107,7 +107,7 @@ pub fn seal(
 ) -> Result<Outcome, Error> {
     let began = Instant::now();
     check_key_folder(target, options)?;
-    claim::refuse_for_films(target)?;
+    form_conflict::refuse_for_films(target)?;
     let Selection { found, mut errors, passed_over } = find(source)?;
     planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
     if found.is_empty() {

@@ -16,7 +16,7 @@ use std::os::unix::fs::FileExt;
 
 use super::archive::Method;
 use crate::error::Error;
-use crate::pending::Pending;
+use crate::pending_file::Pending;
 
 /// An archive in the making. Dropped before [`Target::finish`], it was never there.
 #[derive(Debug)]

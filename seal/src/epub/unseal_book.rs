@@ -22,12 +22,12 @@ use super::container::{DOCUMENT_BYTES_MAX, ENCRYPTION, LICENCE, MEDIA_TYPE, MIME
 use super::encryption::{self, Inside};
 use super::fault::BookFault;
 use super::payload::{Change, Codec, Payload, Plain};
-use super::target::{Head, SMALL_MAX, Sum, Target};
+use super::zip_writer::{Head, SMALL_MAX, Sum, Target};
 use crate::engine::stage::{Stage, enter};
 use crate::engine::{Filled, Stream, Work};
 use crate::error::Error;
 use crate::lcp::{Licence, Roots, UserKey};
-use crate::spot::Spot;
+use crate::target_path::Spot;
 
 /// A sealed publication to be opened.
 #[derive(Clone, Debug)]

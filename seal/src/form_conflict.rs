@@ -16,9 +16,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
+use crate::folder_walk::{self, Root};
 use crate::hls::JOURNAL;
 use crate::manifest;
-use crate::tree::{self, Root};
 
 /// Refuses `target` for films where it is, or lies in, a folder with a journal of sealed files.
 ///
@@ -50,8 +50,8 @@ pub(crate) fn refuse_in_film(target: &Path) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Option`].
 pub(crate) fn refuse_with_films(target: &Root, threads: usize) -> Result<(), Error> {
-    let files = tree::walk(target, threads).files;
-    let path = |file: &tree::File| target.path().join(file.name());
+    let files = folder_walk::walk(target, threads).files;
+    let path = |file: &folder_walk::File| target.path().join(file.name());
     let journal = files.iter().map(path).find(|path| path.file_name() == Some(JOURNAL.as_ref()));
     match journal.as_deref().and_then(Path::parent) {
         Some(folder) => Err(refused(target.path(), folder, "seal hls", JOURNAL)),

@@ -23,11 +23,11 @@ use walkdir::WalkDir;
 use super::StreamFault;
 use super::keys::KEY_BYTES;
 use super::playlist::{MEDIA, segment_name};
-use super::unseal::{KeySource, read_playlist, without_padding};
+use super::unseal_film::{KeySource, read_playlist, without_padding};
+use crate::dir_handle::Root;
 use crate::error::Error;
-use crate::planted::{self, Writer};
-use crate::root::Root;
-use crate::spot::c_string;
+use crate::target_path::c_string;
+use crate::trust::{self, Writer};
 
 /// What became of looking at the titles of a folder.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
 fn has_local_keys(folder: &Root) -> bool {
     let Ok(name) = c_string(MEDIA.as_ref()) else { return false };
     let flags = OFlags::RDONLY;
-    let opened = planted::open(folder, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX);
+    let opened = trust::open(folder, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX);
     let Ok(Some(file)) = opened else { return false };
     let mut text = Vec::new();
     if file.take(HEAD_BYTES_MAX).read_to_end(&mut text).is_err() {
@@ -90,7 +90,7 @@ pub(super) fn opens(root: &Root, keys: &KeySource) -> Option<Result<(), Error>> 
             Some(key) => key,
             None => return Err(Error::file(folder, StreamFault::KeyNeeded.into())),
         };
-        let segment = planted::open(root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
+        let segment = trust::open(root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
             .ok_or_else(|| root.error("open", &name, Errno::NOENT))?;
         let path = root.shown(&name);
         let bytes = segment.metadata().map_err(Error::host("fstat", &path))?.len();

@@ -18,10 +18,10 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
+use crate::dir_handle::Root;
 use crate::error::{Error, Fault};
-use crate::pending::Pending;
-use crate::planted;
-use crate::root::Root;
+use crate::pending_file::Pending;
+use crate::trust;
 
 /// Where a file is to be made.
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ fn followed(parent: &Root, name: &CStr) -> Result<Root, Error> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
         return Err(host(Errno::NOTDIR));
     }
-    planted::link(&stat)
+    trust::link(&stat)
         .map_err(|planted| Error::file(&parent.shown(name), Fault::Planted(planted)))?;
     let led = readlinkat(&link, c"", Vec::new()).map_err(host)?;
     let path = parent.path().join(OsStr::from_bytes(led.to_bytes()));
