@@ -11,11 +11,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use seal::engine::{self, Seen, Settings, Work};
+use seal::engine::{self, SealProgress, Settings, Work};
 use seal::epub::{Book, SealedBook, verify};
 use seal::key::Origin;
 use seal::key::passphrase::Passphrase;
-use seal::lcp::{Algorithm, Names, Signer, Terms, TestProvider, UserKey};
+use seal::lcp::{Algorithm, CertificateNames, Signer, Terms, TestProvider, UserKey};
 use zeroize::Zeroizing;
 
 use crate::FuzzTarget;
@@ -64,7 +64,7 @@ impl Desk {
         let folder =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
         let folder = folder.expect("a folder for files");
-        let names = Names { root: "root".into(), provider: "provider".into() };
+        let names = CertificateNames { root: "root".into(), provider: "provider".into() };
         let made = TestProvider::new(&names, Algorithm::Ecdsa, 1).expect("a provider");
         let written = |name: &str, bytes: &[u8]| -> PathBuf {
             let path = folder.path().join(name);
@@ -146,7 +146,7 @@ impl Desk {
     }
 
     fn works<W: Work>(&self, work: W) -> bool {
-        let outcome = engine::run(vec![work], &self.settings, &Seen::default());
+        let outcome = engine::run(vec![work], &self.settings, &SealProgress::default());
         assert_eq!(outcome.done as usize + outcome.failed.len(), 1);
         outcome.done == 1
     }

@@ -7,10 +7,10 @@
 
 use std::sync::OnceLock;
 
-use seal::folder::gcm::{self, Segments};
+use seal::folder::gcm::{self, GcmSegments};
 use seal::folder::opener::{Opener, PIECE_BYTES};
 use seal::folder::openssl_opener::{self, SOURCE_BYTES};
-use seal::folder::{FORMS, Form};
+use seal::folder::{FORMS, FolderForm};
 use seal::key::{Origin, Secret};
 use simd::cbc::{BLOCK_BYTES, Cbc, AesKey, Message};
 
@@ -27,12 +27,12 @@ const SOURCE_BYTES_MAX: usize = 5 * PIECE_BYTES;
 
 /// A form, with or without an IV given, and both openers for it.
 struct Both {
-    form: &'static Form,
+    form: &'static FolderForm,
     iv: Option<[u8; BLOCK_BYTES]>,
     secret: Secret,
     lanes: Cbc,
     first: Opener,
-    second: second::Opener,
+    second: openssl_opener::OpensslOpener,
 }
 
 fn run(data: &[u8]) {
@@ -69,7 +69,7 @@ fn all() -> Vec<Both> {
                 continue;
             }
             let first = Opener::new(form, iv, &secret, lanes).expect("its key");
-            let second = second::Opener::new(form, iv, &secret).expect("its key");
+            let second = openssl_opener::OpensslOpener::new(form, iv, &secret).expect("its key");
             all.push(Both { form, iv, secret: secret.clone(), lanes, first, second });
         }
     }
@@ -160,7 +160,7 @@ impl Both {
         let mut header = [7; gcm::HEADER_BYTES];
         header[0] = gcm::HEADER_BYTES as u8;
         let key = self.secret.bytes().try_into().expect("its key");
-        let mut segments = Segments::new(key, &header).expect("a header");
+        let mut segments = GcmSegments::new(key, &header).expect("a header");
         let mut sealed = header.to_vec();
         let mut rest = source;
         loop {

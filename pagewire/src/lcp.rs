@@ -10,9 +10,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand, ValueEnum};
-use seal::folder_walk::Root;
-use seal::lcp::{Algorithm, Names, TestProvider};
-use seal::{Error, Pending};
+use seal::folder_walk::DirHandle;
+use seal::lcp::{Algorithm, CertificateNames, TestProvider};
+use seal::{Error, PendingFile};
 
 use crate::output;
 use crate::seal::failures;
@@ -67,7 +67,8 @@ impl Keygen {
             Kind::Ecdsa => Algorithm::Ecdsa,
             Kind::Rsa => Algorithm::Rsa,
         };
-        let names = Names { root: format!("{} root", self.name), provider: self.name.clone() };
+        let names =
+            CertificateNames { root: format!("{} root", self.name), provider: self.name.clone() };
         let made = TestProvider::new(&names, algorithm, self.days)?;
         std::fs::create_dir_all(&self.folder).map_err(Error::host("mkdir", &self.folder))?;
         let files: [(&str, &[u8], u32); 4] = [
@@ -85,10 +86,10 @@ impl Keygen {
                 return Err(Error::Option { option: "FOLDER", found, cure });
             }
         }
-        let root = Arc::new(Root::open(&self.folder)?);
+        let root = Arc::new(DirHandle::open(&self.folder)?);
         for (name, bytes, mode) in files {
             let name = CString::new(name).expect("a name has no NUL");
-            let pending = Pending::create_below(&root, name, mode)?;
+            let pending = PendingFile::create_below(&root, name, mode)?;
             let written = pending.file().write_all(bytes);
             written.map_err(Error::host("write", &pending.target()))?;
             pending.commit(false)?;

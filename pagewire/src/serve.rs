@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
-use seal::hls::{Fit, KeyFolder};
+use seal::hls::{Compatibility, KeyFolder};
 use serve::{Config, Error, KeySource, KeyTokens, MediaPorts, PathCost, Server, Setting};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -87,7 +87,7 @@ impl Options {
         config.keys = match (&self.hls_key_file, self.keys) {
             (Some(path), _) => Some(made_from(path, &config.folder)?),
             (None, Some(folder)) => {
-                let keys = seal::hls::KeySource::Folder(KeyFolder::new(&folder));
+                let keys = seal::hls::SegmentKeySource::Folder(KeyFolder::new(&folder));
                 check_keys(("--keys", &folder), &config.folder, &keys)?;
                 Some(KeySource::Folder(folder))
             }
@@ -115,7 +115,7 @@ fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
     if let Some(exposed) = exposed {
         tracing::warn!("{exposed}");
     }
-    let opener = seal::hls::KeySource::Derived(seal::hls::Keys::new(&secret));
+    let opener = seal::hls::SegmentKeySource::Derived(seal::hls::Keys::new(&secret));
     check_keys((HLS_KEY_FILE, path), folder, &opener)?;
     let keys = seal::hls::Keys::new(&secret);
     Ok(KeySource::Made(Arc::new(move |film, number| *keys.key(film, number))))
@@ -128,9 +128,9 @@ fn made_from(path: &Path, folder: &Path) -> Result<KeySource, Error> {
 fn check_keys(
     (option, named): (&'static str, &Path),
     folder: &Path,
-    keys: &seal::hls::KeySource,
+    keys: &seal::hls::SegmentKeySource,
 ) -> Result<(), Error> {
-    let Fit { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
+    let Compatibility { opened, refused } = seal::hls::fit(folder, keys, TITLES_CHECKED_MAX);
     // Where more were left out than looked at, one of those may open.
     let are_all = refused.len() < TITLES_CHECKED_MAX;
     if let (true, 0, Some(first)) = (are_all, opened, refused.first()) {

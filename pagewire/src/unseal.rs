@@ -8,8 +8,8 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use seal::Error;
-use seal::folder::unseal::{self, How};
-use seal::folder::{FORMS, Form};
+use seal::folder::unseal::{self, SealedForm};
+use seal::folder::{FORMS, FolderForm};
 
 use crate::seal::keys::{self, Keys};
 use crate::seal::{Running, Total, Writing, epub, failures, hls};
@@ -39,10 +39,10 @@ pub(crate) fn run(options: Options) -> ExitCode {
     }
 }
 
-/// How a folder was sealed, where no manifest in it says so.
+/// SealedForm a folder was sealed, where no manifest in it says so.
 #[derive(Args)]
 pub(crate) struct Named {
-    /// How it was sealed, when no .pagewire-seal in it says so.
+    /// SealedForm it was sealed, when no .pagewire-seal in it says so.
     #[arg(long, value_name = "FORM", value_parser = form_names())]
     form: Option<String>,
     /// The IV of all files as 32 hex digits, when it is in front of none (openssl enc -iv).
@@ -55,14 +55,14 @@ fn form_names() -> clap::builder::PossibleValuesParser {
 }
 
 impl Named {
-    pub(crate) fn how(&self) -> Result<Option<How>, Error> {
+    pub(crate) fn how(&self) -> Result<Option<SealedForm>, Error> {
         let Some(name) = &self.form else { return Ok(None) };
-        let form = Form::named(name).ok_or_else(|| Error::Option {
+        let form = FolderForm::named(name).ok_or_else(|| Error::Option {
             option: "--form",
             found: format!("{name}: no form of a folder"),
             cure: "write one that --help lists".to_owned(),
         })?;
-        Ok(Some(How { form, iv: self.iv }))
+        Ok(Some(SealedForm { form, iv: self.iv }))
     }
 }
 
@@ -97,10 +97,10 @@ fn folder(options: &Folder) -> ExitCode {
 }
 
 impl Folder {
-    fn planned(&self, threads: usize) -> Result<unseal::Plan, Error> {
+    fn planned(&self, threads: usize) -> Result<unseal::UnsealPlan, Error> {
         let how = self.named.how()?;
         let secret = self.keys.of_folder(&self.source, how.map(|how| how.form))?;
-        let options = unseal::Options {
+        let options = unseal::UnsealOptions {
             source: self.source.clone(),
             target: self.target.clone(),
             how,

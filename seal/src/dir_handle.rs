@@ -2,10 +2,10 @@
 //! A folder held open, by whose descriptor everything below it is named.
 //!
 //! Others may be able to write in a folder that is sealed from or into, and may swap a folder for
-//! a symlink at any moment. So a path below a [`Root`] is resolved by the kernel, which refuses
-//! every symlink in it (`RESOLVE_NO_SYMLINKS`), and a file is made, renamed and removed by the
-//! descriptor of the folder it is in. Where a sandbox lets `openat2` not through, each component is
-//! opened by itself with `O_NOFOLLOW`.
+//! a symlink at any moment. So a path below a [`DirHandle`] is resolved by the kernel, which
+//! refuses every symlink in it (`RESOLVE_NO_SYMLINKS`), and a file is made, renamed and removed by
+//! the descriptor of the folder it is in. Where a sandbox lets `openat2` not through, each
+//! component is opened by itself with `O_NOFOLLOW`.
 //!
 //! Costs a path of several components one `openat2`; the descriptors of the last folders are kept,
 //! so files in one folder share one.
@@ -25,19 +25,19 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, FileFault};
 use crate::manifest::Damage;
 
 /// A folder by whose descriptor others are named.
 #[derive(Debug)]
-pub struct Root {
+pub struct DirHandle {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     /// Folders below it in which something was made last, the oldest first.
     last: Mutex<Vec<(CString, Arc<OwnedFd>)>>,
 }
 
-impl Root {
+impl DirHandle {
     /// Opens it. Symlinks in `path` are followed: the caller named them.
     ///
     /// # Errors
@@ -160,11 +160,11 @@ impl Root {
     }
 
     /// Makes a folder below it; one that is there stays as it is.
-    pub(crate) fn make_folder(&self, below: &CStr, mode: Mode) -> Result<Made, Errno> {
+    pub(crate) fn make_folder(&self, below: &CStr, mode: Mode) -> Result<CreatedFolder, Errno> {
         let (folder, name) = self.parent(below)?;
         match rustix::fs::mkdirat(folder, name, mode) {
-            Ok(()) => Ok(Made::Now),
-            Err(Errno::EXIST) => Ok(Made::Before),
+            Ok(()) => Ok(CreatedFolder::Now),
+            Err(Errno::EXIST) => Ok(CreatedFolder::Before),
             Err(errno) => Err(errno),
         }
     }
@@ -196,7 +196,9 @@ impl Root {
     /// [`Damage::Busy`].
     pub(crate) fn lock(&self) -> Result<(), Error> {
         match flock(self.fd.as_fd(), FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(Error::file(&self.path, Fault::Manifest(Damage::Busy))),
+            Err(Errno::WOULDBLOCK) => {
+                Err(Error::file(&self.path, FileFault::Manifest(Damage::Busy)))
+            }
             _ => Ok(()),
         }
     }
@@ -208,7 +210,7 @@ const FOLDERS_MAX: usize = 16;
 
 /// Who made a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum CreatedFolder {
     /// This call.
     Now,
     /// It, or something else of its name, was there.
@@ -249,7 +251,7 @@ mod tests {
     #[test]
     fn no_component_of_a_path_is_followed_with_openat2_or_without() {
         let folder = folder();
-        let root = Root::open(&folder.path().join("top")).unwrap();
+        let root = DirHandle::open(&folder.path().join("top")).unwrap();
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let by_openat2 = |path| root.open_below(path, flags, Mode::empty()).map(drop);
         let by_openat = |path| root.open_each(path, flags, Mode::empty()).map(drop);
@@ -269,7 +271,7 @@ mod tests {
     #[test]
     fn nothing_is_removed_made_or_changed_through_a_symlink() {
         let folder = folder();
-        let root = Root::open(&folder.path().join("top")).unwrap();
+        let root = DirHandle::open(&folder.path().join("top")).unwrap();
         let refused =
             |result: Result<(), Errno>| matches!(result, Err(Errno::LOOP | Errno::NOTDIR));
         assert!(refused(root.remove(c"out/file", AtFlags::empty())));
@@ -280,8 +282,8 @@ mod tests {
         assert_eq!(std::fs::read(outside.join("file")).unwrap(), b"x");
         assert!(!outside.join("new").exists());
 
-        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(Made::Now));
-        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(Made::Before));
+        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(CreatedFolder::Now));
+        assert_eq!(root.make_folder(c"real/new", Mode::RWXU), Ok(CreatedFolder::Before));
         root.chmod_folder(c"real/new", Mode::from_raw_mode(0o751)).unwrap();
         let mode = std::fs::metadata(folder.path().join("top/real/new")).unwrap().permissions();
         assert_eq!(mode.mode() & 0o7777, 0o751);
@@ -294,17 +296,17 @@ mod tests {
     fn a_canonical_path_that_became_a_symlink_is_refused() {
         let folder = folder();
         let path = folder.path().join("top/real").canonicalize().unwrap();
-        assert_eq!(Root::open_canonical(&path).unwrap().path(), path);
+        assert_eq!(DirHandle::open_canonical(&path).unwrap().path(), path);
         std::fs::rename(&path, folder.path().join("top/moved")).unwrap();
         symlink(folder.path().join("outside"), &path).unwrap();
-        assert!(Root::open_canonical(&path).is_err());
-        assert!(Root::open_canonical(Path::new("/")).is_ok());
+        assert!(DirHandle::open_canonical(&path).is_err());
+        assert!(DirHandle::open_canonical(Path::new("/")).is_ok());
     }
 
     #[test]
     fn one_run_at_a_time_holds_a_folder() {
         let folder = tempfile::tempdir().unwrap();
-        let [one, other] = [(); 2].map(|()| Root::open(folder.path()).unwrap());
+        let [one, other] = [(); 2].map(|()| DirHandle::open(folder.path()).unwrap());
         one.lock().unwrap();
         assert!(other.lock().unwrap_err().to_string().contains("another run is at work"));
         drop(one);

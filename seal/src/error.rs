@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::epub::BookFault;
-use crate::folder::opener::Closed;
+use crate::folder::opener::SealedFileFault;
 use crate::manifest::Damage;
-use crate::trust::Planted;
+use crate::trust::Untrusted;
 
 /// Why something was not sealed, unsealed or verified.
 #[derive(Debug, thiserror::Error)]
@@ -40,14 +40,14 @@ pub enum Error {
         /// Which.
         path: PathBuf,
         /// What was found and what to do.
-        fault: Fault,
+        fault: FileFault,
     },
 }
 
 /// What is wrong with a file, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum FileFault {
     /// The source is not what it was when it was opened.
     #[error("changed while it was read; seal it again when nothing writes to it")]
     Changed,
@@ -79,16 +79,16 @@ pub enum Fault {
     Reserved,
     /// A name of this program's that is not what this program made.
     #[error(transparent)]
-    Planted(#[from] Planted),
+    Untrusted(#[from] Untrusted),
     /// Its journal is damaged, or not for this run.
     #[error(transparent)]
     Manifest(#[from] Damage),
     /// A sealed file does not open, or to something else.
     #[error(transparent)]
-    Sealed(#[from] Closed),
+    Sealed(#[from] SealedFileFault),
     /// Of a film, or of what it was made into.
     #[error(transparent)]
-    Stream(#[from] Box<crate::hls::StreamFault>),
+    Stream(#[from] Box<crate::hls::FilmFault>),
     /// Not what the form of protection takes, and left alone. No failure.
     #[error("passed over: {reason}")]
     PassedOver {
@@ -106,10 +106,10 @@ pub enum Fault {
     Book(#[from] BookFault),
 }
 
-impl Fault {
+impl FileFault {
     /// True of a film that the key at hand does not open.
     pub fn is_other_key(&self) -> bool {
-        matches!(self, Fault::Stream(fault) if **fault == crate::hls::StreamFault::OtherKey)
+        matches!(self, FileFault::Stream(fault) if **fault == crate::hls::FilmFault::OtherKey)
     }
 }
 
@@ -120,7 +120,7 @@ impl Error {
     }
 
     /// A file's fault.
-    pub fn file(path: &Path, fault: Fault) -> Self {
+    pub fn file(path: &Path, fault: FileFault) -> Self {
         Error::File { path: path.to_owned(), fault }
     }
 
@@ -159,11 +159,11 @@ const EMFILE: i32 = rustix::io::Errno::MFILE.raw_os_error();
 /// and are no failures, for nothing that could have been done was left undone.
 pub(crate) fn passed_over(refused: &mut Vec<Error>) -> Vec<Error> {
     let is_other = |error: &mut Error| {
-        matches!(error, Error::File { fault: Fault::Symlink | Fault::Special, .. })
+        matches!(error, Error::File { fault: FileFault::Symlink | FileFault::Special, .. })
     };
     let pass = |error: Error| match error {
         Error::File { path, fault } => {
-            Error::File { path, fault: Fault::PassedOver { reason: fault.to_string() } }
+            Error::File { path, fault: FileFault::PassedOver { reason: fault.to_string() } }
         }
         error => error,
     };
@@ -199,9 +199,9 @@ mod tests {
     fn links_and_special_files_are_passed_over_and_what_failed_is_not() {
         let file = |name: &str, fault| Error::file(Path::new(name), fault);
         let mut refused = vec![
-            file("a", Fault::Symlink),
-            file("b", Fault::Changed),
-            file("c", Fault::Special),
+            file("a", FileFault::Symlink),
+            file("b", FileFault::Changed),
+            file("c", FileFault::Special),
             Error::host("list", Path::new("d"))(io::Error::from_raw_os_error(13)),
         ];
         let passed = passed_over(&mut refused);

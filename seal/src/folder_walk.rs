@@ -2,8 +2,8 @@
 //! A folder and what is below it, looked at once: regular files with sizes and times, folders, and
 //! what is neither, which is reported and never followed.
 //!
-//! Everything is named relative to the [`Root`], a descriptor that is held open, so paths are short
-//! and a folder that is moved meanwhile does not matter. A path that turned into a symlink is
+//! Everything is named relative to the [`DirHandle`], a descriptor that is held open, so paths are
+//! short and a folder that is moved meanwhile does not matter. A path that turned into a symlink is
 //! refused.
 //!
 //! Costs one `statx` a file, by as many threads as there are, and about 100 bytes of memory; one
@@ -21,8 +21,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, statat};
 use rustix::io::Errno;
 
-pub use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+pub use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::manifest::Time;
 
 /// A regular file, as it was when it was looked at.
@@ -89,8 +89,8 @@ pub(crate) fn permissions(stat: &Stat) -> u32 {
 }
 
 /// Looks at all that is below `root`, with `threads` where there is something for more than one.
-pub fn walk(root: &Root, threads: usize) -> Tree {
-    let queue = Queue::default();
+pub fn walk(root: &DirHandle, threads: usize) -> Tree {
+    let queue = TaskQueue::default();
     queue.push(Task::List(c".".to_owned()));
     let mut tree = Tree::default();
     // A flat folder of a few hundred files is one task, and starting threads takes longer than it.
@@ -110,7 +110,7 @@ pub fn walk(root: &Root, threads: usize) -> Tree {
 }
 
 /// Does what waits, and what comes of it, by `threads`.
-fn walk_together(root: &Root, threads: usize, queue: &Queue, tree: &mut Tree) {
+fn walk_together(root: &DirHandle, threads: usize, queue: &TaskQueue, tree: &mut Tree) {
     std::thread::scope(|scope| {
         let walk = || {
             let mut found = Tree::default();
@@ -132,7 +132,7 @@ fn walk_together(root: &Root, threads: usize, queue: &Queue, tree: &mut Tree) {
 }
 
 /// Does tasks until there are no more, and at most so many.
-fn work(root: &Root, queue: &Queue, found: &mut Tree, tasks_max: usize) {
+fn work(root: &DirHandle, queue: &TaskQueue, found: &mut Tree, tasks_max: usize) {
     for _ in 0..tasks_max {
         let Some(task) = queue.take() else { return };
         task.run(root, queue, found);
@@ -153,12 +153,12 @@ enum Task {
 
 /// Tasks that nobody has taken yet, and how many are at work and may bring more.
 #[derive(Default)]
-struct Queue {
+struct TaskQueue {
     state: Mutex<(Vec<Task>, usize)>,
     changed: Condvar,
 }
 
-impl Queue {
+impl TaskQueue {
     fn push(&self, task: Task) {
         self.state.lock().expect("no walker panicked").0.push(task);
         self.changed.notify_one();
@@ -194,7 +194,7 @@ impl Queue {
 }
 
 impl Task {
-    fn run(self, root: &Root, queue: &Queue, found: &mut Tree) {
+    fn run(self, root: &DirHandle, queue: &TaskQueue, found: &mut Tree) {
         match self {
             Task::List(path) => {
                 if let Err(errno) = list(root, &path, queue, found) {
@@ -211,7 +211,7 @@ impl Task {
 }
 
 /// Lists a folder: its folders are listed next, its files looked at in bunches.
-fn list(root: &Root, path: &CStr, queue: &Queue, found: &mut Tree) -> Result<(), Errno> {
+fn list(root: &DirHandle, path: &CStr, queue: &TaskQueue, found: &mut Tree) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY;
     let folder = Arc::new(root.open_below(path, flags, Mode::empty())?);
     let stat = rustix::fs::fstat(&*folder)?;
@@ -253,11 +253,11 @@ fn list(root: &Root, path: &CStr, queue: &Queue, found: &mut Tree) -> Result<(),
 
 /// Looks at one entry of `folder`.
 fn look(
-    root: &Root,
+    root: &DirHandle,
     folder: &OwnedFd,
     path: CString,
     prefix_bytes: usize,
-    queue: &Queue,
+    queue: &TaskQueue,
     found: &mut Tree,
 ) {
     let name = CStr::from_bytes_with_nul(&path.as_bytes_with_nul()[prefix_bytes..]);
@@ -281,10 +281,10 @@ fn look(
     }
 }
 
-fn refused(root: &Root, path: &CStr, kind: FileType) -> Error {
+fn refused(root: &DirHandle, path: &CStr, kind: FileType) -> Error {
     let fault = match kind {
-        FileType::Symlink => Fault::Symlink,
-        _ => Fault::Special,
+        FileType::Symlink => FileFault::Symlink,
+        _ => FileFault::Special,
     };
     Error::file(&root.shown(path), fault)
 }
@@ -298,7 +298,7 @@ mod tests {
     use rustix::fs::CWD;
 
     fn walked(path: &Path, threads: usize) -> Tree {
-        walk(&Root::open(path).unwrap(), threads)
+        walk(&DirHandle::open(path).unwrap(), threads)
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
-use crate::folder_walk::{self, Root};
+use crate::folder_walk::{self, DirHandle};
 use crate::hls::JOURNAL;
 use crate::manifest;
 
@@ -49,7 +49,7 @@ pub(crate) fn refuse_in_film(target: &Path) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::Option`].
-pub(crate) fn refuse_with_films(target: &Root, threads: usize) -> Result<(), Error> {
+pub(crate) fn refuse_with_films(target: &DirHandle, threads: usize) -> Result<(), Error> {
     let files = folder_walk::walk(target, threads).files;
     let path = |file: &folder_walk::File| target.path().join(file.name());
     let journal = files.iter().map(path).find(|path| path.file_name() == Some(JOURNAL.as_ref()));
@@ -112,11 +112,11 @@ mod tests {
             assert!(refuse_in_film(&path(target)).is_ok(), "{target}");
         }
         for target in ["site", "site/sub", "site/sub/film"] {
-            let root = Root::open(&path(target)).unwrap();
+            let root = DirHandle::open(&path(target)).unwrap();
             assert!(refuse_with_films(&root, 1).is_err(), "{target}");
         }
         fs::remove_file(path("sealed").join(JOURNAL)).unwrap();
-        assert!(refuse_with_films(&Root::open(&path("sealed")).unwrap(), 1).is_ok());
+        assert!(refuse_with_films(&DirHandle::open(&path("sealed")).unwrap(), 1).is_ok());
         // A link leads to where it leads.
         std::os::unix::fs::symlink("sealed", path("link")).unwrap();
         assert!(refuse_for_films(&path("link/new")).is_err());

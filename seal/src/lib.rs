@@ -4,7 +4,7 @@
 //! CBC is serial within a message, so one file alone runs at the latency of the AES unit. Many at
 //! once run at its throughput: the [`engine`] keeps as many messages in the lanes of a core as
 //! there are, of whatever keys and lengths. A form of protection ([`folder`] and its like) says
-//! what the messages are: a [`engine::Work`] that opens a [`engine::Stream`].
+//! what the messages are: a [`engine::Work`] that opens a [`engine::WorkStream`].
 //!
 //! Costs a byte of a file: one copy from the page cache into a slice that stays in the
 //! second-level cache, the cipher in place, one copy into the page cache of the target.
@@ -28,7 +28,7 @@ mod target_path;
 mod trust;
 mod working_folder;
 
-pub use error::{Error, Fault, counted};
-pub use pending_file::Pending;
-pub use target_path::Spot;
-pub use trust::Planted;
+pub use error::{Error, FileFault, counted};
+pub use pending_file::PendingFile;
+pub use target_path::TargetPath;
+pub use trust::Untrusted;

@@ -3,8 +3,8 @@
 //!
 //! Whoever looks at the target sees the old file, or none, or the whole new one. It is written
 //! beside its target and renamed; or, in a folder that nobody looks into before it is whole itself
-//! ([`Pending::create_unseen`]), written under its name at once: the folder's rename is then that
-//! of all its files.
+//! ([`PendingFile::create_unseen`]), written under its name at once: the folder's rename is then
+//! that of all its files.
 //!
 //! It is made, renamed and removed by the descriptor of its folder, so a symlink that takes the
 //! place of a folder on the way leads nowhere; its name until then has random digits.
@@ -29,25 +29,25 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::dir_handle::{Root, split};
-use crate::error::{Error, Fault};
+use crate::dir_handle::{DirHandle, split};
+use crate::error::{Error, FileFault};
 use crate::key;
 
 /// What names of unfinished files begin with: hidden, and never served.
 pub(crate) const PREFIX: &str = ".pagewire-unfinished-";
 
-/// A file without its name yet. Dropped before [`Pending::commit`], it is removed.
+/// A file without its name yet. Dropped before [`PendingFile::commit`], it is removed.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingFile {
     file: Option<File>,
     /// Below which `target` is; without one it is a path of its own.
-    root: Option<Arc<Root>>,
+    root: Option<Arc<DirHandle>>,
     target: CString,
     /// Its folder and its name there as yet, when that is not the target's.
     beside: Option<(Arc<OwnedFd>, CString)>,
 }
 
-impl Pending {
+impl PendingFile {
     /// A new file in the folder of `target`, with the permissions `mode`, empty. Symlinks on the
     /// way to that folder are followed now and not again.
     ///
@@ -68,8 +68,8 @@ impl Pending {
     /// The same for a path below `root`; no folder on the way may be a symlink.
     ///
     /// # Errors
-    /// As [`Pending::create`].
-    pub fn create_below(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
+    /// As [`PendingFile::create`].
+    pub fn create_below(root: &Arc<DirHandle>, target: CString, mode: u32) -> Result<Self, Error> {
         let folder = root.parent(&target).map(|(folder, _)| folder);
         let folder = folder.map_err(|errno| root.error("open", &target, errno))?;
         Self::create_beside(Some(root.clone()), folder, target, mode)
@@ -78,18 +78,18 @@ impl Pending {
     /// The same for a `root` into which nobody looks before it is whole: under its name at once.
     ///
     /// # Errors
-    /// As [`Pending::create`]; [`Fault::Exists`].
-    pub fn create_unseen(root: &Arc<Root>, target: CString, mode: u32) -> Result<Self, Error> {
+    /// As [`PendingFile::create`]; [`FileFault::Exists`].
+    pub fn create_unseen(root: &Arc<DirHandle>, target: CString, mode: u32) -> Result<Self, Error> {
         let file = match root.open_below(&target, NEW, Mode::from_raw_mode(mode)) {
             Ok(file) => file,
-            Err(Errno::EXIST) => return Err(Error::file(&root.shown(&target), Fault::Exists)),
+            Err(Errno::EXIST) => return Err(Error::file(&root.shown(&target), FileFault::Exists)),
             Err(errno) => return Err(root.error("open", &target, errno)),
         };
         Ok(Self { file: Some(file.into()), root: Some(root.clone()), target, beside: None })
     }
 
     fn create_beside(
-        root: Option<Arc<Root>>,
+        root: Option<Arc<DirHandle>>,
         folder: Arc<OwnedFd>,
         target: CString,
         mode: u32,
@@ -126,8 +126,8 @@ impl Pending {
     /// symlink of that name is never followed.
     ///
     /// # Errors
-    /// [`Fault::Exists`], [`Fault::Obstructed`], [`Error::Host`]; the target is as it was, and this
-    /// file is removed.
+    /// [`FileFault::Exists`], [`FileFault::Obstructed`], [`Error::Host`]; the target is as it was,
+    /// and this file is removed.
     pub fn commit(mut self, replace: bool) -> Result<(), Error> {
         if let Some((folder, beside)) = &self.beside {
             let flags = if replace { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
@@ -138,7 +138,7 @@ impl Pending {
                     let stat = statat(folder, split(&self.target).1, AtFlags::SYMLINK_NOFOLLOW);
                     let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
                     let is_file = kind.is_ok_and(|kind| kind == FileType::RegularFile);
-                    let fault = if is_file { Fault::Exists } else { Fault::Obstructed };
+                    let fault = if is_file { FileFault::Exists } else { FileFault::Obstructed };
                     return Err(Error::file(&self.target(), fault));
                 }
                 Err(errno) => return Err(Error::host("rename", &self.target())(errno.into())),
@@ -149,7 +149,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingFile {
     fn drop(&mut self) {
         if self.file.is_some() {
             // Nothing hangs on it: the next run removes what begins with the prefix, and in an
@@ -169,7 +169,7 @@ const NEW: OFlags = OFlags::WRONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
 
-fn shown(root: Option<&Root>, path: &CStr) -> PathBuf {
+fn shown(root: Option<&DirHandle>, path: &CStr) -> PathBuf {
     match root {
         Some(root) => root.shown(path),
         None => PathBuf::from(OsStr::from_bytes(path.to_bytes())),
@@ -206,7 +206,7 @@ mod tests {
         names
     }
 
-    fn appears_whole_or_not_at_all(folder: &Path, create: impl Fn() -> Result<Pending, Error>) {
+    fn appears_whole_or_not_at_all(folder: &Path, create: impl Fn() -> Result<PendingFile, Error>) {
         let target = folder.join("book");
         let pending = create().unwrap();
         pending.file().write_all(b"whole").unwrap();
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
 
         let refused = create().unwrap().commit(false).unwrap_err();
-        assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }), "{refused}");
+        assert!(matches!(refused, Error::File { fault: FileFault::Exists, .. }), "{refused}");
         drop(create().unwrap());
         assert_eq!(std::fs::read(&target).unwrap(), b"whole");
 
@@ -227,7 +227,7 @@ mod tests {
         std::fs::remove_file(&target).unwrap();
         std::os::unix::fs::symlink("elsewhere", &target).unwrap();
         let refused = create().unwrap().commit(false).unwrap_err();
-        assert!(matches!(refused, Error::File { fault: Fault::Obstructed, .. }), "{refused}");
+        assert!(matches!(refused, Error::File { fault: FileFault::Obstructed, .. }), "{refused}");
         assert_eq!(names(folder), ["book"]);
         std::fs::remove_file(&target).unwrap();
     }
@@ -236,24 +236,24 @@ mod tests {
     fn a_target_appears_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("book");
-        appears_whole_or_not_at_all(folder.path(), || Pending::create(&target, 0o600));
+        appears_whole_or_not_at_all(folder.path(), || PendingFile::create(&target, 0o600));
         std::fs::create_dir(folder.path().join("below")).unwrap();
-        let root = Arc::new(Root::open(folder.path()).unwrap());
+        let root = Arc::new(DirHandle::open(folder.path()).unwrap());
         appears_whole_or_not_at_all(&folder.path().join("below"), || {
-            Pending::create_below(&root, c"below/book".to_owned(), 0o600)
+            PendingFile::create_below(&root, c"below/book".to_owned(), 0o600)
         });
     }
 
     #[test]
     fn an_unseen_target_is_removed_unless_it_is_committed() {
         let folder = tempfile::tempdir().unwrap();
-        let root = Arc::new(Root::open(folder.path()).unwrap());
-        let create = || Pending::create_unseen(&root, c"book".to_owned(), 0o600);
+        let root = Arc::new(DirHandle::open(folder.path()).unwrap());
+        let create = || PendingFile::create_unseen(&root, c"book".to_owned(), 0o600);
         drop(create().unwrap());
         assert!(names(folder.path()).is_empty());
         create().unwrap().commit(false).unwrap();
         let refused = create().unwrap_err();
-        assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }), "{refused}");
+        assert!(matches!(refused, Error::File { fault: FileFault::Exists, .. }), "{refused}");
         assert_eq!(names(folder.path()), ["book"]);
     }
 }

@@ -18,53 +18,53 @@ use std::sync::Arc;
 use rustix::fs::{FileType, Mode, OFlags, fstat, mkdirat, openat, readlinkat};
 use rustix::io::Errno;
 
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
-use crate::pending_file::Pending;
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
+use crate::pending_file::PendingFile;
 use crate::trust;
 
 /// Where a file is to be made.
 #[derive(Clone, Debug)]
-pub enum Spot {
+pub enum TargetPath {
     /// A path that the caller named.
     Path(PathBuf),
     /// A path below a folder that is open.
-    Below(Arc<Root>, CString),
+    Below(Arc<DirHandle>, CString),
 }
 
-impl From<&Path> for Spot {
+impl From<&Path> for TargetPath {
     fn from(path: &Path) -> Self {
-        Spot::Path(path.to_owned())
+        TargetPath::Path(path.to_owned())
     }
 }
 
-impl Spot {
+impl TargetPath {
     /// For messages.
     pub fn shown(&self) -> PathBuf {
         match self {
-            Spot::Path(path) => path.clone(),
-            Spot::Below(root, below) => root.shown(below),
+            TargetPath::Path(path) => path.clone(),
+            TargetPath::Below(root, below) => root.shown(below),
         }
     }
 
     /// Begins the file, with the permissions `mode`.
     ///
     /// # Errors
-    /// As [`Pending::create`].
-    pub fn create(&self, mode: u32) -> Result<Pending, Error> {
+    /// As [`PendingFile::create`].
+    pub fn create(&self, mode: u32) -> Result<PendingFile, Error> {
         match self {
-            Spot::Path(path) => Pending::create(path, mode),
-            Spot::Below(root, below) => Pending::create_below(root, below.clone(), mode),
+            TargetPath::Path(path) => PendingFile::create(path, mode),
+            TargetPath::Below(root, below) => PendingFile::create_below(root, below.clone(), mode),
         }
     }
 
     /// The same place for a file with another extension.
     pub(crate) fn with_extension(&self, extension: &str) -> Self {
         match self {
-            Spot::Path(path) => Spot::Path(path.with_extension(extension)),
-            Spot::Below(root, below) => {
+            TargetPath::Path(path) => TargetPath::Path(path.with_extension(extension)),
+            TargetPath::Below(root, below) => {
                 let path = Path::new(OsStr::from_bytes(below.to_bytes())).with_extension(extension);
-                Spot::Below(root.clone(), c_string(&path).expect("it had no NUL"))
+                TargetPath::Below(root.clone(), c_string(&path).expect("it had no NUL"))
             }
         }
     }
@@ -83,21 +83,21 @@ pub(crate) fn real(path: &Path) -> Result<PathBuf, Error> {
 
 /// The folder that `path` is in, open, and its name there; `Err` of the folder itself where it has
 /// none (`..`, `/`), which is always there.
-pub(crate) fn parent(path: &Path) -> Result<Result<(Arc<Root>, CString), Root>, Error> {
+pub(crate) fn parent(path: &Path) -> Result<Result<(Arc<DirHandle>, CString), DirHandle>, Error> {
     let Some(name) = path.file_name() else {
-        return Ok(Err(Root::open_canonical(&real(path)?)?));
+        return Ok(Err(DirHandle::open_canonical(&real(path)?)?));
     };
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let parent = Arc::new(Root::open_canonical(&real(parent)?)?);
+    let parent = Arc::new(DirHandle::open_canonical(&real(parent)?)?);
     Ok(Ok((parent, c_string(Path::new(name))?)))
 }
 
 /// Opens a folder in `parent`, or the one that a symlink there leads to, if the link is this user's
 /// or root's; none when nothing has that name.
-pub(crate) fn folder(parent: &Root, name: &CStr) -> Result<Option<Root>, Error> {
+pub(crate) fn folder(parent: &DirHandle, name: &CStr) -> Result<Option<DirHandle>, Error> {
     match parent.folder(name) {
         Ok(root) => Ok(Some(root)),
         Err(Errno::NOENT) => Ok(None),
@@ -107,7 +107,7 @@ pub(crate) fn folder(parent: &Root, name: &CStr) -> Result<Option<Root>, Error> 
 }
 
 /// Opens the folder `path`. With the folders above it, it is made where it is not there.
-pub(crate) fn open_or_make(path: &Path) -> Result<Root, Error> {
+pub(crate) fn open_or_make(path: &Path) -> Result<DirHandle, Error> {
     let (parent, name) = {
         if let Some(above) = path.parent().filter(|above| !above.as_os_str().is_empty()) {
             std::fs::create_dir_all(above).map_err(Error::host("mkdir", above))?;
@@ -128,7 +128,7 @@ pub(crate) fn open_or_make(path: &Path) -> Result<Root, Error> {
 }
 
 /// The folder that a symlink in `parent` leads to.
-fn followed(parent: &Root, name: &CStr) -> Result<Root, Error> {
+fn followed(parent: &DirHandle, name: &CStr) -> Result<DirHandle, Error> {
     let host = |errno| parent.error("open", name, errno);
     // The link itself: what it leads to is read from what was looked at.
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -138,10 +138,10 @@ fn followed(parent: &Root, name: &CStr) -> Result<Root, Error> {
         return Err(host(Errno::NOTDIR));
     }
     trust::link(&stat)
-        .map_err(|planted| Error::file(&parent.shown(name), Fault::Planted(planted)))?;
+        .map_err(|planted| Error::file(&parent.shown(name), FileFault::Untrusted(planted)))?;
     let led = readlinkat(&link, c"", Vec::new()).map_err(host)?;
     let path = parent.path().join(OsStr::from_bytes(led.to_bytes()));
-    Root::open_canonical(&real(&path).map_err(|_| host(Errno::NOENT))?)
+    DirHandle::open_canonical(&real(&path).map_err(|_| host(Errno::NOENT))?)
 }
 
 /// Of folders that are there to be seen, less the process's umask.
@@ -179,8 +179,8 @@ mod tests {
     fn a_spot_below_a_folder_keeps_to_it() {
         let place = tempfile::tempdir().unwrap();
         std::fs::create_dir(place.path().join("a")).unwrap();
-        let root = Arc::new(Root::open(place.path()).unwrap());
-        let spot = Spot::Below(root, c"a/book.epub".to_owned()).with_extension("lcpl");
+        let root = Arc::new(DirHandle::open(place.path()).unwrap());
+        let spot = TargetPath::Below(root, c"a/book.epub".to_owned()).with_extension("lcpl");
         spot.create(0o600).unwrap().commit(false).unwrap();
         assert!(place.path().join("a/book.lcpl").is_file());
         assert_eq!(spot.shown(), place.path().join("a/book.lcpl"));

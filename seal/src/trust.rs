@@ -19,13 +19,13 @@ use std::os::fd::AsFd;
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat};
 use rustix::io::Errno;
 
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 
 /// Why a name is not taken for this program's own, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Planted {
+pub enum Untrusted {
     /// A symlink.
     #[error("a symlink under a name of this program's; it is not followed, remove it")]
     Link,
@@ -86,13 +86,13 @@ pub(crate) enum Writer {
 /// Opens a file of this program's below `root`; none when there is none. `flags` add to those that
 /// make it safe.
 pub(crate) fn open(
-    root: &Root,
+    root: &DirHandle,
     below: &CStr,
     flags: OFlags,
     writer: Writer,
     limit_bytes: u64,
 ) -> Result<Option<File>, Error> {
-    let planted = |planted| Error::file(&root.shown(below), Fault::Planted(planted));
+    let planted = |planted| Error::file(&root.shown(below), FileFault::Untrusted(planted));
     // Looked at first: opening a device may already do something.
     match root.stat(below) {
         Ok(stat) => file(&stat, writer, limit_bytes).map_err(planted)?,
@@ -102,7 +102,7 @@ pub(crate) fn open(
     let flags = flags | OFlags::NONBLOCK | OFlags::NOCTTY;
     let fd = match root.open_below(below, flags, Mode::empty()) {
         Ok(fd) => fd,
-        Err(Errno::LOOP) => return Err(planted(Planted::Link)),
+        Err(Errno::LOOP) => return Err(planted(Untrusted::Link)),
         Err(Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(root.error("open", below, errno)),
     };
@@ -113,7 +113,7 @@ pub(crate) fn open(
 
 /// All of such a file.
 pub(crate) fn read(
-    root: &Root,
+    root: &DirHandle,
     below: &CStr,
     writer: Writer,
     limit_bytes: u64,
@@ -129,46 +129,46 @@ pub(crate) fn read(
 }
 
 /// Whether a file can be this program's.
-fn file(stat: &Stat, writer: Writer, limit_bytes: u64) -> Result<(), Planted> {
+fn file(stat: &Stat, writer: Writer, limit_bytes: u64) -> Result<(), Untrusted> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {}
-        FileType::Symlink => return Err(Planted::Link),
-        _ => return Err(Planted::NoFile),
+        FileType::Symlink => return Err(Untrusted::Link),
+        _ => return Err(Untrusted::NoFile),
     }
     let bytes = stat.st_size.unsigned_abs();
     if bytes > limit_bytes {
-        return Err(Planted::Large { bytes, limit_bytes });
+        return Err(Untrusted::Large { bytes, limit_bytes });
     }
     if writer == Writer::User {
         owner(stat)?;
         if stat.st_nlink > 1 {
             #[allow(clippy::useless_conversion, reason = "the field's type differs by system")]
-            return Err(Planted::Names { names: stat.st_nlink.into() });
+            return Err(Untrusted::Names { names: stat.st_nlink.into() });
         }
     }
     Ok(())
 }
 
 /// Whether a folder is this user's, and no other can write in it.
-pub(crate) fn folder(fd: impl AsFd) -> Result<Result<Stat, Planted>, Errno> {
+pub(crate) fn folder(fd: impl AsFd) -> Result<Result<Stat, Untrusted>, Errno> {
     let stat = fstat(fd)?;
     Ok(private(&stat).map(|()| stat))
 }
 
-fn private(stat: &Stat) -> Result<(), Planted> {
+fn private(stat: &Stat) -> Result<(), Untrusted> {
     owner(stat)?;
     let mode = stat.st_mode & 0o7777;
-    if mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(Planted::Writable { mode }) }
+    if mode & OTHERS_WRITE == 0 { Ok(()) } else { Err(Untrusted::Writable { mode }) }
 }
 
-fn owner(stat: &Stat) -> Result<(), Planted> {
+fn owner(stat: &Stat) -> Result<(), Untrusted> {
     let user = rustix::process::geteuid().as_raw();
     let found = stat.st_uid;
-    if found == user { Ok(()) } else { Err(Planted::Owner { found, user }) }
+    if found == user { Ok(()) } else { Err(Untrusted::Owner { found, user }) }
 }
 
 /// Whether a symlink may be followed: one of this user's or of root's.
-pub(crate) fn link(stat: &Stat) -> Result<(), Planted> {
+pub(crate) fn link(stat: &Stat) -> Result<(), Untrusted> {
     if stat.st_uid == 0 { Ok(()) } else { owner(stat) }
 }
 
@@ -184,7 +184,7 @@ mod tests {
 
     use super::*;
 
-    fn read_name(root: &Root, name: &str, writer: Writer) -> Result<Option<Vec<u8>>, String> {
+    fn read_name(root: &DirHandle, name: &str, writer: Writer) -> Result<Option<Vec<u8>>, String> {
         let name = CString::new(name).unwrap();
         read(root, &name, writer, 8).map_err(|error| error.to_string())
     }
@@ -201,7 +201,7 @@ mod tests {
         symlink("/dev/zero", at("zero")).unwrap();
         std::fs::create_dir(at("folder")).unwrap();
         mknodat(CWD, at("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let root = Root::open(folder.path()).unwrap();
+        let root = DirHandle::open(folder.path()).unwrap();
         assert_eq!(read_name(&root, "none", Writer::User), Ok(None));
         for writer in [Writer::User, Writer::Anybody] {
             let read = |name| read_name(&root, name, writer);
@@ -225,7 +225,7 @@ mod tests {
     fn a_folder_of_another_user_or_open_to_others_is_not_taken() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let root = Root::open(folder.path()).unwrap();
+        let root = DirHandle::open(folder.path()).unwrap();
         for (mode, is_taken) in [(0o700, true), (0o755, true), (0o770, false), (0o702, false)] {
             std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
             assert_eq!(super::folder(root.fd()).unwrap().is_ok(), is_taken, "{mode:o}");
@@ -236,6 +236,6 @@ mod tests {
             return;
         }
         let found = super::folder(root.fd()).unwrap().unwrap_err();
-        assert!(matches!(found, Planted::Owner { found: 65_534, .. }), "{found}");
+        assert!(matches!(found, Untrusted::Owner { found: 65_534, .. }), "{found}");
     }
 }

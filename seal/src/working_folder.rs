@@ -30,54 +30,54 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::key;
 use crate::pending_file::PREFIX;
-use crate::trust::{self, Planted, Writer};
+use crate::trust::{self, Untrusted, Writer};
 
 /// A working folder.
 #[derive(Debug)]
-pub(crate) struct Working {
-    parent: Arc<Root>,
+pub(crate) struct WorkingFolder {
+    parent: Arc<DirHandle>,
     name: CString,
-    folder: Arc<Root>,
+    folder: Arc<DirHandle>,
 }
 
 /// What earlier runs left.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct LeftoverFolders {
     /// A folder to go on in.
-    pub(crate) working: Option<Working>,
+    pub(crate) working: Option<WorkingFolder>,
     /// Names that look like one and are not taken, each with the reason.
     pub(crate) notes: Vec<Error>,
 }
 
 /// What a working folder is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum WorkingKind {
     Seal,
     Unseal,
     Film,
 }
 
-impl Kind {
+impl WorkingKind {
     fn name(self) -> &'static str {
         match self {
-            Kind::Seal => "seal",
-            Kind::Unseal => "unseal",
-            Kind::Film => "film",
+            WorkingKind::Seal => "seal",
+            WorkingKind::Unseal => "unseal",
+            WorkingKind::Film => "film",
         }
     }
 
     /// What version 0.1 put between the prefix and the name.
     fn earlier(self) -> &'static str {
-        if self == Kind::Film { "film-" } else { "" }
+        if self == WorkingKind::Film { "film-" } else { "" }
     }
 }
 
 /// Names in `parent` that begin as unfinished ones do.
-pub(crate) fn names(parent: &Root) -> Result<Vec<CString>, Error> {
+pub(crate) fn names(parent: &DirHandle) -> Result<Vec<CString>, Error> {
     let mut names = Vec::new();
     entries(parent.fd(), |name| {
         if name.to_bytes().starts_with(PREFIX.as_bytes()) {
@@ -90,8 +90,13 @@ pub(crate) fn names(parent: &Root) -> Result<Vec<CString>, Error> {
 }
 
 /// Looks among `names` for the working folder of an earlier run for `target`. The newest is taken.
-pub(crate) fn left(parent: &Arc<Root>, names: &[CString], target: &CStr, kind: Kind) -> Left {
-    let mut left = Left::default();
+pub(crate) fn left(
+    parent: &Arc<DirHandle>,
+    names: &[CString],
+    target: &CStr,
+    kind: WorkingKind,
+) -> LeftoverFolders {
+    let mut left = LeftoverFolders::default();
     let mut newest = None;
     let earlier = [PREFIX, kind.earlier()].concat().into_bytes();
     let stem = stem(target, kind);
@@ -102,18 +107,18 @@ pub(crate) fn left(parent: &Arc<Root>, names: &[CString], target: &CStr, kind: K
         if !is_earlier && digits.is_none() {
             continue;
         }
-        let note = |planted| Error::file(&parent.shown(name), Fault::Planted(planted));
+        let note = |planted| Error::file(&parent.shown(name), FileFault::Untrusted(planted));
         match trusted(parent, name) {
-            Ok(_) if is_earlier => left.notes.push(note(Planted::Earlier)),
+            Ok(_) if is_earlier => left.notes.push(note(Untrusted::Earlier)),
             Ok((folder, modified)) => {
                 let is_newer = newest.is_none_or(|known| known < modified);
                 if is_newer {
                     newest = Some(modified);
                     let (parent, name) = (parent.clone(), name.clone());
-                    left.working = Some(Working { parent, name, folder: Arc::new(folder) });
+                    left.working = Some(WorkingFolder { parent, name, folder: Arc::new(folder) });
                 }
             }
-            Err(Refused::Planted(planted)) => left.notes.push(note(planted)),
+            Err(Refused::Untrusted(planted)) => left.notes.push(note(planted)),
             // Gone since it was listed.
             Err(Refused::Errno(Errno::NOENT)) => {}
             Err(Refused::Errno(errno)) => left.notes.push(parent.error("open", name, errno)),
@@ -123,7 +128,7 @@ pub(crate) fn left(parent: &Arc<Root>, names: &[CString], target: &CStr, kind: K
 }
 
 enum Refused {
-    Planted(Planted),
+    Untrusted(Untrusted),
     Errno(Errno),
 }
 
@@ -134,15 +139,15 @@ impl From<Errno> for Refused {
 }
 
 /// Opens a folder of an earlier run, if it is one; and when it was changed.
-fn trusted(parent: &Root, name: &CStr) -> Result<(Root, (i64, u32)), Refused> {
+fn trusted(parent: &DirHandle, name: &CStr) -> Result<(DirHandle, (i64, u32)), Refused> {
     let fd = match open_folder(parent, name) {
         Ok(fd) => fd,
         Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
             let stat = parent.stat(name)?;
             return Err(match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
-                rustix::fs::FileType::Symlink => Refused::Planted(Planted::Link),
+                rustix::fs::FileType::Symlink => Refused::Untrusted(Untrusted::Link),
                 rustix::fs::FileType::Directory => Refused::Errno(errno),
-                _ => Refused::Planted(Planted::NoFolder),
+                _ => Refused::Untrusted(Untrusted::NoFolder),
             });
         }
         // A stranger's that cannot be read: whose it is says more.
@@ -150,29 +155,33 @@ fn trusted(parent: &Root, name: &CStr) -> Result<(Root, (i64, u32)), Refused> {
             let stat = parent.stat(name)?;
             let user = rustix::process::geteuid().as_raw();
             return Err(match stat.st_uid {
-                found if found != user => Refused::Planted(Planted::Owner { found, user }),
+                found if found != user => Refused::Untrusted(Untrusted::Owner { found, user }),
                 _ => Refused::Errno(Errno::ACCESS),
             });
         }
         Err(errno) => return Err(errno.into()),
     };
-    let stat = trust::folder(&fd)?.map_err(Refused::Planted)?;
-    let folder = Root::of(fd, parent.shown(name));
+    let stat = trust::folder(&fd)?.map_err(Refused::Untrusted)?;
+    let folder = DirHandle::of(fd, parent.shown(name));
     let marker = trust::read(&folder, MARKER, Writer::User, MARKER_BYTES_MAX).ok().flatten();
     let marker = marker.unwrap_or_default();
     // A run that was killed before its marker was whole had written nothing else.
     let is_begun =
         || Ok::<_, Errno>(name.to_bytes().starts_with(&marker) && is_empty(folder.fd())?);
     if marker != name.to_bytes() && !is_begun()? {
-        return Err(Refused::Planted(Planted::Unmarked));
+        return Err(Refused::Untrusted(Untrusted::Unmarked));
     }
     let modified = crate::folder_walk::modified(&stat);
     Ok((folder, (modified.s, modified.ns)))
 }
 
-impl Working {
+impl WorkingFolder {
     /// Makes one for `target` in `parent`.
-    pub(crate) fn make(parent: &Arc<Root>, target: &CStr, kind: Kind) -> Result<Self, Error> {
+    pub(crate) fn make(
+        parent: &Arc<DirHandle>,
+        target: &CStr,
+        kind: WorkingKind,
+    ) -> Result<Self, Error> {
         for _ in 0..ATTEMPTS {
             let name = fresh_name(target, kind)?;
             match mkdirat(parent.fd(), &name, Mode::RWXU) {
@@ -185,25 +194,26 @@ impl Working {
     }
 
     /// Opens the one that was just made, which must still be that one.
-    fn made(parent: &Arc<Root>, name: CString) -> Result<Self, Error> {
-        let exchanged = || Error::file(&parent.shown(&name), Fault::Planted(Planted::Exchanged));
+    fn made(parent: &Arc<DirHandle>, name: CString) -> Result<Self, Error> {
+        let exchanged =
+            || Error::file(&parent.shown(&name), FileFault::Untrusted(Untrusted::Exchanged));
         let host = |errno| parent.error("open", &name, errno);
         let fd = match open_folder(parent, &name) {
             Err(Errno::LOOP | Errno::NOTDIR) => return Err(exchanged()),
             result => result.map_err(host)?,
         };
         if let Err(planted) = trust::folder(&fd).map_err(host)? {
-            return Err(Error::file(&parent.shown(&name), Fault::Planted(planted)));
+            return Err(Error::file(&parent.shown(&name), FileFault::Untrusted(planted)));
         }
         if !is_empty(&fd).map_err(host)? {
             return Err(exchanged());
         }
-        let folder = Arc::new(Root::of(fd, parent.shown(&name)));
+        let folder = Arc::new(DirHandle::of(fd, parent.shown(&name)));
         Ok(Self { parent: parent.clone(), name, folder })
     }
 
     /// The folder.
-    pub(crate) fn folder(&self) -> &Arc<Root> {
+    pub(crate) fn folder(&self) -> &Arc<DirHandle> {
         &self.folder
     }
 
@@ -235,7 +245,7 @@ impl Working {
 
     /// Whether another run has such a folder and holds it. Only then can two runs have begun at
     /// the same moment; this one's is removed.
-    pub(crate) fn yields(self, target: &CStr, kind: Kind) -> Result<Self, Error> {
+    pub(crate) fn yields(self, target: &CStr, kind: WorkingKind) -> Result<Self, Error> {
         let stem = stem(target, kind);
         for name in names(&self.parent)? {
             let digits = name.to_bytes().strip_prefix(&stem[..]);
@@ -263,7 +273,7 @@ impl Working {
             Err(Errno::INVAL) => renameat(parent, &self.name, parent, target)
                 .map_err(|errno| self.parent.error("rename", target, errno))?,
             Err(Errno::EXIST) => {
-                return Err(Error::file(&self.parent.shown(target), Fault::Exists));
+                return Err(Error::file(&self.parent.shown(target), FileFault::Exists));
             }
             Err(errno) => return Err(self.parent.error("rename", target, errno)),
         }
@@ -271,14 +281,14 @@ impl Working {
     }
 
     /// Gives it its name and what had that name its own, and removes that.
-    pub(crate) fn exchange(&self, target: &CStr, old: &Root) -> Result<(), Error> {
+    pub(crate) fn exchange(&self, target: &CStr, old: &DirHandle) -> Result<(), Error> {
         let parent = self.parent.fd();
         renameat_with(parent, &self.name, parent, target, RenameFlags::EXCHANGE)
             .map_err(|errno| self.parent.error("rename", target, errno))?;
         self.published(target)?;
         if !self.is_at(&self.name, old)? {
             let path = self.parent.shown(&self.name);
-            return Err(Error::file(&path, Fault::Planted(Planted::Exchanged)));
+            return Err(Error::file(&path, FileFault::Untrusted(Untrusted::Exchanged)));
         }
         empty(old.fd(), None)
             .and_then(|()| unlinkat(parent, &self.name, AtFlags::REMOVEDIR))
@@ -289,7 +299,7 @@ impl Working {
     fn published(&self, target: &CStr) -> Result<(), Error> {
         if !self.is_at(target, &self.folder)? {
             let path = self.parent.shown(target);
-            return Err(Error::file(&path, Fault::Planted(Planted::Exchanged)));
+            return Err(Error::file(&path, FileFault::Untrusted(Untrusted::Exchanged)));
         }
         match self.folder.remove(MARKER, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -297,7 +307,7 @@ impl Working {
         }
     }
 
-    fn is_at(&self, name: &CStr, folder: &Root) -> Result<bool, Error> {
+    fn is_at(&self, name: &CStr, folder: &DirHandle) -> Result<bool, Error> {
         let host = |errno| self.parent.error("stat", name, errno);
         let found = match statat(self.parent.fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(false),
@@ -308,7 +318,7 @@ impl Working {
     }
 
     /// The folder that it lies in.
-    pub(crate) fn parent(&self) -> &Root {
+    pub(crate) fn parent(&self) -> &DirHandle {
         &self.parent
     }
 }
@@ -352,12 +362,12 @@ fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
     Ok(is_empty)
 }
 
-fn open_folder(parent: &Root, name: &CStr) -> Result<OwnedFd, Errno> {
+fn open_folder(parent: &DirHandle, name: &CStr) -> Result<OwnedFd, Errno> {
     openat(parent.fd(), name, FOLDER, Mode::empty())
 }
 
 /// The beginning of the names of working folders for `target`.
-fn stem(target: &CStr, kind: Kind) -> Vec<u8> {
+fn stem(target: &CStr, kind: WorkingKind) -> Vec<u8> {
     let front = format!("{PREFIX}{}-", kind.name());
     let target = target.to_bytes();
     let fits = front.len() + target.len() + 1 + RANDOM_DIGITS <= NAME_BYTES_MAX;
@@ -369,7 +379,7 @@ fn stem(target: &CStr, kind: Kind) -> Vec<u8> {
     [front.as_bytes(), &target, b"."].concat()
 }
 
-fn fresh_name(target: &CStr, kind: Kind) -> Result<CString, Error> {
+fn fresh_name(target: &CStr, kind: WorkingKind) -> Result<CString, Error> {
     let mut random = [0; RANDOM_DIGITS / 2];
     key::random(&mut random)?;
     let mut name = stem(target, kind);
@@ -401,16 +411,16 @@ mod tests {
 
     use super::*;
 
-    fn parent(path: &Path) -> Arc<Root> {
-        Arc::new(Root::open(path).unwrap())
+    fn parent(path: &Path) -> Arc<DirHandle> {
+        Arc::new(DirHandle::open(path).unwrap())
     }
 
-    fn look(parent: &Arc<Root>) -> Left {
-        left(parent, &names(parent).unwrap(), c"out", Kind::Seal)
+    fn look(parent: &Arc<DirHandle>) -> LeftoverFolders {
+        left(parent, &names(parent).unwrap(), c"out", WorkingKind::Seal)
     }
 
-    fn made(parent: &Arc<Root>) -> Working {
-        let working = Working::make(parent, c"out", Kind::Seal).unwrap();
+    fn made(parent: &Arc<DirHandle>) -> WorkingFolder {
+        let working = WorkingFolder::make(parent, c"out", WorkingKind::Seal).unwrap();
         working.take().unwrap();
         working
     }
@@ -430,8 +440,12 @@ mod tests {
         assert!(again.notes.is_empty(), "{:?}", again.notes);
         let again = again.working.unwrap();
         assert_eq!(again.folder().path(), path);
-        assert!(left(&parent, &names(&parent).unwrap(), c"ou", Kind::Seal).working.is_none());
-        assert!(left(&parent, &names(&parent).unwrap(), c"out", Kind::Film).working.is_none());
+        assert!(
+            left(&parent, &names(&parent).unwrap(), c"ou", WorkingKind::Seal).working.is_none()
+        );
+        assert!(
+            left(&parent, &names(&parent).unwrap(), c"out", WorkingKind::Film).working.is_none()
+        );
         again.publish(c"out").unwrap();
         assert_eq!(std::fs::read_dir(place.path().join("out")).unwrap().count(), 0, "no marker");
         assert!(names(&parent).unwrap().is_empty() && place.path().join("out").is_dir());
@@ -500,10 +514,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let parent = parent(place.path());
         let name = CString::new(vec![b'n'; NAME_BYTES_MAX]).unwrap();
-        let working = Working::make(&parent, &name, Kind::Seal).unwrap();
+        let working = WorkingFolder::make(&parent, &name, WorkingKind::Seal).unwrap();
         working.take().unwrap();
         drop(working);
-        let found = left(&parent, &names(&parent).unwrap(), &name, Kind::Seal).working.unwrap();
+        let found =
+            left(&parent, &names(&parent).unwrap(), &name, WorkingKind::Seal).working.unwrap();
         found.publish(&name).unwrap();
     }
 
@@ -512,9 +527,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let parent = parent(place.path());
         let (first, second) = (made(&parent), made(&parent));
-        let error = second.yields(c"out", Kind::Seal).unwrap_err().to_string();
+        let error = second.yields(c"out", WorkingKind::Seal).unwrap_err().to_string();
         assert!(error.contains("another run is at work"), "{error}");
-        first.yields(c"out", Kind::Seal).unwrap();
+        first.yields(c"out", WorkingKind::Seal).unwrap();
         assert_eq!(names(&parent).unwrap().len(), 1);
     }
 
@@ -528,7 +543,7 @@ mod tests {
         std::fs::write(path("old/deep/file"), b"x").unwrap();
         std::fs::write(path("old/kept"), b"x").unwrap();
         symlink(path("victim"), path("old/deep/link")).unwrap();
-        let old = Root::open(&path("old")).unwrap();
+        let old = DirHandle::open(&path("old")).unwrap();
         empty(old.fd(), Some(c"kept")).unwrap();
         assert_eq!(std::fs::read_dir(path("old")).unwrap().count(), 1);
         empty(old.fd(), None).unwrap();

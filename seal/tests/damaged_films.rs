@@ -12,10 +12,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use seal::Error;
-use seal::engine::{Outcome, Seen, Settings};
+use seal::engine::{SealOutcome, SealProgress, Settings};
 use seal::hls::{
-    KeySource, KeyUri, Keys, MASTER, MEDIA, Options, Planned, Protection, Sync, seal, unseal,
-    verify,
+    Durability, HlsOptions, HlsProgress, KeyUri, Keys, MASTER, MEDIA, Protection, SegmentKeySource,
+    seal, unseal, verify,
 };
 use seal::key::{Origin, Secret};
 use zeroize::Zeroizing;
@@ -27,7 +27,7 @@ fn keys(byte: u8) -> Keys {
     Keys::new(&Secret::new(bytes, Origin::new("--key-file", "test")).expect("32 bytes"))
 }
 
-fn options(force: bool) -> Options {
+fn options(force: bool) -> HlsOptions {
     let protection = Protection {
         keys: keys(1),
         uri: KeyUri::parse(KeyUri::USUAL).expect("it is usual"),
@@ -35,11 +35,11 @@ fn options(force: bool) -> Options {
         has_random_iv: false,
         folder: None,
     };
-    Options { target_s: 2, protection: Some(protection), force, sync: Sync::End }
+    HlsOptions { target_s: 2, protection: Some(protection), force, sync: Durability::End }
 }
 
-fn derived() -> KeySource {
-    KeySource::Derived(keys(1))
+fn derived() -> SegmentKeySource {
+    SegmentKeySource::Derived(keys(1))
 }
 
 fn settings() -> Settings {
@@ -70,7 +70,7 @@ impl Place {
 
     /// Seals; segments made, films done before and remarks.
     fn sealed(&self, force: bool) -> (u64, u64, Vec<String>) {
-        let (planned, seen) = (Planned::default(), Seen::default());
+        let (planned, seen) = (HlsProgress::default(), SealProgress::default());
         let (films, target) = (self.path("films"), self.path("t"));
         let outcome = seal(&films, &target, &options(force), &settings(), &planned, &seen);
         let outcome = outcome.expect("it can begin");
@@ -78,9 +78,9 @@ impl Place {
         (outcome.done, planned.films_done.load(Ordering::Relaxed), text(&outcome.remarks))
     }
 
-    fn verified(&self, source: Option<&Path>) -> Outcome {
+    fn verified(&self, source: Option<&Path>) -> SealOutcome {
         let (target, keys) = (self.path("t"), derived());
-        verify(&target, source, &keys, &settings(), &Seen::default()).expect("films")
+        verify(&target, source, &keys, &settings(), &SealProgress::default()).expect("films")
     }
 
     /// Files of the films but their journals.
@@ -110,14 +110,25 @@ fn films_without_a_playlist_that_can_be_read_are_named_by_verify_and_unseal() {
         harm();
         let back = place.path(&format!("back-{at}"));
         for target in ["t", "t/a"] {
-            let failed =
-                verify(&place.path(target), None, &derived(), &settings(), &Seen::default());
+            let failed = verify(
+                &place.path(target),
+                None,
+                &derived(),
+                &settings(),
+                &SealProgress::default(),
+            );
             let failed = text(&failed.expect("a film").failed);
             let is_named = failed.iter().all(|line| line.contains("t/a/media.m3u8: "));
             assert!(failed.len() == 1 && is_named && failed[0].contains(words), "{failed:?}");
         }
-        let opened =
-            unseal(&place.path("t"), &back, &derived(), false, &settings(), &Seen::default());
+        let opened = unseal(
+            &place.path("t"),
+            &back,
+            &derived(),
+            false,
+            &settings(),
+            &SealProgress::default(),
+        );
         let opened = opened.expect("films");
         let failed = text(&opened.failed);
         assert!(failed.len() == 1 && failed[0].contains(words), "{failed:?}");

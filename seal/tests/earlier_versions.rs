@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use seal::engine::{Outcome, Seen, Settings};
-use seal::folder::{self, Form};
-use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection, Sync};
+use seal::engine::{SealOutcome, SealProgress, Settings};
+use seal::folder::{self, FolderForm};
+use seal::hls::{
+    self, Durability, HlsProgress, KeyFolder, KeyUri, Keys, Protection, SegmentKeySource,
+};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
 use seal::manifest;
@@ -96,7 +98,7 @@ fn settings() -> Settings {
     Settings::here(Some(1))
 }
 
-fn failures(outcome: &Outcome) -> Vec<String> {
+fn failures(outcome: &SealOutcome) -> Vec<String> {
     outcome.failed.iter().map(ToString::to_string).collect()
 }
 
@@ -122,21 +124,21 @@ impl Scratch {
         self.0.path().join(name)
     }
 
-    fn folder_options(&self, target: &Path, secret: Secret) -> folder::Options {
-        folder::Options {
+    fn folder_options(&self, target: &Path, secret: Secret) -> folder::FolderOptions {
+        folder::FolderOptions {
             source: self.path("source"),
             target: target.to_owned(),
-            form: Form::named("gcm").unwrap(),
+            form: FolderForm::named("gcm").unwrap(),
             iv: None,
             secret,
             stretch: None,
-            sync: Sync::End,
+            sync: Durability::End,
             force: false,
             verify: false,
         }
     }
 
-    fn seal_film(&self, target: &Path, keys_at: Option<PathBuf>) -> (Outcome, u64) {
+    fn seal_film(&self, target: &Path, keys_at: Option<PathBuf>) -> (SealOutcome, u64) {
         let protection = Protection {
             keys: Keys::new(&secret()),
             uri: KeyUri::parse(KeyUri::USUAL).unwrap(),
@@ -144,28 +146,29 @@ impl Scratch {
             has_random_iv: true,
             folder: keys_at.map(KeyFolder::new),
         };
-        let options = hls::Options {
+        let options = hls::HlsOptions {
             target_s: 2,
             protection: Some(protection),
             force: false,
-            sync: Sync::Each,
+            sync: Durability::Each,
         };
-        let (planned, seen, film) = (Planned::default(), Seen::default(), self.path("film.ts"));
+        let (planned, seen, film) =
+            (HlsProgress::default(), SealProgress::default(), self.path("film.ts"));
         let outcome = hls::seal(&film, target, &options, &settings(), &planned, &seen).unwrap();
         (outcome, planned.films_done.load(Ordering::Relaxed))
     }
 
     fn unsealed(&self, sealed: &Path, secret: Secret) {
-        let options = folder::unseal::Options {
+        let options = folder::unseal::UnsealOptions {
             source: sealed.to_owned(),
             target: self.path("opened"),
             how: None,
             secret,
-            sync: Sync::None,
+            sync: Durability::None,
             force: false,
         };
         let outcome = folder::unseal::plan(options, 1).unwrap();
-        let outcome = outcome.unseal(&settings(), &Seen::default()).unwrap();
+        let outcome = outcome.unseal(&settings(), &SealProgress::default()).unwrap();
         assert_eq!(failures(&outcome), [""; 0]);
         for (path, bytes) in sources() {
             assert!(fs::read(self.path("opened").join(path)).unwrap() == bytes, "{path}");
@@ -174,9 +177,9 @@ impl Scratch {
 
     fn verified(&self, sealed: &Path, source: Option<PathBuf>, secret: Secret) -> u64 {
         let target = sealed.to_owned();
-        let options = folder::verify::Options { target, source, how: None, secret };
+        let options = folder::verify::VerifyOptions { target, source, how: None, secret };
         let outcome = folder::verify::plan(options, 1).unwrap();
-        let outcome = outcome.verify(&settings(), &Seen::default()).unwrap();
+        let outcome = outcome.verify(&settings(), &SealProgress::default()).unwrap();
         assert_eq!(failures(&outcome), [""; 0]);
         outcome.done
     }
@@ -190,7 +193,7 @@ fn folder_of_0_1_verifies_unseals_and_counts_as_done() {
     assert_eq!(scratch.verified(&sealed, Some(scratch.path("source")), secret()), 4);
     scratch.unsealed(&sealed, secret());
     let plan = folder::plan(scratch.folder_options(&sealed, secret()), 1).unwrap();
-    let outcome = plan.seal(&settings(), &Seen::default()).unwrap();
+    let outcome = plan.seal(&settings(), &SealProgress::default()).unwrap();
     assert_eq!(failures(&outcome), [""; 0]);
     assert_eq!((outcome.done, outcome.skipped), (0, 4));
 }
@@ -201,11 +204,12 @@ fn interrupted_folder_run_of_0_1_is_resumed() {
     let target = scratch.path("sealed/interrupted/target");
     let header = folder::header(&target).unwrap().expect("an unfinished run");
     let stretch = header.stretch.expect("a passphrase");
-    let options = folder::Options {
+    let options = folder::FolderOptions {
         stretch: Some(stretch),
         ..scratch.folder_options(&target, stretched(&stretch))
     };
-    let outcome = folder::plan(options, 1).unwrap().seal(&settings(), &Seen::default()).unwrap();
+    let outcome =
+        folder::plan(options, 1).unwrap().seal(&settings(), &SealProgress::default()).unwrap();
     assert_eq!(failures(&outcome), [""; 0]);
     // Three were done by the interrupted run; the fixture lacks the fourth.
     assert_eq!((outcome.done, outcome.skipped), (1, 3));
@@ -219,14 +223,14 @@ fn film_of_0_1_verifies_unseals_and_counts_as_done() {
     let scratch = Scratch::new();
     let (sealed, source) = (scratch.path("sealed/films"), scratch.path("film.ts"));
     let film = sealed.join("film");
-    let keys = KeySource::Derived(Keys::new(&secret()));
+    let keys = SegmentKeySource::Derived(Keys::new(&secret()));
     for source in [None, Some(&*source)] {
-        let seen = Seen::default();
+        let seen = SealProgress::default();
         let outcome = hls::verify(&film, source, &keys, &settings(), &seen).unwrap();
         assert_eq!((failures(&outcome), outcome.done), (Vec::new(), 1));
     }
     let opened = scratch.path("opened.ts");
-    let seen = Seen::default();
+    let seen = SealProgress::default();
     let outcome = hls::unseal(&film, &opened, &keys, false, &settings(), &seen).unwrap();
     assert_eq!(failures(&outcome), [""; 0]);
     assert!(fs::read(opened).unwrap() == self::film());
@@ -261,7 +265,7 @@ fn write_fixtures() {
     let scratch = Scratch(tempfile::tempdir().unwrap());
     scratch.write_sources();
     let plan = folder::plan(scratch.folder_options(&folder.join("folder"), secret()), 1).unwrap();
-    assert_eq!(failures(&plan.seal(&settings(), &Seen::default()).unwrap()), [""; 0]);
+    assert_eq!(failures(&plan.seal(&settings(), &SealProgress::default()).unwrap()), [""; 0]);
     assert_eq!(failures(&scratch.seal_film(&folder.join("films"), None).0), [""; 0]);
 
     // Interrupted as its last step begins: the key cannot be written where another key is.
@@ -280,12 +284,12 @@ fn write_fixtures() {
     let stretch = Stretch { memory_kib: 32, passes: 1, lanes: 1, salt: [7; 16] };
     let target = folder.join("interrupted/target");
     fs::create_dir(folder.join("interrupted")).unwrap();
-    let options = folder::Options {
+    let options = folder::FolderOptions {
         stretch: Some(stretch),
-        sync: Sync::Each,
+        sync: Durability::Each,
         ..scratch.folder_options(&target, stretched(&stretch))
     };
-    let (plan, seen) = (folder::plan(options, 1).unwrap(), Seen::default());
+    let (plan, seen) = (folder::plan(options, 1).unwrap(), SealProgress::default());
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
             while seen.done.load(Ordering::Relaxed) < 3 {

@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
 
-use seal::engine::{Seen, Settings};
+use seal::engine::{SealProgress, Settings};
 use seal::hls::{
-    KeyFolder, KeySource, KeyUri, Keys, MASTER, MEDIA, Options, Planned, Protection, Sync, seal,
-    unseal, verify,
+    Durability, HlsOptions, HlsProgress, KeyFolder, KeyUri, Keys, MASTER, MEDIA, Protection,
+    SegmentKeySource, seal, unseal, verify,
 };
 use seal::key::{Origin, Secret};
-use seal::{Error, Fault};
+use seal::{Error, FileFault};
 use zeroize::Zeroizing;
 
 static CLIP: &[u8] = include_bytes!("../../pagewire/assets/clip.ts");
@@ -28,7 +28,7 @@ fn keys(byte: u8) -> Keys {
     Keys::new(&Secret::new(bytes, Origin::new("--key-file", "test")).expect("32 bytes"))
 }
 
-fn protected() -> Options {
+fn protected() -> HlsOptions {
     let protection = Protection {
         keys: keys(1),
         uri: KeyUri::parse(KeyUri::USUAL).expect("it is usual"),
@@ -36,14 +36,14 @@ fn protected() -> Options {
         has_random_iv: false,
         folder: None,
     };
-    Options { target_s: 2, protection: Some(protection), force: false, sync: Sync::End }
+    HlsOptions { target_s: 2, protection: Some(protection), force: false, sync: Durability::End }
 }
 
-fn clear() -> Options {
-    Options { protection: None, ..protected() }
+fn clear() -> HlsOptions {
+    HlsOptions { protection: None, ..protected() }
 }
 
-fn change(options: Options, change: impl FnOnce(&mut Protection)) -> Options {
+fn change(options: HlsOptions, change: impl FnOnce(&mut Protection)) -> HlsOptions {
     let mut options = options;
     change(options.protection.as_mut().expect("protected"));
     options
@@ -54,23 +54,30 @@ fn settings() -> Settings {
 }
 
 /// Seals and returns what failed, as text.
-fn run(source: &Path, target: &Path, options: &Options) -> Vec<String> {
-    let failed = seal(source, target, options, &settings(), &Planned::default(), &Seen::default());
+fn run(source: &Path, target: &Path, options: &HlsOptions) -> Vec<String> {
+    let failed = seal(
+        source,
+        target,
+        options,
+        &settings(),
+        &HlsProgress::default(),
+        &SealProgress::default(),
+    );
     failed.expect("it can begin").failed.iter().map(Error::to_string).collect()
 }
 
-fn opened(source: &Path, target: &Path, keys: &KeySource) -> Vec<String> {
-    let failed = unseal(source, target, keys, false, &settings(), &Seen::default());
+fn opened(source: &Path, target: &Path, keys: &SegmentKeySource) -> Vec<String> {
+    let failed = unseal(source, target, keys, false, &settings(), &SealProgress::default());
     failed.expect("there is a film").failed.iter().map(Error::to_string).collect()
 }
 
-fn verified(sealed: &Path, source: Option<&Path>, keys: &KeySource) -> Vec<String> {
-    let failed = verify(sealed, source, keys, &settings(), &Seen::default());
+fn verified(sealed: &Path, source: Option<&Path>, keys: &SegmentKeySource) -> Vec<String> {
+    let failed = verify(sealed, source, keys, &settings(), &SealProgress::default());
     failed.expect("there is a film").failed.iter().map(Error::to_string).collect()
 }
 
-fn derived() -> KeySource {
-    KeySource::Derived(keys(1))
+fn derived() -> SegmentKeySource {
+    SegmentKeySource::Derived(keys(1))
 }
 
 /// A folder with a film, and where to seal it.
@@ -122,7 +129,7 @@ fn films_come_back_byte_for_byte_however_they_were_protected() {
     for options in [clear(), protected(), rotating(1), rotating(2), random, random_and_rotating] {
         let place = Place::new();
         assert_eq!(run(&place.source("film.ts"), &place.path("t"), &options), [""; 0]);
-        let keys = if options.protection.is_some() { derived() } else { KeySource::None };
+        let keys = if options.protection.is_some() { derived() } else { SegmentKeySource::None };
         let film = place.path("t/film");
         assert_eq!(opened(&film, &place.path("back.ts"), &keys), [""; 0]);
         assert!(fs::read(place.path("back.ts")).expect("made") == CLIP, "{options:?}");
@@ -214,14 +221,14 @@ fn a_rerun_does_nothing_and_a_stopped_run_is_gone_on_with_to_the_same_bytes() {
     assert_eq!(run(&place.path("source"), &place.path("whole"), &options), [""; 0]);
     let whole = files(&place.path("whole"));
 
-    let planned = Planned::default();
+    let planned = HlsProgress::default();
     let again = seal(
         &place.path("source"),
         &place.path("whole"),
         &options,
         &settings(),
         &planned,
-        &Seen::default(),
+        &SealProgress::default(),
     );
     assert!(again.expect("it can begin").failed.is_empty());
     assert_eq!(planned.films_done.load(Ordering::Relaxed), 1);
@@ -238,14 +245,14 @@ fn a_rerun_does_nothing_and_a_stopped_run_is_gone_on_with_to_the_same_bytes() {
     }
     fs::write(unfinished.join(".pagewire-unfinished-1-2"), "torn").expect("written");
     let kept = fs::metadata(unfinished.join("00002.ts")).expect("there").modified().expect("time");
-    let planned = Planned::default();
+    let planned = HlsProgress::default();
     let rest = seal(
         &place.path("source"),
         &place.path("t"),
         &options,
         &settings(),
         &planned,
-        &Seen::default(),
+        &SealProgress::default(),
     );
     assert!(rest.expect("it can begin").failed.is_empty());
     assert_eq!(planned.segments.load(Ordering::Relaxed), 2, "the two that were missing");
@@ -259,11 +266,11 @@ fn another_edition_replaces_a_film_only_by_force_and_never_what_is_not_ours() {
     let place = Place::new();
     assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
     let first = files(&place.path("t"));
-    let other = Options { target_s: 4, ..protected() };
+    let other = HlsOptions { target_s: 4, ..protected() };
     let refused = run(&place.path("source"), &place.path("t"), &other);
     assert!(refused.len() == 1 && refused[0].contains("write --force"), "{refused:?}");
     assert!(files(&place.path("t")) == first);
-    let forced = Options { force: true, ..other };
+    let forced = HlsOptions { force: true, ..other };
     assert_eq!(run(&place.path("source"), &place.path("t"), &forced), [""; 0]);
     assert!(files(&place.path("t")) != first);
     let hidden = files(&place.path("t")).into_keys().filter(|p| p.starts_with(".")).count();
@@ -272,7 +279,7 @@ fn another_edition_replaces_a_film_only_by_force_and_never_what_is_not_ours() {
     let ours = place.path("u/film");
     fs::create_dir_all(&ours).expect("mkdir");
     fs::write(ours.join("precious"), "precious").expect("written");
-    let forced = Options { force: true, ..protected() };
+    let forced = HlsOptions { force: true, ..protected() };
     let refused = run(&place.path("source"), &place.path("u"), &forced);
     assert!(refused.len() == 1 && refused[0].contains("no film sealed here"), "{refused:?}");
     assert_eq!(fs::read(ours.join("precious")).expect("there"), b"precious");
@@ -293,8 +300,8 @@ fn one_films_failure_is_its_own_and_named() {
         &place.path("t"),
         &protected(),
         &settings(),
-        &Planned::default(),
-        &Seen::default(),
+        &HlsProgress::default(),
+        &SealProgress::default(),
     );
     let outcome = outcome.expect("it can begin");
     let passed_over: Vec<_> = outcome.passed_over.iter().map(Error::to_string).collect();
@@ -322,7 +329,7 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     assert_eq!(run(&place.source("film.ts"), &place.path("t"), &protected()), [""; 0]);
     let film = place.path("t/film");
     let said = "segment 0 does not open as what was sealed: a wrong key or a damaged file";
-    let wrong = KeySource::Derived(keys(2));
+    let wrong = SegmentKeySource::Derived(keys(2));
     let back = place.path("back.ts");
     for keys in [&wrong, &derived()] {
         let failed = match std::ptr::eq(keys, &wrong) {
@@ -340,15 +347,17 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     for bytes in [0, 15, 16, 17, 1600] {
         let whole = fs::read(film.join("00001.ts")).expect("there");
         fs::write(film.join("00000.ts"), &whole[..bytes]).expect("written");
-        let refused = unseal(&film, &back, &derived(), false, &settings(), &Seen::default());
+        let refused =
+            unseal(&film, &back, &derived(), false, &settings(), &SealProgress::default());
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("If this is that key, put 00000.ts back"), "{bytes}: {refused}");
         assert!(verified(&film, None, &derived())[0].contains(said), "{bytes}");
     }
     assert!(!back.exists());
-    let failed = verified(&film, None, &KeySource::None);
+    let failed = verified(&film, None, &SegmentKeySource::None);
     assert!(failed[0].contains("is encrypted; give its key"), "{failed:?}");
-    let refused = unseal(&film, &back, &KeySource::None, false, &settings(), &Seen::default());
+    let refused =
+        unseal(&film, &back, &SegmentKeySource::None, false, &settings(), &SealProgress::default());
     let refused = refused.unwrap_err().to_string();
     assert!(refused.contains("--key-file: not given, and ") && refused.contains("is encrypted"));
     assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 2);
@@ -359,7 +368,7 @@ fn a_wrong_key_is_refused_before_anything_is_written() {
     let place = Place::new();
     fs::write(place.source("other.ts"), CLIP).expect("written");
     assert_eq!(run(&place.path("source"), &place.path("t"), &protected()), [""; 0]);
-    let wrong = KeySource::Derived(keys(2));
+    let wrong = SegmentKeySource::Derived(keys(2));
     let refused = |source: &str, target: &str| {
         let opened = unseal(
             &place.path(source),
@@ -367,7 +376,7 @@ fn a_wrong_key_is_refused_before_anything_is_written() {
             &wrong,
             false,
             &settings(),
-            &Seen::default(),
+            &SealProgress::default(),
         );
         let error = opened.unwrap_err();
         assert!(error.is_caller() && !place.path(target).exists(), "{error}");
@@ -381,7 +390,7 @@ fn a_wrong_key_is_refused_before_anything_is_written() {
     );
 
     // Beside one that opens, the other is that film's failure.
-    let again = change(Options { force: true, ..protected() }, |p| p.keys = keys(2));
+    let again = change(HlsOptions { force: true, ..protected() }, |p| p.keys = keys(2));
     assert_eq!(run(&place.source("other.ts"), &place.path("t"), &again), [""; 0]);
     let failed = opened(&place.path("t"), &place.path("back"), &derived());
     assert!(failed.len() == 1 && failed[0].contains("t/other: was sealed with another key"));
@@ -404,17 +413,17 @@ fn keys_from_a_folder_open_a_film_and_stay_out_of_its_own() {
         &place.path("t"),
         &options,
         &settings(),
-        &Planned::default(),
-        &Seen::default(),
+        &HlsProgress::default(),
+        &SealProgress::default(),
     );
     assert!(refused.unwrap_err().is_caller(), "keys below the target would be served");
 
     let options = with_folder(place.path("keys"));
     assert_eq!(run(&place.path("source"), &place.path("t"), &options), [""; 0]);
-    let folder = KeySource::Folder(KeyFolder::new(place.path("keys")));
+    let folder = SegmentKeySource::Folder(KeyFolder::new(place.path("keys")));
     assert_eq!(opened(&place.path("t"), &place.path("back"), &folder), [""; 0]);
     assert!(fs::read(place.path("back/film.ts")).expect("made") == CLIP);
-    let none = KeySource::Folder(KeyFolder::new(place.path("none")));
+    let none = SegmentKeySource::Folder(KeyFolder::new(place.path("none")));
     assert!(opened(&place.path("t/film"), &place.path("x.ts"), &none)[0].contains("0.key"));
 }
 
@@ -452,10 +461,10 @@ fn there_has_to_be_a_film() {
         &derived(),
         false,
         &settings(),
-        &Seen::default(),
+        &SealProgress::default(),
     );
     let error = none.unwrap_err();
-    assert!(matches!(&error, Error::File { fault: Fault::Stream(_), .. }), "{error}");
+    assert!(matches!(&error, Error::File { fault: FileFault::Stream(_), .. }), "{error}");
     assert!(error.to_string().contains("no media.m3u8"), "{error}");
 }
 

@@ -8,9 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use seal::engine::{Outcome, Seen, Settings};
+use seal::engine::{SealOutcome, SealProgress, Settings};
 use seal::hls::{
-    KeySource, KeyUri, Keys, MEDIA, Options, Planned, Protection, Sync, seal, unseal, verify,
+    Durability, HlsOptions, HlsProgress, KeyUri, Keys, MEDIA, Protection, SegmentKeySource, seal,
+    unseal, verify,
 };
 use seal::key::{Origin, Secret};
 use seal::{Error, manifest};
@@ -107,14 +108,14 @@ fn keys() -> Keys {
     Keys::new(&Secret::new(bytes, Origin::new("--key-file", "test")).expect("32 bytes"))
 }
 
-fn protected(has_random_iv: bool) -> Options {
+fn protected(has_random_iv: bool) -> HlsOptions {
     let uri = KeyUri::parse(KeyUri::USUAL).expect("it is usual");
     let protection = Protection { keys: keys(), uri, rotation: None, has_random_iv, folder: None };
-    Options { target_s: 2, protection: Some(protection), force: false, sync: Sync::None }
+    HlsOptions { target_s: 2, protection: Some(protection), force: false, sync: Durability::None }
 }
 
-fn clear() -> Options {
-    Options { protection: None, ..protected(false) }
+fn clear() -> HlsOptions {
+    HlsOptions { protection: None, ..protected(false) }
 }
 
 struct Place(tempfile::TempDir);
@@ -130,28 +131,28 @@ impl Place {
         self.0.path().join(name)
     }
 
-    fn sealed(&self, options: &Options, planned: &Planned) -> Result<Outcome, Error> {
+    fn sealed(&self, options: &HlsOptions, planned: &HlsProgress) -> Result<SealOutcome, Error> {
         let settings = Settings::here(Some(2));
         let (source, target) = (self.path("film.ts"), self.path("t"));
-        seal(&source, &target, options, &settings, planned, &Seen::default())
+        seal(&source, &target, options, &settings, planned, &SealProgress::default())
     }
 
     /// Why it was refused; nothing was made.
     #[track_caller]
     fn refused(&self) -> String {
-        let outcome = self.sealed(&clear(), &Planned::default()).expect("it can begin");
+        let outcome = self.sealed(&clear(), &HlsProgress::default()).expect("it can begin");
         assert_eq!((outcome.done, outcome.failed.len()), (0, 1), "{:?}", outcome.failed);
         assert!(!self.path("t").exists(), "nothing is left");
         outcome.failed[0].to_string()
     }
 
-    fn verified(&self, options: &Options) -> Vec<String> {
+    fn verified(&self, options: &HlsOptions) -> Vec<String> {
         let keys = match options.protection {
-            Some(_) => KeySource::Derived(keys()),
-            None => KeySource::None,
+            Some(_) => SegmentKeySource::Derived(keys()),
+            None => SegmentKeySource::None,
         };
         let settings = Settings::here(Some(1));
-        let outcome = verify(&self.path("t"), None, &keys, &settings, &Seen::default());
+        let outcome = verify(&self.path("t"), None, &keys, &settings, &SealProgress::default());
         outcome.expect("a film").failed.iter().map(Error::to_string).collect()
     }
 }
@@ -168,7 +169,7 @@ fn programmes_of_the_same_pids_share_their_segments() {
     let programmes: Vec<_> = (0..128).map(|_| programme(&[VIDEO, SOUND])).collect();
     let source = film(&programmes, &[]);
     let place = Place::with(&source);
-    let outcome = place.sealed(&clear(), &Planned::default()).expect("it can begin");
+    let outcome = place.sealed(&clear(), &HlsProgress::default()).expect("it can begin");
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     let bytes: u64 = segments(&place.path("t/film")).iter().sum();
     assert!(bytes < 2 * source.len() as u64, "{bytes} of {}: 128 times before", source.len());
@@ -177,9 +178,9 @@ fn programmes_of_the_same_pids_share_their_segments() {
         let master = fs::read_to_string(master).expect("each is a title");
         assert!(master.ends_with("\nprogram-1-media.m3u8\n"), "{master}");
     }
-    let (back, none) = (place.path("back.ts"), KeySource::None);
+    let (back, none) = (place.path("back.ts"), SegmentKeySource::None);
     let settings = Settings::here(Some(1));
-    unseal(&place.path("t/film"), &back, &none, false, &settings, &Seen::default())
+    unseal(&place.path("t/film"), &back, &none, false, &settings, &SealProgress::default())
         .expect("a film");
     assert!(fs::read(back).expect("made") == source);
 }
@@ -205,7 +206,7 @@ fn programmes_that_would_fill_the_disk_are_refused_before_anything_is_written() 
 #[test]
 fn a_pid_that_a_map_lists_again_is_written_once() {
     let place = Place::with(&film(&[programme(&[VIDEO, SOUND, SOUND, SOUND, SOUND])], &[]));
-    let planned = Planned::default();
+    let planned = HlsProgress::default();
     let outcome = place.sealed(&clear(), &planned).expect("it can begin");
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     assert!(!place.path("t/film/audio-257.m3u8").exists());
@@ -224,7 +225,7 @@ fn a_film_that_takes_more_than_its_size_is_told_before_it_is_written() {
         TOLD.fetch_add(1, Ordering::Relaxed);
     }
     let place = Place::with(&film(&[programme(&[VIDEO, SOUND]), programme(&[VIDEO])], &[]));
-    let planned = Planned::telling(tell);
+    let planned = HlsProgress::telling(tell);
     let outcome = place.sealed(&clear(), &planned).expect("it can begin");
     assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
     assert_eq!(TOLD.load(Ordering::Relaxed), 1);
@@ -235,7 +236,7 @@ fn a_film_that_takes_more_than_its_size_is_told_before_it_is_written() {
 fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
     for options in [clear(), protected(false), protected(true)] {
         let place = Place::with(CLIP);
-        place.sealed(&options, &Planned::default()).expect("it can begin");
+        place.sealed(&options, &HlsProgress::default()).expect("it can begin");
         assert_eq!(place.verified(&options), [""; 0]);
         let at = |name: &str| place.path("t/film").join(name);
         let media = fs::read_to_string(at(MEDIA)).expect("a playlist");
@@ -285,7 +286,7 @@ fn what_is_changed_in_front_of_a_segment_or_in_its_place_is_noticed() {
 #[test]
 fn films_of_before_hashes_covered_tables_open_as_they_did() {
     let (place, options) = (Place::with(CLIP), clear());
-    place.sealed(&options, &Planned::default()).expect("it can begin");
+    place.sealed(&options, &HlsProgress::default()).expect("it can begin");
     let path = place.path("t/film").join(MEDIA);
     let media = fs::read_to_string(&path).expect("a playlist").replace(",CHECKS=2", "");
     assert!(place.verified(&options).is_empty());
@@ -315,8 +316,14 @@ fn films_are_not_sealed_into_a_folder_of_sealed_files() {
     for target in ["t", "t/new/er"] {
         let (source, target) = (place.path("film.ts"), place.path(target));
         let settings = Settings::here(Some(1));
-        let refused =
-            seal(&source, &target, &clear(), &settings, &Planned::default(), &Seen::default());
+        let refused = seal(
+            &source,
+            &target,
+            &clear(),
+            &settings,
+            &HlsProgress::default(),
+            &SealProgress::default(),
+        );
         let refused = refused.unwrap_err();
         assert!(refused.is_caller(), "{refused}");
         let said = refused.to_string();

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
-use seal::engine::{Outcome, Seen, Settings};
-use seal::folder::opener::Closed;
-use seal::folder::unseal::How;
-use seal::folder::{self, FORMS, Form, unseal, verify};
+use seal::engine::{SealOutcome, SealProgress, Settings};
+use seal::folder::opener::SealedFileFault;
+use seal::folder::unseal::SealedForm;
+use seal::folder::{self, FORMS, FolderForm, unseal, verify};
 use seal::key::{Origin, Secret};
-use seal::{Error, Fault};
+use seal::{Error, FileFault};
 use tempfile::TempDir;
 
 /// A source, what it is sealed to, and where it is unsealed to.
@@ -47,43 +47,48 @@ impl Ground {
         Self { _folder: folder, source, sealed, opened }
     }
 
-    fn seal(&self, form: &'static Form, iv: Option<[u8; 16]>) {
-        let options = folder::Options {
+    fn seal(&self, form: &'static FolderForm, iv: Option<[u8; 16]>) {
+        let options = folder::FolderOptions {
             source: self.source.clone(),
             target: self.sealed.clone(),
             form,
             iv,
             secret: key(form),
             stretch: None,
-            sync: folder::Sync::None,
+            sync: folder::Durability::None,
             force: false,
             verify: true,
         };
         let outcome = folder::plan(options, 1).unwrap();
-        let outcome = outcome.seal(&settings(), &Seen::default()).unwrap();
+        let outcome = outcome.seal(&settings(), &SealProgress::default()).unwrap();
         assert_eq!(messages(&outcome), [""; 0]);
     }
 
-    fn unseal_options(&self, form: &'static Form) -> unseal::Options {
-        unseal::Options {
+    fn unseal_options(&self, form: &'static FolderForm) -> unseal::UnsealOptions {
+        unseal::UnsealOptions {
             source: self.sealed.clone(),
             target: self.opened.clone(),
             how: None,
             secret: key(form),
-            sync: folder::Sync::None,
+            sync: folder::Durability::None,
             force: false,
         }
     }
 
-    fn unseal(&self, form: &'static Form) -> Outcome {
+    fn unseal(&self, form: &'static FolderForm) -> SealOutcome {
         unsealed(self.unseal_options(form)).unwrap()
     }
 
-    fn verify(&self, form: &'static Form, how: Option<How>, has_source: bool) -> Outcome {
+    fn verify(
+        &self,
+        form: &'static FolderForm,
+        how: Option<SealedForm>,
+        has_source: bool,
+    ) -> SealOutcome {
         let source = has_source.then(|| self.source.clone());
         let target = self.sealed.clone();
-        let options = verify::Options { target, source, how, secret: key(form) };
-        verify::plan(options, 1).unwrap().verify(&settings(), &Seen::default()).unwrap()
+        let options = verify::VerifyOptions { target, source, how, secret: key(form) };
+        verify::plan(options, 1).unwrap().verify(&settings(), &SealProgress::default()).unwrap()
     }
 
     /// A change to one sealed file, its time kept: the manifest alone does not show it.
@@ -97,8 +102,8 @@ impl Ground {
     }
 }
 
-fn unsealed(options: unseal::Options) -> Result<Outcome, Error> {
-    unseal::plan(options, 2)?.unseal(&settings(), &Seen::default())
+fn unsealed(options: unseal::UnsealOptions) -> Result<SealOutcome, Error> {
+    unseal::plan(options, 2)?.unseal(&settings(), &SealProgress::default())
 }
 
 fn content(bytes: usize) -> Vec<u8> {
@@ -109,24 +114,24 @@ fn settings() -> Settings {
     Settings::here(Some(2))
 }
 
-fn key(form: &Form) -> Secret {
+fn key(form: &FolderForm) -> Secret {
     let hex =
         &"000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"[..form.key_bytes * 2];
     Secret::from_hex(hex.as_bytes(), Origin::new("--key-file", "test.key")).unwrap()
 }
 
-fn form(name: &str) -> &'static Form {
-    Form::named(name).unwrap()
+fn form(name: &str) -> &'static FolderForm {
+    FolderForm::named(name).unwrap()
 }
 
-fn messages(outcome: &Outcome) -> Vec<String> {
+fn messages(outcome: &SealOutcome) -> Vec<String> {
     outcome.failed.iter().map(ToString::to_string).collect()
 }
 
 /// The faults of sealed files, by file name.
-fn closed(outcome: &Outcome) -> Vec<(String, Closed)> {
+fn closed(outcome: &SealOutcome) -> Vec<(String, SealedFileFault)> {
     let fault = |error: &Error| match error {
-        Error::File { path, fault: Fault::Sealed(closed) } => {
+        Error::File { path, fault: FileFault::Sealed(closed) } => {
             (path.file_name().unwrap().to_str().unwrap().to_owned(), closed.clone())
         }
         other => panic!("{other}"),
@@ -178,8 +183,8 @@ fn every_form_opens_to_the_same_tree_and_both_implementations_agree() {
             // The same without the manifest, as another program's files are.
             std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
             std::fs::remove_dir_all(&ground.opened).unwrap();
-            let how = Some(How { form, iv });
-            let options = unseal::Options { how, ..ground.unseal_options(form) };
+            let how = Some(SealedForm { form, iv });
+            let options = unseal::UnsealOptions { how, ..ground.unseal_options(form) };
             assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
             assert!(tree(&ground.opened) == tree(&ground.source), "{} {iv:?}", form.name);
             assert_eq!(messages(&ground.verify(form, how, true)), [""; 0]);
@@ -211,13 +216,16 @@ fn nothing_that_was_changed_cut_or_swapped_gets_a_name() {
         let expected = ["16", "300001", "32768", "32769", "4096", "65464", "65465", "new"];
         assert_eq!(names, expected, "{}", form.name);
         for name in ["300001", "65464", "65465"] {
-            assert_eq!(failed[name], Closed::Sealed, "{} {name}", form.name);
+            assert_eq!(failed[name], SealedFileFault::Sealed, "{} {name}", form.name);
         }
         for name in ["32768", "32769", "4096"] {
-            let resized = matches!(failed[name], Closed::Resized { .. });
+            let resized = matches!(failed[name], SealedFileFault::Resized { .. });
             assert!(resized, "{} {name}: {}", form.name, failed[name]);
         }
-        assert_eq!((&failed["16"], &failed["new"]), (&Closed::Missing, &Closed::Extra));
+        assert_eq!(
+            (&failed["16"], &failed["new"]),
+            (&SealedFileFault::Missing, &SealedFileFault::Extra)
+        );
         for name in expected {
             assert!(!ground.opened.join("a/b").join(name).exists(), "{name}");
         }
@@ -232,7 +240,7 @@ fn nothing_that_was_changed_cut_or_swapped_gets_a_name() {
         assert_eq!(names, expected, "{}", form.name);
         let verified = ground.verify(form, None, true);
         let differing: Vec<_> = closed(&verified);
-        let other = ("17".to_owned(), Closed::Differs { offset: 0 });
+        let other = ("17".to_owned(), SealedFileFault::Differs { offset: 0 });
         assert!(differing.contains(&other), "{} {differing:?}", form.name);
         assert_eq!(differing.len(), expected.len() + 1, "{differing:?}");
     }
@@ -245,14 +253,15 @@ fn a_file_in_place_of_another_is_noticed() {
         std::fs::write(ground.source.join("a/other"), [7; 17]).unwrap();
         ground.seal(form, None);
         std::fs::copy(ground.sealed.join("a/other"), ground.sealed.join("a/b/17")).unwrap();
-        let expected = if form.name == "gcm" { Closed::Other } else { Closed::Sealed };
+        let expected =
+            if form.name == "gcm" { SealedFileFault::Other } else { SealedFileFault::Sealed };
         let outcome = ground.unseal(form);
         assert_eq!(closed(&outcome), [("17".to_owned(), expected.clone())], "{}", form.name);
         assert!(!ground.opened.join("a/b/17").exists());
         let outcome = ground.verify(form, None, false);
         assert_eq!(closed(&outcome), [("17".to_owned(), expected)], "{}", form.name);
         let outcome = ground.verify(form, None, true);
-        let differs = Closed::Differs { offset: 0 };
+        let differs = SealedFileFault::Differs { offset: 0 };
         assert_eq!(closed(&outcome), [("17".to_owned(), differs)], "{}", form.name);
     }
 }
@@ -273,10 +282,10 @@ fn each_cut_and_each_changed_byte_of_a_small_file_is_refused() {
             changed[at] ^= 0x40;
             std::fs::write(folder.join(format!("changed {at}")), changed).unwrap();
         }
-        let how = Some(How { form, iv: None });
+        let how = Some(SealedForm { form, iv: None });
         let source = folder.clone();
         let target = ground.opened.clone();
-        let options = unseal::Options { source, target, how, ..ground.unseal_options(form) };
+        let options = unseal::UnsealOptions { source, target, how, ..ground.unseal_options(form) };
         let outcome = unsealed(options).unwrap();
         let opened = tree(&ground.opened);
         assert_eq!(outcome.failed.len() + opened.len(), 2 * whole.len());
@@ -300,20 +309,22 @@ fn a_wrong_key_is_noticed_before_anything_is_made() {
         let ground = Ground::new();
         ground.seal(form, None);
         let secret = Secret::random(form.key_bytes).unwrap();
-        let options = unseal::Options { secret: secret.clone(), ..ground.unseal_options(form) };
+        let options =
+            unseal::UnsealOptions { secret: secret.clone(), ..ground.unseal_options(form) };
         let error = unsealed(options).unwrap_err();
         assert!(error.is_caller() && error.to_string().contains("was sealed with"), "{error}");
         assert!(!ground.opened.exists());
         let target = ground.sealed.clone();
-        let options = verify::Options { target, source: None, how: None, secret: secret.clone() };
+        let options =
+            verify::VerifyOptions { target, source: None, how: None, secret: secret.clone() };
         assert!(verify::plan(options, 1).unwrap_err().is_caller());
 
         // Without the manifest nothing tells, but the files do.
         std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
-        let how = Some(How { form, iv: None });
-        let options = unseal::Options { secret, how, ..ground.unseal_options(form) };
+        let how = Some(SealedForm { form, iv: None });
+        let options = unseal::UnsealOptions { secret, how, ..ground.unseal_options(form) };
         let outcome = unsealed(options).unwrap();
-        assert!(closed(&outcome).iter().all(|(_, closed)| *closed == Closed::Sealed));
+        assert!(closed(&outcome).iter().all(|(_, closed)| *closed == SealedFileFault::Sealed));
         let expected = tree(&ground.source);
         for (path, (content, ..)) in tree(&ground.opened) {
             // One in 256 of CBC has a right padding by chance.
@@ -332,11 +343,11 @@ fn what_is_there_is_not_replaced_unless_that_is_said() {
     std::fs::write(ground.opened.join("a/b/16"), b"mine").unwrap();
     let outcome = ground.unseal(form);
     assert_eq!(outcome.failed.len(), 1);
-    let exists = matches!(&outcome.failed[0], Error::File { fault: Fault::Exists, .. });
+    let exists = matches!(&outcome.failed[0], Error::File { fault: FileFault::Exists, .. });
     assert!(exists, "{}", outcome.failed[0]);
     assert_eq!(std::fs::read(ground.opened.join("a/b/16")).unwrap(), b"mine");
     assert_eq!(outcome.done as usize, SIZES.len());
-    let options = unseal::Options { force: true, ..ground.unseal_options(form) };
+    let options = unseal::UnsealOptions { force: true, ..ground.unseal_options(form) };
     assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
     assert!(tree(&ground.opened) == tree(&ground.source));
 }
@@ -346,20 +357,20 @@ fn what_cannot_be_said_of_a_folder_is_asked_for() {
     let form = form("aes-256-cbc");
     let ground = Ground::new();
     ground.seal(form, None);
-    let how = Some(How { form: self::form("gcm"), iv: None });
-    let error = unsealed(unseal::Options { how, ..ground.unseal_options(form) }).unwrap_err();
+    let how = Some(SealedForm { form: self::form("gcm"), iv: None });
+    let error = unsealed(unseal::UnsealOptions { how, ..ground.unseal_options(form) }).unwrap_err();
     assert!(error.to_string().starts_with("--form: "), "{error}");
     assert!(error.to_string().contains("was sealed otherwise, as aes-256-cbc"), "{error}");
     std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
     let error = unsealed(ground.unseal_options(form)).unwrap_err();
     assert!(error.to_string().contains("none named, and"), "{error}");
-    let how = Some(How { form, iv: None });
+    let how = Some(SealedForm { form, iv: None });
     let target = ground.sealed.clone();
-    let options = verify::Options { target, source: None, how, secret: key(form) };
+    let options = verify::VerifyOptions { target, source: None, how, secret: key(form) };
     let error = verify::plan(options, 1).unwrap_err();
     assert!(error.to_string().starts_with("--source: none, and"), "{error}");
-    let how = Some(How { form: self::form("aes-128-cbc"), iv: None });
-    let error = unsealed(unseal::Options { how, ..ground.unseal_options(form) }).unwrap_err();
+    let how = Some(SealedForm { form: self::form("aes-128-cbc"), iv: None });
+    let error = unsealed(unseal::UnsealOptions { how, ..ground.unseal_options(form) }).unwrap_err();
     assert!(error.to_string().contains("a key of 32 bytes; aes-128-cbc takes 16"), "{error}");
     assert!(!ground.opened.exists());
 }
@@ -386,8 +397,8 @@ fn files_of_openssl_enc_open() {
                 .unwrap();
             assert!(status.success());
         }
-        let how = Some(How { form, iv: Some(iv) });
-        let options = unseal::Options { how, ..ground.unseal_options(form) };
+        let how = Some(SealedForm { form, iv: Some(iv) });
+        let options = unseal::UnsealOptions { how, ..ground.unseal_options(form) };
         assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
         for bytes in SIZES {
             let opened = std::fs::read(ground.opened.join(bytes.to_string())).unwrap();
@@ -428,8 +439,8 @@ fn tink_opens_what_is_sealed_and_what_it_seals_opens() {
         let output = python(&script, &[verb.as_ref(), &from.join("a/b"), to]).unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    let how = Some(How { form, iv: None });
-    let options = unseal::Options { source: by_tink, how, ..ground.unseal_options(form) };
+    let how = Some(SealedForm { form, iv: None });
+    let options = unseal::UnsealOptions { source: by_tink, how, ..ground.unseal_options(form) };
     assert_eq!(messages(&unsealed(options).unwrap()), [""; 0]);
     for bytes in SIZES {
         let name = bytes.to_string();

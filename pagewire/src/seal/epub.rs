@@ -14,8 +14,8 @@ use std::sync::Arc;
 use clap::Args;
 use seal::Error;
 use seal::engine::{Settings, Work};
-use seal::epub::catalogue::{self, Opened, Places, Sealed};
-use seal::lcp::{Rights, Roots, Signer, Terms, User, UserKey};
+use seal::epub::catalogue::{self, CataloguePaths, OpenSettings, SealSettings};
+use seal::lcp::{Rights, RootCertificates, Signer, Terms, User, UserKey};
 
 use super::keys::{self, Ask};
 use super::{Running, Total, Writing, failures};
@@ -110,7 +110,7 @@ pub(super) fn run(options: Options) -> ExitCode {
         let terms = options.licence.terms(&settings)?;
         let user_key = options.passphrase.read(Ask::Twice)?;
         let licence_beside = options.licence.licence_beside;
-        let how = Sealed { terms: terms.into(), user_key, licence_beside };
+        let how = SealSettings { terms: terms.into(), user_key, licence_beside };
         Ok((catalogue::seal(&options.places.places(), &how)?, settings))
     };
     worked(&options.running, planned())
@@ -171,7 +171,7 @@ pub(crate) fn verify(options: Verify) -> ExitCode {
 /// Does what was planned, or says why nothing was.
 fn worked<W: Work>(
     running: &Running,
-    planned: Result<(catalogue::Plan<W>, Settings), Error>,
+    planned: Result<(catalogue::CataloguePlan<W>, Settings), Error>,
 ) -> ExitCode {
     let (plan, settings) = match planned {
         Ok(planned) => planned,
@@ -185,15 +185,16 @@ fn opened(
     passphrase: &Passphrases,
     root: Option<&Path>,
     settings: &Settings,
-) -> Result<Opened, Error> {
-    let roots = root.map(|root| Roots::from_file("--root", root)).transpose()?.map(Arc::new);
-    Ok(Opened { user_key: passphrase.read(Ask::Once)?, roots, cbc: settings.cbc })
+) -> Result<OpenSettings, Error> {
+    let roots =
+        root.map(|root| RootCertificates::from_file("--root", root)).transpose()?.map(Arc::new);
+    Ok(OpenSettings { user_key: passphrase.read(Ask::Once)?, roots, cbc: settings.cbc })
 }
 
 impl Where {
-    fn places(&self) -> Places {
+    fn places(&self) -> CataloguePaths {
         let (source, target) = (self.source.clone(), self.target.clone());
-        Places { source, target, force: self.writing.force, sync: self.writing.sync() }
+        CataloguePaths { source, target, force: self.writing.force, sync: self.writing.sync() }
     }
 }
 

@@ -9,7 +9,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-use seal::engine::Outcome;
+use seal::engine::SealOutcome;
 use seal::{Error, counted};
 
 use crate::escape::Escaped;
@@ -22,7 +22,7 @@ pub(crate) fn list(failed: &[Error]) -> ExitCode {
 /// Lists every failure on standard error, in an order that does not depend on the threads, and what
 /// was done beside several. Exit status 0 when there is none, 2 when the command line is at fault,
 /// else 1.
-pub(crate) fn end(failed: &[Error], outcome: Option<&Outcome>) -> ExitCode {
+pub(crate) fn end(failed: &[Error], outcome: Option<&SealOutcome>) -> ExitCode {
     let mut lines = lines(failed);
     lines.sort_unstable();
     let mut out = std::io::stderr().lock();
@@ -37,7 +37,7 @@ pub(crate) fn end(failed: &[Error], outcome: Option<&Outcome>) -> ExitCode {
 }
 
 /// What was done beside failures.
-fn beside(outcome: Option<&Outcome>) -> String {
+fn beside(outcome: Option<&SealOutcome>) -> String {
     let files = |count| counted(count, "file");
     let (done, skipped) = outcome.map_or((0, 0), |outcome| (outcome.done, outcome.skipped));
     let end = if outcome.is_some_and(|outcome| outcome.is_stopped) { ", then stopped" } else { "" };
@@ -87,13 +87,13 @@ fn status(failed: &[Error]) -> u8 {
 mod tests {
     use std::path::Path;
 
-    use seal::Fault;
+    use seal::FileFault;
 
     use super::*;
 
     #[test]
     fn the_status_says_whose_fault_it_is() {
-        let file = || Error::file(Path::new("a"), Fault::Changed);
+        let file = || Error::file(Path::new("a"), FileFault::Changed);
         let found = "17 hex digits".to_owned();
         let option = Error::Option { option: "--iv", found, cure: "write 32".to_owned() };
         assert_eq!(status(&[]), 0);
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn what_was_done_beside_failures_is_what_was_done() {
         let said = |done, skipped, is_stopped| {
-            beside(Some(&Outcome { done, skipped, is_stopped, ..Outcome::default() }))
+            beside(Some(&SealOutcome { done, skipped, is_stopped, ..SealOutcome::default() }))
         };
         assert_eq!(beside(None), "nothing was done");
         assert_eq!(said(0, 0, false), "nothing was done");
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_name_gives_the_terminal_no_orders() {
-        let shown = lines(&[Error::file(Path::new("a\n\u{1b}[2Jb"), Fault::Changed)]);
+        let shown = lines(&[Error::file(Path::new("a\n\u{1b}[2Jb"), FileFault::Changed)]);
         assert!(shown[0].starts_with("a\\n\\u001b[2Jb: changed"), "{shown:?}");
     }
 }

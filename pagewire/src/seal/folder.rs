@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use seal::Error;
-use seal::folder::{self, FORMS, Form};
+use seal::folder::{self, FORMS, FolderForm};
 use seal::key::passphrase::Stretch;
 
 use super::keys::{self, Ask, Key, Keys};
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     target: PathBuf,
     /// How; see below.
     #[arg(long, value_name = "FORM", default_value = FORMS[0].name, value_parser = form)]
-    form: &'static Form,
+    form: &'static FolderForm,
     /// With a CBC form one IV for all files, 32 hex digits, and none in front of them: as openssl
     /// enc -K -iv writes them. Equal beginnings of files then show.
     #[arg(long, value_name = "HEX", value_parser = keys::iv)]
@@ -46,8 +46,8 @@ A folder that was begun with one form goes on with that form alone.
 The same command goes on with a run that was stopped or killed, and skips what is done. What it \
 knows of that is in TARGET/.pagewire-seal.";
 
-fn form(name: &str) -> Result<&'static Form, String> {
-    Form::named(name).ok_or_else(|| {
+fn form(name: &str) -> Result<&'static FolderForm, String> {
+    FolderForm::named(name).ok_or_else(|| {
         let names: Vec<_> = FORMS.iter().map(|form| form.name).collect();
         format!("write one of {}", names.join(", "))
     })
@@ -68,7 +68,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 }
 
 impl Options {
-    fn plan(&self) -> Result<folder::Options, Error> {
+    fn plan(&self) -> Result<folder::FolderOptions, Error> {
         let known = folder::header(&self.target)?;
         let ask = if known.is_some() { Ask::Once } else { Ask::Twice };
         let key = self.keys.read(ask)?;
@@ -77,7 +77,7 @@ impl Options {
             (None, Key::Passphrase(_)) => Some(Stretch::new()?),
             (None, Key::Key(_)) => None,
         };
-        Ok(folder::Options {
+        Ok(folder::FolderOptions {
             source: self.source.clone(),
             target: self.target.clone(),
             form: self.form,

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, ValueEnum};
-use seal::hls::{self, KeyFolder, KeySource, KeyUri, Keys, Planned, Protection};
+use seal::hls::{self, HlsProgress, KeyFolder, KeyUri, Keys, Protection, SegmentKeySource};
 use seal::key::Secret;
 use seal::{Error, counted};
 
@@ -70,7 +70,7 @@ pub(super) fn run(options: Options) -> ExitCode {
         Err(error) => return failures::list(&[error]),
     };
     // A script reads it among the notes.
-    let planned = if running.json { Planned::default() } else { Planned::telling(tell) };
+    let planned = if running.json { HlsProgress::default() } else { HlsProgress::telling(tell) };
     let total = || Total {
         bytes: planned.bytes.load(Ordering::Relaxed),
         files: planned.segments.load(Ordering::Relaxed),
@@ -132,19 +132,19 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    fn source(&self) -> Result<KeySource, Error> {
+    fn source(&self) -> Result<SegmentKeySource, Error> {
         match &self.keys {
-            Some(folder) => Ok(KeySource::Folder(KeyFolder::new(folder))),
+            Some(folder) => Ok(SegmentKeySource::Folder(KeyFolder::new(folder))),
             None => source_of(&self.key),
         }
     }
 }
 
 /// The keys that follow from a secret; none where none is named: the films may be clear.
-fn source_of(keys: &keys::Keys) -> Result<KeySource, Error> {
+fn source_of(keys: &keys::Keys) -> Result<SegmentKeySource, Error> {
     match keys.is_key() {
-        true => Ok(KeySource::Derived(Keys::new(&secret(keys)?))),
-        false => Ok(KeySource::None),
+        true => Ok(SegmentKeySource::Derived(Keys::new(&secret(keys)?))),
+        false => Ok(SegmentKeySource::None),
     }
 }
 
@@ -209,11 +209,11 @@ impl Options {
         );
     }
 
-    fn how(&self) -> Result<hls::Options, Error> {
+    fn how(&self) -> Result<hls::HlsOptions, Error> {
         let protection = if self.no_key { None } else { Some(self.protection()?) };
         let (target_s, sync, force) =
             (self.target_duration, self.writing.sync(), self.writing.force);
-        Ok(hls::Options { target_s, protection, force, sync })
+        Ok(hls::HlsOptions { target_s, protection, force, sync })
     }
 
     fn protection(&self) -> Result<Protection, Error> {

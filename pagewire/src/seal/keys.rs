@@ -12,8 +12,8 @@ use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use seal::folder::Form;
-use seal::folder_walk::Root;
+use seal::folder::FolderForm;
+use seal::folder_walk::DirHandle;
 use seal::key::file::{self, Exposed};
 use seal::key::passphrase::{Passphrase, Stretch};
 use seal::key::{Origin, Secret};
@@ -124,8 +124,12 @@ impl Keys {
 
     /// The key of a folder that is sealed. What makes a passphrase the key is in its manifest;
     /// without one, `form` says how long the key is.
-    pub(crate) fn of_folder(&self, folder: &Path, form: Option<&Form>) -> Result<Secret, Error> {
-        let header = manifest::header(&Root::open(folder)?)?;
+    pub(crate) fn of_folder(
+        &self,
+        folder: &Path,
+        form: Option<&FolderForm>,
+    ) -> Result<Secret, Error> {
+        let header = manifest::header(&DirHandle::open(folder)?)?;
         if header.as_ref().is_some_and(|header| header.form == seal::epub::catalogue::FORM) {
             return Err(Error::Option {
                 option: "folder",
@@ -133,7 +137,7 @@ impl Keys {
                 cure: "write pagewire unseal epub, or pagewire seal verify epub".to_owned(),
             });
         }
-        let form = header.as_ref().map_or(form, |header| Form::named(&header.form));
+        let form = header.as_ref().map_or(form, |header| FolderForm::named(&header.form));
         // Of a form that is not known here, that will be said, and not that a key has no such form.
         let key_bytes = form.map_or(32, |form| form.key_bytes);
         let stretch = header.and_then(|header| header.stretch);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `pagewire seal`: encrypts a library file by file; a form of protection a file here, one line in
-//! [`Form`] for each.
+//! [`Protection`] for each.
 //!
 //! What the forms share: how to run ([`Running`]), what is seen meanwhile (`progress`), and what is
 //! said at the end (`failures`, `summary`). Exit status: 0 all done, 1 some failed and the others
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use seal::Error;
-use seal::engine::{MEMORY_BYTES, Outcome, Seen, Settings};
+use seal::engine::{MEMORY_BYTES, SealOutcome, SealProgress, Settings};
 
 pub(crate) use progress::Total;
 use progress::{Audience, watched};
@@ -33,12 +33,12 @@ pub(crate) use writing::Writing;
 #[derive(Args)]
 pub(crate) struct Options {
     #[command(subcommand)]
-    form: Form,
+    form: Protection,
 }
 
 /// The forms, one file and one line each.
 #[derive(Subcommand)]
-enum Form {
+enum Protection {
     /// Every file below a folder enciphered into another, tree, modes and times kept.
     Folder(folder::Options),
     /// EPUB publications as Readium LCP says, basic profile: a book or a catalogue.
@@ -51,10 +51,10 @@ enum Form {
 
 pub(crate) fn run(options: Options) -> ExitCode {
     match options.form {
-        Form::Folder(options) => folder::run(options),
-        Form::Epub(options) => epub::run(*options),
-        Form::Hls(options) => hls::run(options),
-        Form::Verify(options) => verify::run(options),
+        Protection::Folder(options) => folder::run(options),
+        Protection::Epub(options) => epub::run(*options),
+        Protection::Hls(options) => hls::run(options),
+        Protection::Verify(options) => verify::run(options),
     }
 }
 
@@ -89,16 +89,16 @@ impl Running {
     pub(crate) fn run(
         &self,
         total: impl Fn() -> Total + Sync,
-        work: impl FnOnce(&Seen) -> Result<Outcome, Error>,
+        work: impl FnOnce(&SealProgress) -> Result<SealOutcome, Error>,
     ) -> ExitCode {
-        let seen = Arc::new(Seen::default());
+        let seen = Arc::new(SealProgress::default());
         let stopped = seen.clone();
         let stop = move || stopped.stop.store(true, Ordering::Relaxed);
         crate::interrupt::on_interrupt("what is done is kept, nothing half is left", stop);
         let audience = Audience::here(self.json);
         let outcome = watched(audience, &seen, total, || work(&seen));
-        let outcome =
-            outcome.unwrap_or_else(|error| Outcome { failed: vec![error], ..Outcome::default() });
+        let outcome = outcome
+            .unwrap_or_else(|error| SealOutcome { failed: vec![error], ..SealOutcome::default() });
         summary::say(audience, &outcome);
         failures::passed_over(&outcome.passed_over);
         failures::note(&outcome.remarks);

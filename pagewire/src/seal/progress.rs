@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How far a run is: a bar on a terminal, or with `--json` an object a line for scripts.
 //!
-//! A thread beside the workers looks at the counters they keep anyway ([`Seen`]); a run that is not
-//! watched costs nothing more. Rate and remaining time are of the last seconds, as a library has
-//! large files first and a mean would promise too much. What is known of the total can grow while
-//! folders are still being read.
+//! A thread beside the workers looks at the counters they keep anyway ([`SealProgress`]); a run
+//! that is not watched costs nothing more. Rate and remaining time are of the last seconds, as a
+//! library has large files first and a mean would promise too much. What is known of the total can
+//! grow while folders are still being read.
 //!
 //! Does not do: know what a file is; works are counted whatever their form.
 
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use seal::counted;
-use seal::engine::Seen;
+use seal::engine::SealProgress;
 use serde::Serialize;
 
 use crate::escape::EscapedLines;
@@ -53,7 +53,7 @@ impl Audience {
 /// Does `work` while `audience` is shown how far `seen` has come. `total` is asked at each look.
 pub(crate) fn watched<T>(
     audience: Audience,
-    seen: &Seen,
+    seen: &SealProgress,
     total: impl Fn() -> Total + Sync,
     work: impl FnOnce() -> T,
 ) -> T {
@@ -185,7 +185,7 @@ pub(crate) fn size(bytes: u64) -> String {
 struct Course(VecDeque<(Duration, u64)>);
 
 impl Course {
-    fn look(&mut self, at: Duration, seen: &Seen, total: Total) -> Sight {
+    fn look(&mut self, at: Duration, seen: &SealProgress, total: Total) -> Sight {
         let done_bytes = seen.bytes.load(Ordering::Relaxed);
         let bytes_per_second = self.rate(at, done_bytes);
         let total_bytes = total.bytes.max(done_bytes);
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_rate_is_of_the_last_seconds_and_so_is_what_is_left() {
-        let (seen, total) = (Seen::default(), Total { bytes: 3000 * MB, files: 9 });
+        let (seen, total) = (SealProgress::default(), Total { bytes: 3000 * MB, files: 9 });
         let mut course = Course::default();
         let mut look = |second: u64, megabytes: u64| {
             seen.bytes.store(megabytes * MB, Ordering::Relaxed);
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_stands_still_has_no_end() {
-        let seen = Seen::default();
+        let seen = SealProgress::default();
         seen.failed.store(2, Ordering::Relaxed);
         let total = Total { bytes: 5, files: 3 };
         let sight = Course::default().look(Duration::from_secs(1), &seen, total);
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn more_than_was_known_is_no_total() {
-        let seen = Seen::default();
+        let seen = SealProgress::default();
         seen.bytes.store(7, Ordering::Relaxed);
         let sight = Course::default().look(Duration::ZERO, &seen, Total::default());
         assert_eq!((sight.done_bytes, sight.total_bytes), (7, 7));
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn work_that_panics_ends_its_watcher() {
-        let seen = Seen::default();
+        let seen = SealProgress::default();
         let work = || -> () { std::panic::resume_unwind(Box::new("gone")) };
         let watch = || watched(Audience::Script, &seen, Total::default, work);
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(watch)).is_err());

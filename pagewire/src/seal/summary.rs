@@ -13,14 +13,14 @@ use std::fmt;
 use std::io::Write;
 
 use seal::counted;
-use seal::engine::Outcome;
+use seal::engine::SealOutcome;
 use serde::Serialize;
 
 use super::failures;
 use super::progress::{Audience, line, size};
 
 /// Says it to whoever looks: an object to a script, else lines on standard output.
-pub(super) fn say(audience: Audience, outcome: &Outcome) {
+pub(super) fn say(audience: Audience, outcome: &SealOutcome) {
     let summary = Summary::of(outcome);
     match audience {
         Audience::Script => line(&summary),
@@ -62,7 +62,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(outcome: &Outcome) -> Self {
+    fn of(outcome: &SealOutcome) -> Self {
         let seconds = outcome.wall.as_secs_f64();
         let rate = outcome.bytes as f64 / seconds.max(f64::MIN_POSITIVE);
         let state = match (outcome.is_stopped, &outcome.failed[..]) {
@@ -81,7 +81,7 @@ impl Summary {
             seconds,
             bytes_per_second: rate as u64,
             cpu_seconds: outcome.cpu.as_secs_f64(),
-            bill: if outcome.bytes > 0 { outcome.bill() } else { 0.0 },
+            bill: if outcome.bytes > 0 { outcome.cpu_s_per_gb() } else { 0.0 },
             tail_seconds: outcome.tail.as_secs_f64(),
             lanes: outcome.lanes,
             stages: outcome.stages.shares().filter(|(_, share)| *share > 0.0).collect(),
@@ -141,12 +141,12 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
-    use seal::{Error, Fault};
+    use seal::{Error, FileFault};
 
     use super::*;
 
-    fn outcome() -> Outcome {
-        Outcome {
+    fn outcome() -> SealOutcome {
+        SealOutcome {
             done: 3,
             skipped: 1,
             bytes: 2_000_000_000,
@@ -154,7 +154,7 @@ mod tests {
             cpu: Duration::from_millis(900),
             tail: Duration::from_millis(20),
             lanes: 7.6,
-            ..Outcome::default()
+            ..SealOutcome::default()
         }
     }
 
@@ -164,10 +164,11 @@ mod tests {
         let expected = "done: 3 files, 2.00 GB in 0.50 s, 4.00 GB/s; 1 file done before\n\
             0.45 processor seconds a GB; 0.02 s tail; 7.6 files in the lanes\n";
         assert_eq!(text, expected);
-        let nothing = Summary::of(&Outcome { skipped: 2, ..Outcome::default() }).to_string();
+        let nothing =
+            Summary::of(&SealOutcome { skipped: 2, ..SealOutcome::default() }).to_string();
         assert_eq!(nothing, "done: 0 files; 2 files done before\n");
-        let failed = vec![Error::file(Path::new("a"), Fault::Changed)];
-        let short = Outcome { failed, done: 1, bytes: 14_200, ..outcome() };
+        let failed = vec![Error::file(Path::new("a"), FileFault::Changed)];
+        let short = SealOutcome { failed, done: 1, bytes: 14_200, ..outcome() };
         let text = Summary::of(&short).to_string();
         let expected =
             "done in part: 1 file, 14.2 kB in 0.50 s; 1 file done before; 1 file failed\n";
@@ -176,13 +177,13 @@ mod tests {
 
     #[test]
     fn a_script_reads_the_same_and_every_failure() {
-        let failed = vec![Error::file(Path::new("a"), Fault::Changed)];
-        let outcome = Outcome { failed, ..outcome() };
+        let failed = vec![Error::file(Path::new("a"), FileFault::Changed)];
+        let outcome = SealOutcome { failed, ..outcome() };
         let value = serde_json::to_value(Summary::of(&outcome)).unwrap();
         assert_eq!((&value["event"], &value["outcome"]), (&"result".into(), &"failed".into()));
         assert_eq!((&value["done_files"], &value["bill"]), (&3.into(), &0.45.into()));
         assert_eq!(value["failures"].as_array().map(Vec::len), Some(1));
-        let stopped = Outcome { is_stopped: true, ..outcome };
+        let stopped = SealOutcome { is_stopped: true, ..outcome };
         assert_eq!(Summary::of(&stopped).outcome, "stopped");
     }
 }

@@ -68,10 +68,10 @@ fn folder(options: &Folder) -> ExitCode {
 }
 
 impl Folder {
-    fn planned(&self, threads: usize) -> Result<verify::Plan, Error> {
+    fn planned(&self, threads: usize) -> Result<verify::VerifyPlan, Error> {
         let how = self.named.how()?;
         let secret = self.keys.of_folder(&self.target, how.map(|how| how.form))?;
         let (target, source) = (self.target.clone(), self.source.clone());
-        verify::plan(verify::Options { target, source, how, secret }, threads)
+        verify::plan(verify::VerifyOptions { target, source, how, secret }, threads)
     }
 }

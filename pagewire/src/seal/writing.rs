@@ -2,7 +2,7 @@
 //! How targets are written, whatever the form: what may be replaced, and what lasts when.
 
 use clap::{Args, ValueEnum};
-use seal::folder::Sync;
+use seal::folder::Durability;
 
 #[derive(Args)]
 pub(crate) struct Writing {
@@ -14,7 +14,7 @@ pub(crate) struct Writing {
     sync: When,
 }
 
-/// [`Sync`] as the command line has it.
+/// [`Durability`] as the command line has it.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum When {
     /// All of it when the run ends.
@@ -27,11 +27,11 @@ enum When {
 }
 
 impl Writing {
-    pub(crate) fn sync(&self) -> Sync {
+    pub(crate) fn sync(&self) -> Durability {
         match self.sync {
-            When::End => Sync::End,
-            When::Each => Sync::Each,
-            When::None => Sync::None,
+            When::End => Durability::End,
+            When::Each => Durability::Each,
+            When::None => Durability::None,
         }
     }
 }

@@ -33,16 +33,16 @@ use std::time::Instant;
 use simd::cbc::{AesKey, Cbc};
 
 use crate::error::Error;
-use work_queue::Queue;
+use work_queue::WorkQueue;
 
-pub use outcome::Outcome;
-pub use stage::{STAGES, Stage, Stages};
+pub use outcome::SealOutcome;
+pub use stage::{STAGES, SealStage, Stages};
 
 /// Something to be worked on: a file, a publication, a segment. It is small and opens nothing
 /// until [`Work::open`].
 pub trait Work: Send {
     /// What it becomes when its turn comes.
-    type Stream: Stream;
+    type Stream: WorkStream;
     /// Bytes to be read, for the order, the size of slices and the progress.
     fn bytes(&self) -> u64;
     /// Memory that its stream holds besides the slices it is given.
@@ -58,7 +58,7 @@ pub trait Work: Send {
 
 /// A work in progress. The engine calls `fill`, enciphers, calls `drain`, and so on until a slice
 /// was the last, then `finish`. A stream that is dropped before `finish` leaves nothing behind.
-pub trait Stream {
+pub trait WorkStream {
     /// Puts the next bytes into `buffer` from its beginning. Not called again after the last. The
     /// buffer has [`SLICE_BYTES`] and [`SLACK_BYTES`] more, or as much less as the work is shorter;
     /// never less than [`SLICE_BYTES_MIN`]. Nothing filled and not the last: not ready, others
@@ -148,7 +148,7 @@ impl Settings {
 
 /// What a run is doing, to be looked at from another thread.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SealProgress {
     /// Bytes of sources taken so far.
     pub bytes: AtomicU64,
     /// Works done.
@@ -175,13 +175,13 @@ pub const STREAMS_MAX: usize = 64;
 pub const WORKER_BYTES: usize = ROUND_BYTES + SLICE_BYTES + SLACK_BYTES + STREAMS_MAX * 4096;
 
 /// Works all of `works`.
-pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome {
+pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &SealProgress) -> SealOutcome {
     let began = Instant::now();
     let cpu = outcome::cpu_time();
     let threads = settings.threads.clamp(1, works.len().max(1));
     let held_bytes = (settings.memory_bytes / threads).saturating_sub(WORKER_BYTES);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let queue = Queue::new(works, (threads, cores), streams_max(threads), held_bytes);
+    let queue = WorkQueue::new(works, (threads, cores), streams_max(threads), held_bytes);
     let reports: Vec<_> = std::thread::scope(|scope| {
         let work = |number| worker::work(number, &queue, settings.cbc, seen);
         let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || work(number))).collect();
@@ -192,7 +192,7 @@ pub fn run<W: Work>(works: Vec<W>, settings: &Settings, seen: &Seen) -> Outcome 
         });
         std::iter::once(mine).chain(joined).collect()
     });
-    let mut outcome = Outcome::of(reports);
+    let mut outcome = SealOutcome::of(reports);
     outcome.is_stopped = seen.stop.load(Ordering::Relaxed);
     outcome.wall = began.elapsed();
     outcome.cpu = outcome::cpu_time().saturating_sub(cpu);

@@ -10,7 +10,7 @@ use crate::error::Error;
 
 /// What came of a run.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct SealOutcome {
     /// Works done.
     pub done: u64,
     /// Why the others were not, in no order.
@@ -38,13 +38,13 @@ pub struct Outcome {
     pub lanes: f64,
 }
 
-impl Outcome {
+impl SealOutcome {
     /// Processor seconds per 10⁹ bytes of source.
-    pub fn bill(&self) -> f64 {
+    pub fn cpu_s_per_gb(&self) -> f64 {
         self.cpu.as_secs_f64() / (self.bytes.max(1) as f64 / 1e9)
     }
 
-    pub(super) fn of(reports: Vec<Report>) -> Self {
+    pub(super) fn of(reports: Vec<WorkerReport>) -> Self {
         let ends = || reports.iter().map(|report| report.ended);
         let tail = ends().max().zip(ends().min()).map(|(last, first)| last - first);
         let mut outcome = Self { tail: tail.unwrap_or_default(), ..Self::default() };
@@ -66,7 +66,7 @@ impl Outcome {
 
 /// What a worker says at its end.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct WorkerReport {
     pub(super) done: u64,
     pub(super) bytes: u64,
     pub(super) failed: Vec<Error>,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// What a worker can be doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum SealStage {
     /// Taking works and opening sources and targets.
     Open,
     /// Source to slice.
@@ -33,15 +33,15 @@ pub enum Stage {
 }
 
 /// All stages, in the order in which a byte meets them.
-pub const STAGES: [(Stage, &str); 8] = [
-    (Stage::Open, "open"),
-    (Stage::Read, "read"),
-    (Stage::Hash, "hash"),
-    (Stage::Check, "check"),
-    (Stage::Deflate, "deflate"),
-    (Stage::Cipher, "cipher"),
-    (Stage::Write, "write"),
-    (Stage::Commit, "commit"),
+pub const STAGES: [(SealStage, &str); 8] = [
+    (SealStage::Open, "open"),
+    (SealStage::Read, "read"),
+    (SealStage::Hash, "hash"),
+    (SealStage::Check, "check"),
+    (SealStage::Deflate, "deflate"),
+    (SealStage::Cipher, "cipher"),
+    (SealStage::Write, "write"),
+    (SealStage::Commit, "commit"),
 ];
 
 /// Time spent in each stage, of all workers together.
@@ -67,20 +67,20 @@ impl Stages {
     }
 }
 
-impl Index<Stage> for Stages {
+impl Index<SealStage> for Stages {
     type Output = Duration;
-    fn index(&self, stage: Stage) -> &Duration {
+    fn index(&self, stage: SealStage) -> &Duration {
         &self.0[stage as usize]
     }
 }
 
 thread_local! {
-    static NOW: Cell<Option<(Stage, Instant)>> = const { Cell::new(None) };
+    static NOW: Cell<Option<(SealStage, Instant)>> = const { Cell::new(None) };
     static SPENT: Cell<Stages> = const { Cell::new(Stages([Duration::ZERO; STAGES.len()])) };
 }
 
 /// Says what this thread does from now on.
-pub fn enter(stage: Stage) {
+pub fn enter(stage: SealStage) {
     let Some((before, since)) = NOW.get() else { return };
     if before != stage {
         let now = Instant::now();
@@ -89,7 +89,7 @@ pub fn enter(stage: Stage) {
     }
 }
 
-fn spend(stage: Stage, time: Duration) {
+fn spend(stage: SealStage, time: Duration) {
     let mut spent = SPENT.get();
     spent.0[stage as usize] += time;
     SPENT.set(spent);
@@ -98,7 +98,7 @@ fn spend(stage: Stage, time: Duration) {
 /// This thread is a worker now.
 pub(super) fn begin() {
     SPENT.set(Stages::default());
-    NOW.set(Some((Stage::Open, Instant::now())));
+    NOW.set(Some((SealStage::Open, Instant::now())));
 }
 
 /// It is none any more: what it spent.
@@ -122,20 +122,20 @@ mod tests {
 
     #[test]
     fn every_moment_of_a_worker_is_some_stage_s() {
-        enter(Stage::Hash);
+        enter(SealStage::Hash);
         assert_eq!(end(), Stages::default(), "no worker, no account");
         let began = Instant::now();
         begin();
-        for stage in [Stage::Read, Stage::Hash, Stage::Hash, Stage::Write] {
+        for stage in [SealStage::Read, SealStage::Hash, SealStage::Hash, SealStage::Write] {
             enter(stage);
             std::hint::black_box((0..10_000).sum::<u64>());
         }
         let stages = end();
         assert!(stages.sum() <= began.elapsed());
-        for stage in [Stage::Open, Stage::Read, Stage::Hash, Stage::Write] {
+        for stage in [SealStage::Open, SealStage::Read, SealStage::Hash, SealStage::Write] {
             assert!(stages[stage] > Duration::ZERO, "{stage:?}");
         }
-        assert_eq!(stages[Stage::Commit], Duration::ZERO);
+        assert_eq!(stages[SealStage::Commit], Duration::ZERO);
         assert!((stages.shares().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::error::Fault;
+use crate::error::FileFault;
 use crate::key::Secret;
 
 /// A message of noise; what comes of it goes to `out`.
@@ -40,7 +40,7 @@ fn noise(number: usize, at: usize) -> u8 {
 impl<'a> Memory<'a> {
     fn at(&self, step: Step) -> Result<(), Error> {
         match self.fails == Some(step) {
-            true => Err(Error::file(format!("{}", self.number).as_ref(), Fault::Changed)),
+            true => Err(Error::file(format!("{}", self.number).as_ref(), FileFault::Changed)),
             false => Ok(()),
         }
     }
@@ -61,7 +61,7 @@ impl<'a> Work for Memory<'a> {
     }
 }
 
-impl Stream for Open<'_> {
+impl WorkStream for Open<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!((SLICE_BYTES_MIN..=SLICE_BYTES + SLACK_BYTES).contains(&buffer.len()));
         // Every other time it is not ready.
@@ -128,7 +128,7 @@ fn every_work_is_done_once_and_right_by_any_number_of_workers() {
             held_bytes: 0,
             out: &out,
         });
-        let seen = Seen::default();
+        let seen = SealProgress::default();
         let outcome = run(works.collect(), &settings(threads), &seen);
         assert!(outcome.failed.is_empty() && !outcome.is_stopped);
         assert_eq!(outcome.done, lengths.len() as u64);
@@ -164,7 +164,7 @@ fn a_work_that_fails_at_any_step_fails_alone() {
         held_bytes: 0,
         out: &out,
     });
-    let seen = Seen::default();
+    let seen = SealProgress::default();
     let outcome = run(works.collect(), &settings(2), &seen);
     assert_eq!((outcome.done, outcome.failed.len()), (200, 200));
     assert_eq!(seen.failed.load(Ordering::Relaxed), 200);
@@ -179,7 +179,7 @@ fn a_run_that_is_stopped_says_so() {
     let key = key();
     let out = Mutex::default();
     let work = Memory { number: 0, bytes: 9, key: &key, fails: None, held_bytes: 0, out: &out };
-    let seen = Seen { stop: AtomicBool::new(true), ..Seen::default() };
+    let seen = SealProgress { stop: AtomicBool::new(true), ..SealProgress::default() };
     let outcome = run(vec![work], &settings(1), &seen);
     assert!(outcome.is_stopped);
     assert_eq!((outcome.done, outcome.failed.len()), (0, 0));
@@ -199,9 +199,9 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
     };
     let taken = |held_bytes: usize| {
         let queue =
-            Queue::new((0..9).map(|_| work(held_bytes)).collect(), (1, 1), STREAMS_MAX, 4096);
+            WorkQueue::new((0..9).map(|_| work(held_bytes)).collect(), (1, 1), STREAMS_MAX, 4096);
         let mut taken = Vec::new();
-        queue.take(0, &mut work_queue::Load::default(), &mut taken);
+        queue.take(0, &mut work_queue::WorkerLoad::default(), &mut taken);
         taken.len()
     };
     assert_eq!([taken(0), taken(1024), taken(4096), taken(5000)], [9, 4, 1, 1]);
@@ -229,9 +229,11 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
         held_bytes: 0,
         out: &out,
     };
-    let nine = |workers| Queue::new((0..9).map(work).collect(), workers, STREAMS_MAX, MEMORY_BYTES);
+    let nine =
+        |workers| WorkQueue::new((0..9).map(work).collect(), workers, STREAMS_MAX, MEMORY_BYTES);
     let queue = nine((2, 8));
-    let (mut first, mut second) = (work_queue::Load::default(), work_queue::Load::default());
+    let (mut first, mut second) =
+        (work_queue::WorkerLoad::default(), work_queue::WorkerLoad::default());
     let mut taken = Vec::new();
     for _ in 0..5 {
         queue.take(0, &mut first, &mut taken);
@@ -240,11 +242,11 @@ fn no_worker_takes_more_than_its_share_of_what_is_unfinished() {
     queue.take(1, &mut second, &mut taken);
     assert_eq!((taken.len(), second.streams), (9, 4));
     // One that has finished all of its own takes no more than there is.
-    let mut idle = work_queue::Load::default();
+    let mut idle = work_queue::WorkerLoad::default();
     queue.take(0, &mut idle, &mut taken);
     assert_eq!((taken.len(), idle.streams), (9, 0));
     // Ten workers of two cores: lanes are filled as two workers would.
     let (queue, mut taken) = (nine((10, 2)), Vec::new());
-    queue.take(7, &mut work_queue::Load::default(), &mut taken);
+    queue.take(7, &mut work_queue::WorkerLoad::default(), &mut taken);
     assert_eq!(taken.len(), 5);
 }

@@ -16,7 +16,7 @@ use std::sync::Mutex;
 use super::{ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, SLICE_BYTES_MIN, Work};
 
 /// Shared by all workers.
-pub(super) struct Queue<W> {
+pub(super) struct WorkQueue<W> {
     unfinished: Mutex<Unfinished<W>>,
     /// Shares of what is unfinished: one a worker, and no more than cores.
     shares: usize,
@@ -34,13 +34,13 @@ struct Unfinished<W> {
 
 /// What a worker has open.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Load {
+pub(super) struct WorkerLoad {
     pub(super) streams: usize,
     pub(super) slice_bytes: usize,
     pub(super) held_bytes: usize,
 }
 
-impl<W: Work> Queue<W> {
+impl<W: Work> WorkQueue<W> {
     pub(super) fn new(
         mut works: Vec<W>,
         (threads, cores): (usize, usize),
@@ -56,7 +56,7 @@ impl<W: Work> Queue<W> {
 
     /// Takes for `worker`, a number below that of the threads, what fits beside `load`, and adds it
     /// there. A work that holds more than there is memory for is taken alone.
-    pub(super) fn take(&self, worker: usize, load: &mut Load, taken: &mut Vec<W>) {
+    pub(super) fn take(&self, worker: usize, load: &mut WorkerLoad, taken: &mut Vec<W>) {
         if load.streams >= self.streams_max || load.slice_bytes >= ROUND_BYTES {
             return;
         }

@@ -9,10 +9,12 @@ use std::time::Instant;
 
 use simd::cbc::{Cbc, Message};
 
-use super::outcome::Report;
-use super::stage::{self, Stage, Stages};
-use super::work_queue::{Load, Queue, slice_bytes};
-use super::{Filled, ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, STREAMS_MAX, Seen, Stream, Work};
+use super::outcome::WorkerReport;
+use super::stage::{self, SealStage, Stages};
+use super::work_queue::{WorkQueue, WorkerLoad, slice_bytes};
+use super::{
+    Filled, ROUND_BYTES, SLACK_BYTES, SLICE_BYTES, STREAMS_MAX, SealProgress, Work, WorkStream,
+};
 use crate::error::Error;
 
 /// A stream and what it has in this round.
@@ -31,7 +33,12 @@ impl<S> Active<S> {
 }
 
 /// Works as worker `number` until the queue is empty and all that was taken is finished.
-pub(super) fn work<W: Work>(number: usize, queue: &Queue<W>, cbc: Cbc, seen: &Seen) -> Report {
+pub(super) fn work<W: Work>(
+    number: usize,
+    queue: &WorkQueue<W>,
+    cbc: Cbc,
+    seen: &SealProgress,
+) -> WorkerReport {
     stage::begin();
     let mut worker = Worker::<W::Stream> {
         number,
@@ -40,7 +47,7 @@ pub(super) fn work<W: Work>(number: usize, queue: &Queue<W>, cbc: Cbc, seen: &Se
         buffer: vec![0; ROUND_BYTES + SLICE_BYTES + SLACK_BYTES],
         active: Vec::with_capacity(STREAMS_MAX),
         ended: Vec::with_capacity(STREAMS_MAX),
-        report: Report {
+        report: WorkerReport {
             done: 0,
             bytes: 0,
             failed: Vec::new(),
@@ -71,19 +78,19 @@ pub(super) fn work<W: Work>(number: usize, queue: &Queue<W>, cbc: Cbc, seen: &Se
 struct Worker<'a, S> {
     /// Which of the workers it is, from 0.
     number: usize,
-    seen: &'a Seen,
+    seen: &'a SealProgress,
     cbc: Cbc,
     buffer: Vec<u8>,
     active: Vec<Active<S>>,
     ended: Vec<S>,
-    report: Report,
+    report: WorkerReport,
 }
 
-impl<S: Stream> Worker<'_, S> {
+impl<S: WorkStream> Worker<'_, S> {
     /// Takes and opens works while the round has room. Works that cannot be opened make room again.
-    fn admit<W: Work<Stream = S>>(&mut self, queue: &Queue<W>, taken: &mut Vec<W>) {
+    fn admit<W: Work<Stream = S>>(&mut self, queue: &WorkQueue<W>, taken: &mut Vec<W>) {
         loop {
-            let mut load = Load::default();
+            let mut load = WorkerLoad::default();
             for one in &self.active {
                 load.streams += 1;
                 load.slice_bytes += slice_bytes(one.left_bytes.max(1));
@@ -93,7 +100,7 @@ impl<S: Stream> Worker<'_, S> {
             if taken.is_empty() {
                 return;
             }
-            stage::enter(Stage::Open);
+            stage::enter(SealStage::Open);
             let mut all_opened = true;
             for work in taken.drain(..) {
                 let (left_bytes, held_bytes) = (work.bytes(), work.held_bytes());
@@ -121,7 +128,7 @@ impl<S: Stream> Worker<'_, S> {
         let mut rest = self.buffer.as_mut_slice();
         let mut bytes = 0;
         for one in &mut self.active {
-            stage::enter(Stage::Read);
+            stage::enter(SealStage::Read);
             let (slice, after) = rest.split_at_mut(one.slice_bytes());
             rest = after;
             match one.stream.fill(slice) {
@@ -158,13 +165,13 @@ impl<S: Stream> Worker<'_, S> {
         }
         if !messages.is_empty() {
             self.report.longest_bytes += longest as u64;
-            stage::enter(Stage::Cipher);
+            stage::enter(SealStage::Cipher);
             self.cbc.encrypt(&mut messages);
         }
     }
 
     fn drain(&mut self) {
-        stage::enter(Stage::Write);
+        stage::enter(SealStage::Write);
         let mut rest = self.buffer.as_slice();
         for one in &mut self.active {
             let (slice, after) = rest.split_at(one.slice_bytes());
@@ -189,7 +196,7 @@ impl<S: Stream> Worker<'_, S> {
         if self.ended.is_empty() {
             return;
         }
-        stage::enter(Stage::Commit);
+        stage::enter(SealStage::Commit);
         let (report, seen) = (&mut self.report, self.seen);
         let done = report.done;
         S::finish_all(&mut self.ended, &mut |came| match came {
@@ -200,7 +207,7 @@ impl<S: Stream> Worker<'_, S> {
     }
 }
 
-fn failed(report: &mut Report, seen: &Seen, error: Error) {
+fn failed(report: &mut WorkerReport, seen: &SealProgress, error: Error) {
     seen.failed.fetch_add(1, Ordering::Relaxed);
     report.failed.push(error);
 }

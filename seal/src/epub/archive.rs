@@ -23,7 +23,7 @@ use rawzip::{CompressionMethod, ReaderAt, ZipFileHeaderRecord, ZipLocator};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 use super::fault::BookFault;
-use crate::error::{Error, Fault, counted};
+use crate::error::{Error, FileFault, counted};
 use crate::manifest::Time;
 
 /// Entries of a publication.
@@ -113,7 +113,7 @@ impl Archive {
             .map(File::from)
             .map_err(|errno| Error::host("open", path)(errno.into()))?;
         let metadata = file.metadata().map_err(Error::host("fstat", path))?;
-        let fault = |fault| Error::file(path, Fault::Book(fault));
+        let fault = |fault| Error::file(path, FileFault::Book(fault));
         if !metadata.is_file() {
             return Err(fault(BookFault::NotZip { found: "no regular file".into() }));
         }
@@ -138,7 +138,7 @@ impl Archive {
 
     /// An error that names this file.
     pub(super) fn fault(&self, fault: BookFault) -> Error {
-        Error::file(&self.source.path, Fault::Book(fault))
+        Error::file(&self.source.path, FileFault::Book(fault))
     }
 
     /// An entry that is not what the directory says.
@@ -157,7 +157,7 @@ impl Archive {
             Ok(()) => Ok(()),
             // It was longer when the directory was read.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                Err(Error::file(&self.source.path, Fault::Changed))
+                Err(Error::file(&self.source.path, FileFault::Changed))
             }
             Err(error) => Err(Error::host("pread", &self.source.path)(error)),
         }
@@ -194,7 +194,7 @@ impl Archive {
         if Stamp::of(&metadata) == self.source.stamp {
             Ok(())
         } else {
-            Err(Error::file(path, Fault::Changed))
+            Err(Error::file(path, FileFault::Changed))
         }
     }
 }

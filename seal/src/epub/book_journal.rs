@@ -11,17 +11,17 @@ use zeroize::Zeroizing;
 
 use super::content_hash::Content;
 use crate::error::Error;
-use crate::manifest::{Journal, Record};
+use crate::manifest::{Journal, ManifestRecord};
 
 /// The journal of a folder and the name of a book in it.
 #[derive(Clone, Debug)]
-pub struct Ledger {
+pub struct BookJournal {
     journal: Arc<Mutex<Journal>>,
     name: OsString,
     content_key: Zeroizing<[u8; 32]>,
 }
 
-impl Ledger {
+impl BookJournal {
     /// `name` is the book's path relative to the folder.
     pub(super) fn new(
         journal: &Arc<Mutex<Journal>>,
@@ -37,7 +37,7 @@ impl Ledger {
     }
 
     /// The line of the book, before it takes its name.
-    pub(super) fn note(&self, record: &Record, sync: bool) -> Result<(), Error> {
+    pub(super) fn note(&self, record: &ManifestRecord, sync: bool) -> Result<(), Error> {
         let mut journal = self.journal.lock().expect("no worker panicked");
         journal.push_file(&self.name, record);
         journal.write()?;

@@ -30,23 +30,23 @@ use simd::cbc::{AesKey, Cbc};
 use walkdir::WalkDir;
 use zeroize::Zeroizing;
 
-use super::book_journal::Ledger;
+use super::book_journal::BookJournal;
 use super::fault::BookFault;
 use super::seal_book::Book;
 use super::unseal_book::SealedBook;
 use super::verify_book::verify as verify_book;
-use crate::dir_handle::Root;
-use crate::engine::stage::{Stage, enter};
-use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{self, Error, Fault};
-use crate::folder::Sync;
+use crate::dir_handle::DirHandle;
+use crate::engine::stage::{SealStage, enter};
+use crate::engine::{self, Filled, SealOutcome, SealProgress, Settings, Work, WorkStream};
+use crate::error::{self, Error, FileFault};
+use crate::folder::Durability;
 use crate::folder_walk;
 use crate::form_conflict;
 use crate::key::{Origin, Purpose, Secret};
-use crate::lcp::{Roots, Terms, UserKey};
-use crate::manifest::{self, Header, Journal, Manifest, Time, Writer};
+use crate::lcp::{RootCertificates, Terms, UserKey};
+use crate::manifest::{self, Journal, Manifest, ManifestHeader, Time, Writer};
 use crate::pending_file::PREFIX;
-use crate::target_path::{self, Spot};
+use crate::target_path::{self, TargetPath};
 
 /// As the journal has it.
 pub const FORM: &str = "lcp-basic";
@@ -55,7 +55,7 @@ const FOLDER_MODE: Mode = Mode::from_raw_mode(target_path::FOLDER_MODE);
 
 /// From where to where.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct CataloguePaths {
     /// A book, or a folder of books.
     pub source: PathBuf,
     /// Its new place: of a book its file or the folder it goes into, of a folder a folder.
@@ -63,12 +63,12 @@ pub struct Places {
     /// Files that are there are replaced.
     pub force: bool,
     /// When it reaches the disk.
-    pub sync: Sync,
+    pub sync: Durability,
 }
 
 /// How books are sealed.
 #[derive(Clone, Debug)]
-pub struct Sealed {
+pub struct SealSettings {
     /// What their licences say.
     pub terms: Arc<Terms>,
     /// Who can open them.
@@ -79,31 +79,31 @@ pub struct Sealed {
 
 /// How sealed books are opened.
 #[derive(Clone, Debug)]
-pub struct Opened {
+pub struct OpenSettings {
     /// What opens their licences.
     pub user_key: Arc<UserKey>,
     /// With them each licence must be signed by whom they trust.
-    pub roots: Option<Arc<Roots>>,
+    pub roots: Option<Arc<RootCertificates>>,
     /// Deciphers.
     pub cbc: Cbc,
 }
 
 /// Books that are to be worked.
 #[derive(Debug)]
-pub struct Plan<W> {
+pub struct CataloguePlan<W> {
     works: Vec<W>,
     skipped: u64,
     failed: Vec<Error>,
     passed_over: Vec<Error>,
     journal: Option<Arc<Mutex<Journal>>>,
-    sync: Sync,
+    sync: Durability,
     /// On the file system that is synced at the end.
     folder: PathBuf,
 }
 
 /// A book that was found.
 #[derive(Debug)]
-struct Found {
+struct FoundBook {
     /// Relative to the folder, or its own.
     name: OsString,
     source: PathBuf,
@@ -117,17 +117,17 @@ struct Found {
 ///
 /// # Errors
 /// Something is not there, cannot be made, or is another run's: nothing was sealed.
-pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
+pub fn seal(places: &CataloguePaths, how: &SealSettings) -> Result<CataloguePlan<Book>, Error> {
     check_link(places, &how.terms.publication_url)?;
-    let Selection { books, mut failed, mut passed_over } = find(places)?;
+    let BookSelection { books, mut failed, mut passed_over } = find(places)?;
     passed_over.extend(error::passed_over(&mut failed));
     if places.source.is_dir() {
         form_conflict::refuse_in_film(&places.target)?;
     }
     if books.is_empty() {
-        return Ok(Plan::of_nothing(&places.source, failed, passed_over));
+        return Ok(CataloguePlan::of_nothing(&places.source, failed, passed_over));
     }
-    let work = |found: Found, target, replace, ledger| Book {
+    let work = |found: FoundBook, target, replace, ledger| Book {
         source: found.source,
         target,
         bytes: found.bytes,
@@ -137,23 +137,31 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
         terms: how.terms.clone(),
         user_key: how.user_key.clone(),
         ledger,
-        sync: places.sync == Sync::Each,
+        sync: places.sync == Durability::Each,
     };
     if !places.source.is_dir() {
-        let one = |found: Found| {
-            let target = Spot::Path(found.target.clone());
+        let one = |found: FoundBook| {
+            let target = TargetPath::Path(found.target.clone());
             work(found, target, places.force, None)
         };
         let works = books.into_iter().map(one).collect();
         let (sync, folder) = (places.sync, places.folder());
-        return Ok(Plan { works, skipped: 0, failed, passed_over, journal: None, sync, folder });
+        return Ok(CataloguePlan {
+            works,
+            skipped: 0,
+            failed,
+            passed_over,
+            journal: None,
+            sync,
+            folder,
+        });
     }
     let target = &places.target;
     let root = Arc::new(target_path::open_or_make(target)?);
     if manifest::header_by(&root, Writer::User)?.is_none() {
         form_conflict::refuse_with_films(&root, 1)?;
     }
-    let (secret, each) = (journal_key(&how.user_key), places.sync == Sync::Each);
+    let (secret, each) = (journal_key(&how.user_key), places.sync == Durability::Each);
     let mut journal = Journal::open(&root, &secret)?;
     let known = journal.known(&root, &secret)?;
     match &known {
@@ -165,7 +173,7 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
             });
         }
         Some(known) => journal.resume(known.good_bytes, each)?,
-        None => journal.begin(&Header::new(FORM, None, None, &secret)?, each)?,
+        None => journal.begin(&ManifestHeader::new(FORM, None, None, &secret)?, each)?,
     }
     // Nobody else works here: the journal is locked.
     failed.extend(remove_unfinished(&root));
@@ -175,30 +183,38 @@ pub fn seal(places: &Places, how: &Sealed) -> Result<Plan<Book>, Error> {
     for found in books {
         let below = target_path::c_string(Path::new(&found.name))?;
         match standing(&found, root.stat(&below), known.as_ref(), places.force) {
-            Standing::Done => skipped += 1,
-            Standing::Taken(fault) => failed.push(Error::file(&found.target, fault)),
-            Standing::Open { replace } => {
+            BookStatus::Done => skipped += 1,
+            BookStatus::Taken(fault) => failed.push(Error::file(&found.target, fault)),
+            BookStatus::Open { replace } => {
                 if let Err(error) = root.make_folders_of(&below, FOLDER_MODE) {
                     failed.push(error);
                     continue;
                 }
-                let ledger = Ledger::new(&journal, &found.name, &content_key);
-                works.push(work(found, Spot::Below(root.clone(), below), replace, Some(ledger)));
+                let ledger = BookJournal::new(&journal, &found.name, &content_key);
+                works.push(work(
+                    found,
+                    TargetPath::Below(root.clone(), below),
+                    replace,
+                    Some(ledger),
+                ));
             }
         }
     }
     let (journal, sync, folder) = (Some(journal), places.sync, places.folder());
-    Ok(Plan { works, skipped, failed, passed_over, journal, sync, folder })
+    Ok(CataloguePlan { works, skipped, failed, passed_over, journal, sync, folder })
 }
 
 /// Looks at what is to be opened.
 ///
 /// # Errors
 /// Something is not there or cannot be made: nothing was opened.
-pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> {
-    let Selection { books, mut failed, passed_over } = find(places)?;
+pub fn unseal(
+    places: &CataloguePaths,
+    how: &OpenSettings,
+) -> Result<CataloguePlan<SealedBook>, Error> {
+    let BookSelection { books, mut failed, passed_over } = find(places)?;
     if books.is_empty() {
-        return Ok(Plan::of_nothing(&places.source, failed, passed_over));
+        return Ok(CataloguePlan::of_nothing(&places.source, failed, passed_over));
     }
     let mut works = Vec::new();
     let root = match places.source.is_dir() {
@@ -207,14 +223,14 @@ pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> 
     };
     for found in books {
         let target = match &root {
-            None => Spot::Path(found.target),
+            None => TargetPath::Path(found.target),
             Some(root) => {
                 let below = target_path::c_string(Path::new(&found.name))?;
                 if let Err(error) = root.make_folders_of(&below, FOLDER_MODE) {
                     failed.push(error);
                     continue;
                 }
-                Spot::Below(root.clone(), below)
+                TargetPath::Below(root.clone(), below)
             }
         };
         works.push(SealedBook {
@@ -223,13 +239,13 @@ pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> 
             bytes: found.bytes,
             mode: found.mode,
             replace: places.force,
-            sync: places.sync == Sync::Each,
+            sync: places.sync == Durability::Each,
             user_key: how.user_key.clone(),
             roots: how.roots.clone(),
             cbc: how.cbc,
         });
     }
-    Ok(Plan {
+    Ok(CataloguePlan {
         works,
         skipped: 0,
         failed,
@@ -248,18 +264,18 @@ pub fn unseal(places: &Places, how: &Opened) -> Result<Plan<SealedBook>, Error> 
 pub fn verify(
     sealed: &Path,
     source: Option<&Path>,
-    how: &Opened,
-) -> Result<Plan<SecondLook>, Error> {
-    let places = |from: &Path, to: &Path| Places {
+    how: &OpenSettings,
+) -> Result<CataloguePlan<SecondLook>, Error> {
+    let places = |from: &Path, to: &Path| CataloguePaths {
         source: from.to_owned(),
         target: to.to_owned(),
         force: false,
-        sync: Sync::None,
+        sync: Durability::None,
     };
-    let Selection { books, mut failed, passed_over } =
+    let BookSelection { books, mut failed, passed_over } =
         find(&places(sealed, source.unwrap_or(sealed)))?;
     if books.is_empty() {
-        return Ok(Plan::of_nothing(sealed, failed, passed_over));
+        return Ok(CataloguePlan::of_nothing(sealed, failed, passed_over));
     }
     if let Some(source) = source.filter(|source| source.is_dir()) {
         for book in find(&places(source, sealed))?.books {
@@ -275,11 +291,11 @@ pub fn verify(
     }
     let secret = journal_key(&how.user_key);
     let known = match sealed.is_dir() {
-        true => manifest::read(&Root::open(sealed)?, &secret)?,
+        true => manifest::read(&DirHandle::open(sealed)?, &secret)?,
         false => None,
     };
     let content_key = secret.derive(Purpose::Content);
-    let work = |book: Found| {
+    let work = |book: FoundBook| {
         let record = known.as_ref().and_then(|known| known.records.get(&*book.name));
         SecondLook {
             content: record.map(|kept| (content_key.clone(), kept.record.content)),
@@ -291,8 +307,8 @@ pub fn verify(
     };
     let works = books.into_iter().map(work).collect();
     let folder = sealed.to_owned();
-    let (journal, sync) = (None, Sync::None);
-    Ok(Plan { works, skipped: 0, failed, passed_over, journal, sync, folder })
+    let (journal, sync) = (None, Durability::None);
+    Ok(CataloguePlan { works, skipped: 0, failed, passed_over, journal, sync, folder })
 }
 
 /// A sealed book to be verified.
@@ -302,7 +318,7 @@ pub struct SecondLook {
     original: Option<PathBuf>,
     content: Option<(Zeroizing<[u8; 32]>, [u8; 32])>,
     bytes: u64,
-    how: Opened,
+    how: OpenSettings,
 }
 
 impl Work for SecondLook {
@@ -317,10 +333,10 @@ impl Work for SecondLook {
     }
 }
 
-impl Stream for SecondLook {
+impl WorkStream for SecondLook {
     /// The whole book at once: nothing is left for the lanes, which are what is verified.
     fn fill(&mut self, _: &mut [u8]) -> Result<Filled, Error> {
-        enter(Stage::Check);
+        enter(SealStage::Check);
         let (user_key, roots) = (&self.how.user_key, self.how.roots.as_deref());
         let content = self.content.as_ref().map(|(key, content)| (&**key, content));
         verify_book(&self.sealed, self.original.as_deref(), user_key, roots, content)?;
@@ -340,18 +356,18 @@ impl Stream for SecondLook {
     }
 }
 
-impl<W: Work> Plan<W> {
+impl<W: Work> CataloguePlan<W> {
     /// One for a source without books: that is a failure, and no target is made.
     fn of_nothing(source: &Path, mut failed: Vec<Error>, passed_over: Vec<Error>) -> Self {
         let wanted = "EPUB publication (.epub)";
-        failed.push(Error::file(source, Fault::Nothing { wanted }));
+        failed.push(Error::file(source, FileFault::Nothing { wanted }));
         Self {
             works: Vec::new(),
             skipped: 0,
             failed,
             passed_over,
             journal: None,
-            sync: Sync::None,
+            sync: Durability::None,
             folder: PathBuf::new(),
         }
     }
@@ -367,7 +383,7 @@ impl<W: Work> Plan<W> {
     }
 
     /// Works them.
-    pub fn run(self, settings: &Settings, seen: &Seen) -> Outcome {
+    pub fn run(self, settings: &Settings, seen: &SealProgress) -> SealOutcome {
         let Self { works, skipped, failed, passed_over, journal, sync, folder } = self;
         let failures = failed.len() as u64;
         seen.failed.fetch_add(failures, std::sync::atomic::Ordering::Relaxed);
@@ -376,7 +392,7 @@ impl<W: Work> Plan<W> {
         outcome.failed.extend(failed);
         outcome.passed_over = passed_over;
         let synced = match (sync, &journal) {
-            (Sync::None, _) => Ok(()),
+            (Durability::None, _) => Ok(()),
             (_, None) => sync_all(&folder),
             (_, Some(journal)) => sync_all(&folder)
                 .and_then(|()| journal.lock().expect("no worker panicked").synced()),
@@ -392,7 +408,7 @@ fn sync_all(path: &Path) -> Result<(), Error> {
     rustix::fs::syncfs(&opened).map_err(|errno| Error::host("syncfs", path)(errno.into()))
 }
 
-impl Places {
+impl CataloguePaths {
     /// The folder that is written to.
     fn folder(&self) -> PathBuf {
         match self.target.parent() {
@@ -404,60 +420,60 @@ impl Places {
 }
 
 /// What is to become of a book in a folder's run.
-enum Standing {
+enum BookStatus {
     /// Sealed before, as it is now.
     Done,
     /// Something is there that is not to be replaced.
-    Taken(Fault),
+    Taken(FileFault),
     /// To be sealed.
     Open { replace: bool },
 }
 
 fn standing(
-    found: &Found,
+    found: &FoundBook,
     there: Result<Stat, Errno>,
     known: Option<&Manifest>,
     force: bool,
-) -> Standing {
-    let Ok(there) = there else { return Standing::Open { replace: false } };
+) -> BookStatus {
+    let Ok(there) = there else { return BookStatus::Open { replace: false } };
     // A symlink of the right length is nothing that was sealed.
     let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
     let there_bytes = if is_file { there.st_size.unsigned_abs() } else { u64::MAX };
     let done = known.and_then(|known| known.is_done(&found.name, found.bytes, found.modified));
     if done.is_some_and(|record| record.sealed_bytes == there_bytes) {
-        return Standing::Done;
+        return BookStatus::Done;
     }
     // A loss of power may have left it half; it was this program's.
     let record = known.and_then(|known| known.records.get(&*found.name));
     let is_lost = record.is_some_and(|kept| !kept.is_believed);
     if force || is_lost {
-        return Standing::Open { replace: true };
+        return BookStatus::Open { replace: true };
     }
     let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == there_bytes);
-    Standing::Taken(if is_ours { Fault::Older } else { Fault::Exists })
+    BookStatus::Taken(if is_ours { FileFault::Older } else { FileFault::Exists })
 }
 
 /// What was found at or below a source.
 #[derive(Default)]
-struct Selection {
-    books: Vec<Found>,
+struct BookSelection {
+    books: Vec<FoundBook>,
     /// What cannot be looked at.
     failed: Vec<Error>,
     passed_over: Vec<Error>,
 }
 
 /// The books, in no order, and what is none.
-fn find(places: &Places) -> Result<Selection, Error> {
-    let Places { source, target, .. } = places;
+fn find(places: &CataloguePaths) -> Result<BookSelection, Error> {
+    let CataloguePaths { source, target, .. } = places;
     let metadata = source.metadata().map_err(Error::host("stat", source))?;
     if !metadata.is_dir() {
         let name = source.file_name().unwrap_or(OsStr::new("")).to_owned();
         let target = if target.is_dir() { target.join(&name) } else { target.clone() };
-        let books = vec![Found::of(name, source.clone(), target, &metadata)];
-        return Ok(Selection { books, ..Selection::default() });
+        let books = vec![FoundBook::of(name, source.clone(), target, &metadata)];
+        return Ok(BookSelection { books, ..BookSelection::default() });
     }
     check_apart(source, target)?;
-    let Selection { mut books, mut failed, mut passed_over } = Selection::default();
+    let BookSelection { mut books, mut failed, mut passed_over } = BookSelection::default();
     for entry in WalkDir::new(source).sort_by_file_name() {
         let entry = match entry {
             Ok(entry) => entry,
@@ -476,12 +492,13 @@ fn find(places: &Places) -> Result<Selection, Error> {
         }
         if !is_called(path, "epub") {
             let reason = if is_called(path, "pdf") { PDF } else { "not called an EPUB (.epub)" };
-            passed_over.push(Error::file(path, Fault::PassedOver { reason: reason.to_owned() }));
+            passed_over
+                .push(Error::file(path, FileFault::PassedOver { reason: reason.to_owned() }));
             continue;
         }
         if !entry.file_type().is_file() {
             let is_link = entry.file_type().is_symlink();
-            let fault = if is_link { Fault::Symlink } else { Fault::Special };
+            let fault = if is_link { FileFault::Symlink } else { FileFault::Special };
             failed.push(Error::file(path, fault));
             continue;
         }
@@ -489,12 +506,12 @@ fn find(places: &Places) -> Result<Selection, Error> {
         match entry.metadata() {
             Ok(metadata) => {
                 let target = target.join(&name);
-                books.push(Found::of(name, path.to_owned(), target, &metadata));
+                books.push(FoundBook::of(name, path.to_owned(), target, &metadata));
             }
             Err(error) => failed.push(Error::host("stat", path)(error.into())),
         }
     }
-    Ok(Selection { books, failed, passed_over })
+    Ok(BookSelection { books, failed, passed_over })
 }
 
 fn is_called(path: &Path, extension: &str) -> bool {
@@ -509,7 +526,7 @@ fn is_own(name: &OsStr) -> bool {
 
 const PDF: &str = "a PDF; books are EPUB publications (.epub), convert it or keep it elsewhere";
 
-impl Found {
+impl FoundBook {
     fn of(name: OsString, source: PathBuf, target: PathBuf, metadata: &std::fs::Metadata) -> Self {
         Self {
             name,
@@ -527,7 +544,7 @@ impl Found {
 
 /// A folder's licences need a link each. Also where it holds one book today: the next run would
 /// give the second book the link of the first.
-fn check_link(places: &Places, link: &str) -> Result<(), Error> {
+fn check_link(places: &CataloguePaths, link: &str) -> Result<(), Error> {
     if !places.source.is_dir() || link.contains("{name}") {
         return Ok(());
     }
@@ -551,7 +568,7 @@ fn check_apart(source: &Path, target: &Path) -> Result<(), Error> {
 }
 
 /// Removes what a run that was killed left behind.
-fn remove_unfinished(root: &Root) -> Vec<Error> {
+fn remove_unfinished(root: &DirHandle) -> Vec<Error> {
     let mut failed = Vec::new();
     for file in folder_walk::walk(root, 1).files {
         let name = Path::new(file.name()).file_name().unwrap_or_default();

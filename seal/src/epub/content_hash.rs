@@ -8,7 +8,7 @@
 //!
 //! Source: the BLAKE3 paper §2.2 (`keyed_hash`).
 
-use crate::engine::stage::{Stage, enter};
+use crate::engine::stage::{SealStage, enter};
 
 /// The hash as far as it has got.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Content {
 
     /// More bytes of it.
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        enter(Stage::Hash);
+        enter(SealStage::Hash);
         self.hasher.update(bytes);
         self.bytes += bytes.len() as u64;
     }

@@ -29,9 +29,9 @@ mod verify_book;
 mod zip_writer;
 
 pub use archive::{BYTES_MAX, DIRECTORY_BYTES_MAX, ENTRIES_MAX, GROWTH_EXEMPT_BYTES, GROWTH_MAX};
-pub use book_journal::Ledger;
+pub use book_journal::BookJournal;
 pub(crate) use encryption::AES_256_CBC;
 pub use fault::BookFault;
-pub use seal_book::{Book, Sealing};
-pub use unseal_book::{SealedBook, Unsealing};
-pub use verify_book::{Verified, verify};
+pub use seal_book::{Book, BookSealing};
+pub use unseal_book::{BookUnsealing, SealedBook};
+pub use verify_book::{VerifiedBook, verify};

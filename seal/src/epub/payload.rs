@@ -17,7 +17,7 @@ use crc32fast::Hasher;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use super::archive::{Archive, Entry, Method};
-use crate::engine::stage::{Stage, enter};
+use crate::engine::stage::{SealStage, enter};
 use crate::error::{Error, counted};
 
 /// What becomes of the bytes of an entry.
@@ -133,19 +133,19 @@ impl Payload {
     ) -> Result<usize, Error> {
         let taken = (out.len() as u64).min(self.left) as usize;
         let raw = &mut out[..taken];
-        enter(Stage::Read);
+        enter(SealStage::Read);
         archive.read(raw, self.at)?;
         self.at += taken as u64;
         self.left -= taken as u64;
         match entry.method {
             Method::Stored => {
-                enter(Stage::Hash);
+                enter(SealStage::Hash);
                 self.plain.add(raw);
                 self.ended = self.left == 0;
             }
             Method::Deflated => {
                 let (inflate, is_last) = (codec.inflate(), self.left == 0);
-                enter(Stage::Check);
+                enter(SealStage::Check);
                 self.ended = self
                     .plain
                     .add_deflated(inflate, raw, is_last, entry.bytes)
@@ -169,11 +169,11 @@ impl Payload {
             // goes; what it has not consumed is read again.
             let wanted = (out.len() - filled).max(READ_BYTES_MIN).min(scratch.len());
             let taken = (wanted as u64).min(self.left) as usize;
-            enter(Stage::Read);
+            enter(SealStage::Read);
             archive.read(&mut scratch[..taken], self.at)?;
             let mut raw = &scratch[..taken];
             let inflated = &mut out[filled..];
-            enter(Stage::Check);
+            enter(SealStage::Check);
             let (status, went_on) = step(codec.inflate(), &mut raw, inflated, |inflated| {
                 self.plain.add(inflated);
                 filled += inflated.len();
@@ -209,19 +209,19 @@ impl Payload {
         while filled < out.len() && !self.ended {
             let taken = (scratch.len() as u64).min(self.left) as usize;
             let raw = &mut scratch[..taken];
-            enter(Stage::Read);
+            enter(SealStage::Read);
             archive.read(raw, self.at)?;
             let flush =
                 if taken as u64 == self.left { FlushCompress::Finish } else { FlushCompress::None };
             let deflate = codec.deflate();
             let (before_in, before_out) = (deflate.total_in(), deflate.total_out());
-            enter(Stage::Deflate);
+            enter(SealStage::Deflate);
             let status = deflate
                 .compress(raw, &mut out[filled..], flush)
                 .map_err(|error| archive.broken(entry, format!("deflating it: {error}")))?;
             let consumed = (deflate.total_in() - before_in) as usize;
             filled += (deflate.total_out() - before_out) as usize;
-            enter(Stage::Hash);
+            enter(SealStage::Hash);
             self.plain.add(&raw[..consumed]);
             self.at += consumed as u64;
             self.left -= consumed as u64;

@@ -20,20 +20,20 @@ use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
 use super::archive::{Archive, Entry, Method};
-use super::book_journal::Ledger;
+use super::book_journal::BookJournal;
 use super::container::{ENCRYPTION, LICENCE, MEDIA_TYPE, MIMETYPE, Parts};
 use super::content_hash::Content;
 use super::encryption;
 use super::fault::BookFault;
 use super::payload::{Change, Codec, Payload};
-use super::zip_writer::{Head, SMALL_MAX, Sum, Target};
-use crate::engine::stage::{Stage, enter};
-use crate::engine::{Filled, Stream, Work};
+use super::zip_writer::{Head, SMALL_MAX, Sum, ZipWriter};
+use crate::engine::stage::{SealStage, enter};
+use crate::engine::{Filled, Work, WorkStream};
 use crate::error::Error;
 use crate::key::random;
 use crate::lcp::{Terms, UserKey};
-use crate::manifest::Record;
-use crate::target_path::Spot;
+use crate::manifest::ManifestRecord;
+use crate::target_path::TargetPath;
 
 /// A publication to be sealed.
 #[derive(Clone, Debug)]
@@ -41,7 +41,7 @@ pub struct Book {
     /// The EPUB.
     pub source: PathBuf,
     /// The sealed EPUB.
-    pub target: Spot,
+    pub target: TargetPath,
     /// Bytes of the source.
     pub bytes: u64,
     /// Permissions of the target.
@@ -57,11 +57,11 @@ pub struct Book {
     /// Who can open it.
     pub user_key: Arc<UserKey>,
     /// Where it is noted that it is done.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<BookJournal>,
 }
 
 impl Work for Book {
-    type Stream = Sealing;
+    type Stream = BookSealing;
 
     fn bytes(&self) -> u64 {
         self.bytes
@@ -71,19 +71,19 @@ impl Work for Book {
         HELD_BYTES
     }
 
-    fn open(self) -> Result<Sealing, Error> {
+    fn open(self) -> Result<BookSealing, Error> {
         let archive = Archive::open(&self.source)?;
         refuse_protected(&archive)?;
         let parts = Parts::read(&archive)?;
-        let fates: Vec<Fate> =
-            archive.entries.iter().map(|entry| Fate::of(entry, &parts)).collect();
+        let fates: Vec<EntryAction> =
+            archive.entries.iter().map(|entry| EntryAction::of(entry, &parts)).collect();
         let mut secret = Zeroizing::new([0; 32]);
         random(secret.as_mut())?;
         let path = self.target.shown();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let licence = self.terms.issue(&name, &secret, &self.user_key)?;
-        let target = Target::new(self.target.create(self.mode)?);
-        Ok(Sealing {
+        let target = ZipWriter::new(self.target.create(self.mode)?);
+        Ok(BookSealing {
             taken: 0,
             key: AesKey::new(secret.as_slice()).expect("32 bytes"),
             iv: [0; 16],
@@ -97,7 +97,7 @@ impl Work for Book {
             replace: self.replace,
             sync: self.sync,
             beside: self.licence_beside.then(|| self.target.with_extension(LICENCE_EXTENSION)),
-            content: self.ledger.as_ref().map(Ledger::content),
+            content: self.ledger.as_ref().map(BookJournal::content),
             ledger: self.ledger,
         })
     }
@@ -105,7 +105,7 @@ impl Work for Book {
 
 /// What becomes of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum EntryAction {
     /// Written anew, before all others.
     Mimetype,
     /// Stays as it is.
@@ -114,15 +114,15 @@ enum Fate {
     Sealed(Change),
 }
 
-impl Fate {
+impl EntryAction {
     fn of(entry: &Entry, parts: &Parts) -> Self {
         if &*entry.name == MIMETYPE {
-            return Fate::Mimetype;
+            return EntryAction::Mimetype;
         }
         if parts.is_clear(&entry.name) {
-            return Fate::Clear;
+            return EntryAction::Clear;
         }
-        Fate::Sealed(match (entry.method, parts.is_compressed(&entry.name)) {
+        EntryAction::Sealed(match (entry.method, parts.is_compressed(&entry.name)) {
             (Method::Deflated, false) | (Method::Stored, true) => Change::None,
             (Method::Deflated, true) => Change::Inflate,
             // Deflate makes two bytes of nothing.
@@ -143,10 +143,10 @@ fn method_inside(entry: &Entry, change: Change) -> Method {
 
 /// A book in progress.
 #[derive(Debug)]
-pub struct Sealing {
+pub struct BookSealing {
     archive: Archive,
-    fates: Vec<Fate>,
-    target: Target,
+    fates: Vec<EntryAction>,
+    target: ZipWriter,
     key: AesKey,
     iv: [u8; 16],
     licence: Vec<u8>,
@@ -158,8 +158,8 @@ pub struct Sealing {
     replace: bool,
     sync: bool,
     /// Where the licence goes as well.
-    beside: Option<Spot>,
-    ledger: Option<Ledger>,
+    beside: Option<TargetPath>,
+    ledger: Option<BookJournal>,
     content: Option<Content>,
 }
 
@@ -203,7 +203,7 @@ struct Rest {
     length: usize,
 }
 
-impl Stream for Sealing {
+impl WorkStream for BookSealing {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for an IV, a block and its padding");
         loop {
@@ -228,12 +228,12 @@ impl Stream for Sealing {
         let crc = &mut current.crc;
         // The checksum of a clear entry is that of its inflated bytes, and known.
         if matches!(current.what, What::Sealed { .. } | What::Document { .. }) {
-            enter(Stage::Hash);
+            enter(SealStage::Hash);
             crc.update(bytes);
         }
         current.stored += bytes.len() as u64;
         let sum = current.ended.then(|| current.sum(&self.archive));
-        enter(Stage::Write);
+        enter(SealStage::Write);
         self.target.write(bytes, sum)?;
         if current.ended {
             self.current = None;
@@ -244,7 +244,7 @@ impl Stream for Sealing {
     fn finish(self) -> Result<(), Error> {
         let Self { archive, target, licence, replace, sync, beside, .. } = self;
         archive.unchanged()?;
-        enter(Stage::Commit);
+        enter(SealStage::Commit);
         let (pending, sealed_bytes) = target.finish(sync)?;
         if let Some(beside) = beside {
             write_beside(&beside, &licence, replace)?;
@@ -252,7 +252,7 @@ impl Stream for Sealing {
         let (Some(ledger), Some(content)) = (self.ledger, self.content) else {
             return pending.commit(replace);
         };
-        let record = Record {
+        let record = ManifestRecord {
             source_bytes: archive.bytes(),
             modified: archive.modified(),
             sealed_bytes,
@@ -263,7 +263,7 @@ impl Stream for Sealing {
     }
 }
 
-impl Sealing {
+impl BookSealing {
     /// A slice of the current part or, when there is none, of the next.
     fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let mut current = match self.current.take() {
@@ -315,7 +315,7 @@ impl Sealing {
                 let (archive, fates) = (&self.archive, &self.fates);
                 let more = |at: usize| describe(archive, fates, at);
                 let codec = &mut self.codec;
-                enter(Stage::Deflate);
+                enter(SealStage::Deflate);
                 (filled.bytes, current.ended) = document.fill(codec, buffer, more);
             }
         }
@@ -375,11 +375,11 @@ impl Sealing {
     fn begin_entry(&mut self, at: usize) -> Result<Option<(What, Head)>, Error> {
         let (entry, fate) = (&self.archive.entries[at], self.fates[at]);
         let (change, is_sealed) = match fate {
-            Fate::Mimetype => return Ok(None),
-            Fate::Clear => (Change::None, false),
-            Fate::Sealed(change) => (change, true),
+            EntryAction::Mimetype => return Ok(None),
+            EntryAction::Clear => (Change::None, false),
+            EntryAction::Sealed(change) => (change, true),
         };
-        enter(Stage::Read);
+        enter(SealStage::Read);
         let payload = Payload::open(&self.archive, entry, change, &mut self.codec)?;
         let most = match change {
             Change::None => entry.stored.max(entry.bytes),
@@ -443,13 +443,13 @@ impl Rest {
 }
 
 /// The element of the entry `at` in encryption.xml, empty for a clear one.
-fn describe(archive: &Archive, fates: &[Fate], at: usize) -> Option<String> {
+fn describe(archive: &Archive, fates: &[EntryAction], at: usize) -> Option<String> {
     let (entry, fate) = (archive.entries.get(at)?, fates[at]);
     Some(match fate {
-        Fate::Sealed(change) => {
+        EntryAction::Sealed(change) => {
             encryption::element(&entry.name, method_inside(entry, change), entry.bytes)
         }
-        Fate::Mimetype | Fate::Clear => String::new(),
+        EntryAction::Mimetype | EntryAction::Clear => String::new(),
     })
 }
 
@@ -485,7 +485,7 @@ fn refuse_protected(archive: &Archive) -> Result<(), Error> {
     }
 }
 
-fn write_beside(beside: &Spot, licence: &[u8], replace: bool) -> Result<(), Error> {
+fn write_beside(beside: &TargetPath, licence: &[u8], replace: bool) -> Result<(), Error> {
     use std::os::unix::fs::FileExt;
     let pending = beside.create(0o666)?;
     pending.file().write_all_at(licence, 0).map_err(Error::host("pwrite", &beside.shown()))?;

@@ -22,12 +22,12 @@ use super::container::{DOCUMENT_BYTES_MAX, ENCRYPTION, LICENCE, MEDIA_TYPE, MIME
 use super::encryption::{self, Inside};
 use super::fault::BookFault;
 use super::payload::{Change, Codec, Payload, Plain};
-use super::zip_writer::{Head, SMALL_MAX, Sum, Target};
-use crate::engine::stage::{Stage, enter};
-use crate::engine::{Filled, Stream, Work};
+use super::zip_writer::{Head, SMALL_MAX, Sum, ZipWriter};
+use crate::engine::stage::{SealStage, enter};
+use crate::engine::{Filled, Work, WorkStream};
 use crate::error::Error;
-use crate::lcp::{Licence, Roots, UserKey};
-use crate::target_path::Spot;
+use crate::lcp::{Licence, RootCertificates, UserKey};
+use crate::target_path::TargetPath;
 
 /// A sealed publication to be opened.
 #[derive(Clone, Debug)]
@@ -35,7 +35,7 @@ pub struct SealedBook {
     /// The sealed EPUB.
     pub source: PathBuf,
     /// The EPUB.
-    pub target: Spot,
+    pub target: TargetPath,
     /// Bytes of the source.
     pub bytes: u64,
     /// Permissions of the target.
@@ -47,7 +47,7 @@ pub struct SealedBook {
     /// What opens its licence.
     pub user_key: Arc<UserKey>,
     /// With them the licence must be signed by whom they trust; without, nobody asks.
-    pub roots: Option<Arc<Roots>>,
+    pub roots: Option<Arc<RootCertificates>>,
     /// Deciphers.
     pub cbc: Cbc,
 }
@@ -65,7 +65,7 @@ pub(super) fn read_protection(
 }
 
 impl Work for SealedBook {
-    type Stream = Unsealing;
+    type Stream = BookUnsealing;
 
     fn bytes(&self) -> u64 {
         self.bytes
@@ -75,7 +75,7 @@ impl Work for SealedBook {
         HELD_BYTES
     }
 
-    fn open(self) -> Result<Unsealing, Error> {
+    fn open(self) -> Result<BookUnsealing, Error> {
         let archive = Archive::open(&self.source)?;
         let (licence, inside) = read_protection(&archive)?;
         if let Some(roots) = &self.roots {
@@ -85,8 +85,8 @@ impl Work for SealedBook {
             licence.open(&self.user_key, &self.cbc).map_err(|fault| archive.fault(fault))?;
         let inside: Vec<Option<Inside>> =
             archive.entries.iter().map(|entry| inside.get(&*entry.name).copied()).collect();
-        let target = Target::new(self.target.create(self.mode)?);
-        Ok(Unsealing {
+        let target = ZipWriter::new(self.target.create(self.mode)?);
+        Ok(BookUnsealing {
             key: AesKey::new(secret.as_slice()).expect("32 bytes"),
             cbc: self.cbc,
             next: None,
@@ -104,10 +104,10 @@ impl Work for SealedBook {
 
 /// A sealed book in progress.
 #[derive(Debug)]
-pub struct Unsealing {
+pub struct BookUnsealing {
     archive: Archive,
     inside: Vec<Option<Inside>>,
-    target: Target,
+    target: ZipWriter,
     key: AesKey,
     cbc: Cbc,
     /// The entry after the current one; before `mimetype`, none.
@@ -148,7 +148,7 @@ struct Ciphertext {
     plain: Plain,
 }
 
-impl Stream for Unsealing {
+impl WorkStream for BookUnsealing {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         assert!(buffer.len() >= BUFFER_BYTES_MIN, "room for some blocks");
         let mut taken = 0;
@@ -173,7 +173,7 @@ impl Stream for Unsealing {
 
     fn drain(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let sum = self.current.as_ref().expect("filled before it is drained").sum;
-        enter(Stage::Write);
+        enter(SealStage::Write);
         self.target.write(bytes, sum)?;
         if sum.is_some() {
             self.current = None;
@@ -184,12 +184,12 @@ impl Stream for Unsealing {
     fn finish(self) -> Result<(), Error> {
         let Self { archive, target, replace, sync, .. } = self;
         archive.unchanged()?;
-        enter(Stage::Commit);
+        enter(SealStage::Commit);
         target.finish(sync)?.0.commit(replace)
     }
 }
 
-impl Unsealing {
+impl BookUnsealing {
     /// A slice of the current entry or, when there is none, of the next.
     fn fill_part(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let mut current = match self.current.take() {
@@ -303,11 +303,11 @@ impl Unsealing {
         let entry = &self.archive.entries[text.entry];
         let taken = ((buffer.len() / 16 * 16) as u64).min(text.left) as usize;
         let blocks = &mut buffer[..taken];
-        enter(Stage::Read);
+        enter(SealStage::Read);
         self.archive.read(blocks, text.at)?;
-        enter(Stage::Hash);
+        enter(SealStage::Hash);
         text.crc.update(blocks);
-        enter(Stage::Cipher);
+        enter(SealStage::Cipher);
         self.cbc.decrypt(&self.key, &mut text.iv, blocks);
         text.at += taken as u64;
         text.left -= taken as u64;
@@ -318,12 +318,12 @@ impl Unsealing {
         let made = plain.len();
         let checked = match text.inside.method {
             Method::Stored => {
-                enter(Stage::Hash);
+                enter(SealStage::Hash);
                 text.plain.add(plain);
                 Ok(is_last)
             }
             Method::Deflated => {
-                enter(Stage::Check);
+                enter(SealStage::Check);
                 let bytes_max = text.inside.bytes.unwrap_or(0);
                 text.plain.add_deflated(self.codec.inflate(), plain, is_last, bytes_max)
             }

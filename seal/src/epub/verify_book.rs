@@ -26,13 +26,13 @@ use super::content_hash::Content;
 use super::encryption::Inside;
 use super::fault::BookFault;
 use super::unseal_book::{check_sealed, read_protection, undecipherable};
-use crate::engine::stage::{Stage, enter};
+use crate::engine::stage::{SealStage, enter};
 use crate::error::Error;
-use crate::lcp::{Licence, Roots, UserKey};
+use crate::lcp::{Licence, RootCertificates, UserKey};
 
 /// What was verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedBook {
     /// Entries that were deciphered.
     pub sealed: u64,
     /// Entries that are clear.
@@ -50,9 +50,9 @@ pub fn verify(
     sealed: &Path,
     source: Option<&Path>,
     user_key: &UserKey,
-    roots: Option<&Roots>,
+    roots: Option<&RootCertificates>,
     content: Option<(&[u8; 32], &[u8; 32])>,
-) -> Result<Verified, Error> {
+) -> Result<VerifiedBook, Error> {
     let archive = Archive::open(sealed)?;
     let (licence, inside) = read_protection(&archive)?;
     licence.verify(roots).map_err(|fault| archive.fault(fault))?;
@@ -67,7 +67,7 @@ pub fn verify(
         .flat_map(|source| &source.entries)
         .map(|entry| (&*entry.name, entry))
         .collect();
-    let mut verified = Verified::default();
+    let mut verified = VerifiedBook::default();
     let unhashed = RefCell::new(None);
     let hash = RefCell::new(content.map(|(key, _)| Content::new(key)));
     for entry in &archive.entries {
@@ -329,7 +329,7 @@ impl<R: Read> Read for Hashed<'_, R> {
         let read = self.bytes.read(buffer)?;
         if let Some(hash) = self.hash.borrow_mut().as_mut() {
             hash.add(&buffer[..read]);
-            enter(Stage::Check);
+            enter(SealStage::Check);
         }
         Ok(read)
     }

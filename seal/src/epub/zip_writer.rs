@@ -16,12 +16,12 @@ use std::os::unix::fs::FileExt;
 
 use super::archive::Method;
 use crate::error::Error;
-use crate::pending_file::Pending;
+use crate::pending_file::PendingFile;
 
-/// An archive in the making. Dropped before [`Target::finish`], it was never there.
+/// An archive in the making. Dropped before [`ZipWriter::finish`], it was never there.
 #[derive(Debug)]
-pub(super) struct Target {
-    pending: Pending,
+pub(super) struct ZipWriter {
+    pending: PendingFile,
     at: u64,
     entries: u64,
     central: Vec<u8>,
@@ -59,8 +59,8 @@ struct Open {
     begun: bool,
 }
 
-impl Target {
-    pub(super) fn new(pending: Pending) -> Self {
+impl ZipWriter {
+    pub(super) fn new(pending: PendingFile) -> Self {
         Self { pending, at: 0, entries: 0, central: Vec::new(), open: None }
     }
 
@@ -95,7 +95,7 @@ impl Target {
 
     /// Writes the directory and hands over the file, which has no name yet, and its length; with
     /// `sync` it has reached the disk.
-    pub(super) fn finish(mut self, sync: bool) -> Result<(Pending, u64), Error> {
+    pub(super) fn finish(mut self, sync: bool) -> Result<(PendingFile, u64), Error> {
         assert!(self.open.is_none(), "the last entry was ended");
         let (start, bytes) = (self.at, self.central.len() as u64);
         let mut end = Vec::with_capacity(ENDS_BYTES);

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use super::Sealing;
 use super::file_transfer::{Job, Read, Transfer, finish_all};
-use crate::engine::{self, Filled, Outcome, SLICE_BYTES, Stream, Work};
+use crate::engine::{self, Filled, SLICE_BYTES, SealOutcome, Work, WorkStream};
 use crate::error::Error;
 use crate::key;
 
@@ -31,7 +31,7 @@ pub(super) fn sealed_bytes(source_bytes: u64, has_front: bool) -> u64 {
 }
 
 /// Seals all files.
-pub(super) fn seal(sealing: Sealing<'_>) -> Result<Outcome, Error> {
+pub(super) fn seal(sealing: Sealing<'_>) -> Result<SealOutcome, Error> {
     let Sealing { jobs, secret, iv, settings, seen } = sealing;
     let key = AesKey::new(secret.bytes()).expect("a length that the form was chosen for");
     let ivs = Ivs::new(iv)?;
@@ -98,7 +98,7 @@ struct Ciphering<'a> {
     carried: Option<[u8; BLOCK_BYTES]>,
 }
 
-impl Stream for Ciphering<'_> {
+impl WorkStream for Ciphering<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let front = self.carried.map_or(0, |block| block.len());
         if let Some(block) = &self.carried {

@@ -6,9 +6,9 @@
 //! the walk saw means it was changed while it was read, and this file alone fails. The time of the
 //! last change (ctime) is among them, which no program can set back. Not noticed that way is a
 //! store through a shared mapping of a page that was dirty before the walk, and any such store on
-//! tmpfs: the kernel gives those no time before it writes the page back. [`Ground::verify`] reads
-//! the source a second time and compares the hashes. What ends in one round gets its journal lines
-//! in one write, then its names.
+//! tmpfs: the kernel gives those no time before it writes the page back. [`SealContext::verify`]
+//! reads the source a second time and compares the hashes. What ends in one round gets its journal
+//! lines in one write, then its names.
 //!
 //! A file that is in the page cache is read without waiting (`RWF_NOWAIT`, the crossing it would
 //! take anyway). One that is not is asked for and others go first, so the disk is busy with many
@@ -34,12 +34,12 @@ use rustix::fs::{
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 use zeroize::Zeroizing;
 
-use super::Sync;
-use crate::engine::stage::{self, Stage};
-use crate::error::{Error, Fault};
-use crate::folder_walk::{self, Root};
-use crate::manifest::{Journal, Record, Time};
-use crate::pending_file::Pending;
+use super::Durability;
+use crate::engine::stage::{self, SealStage};
+use crate::error::{Error, FileFault};
+use crate::folder_walk::{self, DirHandle};
+use crate::manifest::{Journal, ManifestRecord, Time};
+use crate::pending_file::PendingFile;
 
 /// How far ahead a file is asked for that is not in the page cache.
 pub(crate) const AHEAD_BYTES: u64 = 2 << 20;
@@ -52,11 +52,11 @@ const MODE: u32 = 0o777;
 
 /// What all files of a run share.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct SealContext {
     /// Below which they are read.
-    pub(crate) source: Arc<Root>,
+    pub(crate) source: Arc<DirHandle>,
     /// Below which they are written.
-    pub(crate) target: Arc<Root>,
+    pub(crate) target: Arc<DirHandle>,
     /// Nobody looks into the target before all is in it.
     pub(crate) is_unseen: bool,
     /// Where lines go; without one there are no records.
@@ -64,7 +64,7 @@ pub(crate) struct Ground {
     /// For the hashes of contents.
     pub(crate) content_key: Zeroizing<[u8; 32]>,
     /// What reaches the disk when.
-    pub(crate) sync: Sync,
+    pub(crate) sync: Durability,
     /// Permissions that the kernel takes away from a new file.
     pub(crate) umask: u32,
     /// Each source is read a second time and compared.
@@ -76,7 +76,7 @@ pub(crate) struct Ground {
 /// A file to be worked on.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
-    pub(crate) ground: &'a Ground,
+    pub(crate) ground: &'a SealContext,
     pub(crate) file: folder_walk::File,
     /// A target that is there is replaced.
     pub(crate) replaces: bool,
@@ -94,11 +94,11 @@ pub(crate) enum Read {
 /// A file being worked on.
 #[derive(Debug)]
 pub(crate) struct Transfer<'a> {
-    ground: &'a Ground,
-    pending: Pending,
+    ground: &'a SealContext,
+    pending: PendingFile,
     /// Closed when all is read.
     source: Option<OwnedFd>,
-    seen: Seen,
+    seen: SourceState,
     replaces: bool,
     offset: u64,
     written: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Transfer<'a> {
 
 /// The source as the walk saw it.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SourceState {
     bytes: u64,
     modified: Time,
     changed: Time,
@@ -153,15 +153,15 @@ impl<'a> Job<'a> {
             .map_err(|errno| ground.source.error("open", &file.path, errno))?;
         let mode = file.mode & MODE;
         let pending = match ground.is_unseen {
-            true => Pending::create_unseen(&ground.target, file.path, mode)?,
-            false => Pending::create_below(&ground.target, file.path, mode)?,
+            true => PendingFile::create_unseen(&ground.target, file.path, mode)?,
+            false => PendingFile::create_below(&ground.target, file.path, mode)?,
         };
         let folder_walk::File { bytes, modified, changed, inode, .. } = file;
         Ok(Transfer {
             ground,
             pending,
             source: Some(source),
-            seen: Seen { bytes, modified, changed, mode, inode },
+            seen: SourceState { bytes, modified, changed, mode, inode },
             replaces,
             offset: 0,
             written: 0,
@@ -178,7 +178,7 @@ impl<'a> Transfer<'a> {
     }
 
     /// What is shared with the others.
-    pub(crate) fn ground(&self) -> &'a Ground {
+    pub(crate) fn ground(&self) -> &'a SealContext {
         self.ground
     }
 
@@ -186,7 +186,7 @@ impl<'a> Transfer<'a> {
     /// byte the source is checked and closed.
     ///
     /// # Errors
-    /// [`Fault::Changed`]; it cannot be read.
+    /// [`FileFault::Changed`]; it cannot be read.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> Result<Read, Error> {
         let read = self.take(buffer)?;
         if let Read::Bytes(bytes) = read {
@@ -223,7 +223,7 @@ impl<'a> Transfer<'a> {
 
     fn hash(&mut self, buffer: &[u8]) {
         let is_last = self.left_bytes() == 0;
-        stage::enter(Stage::Hash);
+        stage::enter(SealStage::Hash);
         let key = &*self.ground.content_key;
         match &mut self.hash {
             Hash::Empty if is_last => {
@@ -323,11 +323,11 @@ impl<'a> Transfer<'a> {
         let mut offset = 0;
         while offset < self.seen.bytes {
             let wanted = (self.seen.bytes - offset).min(SECOND_BYTES as u64) as usize;
-            stage::enter(Stage::Read);
+            stage::enter(SealStage::Read);
             match pread(source, &mut buffer[..wanted], offset) {
                 Ok(0) => return Err(self.changed()),
                 Ok(read) => {
-                    stage::enter(Stage::Hash);
+                    stage::enter(SealStage::Hash);
                     hasher.update(&buffer[..read]);
                     offset += read as u64;
                 }
@@ -348,7 +348,7 @@ impl<'a> Transfer<'a> {
         Ok(())
     }
 
-    /// Times, permissions, and with [`Sync::Each`] the disk.
+    /// Times, permissions, and with [`Durability::Each`] the disk.
     fn settle(&mut self) -> Result<(), Error> {
         let file = self.pending.file();
         let Time { s, ns } = self.seen.modified;
@@ -362,15 +362,15 @@ impl<'a> Transfer<'a> {
             fchmod(file, Mode::from_raw_mode(mode))
                 .map_err(|errno| self.target_error("fchmod", errno.into()))?;
         }
-        if self.ground.sync == Sync::Each {
+        if self.ground.sync == Durability::Each {
             file.sync_all().map_err(|error| self.target_error("fsync", error))?;
         }
         Ok(())
     }
 
-    fn record(&self) -> Record {
+    fn record(&self) -> ManifestRecord {
         let Hash::Whole(content) = self.hash else { unreachable!("finished after the last byte") };
-        Record {
+        ManifestRecord {
             source_bytes: self.seen.bytes,
             modified: self.seen.modified,
             sealed_bytes: self.written,
@@ -383,7 +383,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn changed(&self) -> Error {
-        Error::file(&self.ground.source.shown(self.pending.below()), Fault::Changed)
+        Error::file(&self.ground.source.shown(self.pending.below()), FileFault::Changed)
     }
 
     fn source_error(&self, call: &'static str, errno: Errno) -> Error {
@@ -433,12 +433,12 @@ pub(crate) fn finish_all<'a, S>(
     }
 }
 
-fn journalled(ground: &Ground, whole: &[Transfer<'_>]) -> Result<(), Error> {
+fn journalled(ground: &SealContext, whole: &[Transfer<'_>]) -> Result<(), Error> {
     let Some(journal) = &ground.journal else { return Ok(()) };
     let mut journal = journal.lock().expect("no worker panicked");
     whole.iter().for_each(|one| journal.push_file(one.name(), &one.record()));
     journal.write()?;
-    if ground.sync == Sync::Each {
+    if ground.sync == Durability::Each {
         journal.sync()?;
     }
     Ok(())

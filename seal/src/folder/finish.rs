@@ -12,17 +12,17 @@ use std::ffi::CStr;
 use rustix::fs::{fsync, syncfs};
 use rustix::io::Errno;
 
-use super::file_transfer::Ground;
-use super::target_dir::{Place, settle_folder};
-use super::{Sync, folder_walk};
+use super::file_transfer::SealContext;
+use super::target_dir::{TargetDir, settle_folder};
+use super::{Durability, folder_walk};
 use crate::error::Error;
-use crate::folder_walk::Root;
-use crate::working_folder::Working;
+use crate::folder_walk::DirHandle;
+use crate::working_folder::WorkingFolder;
 
 /// Ends the run; what of that fails is returned.
 pub(super) fn end(
-    ground: Ground,
-    place: &Place,
+    ground: SealContext,
+    place: &TargetDir,
     tree: &folder_walk::Tree,
     is_stopped: bool,
 ) -> Vec<Error> {
@@ -30,7 +30,7 @@ pub(super) fn end(
         true => Vec::new(),
         false => settle_folders(&ground.target, place, tree),
     };
-    if ground.sync != Sync::None
+    if ground.sync != Durability::None
         && let Err(error) = sync(&ground)
     {
         failed.push(error);
@@ -45,7 +45,7 @@ pub(super) fn end(
     failed
 }
 
-fn settle_folders(target: &Root, place: &Place, tree: &folder_walk::Tree) -> Vec<Error> {
+fn settle_folders(target: &DirHandle, place: &TargetDir, tree: &folder_walk::Tree) -> Vec<Error> {
     // What the caller made keeps the permissions that the caller gave it.
     let own = tree.folders.iter().skip(usize::from(!place.is_unseen()));
     let mut failed = Vec::new();
@@ -60,7 +60,7 @@ fn settle_folders(target: &Root, place: &Place, tree: &folder_walk::Tree) -> Vec
     failed
 }
 
-fn sync(ground: &Ground) -> Result<(), Error> {
+fn sync(ground: &SealContext) -> Result<(), Error> {
     let target = &ground.target;
     syncfs(target.fd()).map_err(|errno| target.error("syncfs", c".", errno))?;
     match &ground.journal {
@@ -70,9 +70,9 @@ fn sync(ground: &Ground) -> Result<(), Error> {
 }
 
 /// Gives a whole folder its name.
-fn show(working: &Working, name: &CStr, sync: Sync) -> Result<(), Error> {
+fn show(working: &WorkingFolder, name: &CStr, sync: Durability) -> Result<(), Error> {
     working.publish(name)?;
-    if sync == Sync::None {
+    if sync == Durability::None {
         return Ok(());
     }
     let parent = working.parent();

@@ -28,11 +28,11 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use simd::cbc::AesKey;
 
 use super::file_transfer::{Job, Read, Transfer, finish_all};
-use super::opener::Closed;
-use super::{Form, Sealing};
-use crate::engine::stage::{self, Stage};
-use crate::engine::{self, Filled, Outcome, SLACK_BYTES, SLICE_BYTES, Stream, Work};
-use crate::error::{Error, Fault};
+use super::opener::SealedFileFault;
+use super::{FolderForm, Sealing};
+use crate::engine::stage::{self, SealStage};
+use crate::engine::{self, Filled, SLACK_BYTES, SLICE_BYTES, SealOutcome, Work, WorkStream};
+use crate::error::{Error, FileFault};
 use crate::key;
 
 /// Bytes of ciphertext that are authenticated together, the tag among them.
@@ -55,7 +55,7 @@ const _: () = assert!(SEGMENT_BYTES <= SLICE_BYTES && HEADER_BYTES + TAG_BYTES <
 pub(super) const NAME: &str = "gcm";
 
 /// For the list of forms.
-pub(super) const FORM: Form = Form {
+pub(super) const FORM: FolderForm = FolderForm {
     name: NAME,
     summary: "AES-256-GCM in segments, recommended: says when a file was changed; Tink opens it",
     key_bytes: KEY_BYTES,
@@ -99,13 +99,13 @@ pub fn header() -> Result<[u8; HEADER_BYTES], Error> {
 }
 
 /// The cipher over one file's segments, in their order.
-pub struct Segments {
+pub struct GcmSegments {
     key: LessSafeKey,
     nonce: [u8; NONCE_LEN],
     next: u64,
 }
 
-impl Segments {
+impl GcmSegments {
     /// For the file with this header. `None`: it is no header of this format.
     pub fn new(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES]) -> Option<Self> {
         if usize::from(header[0]) != HEADER_BYTES {
@@ -129,7 +129,7 @@ impl Segments {
     /// for its tag. `None`: too many segments.
     ///
     /// # Panics
-    /// `bytes` is longer than [`Segments::next_bytes`], or shorter than a tag.
+    /// `bytes` is longer than [`GcmSegments::next_bytes`], or shorter than a tag.
     pub fn seal(&mut self, bytes: &mut [u8], is_last: bool) -> Option<()> {
         assert!((TAG_BYTES..=self.next_bytes()).contains(&bytes.len()), "a segment");
         let nonce = self.next_nonce(is_last)?;
@@ -161,7 +161,7 @@ impl Segments {
 }
 
 /// Seals all files.
-fn seal(sealing: Sealing<'_>) -> Result<Outcome, Error> {
+fn seal(sealing: Sealing<'_>) -> Result<SealOutcome, Error> {
     let Sealing { jobs, secret, settings, seen, .. } = sealing;
     let key = secret.exactly(NAME)?;
     let works = jobs.into_iter().map(|job| Gcm { job, key }).collect();
@@ -183,10 +183,11 @@ impl<'a> Work for Gcm<'a> {
     fn open(self) -> Result<Segmenting<'a>, Error> {
         let source_bytes = self.job.file.bytes;
         let path = self.job.ground.source.shown(&self.job.file.path);
-        let too_long = || Error::file(&path, Fault::Sealed(Closed::TooLong { source_bytes }));
+        let too_long =
+            || Error::file(&path, FileFault::Sealed(SealedFileFault::TooLong { source_bytes }));
         sealed_bytes(source_bytes).ok_or_else(too_long)?;
         let header = header()?;
-        let segments = Segments::new(self.key, &header).ok_or_else(too_long)?;
+        let segments = GcmSegments::new(self.key, &header).ok_or_else(too_long)?;
         Ok(Segmenting { transfer: self.job.open()?, segments, header: Some(header) })
     }
 }
@@ -194,12 +195,12 @@ impl<'a> Work for Gcm<'a> {
 /// A file being sealed. The lanes have nothing to do with it: a segment is sealed by its stream.
 struct Segmenting<'a> {
     transfer: Transfer<'a>,
-    segments: Segments,
+    segments: GcmSegments,
     /// Until it is written.
     header: Option<[u8; HEADER_BYTES]>,
 }
 
-impl Stream for Segmenting<'_> {
+impl WorkStream for Segmenting<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let front = self.header.map_or(0, |header| header.len());
         let room = self.segments.next_bytes() - TAG_BYTES;
@@ -213,7 +214,7 @@ impl Stream for Segmenting<'_> {
         }
         let is_last = self.transfer.left_bytes() == 0;
         let bytes = front + source_bytes + TAG_BYTES;
-        stage::enter(Stage::Cipher);
+        stage::enter(SealStage::Cipher);
         let sealed = self.segments.seal(&mut buffer[front..bytes], is_last);
         sealed.expect("as many segments as were counted when it was opened");
         Ok(Filled { bytes, cipher: 0..0, source_bytes: source_bytes as u64, is_last })
@@ -254,7 +255,7 @@ mod tests {
 
     /// The straight way: all in memory.
     fn sealed_with(key: &[u8; KEY_BYTES], header: &[u8; HEADER_BYTES], source: &[u8]) -> Vec<u8> {
-        let mut segments = Segments::new(key, header).unwrap();
+        let mut segments = GcmSegments::new(key, header).unwrap();
         let mut sealed = header.to_vec();
         let mut rest = source;
         loop {
@@ -272,7 +273,7 @@ mod tests {
 
     fn opened(sealed: &[u8]) -> Option<Vec<u8>> {
         let (header, mut rest) = sealed.split_first_chunk()?;
-        let mut segments = Segments::new(&KEY, header)?;
+        let mut segments = GcmSegments::new(&KEY, header)?;
         let mut source = Vec::new();
         loop {
             let (segment, left) = rest.split_at(rest.len().min(segments.next_bytes()));
@@ -389,7 +390,7 @@ mod tests {
         for bit in [0, 100, 255] {
             let mut key = KEY;
             key[bit / 8] ^= 1 << (bit % 8);
-            let mut segments = Segments::new(&key, header).unwrap();
+            let mut segments = GcmSegments::new(&key, header).unwrap();
             assert_eq!(segments.open(&mut sealed[HEADER_BYTES..].to_vec(), true), None);
         }
     }

@@ -2,12 +2,12 @@
 //! Folders: every regular file below one enciphered into another, tree, modes and times kept.
 //!
 //! [`plan`] walks the source, looks at what an earlier run has done and takes the target for this
-//! run; [`Plan::seal`] does the rest. A form is a line in [`FORMS`] and a file here.
+//! run; [`FolderPlan::seal`] does the rest. A form is a line in [`FORMS`] and a file here.
 //!
 //! A target folder that is not there yet is made under a hidden name beside it and renamed when all
-//! that can be sealed is in it: one rename for all its files (`target_dir`). In a folder that is there
-//! every file is written beside its target and renamed. A run that was stopped or killed is gone on
-//! with by the same command.
+//! that can be sealed is in it: one rename for all its files (`target_dir`). In a folder that is
+//! there every file is written beside its target and renamed. A run that was stopped or killed is
+//! gone on with by the same command.
 //!
 //! Memory, besides the engine's: what is known of each file, about 100 bytes, and of each that was
 //! sealed before about 300 more.
@@ -31,23 +31,23 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Outcome, Seen, Settings};
-use crate::error::{self, Error, Fault};
-use crate::folder_walk::{self, Root, Tree};
+use crate::engine::{SealOutcome, SealProgress, Settings};
+use crate::error::{self, Error, FileFault};
+use crate::folder_walk::{self, DirHandle, Tree};
 use crate::form_conflict;
 use crate::key::passphrase::Stretch;
 use crate::key::{Purpose, Secret};
-use crate::manifest::{self, Header, Journal, Manifest, Writer};
+use crate::manifest::{self, Journal, Manifest, ManifestHeader, Writer};
 use crate::pending_file::PREFIX;
 use crate::target_path;
-use crate::working_folder::Kind;
-use file_transfer::{Ground, Job};
+use crate::working_folder::WorkingKind;
+use file_transfer::{Job, SealContext};
 pub(crate) use target_dir::umask;
-use target_dir::{Place, There};
+use target_dir::{ExistingFiles, TargetDir};
 
 /// A way to seal files.
 #[derive(Debug)]
-pub struct Form {
+pub struct FolderForm {
     /// As `--form` has it.
     pub name: &'static str,
     /// What it is, in a line.
@@ -58,25 +58,25 @@ pub struct Form {
     pub takes_iv: bool,
     /// Bytes of a sealed file, from those of its source and whether its IV is in front.
     pub sealed_bytes: fn(u64, bool) -> u64,
-    seal: fn(Sealing<'_>) -> Result<Outcome, Error>,
+    seal: fn(Sealing<'_>) -> Result<SealOutcome, Error>,
 }
 
 /// All of them, the one that is taken when none is named first.
-pub static FORMS: &[Form] = &[
+pub static FORMS: &[FolderForm] = &[
     gcm::FORM,
     aes_cbc("aes-256-cbc", "AES-256-CBC, a random IV in front; openssl enc opens it", 32),
     aes_cbc("aes-192-cbc", "AES-192-CBC, a random IV in front; openssl enc opens it", 24),
     aes_cbc("aes-128-cbc", "AES-128-CBC, a random IV in front; openssl enc opens it", 16),
 ];
 
-const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) -> Form {
+const fn aes_cbc(name: &'static str, summary: &'static str, key_bytes: usize) -> FolderForm {
     let (sealed_bytes, seal) = (cbc::sealed_bytes, cbc::seal);
-    Form { name, summary, key_bytes, takes_iv: true, sealed_bytes, seal }
+    FolderForm { name, summary, key_bytes, takes_iv: true, sealed_bytes, seal }
 }
 
-impl Form {
+impl FolderForm {
     /// The one of that name.
-    pub fn named(name: &str) -> Option<&'static Form> {
+    pub fn named(name: &str) -> Option<&'static FolderForm> {
         FORMS.iter().find(|form| form.name == name)
     }
 
@@ -98,7 +98,7 @@ impl Form {
 
 /// When what is sealed reaches the disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sync {
+pub enum Durability {
     /// All at the end of the run, before a new folder takes its name.
     #[default]
     End,
@@ -110,13 +110,13 @@ pub enum Sync {
 
 /// What to seal, and how.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct FolderOptions {
     /// The folder to be sealed.
     pub source: PathBuf,
     /// Where to.
     pub target: PathBuf,
     /// By what.
-    pub form: &'static Form,
+    pub form: &'static FolderForm,
     /// The IV of all files, which is then in front of none.
     pub iv: Option<[u8; 16]>,
     /// The key.
@@ -124,7 +124,7 @@ pub struct Options {
     /// What made it of a passphrase.
     pub stretch: Option<Stretch>,
     /// When it reaches the disk.
-    pub sync: Sync,
+    pub sync: Durability,
     /// Files that are there are replaced.
     pub force: bool,
     /// Each source is read a second time and compared with what was sealed of it.
@@ -137,15 +137,15 @@ struct Sealing<'a> {
     secret: &'a Secret,
     iv: Option<[u8; 16]>,
     settings: &'a Settings,
-    seen: &'a Seen,
+    seen: &'a SealProgress,
 }
 
 /// What is to be done, and that nobody else does it meanwhile.
 #[derive(Debug)]
-pub struct Plan {
-    options: Options,
-    place: Place,
-    ground: Ground,
+pub struct FolderPlan {
+    options: FolderOptions,
+    place: TargetDir,
+    ground: SealContext,
     tree: Tree,
     /// Which of the tree's files replace what is there.
     replaces: Vec<bool>,
@@ -161,12 +161,12 @@ pub struct Plan {
 ///
 /// # Errors
 /// An option that cannot be taken, a folder that cannot be looked at or made: nothing was sealed.
-pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
+pub fn plan(options: FolderOptions, threads: usize) -> Result<FolderPlan, Error> {
     let form = options.form;
     let source = target_path::real(&options.source)?;
-    let mut place = Place::find(&options.target, Kind::Seal)?;
+    let mut place = TargetDir::find(&options.target, WorkingKind::Seal)?;
     place.is_apart_from(&source)?;
-    let source = Root::open_canonical(&source)?;
+    let source = DirHandle::open_canonical(&source)?;
     form_conflict::refuse_in_film(&options.target)?;
     if let Some(folder) = place.folder() {
         match manifest::header_by(folder, Writer::User)? {
@@ -180,11 +180,11 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let mut journal = Journal::open(&target, &options.secret)?;
     let known = journal.known(&target, &options.secret)?;
     match &known {
-        Some(known) => journal.resume(known.good_bytes, options.sync == Sync::Each)?,
+        Some(known) => journal.resume(known.good_bytes, options.sync == Durability::Each)?,
         None => {
             let stretch = options.stretch;
-            let header = Header::new(form.name, options.iv, stretch, &options.secret)?;
-            journal.begin(&header, options.sync == Sync::Each)?;
+            let header = ManifestHeader::new(form.name, options.iv, stretch, &options.secret)?;
+            journal.begin(&header, options.sync == Durability::Each)?;
         }
     }
     let mut tree = folder_walk::walk(&source, threads);
@@ -192,7 +192,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let mut failed = std::mem::take(&mut tree.refused);
     let passed_over = error::passed_over(&mut failed);
     if tree.files.is_empty() && !passed_over.is_empty() {
-        let nothing = Fault::Nothing { wanted: "regular file" };
+        let nothing = FileFault::Nothing { wanted: "regular file" };
         failed.push(Error::file(&options.source, nothing));
     }
     let sorted = sort(&mut tree, &there, known.as_ref(), &options, &target, place.is_unseen());
@@ -200,7 +200,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     if place.is_unseen() {
         target_dir::clear(&target, &there, &sorted.kept, &tree);
     }
-    let ground = Ground {
+    let ground = SealContext {
         source: Arc::new(source),
         target,
         is_unseen: place.is_unseen(),
@@ -215,10 +215,10 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     let skipped = sorted.kept.len() as u64;
     let remarks = sorted.again.iter().min().map(|first| {
         let name = first.to_string_lossy().into_owned();
-        Error::file(&options.target, Fault::Again { count: sorted.again.len() as u64, name })
+        Error::file(&options.target, FileFault::Again { count: sorted.again.len() as u64, name })
     });
     let (replaces, remarks) = (sorted.replaces, remarks.into_iter().collect());
-    Ok(Plan { options, place, ground, tree, replaces, failed, passed_over, skipped, remarks })
+    Ok(FolderPlan { options, place, ground, tree, replaces, failed, passed_over, skipped, remarks })
 }
 
 /// How an earlier run sealed into `target`, also one that did not come to its end: what makes a key
@@ -226,13 +226,13 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
 ///
 /// # Errors
 /// The target cannot be looked at, or its journal is none.
-pub fn header(target: &Path) -> Result<Option<Header>, Error> {
-    let place = Place::find(target, Kind::Seal)?;
+pub fn header(target: &Path) -> Result<Option<ManifestHeader>, Error> {
+    let place = TargetDir::find(target, WorkingKind::Seal)?;
     place.folder().map_or(Ok(None), |folder| manifest::header_by(folder, Writer::User))
 }
 
 /// Whether an earlier run sealed the folder the way this one is to.
-fn fits(header: &Header, options: &Options) -> Result<(), Error> {
+fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
     let target = options.target.display();
     if header.form != options.form.name {
         return Err(Error::Option {
@@ -257,7 +257,7 @@ fn fits(header: &Header, options: &Options) -> Result<(), Error> {
 
 /// The tree's files, told apart.
 #[derive(Default)]
-struct Sorted {
+struct PendingFiles {
     replaces: Vec<bool>,
     failed: Vec<Error>,
     /// Sealed before, and written to since.
@@ -269,17 +269,17 @@ struct Sorted {
 /// Leaves in `tree` the files that are to be sealed.
 fn sort(
     tree: &mut Tree,
-    there: &There,
+    there: &ExistingFiles,
     known: Option<&Manifest>,
-    options: &Options,
-    target: &Root,
+    options: &FolderOptions,
+    target: &DirHandle,
     is_unseen: bool,
-) -> Sorted {
-    let mut sorted = Sorted::default();
+) -> PendingFiles {
+    let mut sorted = PendingFiles::default();
     tree.files.retain(|file| {
         let shown = |fault| Error::file(&target.shown(&file.path), fault);
         if is_reserved(file.path.to_bytes()) {
-            sorted.failed.push(Error::file(&options.source.join(file.name()), Fault::Reserved));
+            sorted.failed.push(Error::file(&options.source.join(file.name()), FileFault::Reserved));
             return false;
         }
         let Some(&(bytes, modified)) = there.files.get(&file.path) else {
@@ -303,7 +303,7 @@ fn sort(
             return true;
         }
         let is_ours = record.is_some_and(|kept| kept.record.sealed_bytes == bytes);
-        sorted.failed.push(shown(if is_ours { Fault::Older } else { Fault::Exists }));
+        sorted.failed.push(shown(if is_ours { FileFault::Older } else { FileFault::Exists }));
         false
     });
     sorted
@@ -315,7 +315,7 @@ fn is_reserved(path: &[u8]) -> bool {
         || path.split(|&byte| byte == b'/').any(|name| name.starts_with(PREFIX.as_bytes()))
 }
 
-impl Plan {
+impl FolderPlan {
     /// What looks like an earlier run's folder and is not used, with the reason.
     pub fn notes(&self) -> &[Error] {
         &self.place.notes
@@ -334,8 +334,8 @@ impl Plan {
     /// Seals.
     ///
     /// # Errors
-    /// The run could not begin. What fails of it is in its [`Outcome::failed`].
-    pub fn seal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+    /// The run could not begin. What fails of it is in its [`SealOutcome::failed`].
+    pub fn seal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
         let Self { options, place, ground, mut tree, replaces, failed, .. } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let files = std::mem::take(&mut tree.files);

@@ -4,9 +4,9 @@
 //! [`Opener`] is how the files of a folder are opened, [`Opening`] one file in progress. What a
 //! [`Opening`] of GCM gives is authentic, piece by piece; what one of CBC gives may be anything
 //! until a hash of the whole says otherwise, and nobody may look at it before the last piece. A
-//! wrong key, a wrong padding and a damaged file are one fault ([`Closed::Sealed`]): who could
-//! tell them apart could decipher CBC without the key (Vaudenay, 2002). The padding is compared in
-//! constant time.
+//! wrong key, a wrong padding and a damaged file are one fault ([`SealedFileFault::Sealed`]): who
+//! could tell them apart could decipher CBC without the key (Vaudenay, 2002). The padding is
+//! compared in constant time.
 //!
 //! Costs the cipher in place; holds no piece.
 //!
@@ -18,14 +18,14 @@ use std::ops::Range;
 use simd::cbc::{self, BLOCK_BYTES, Cbc};
 use zeroize::Zeroizing;
 
-use super::{Form, gcm};
+use super::{FolderForm, gcm};
 use crate::error::{Error, counted};
 use crate::key::Secret;
 
 /// Why a sealed file does not open, or is not what it was. One enum for all forms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Closed {
+pub enum SealedFileFault {
     /// No file of the form has this length.
     #[error(
         "{}, which no file of {form} has: cut off, or another form; copy it again",
@@ -81,7 +81,7 @@ pub const PIECE_BYTES: usize = gcm::SEGMENT_BYTES;
 
 /// How the files of a folder are opened.
 pub struct Opener {
-    form: &'static Form,
+    form: &'static FolderForm,
     cipher: Cipher,
 }
 
@@ -101,7 +101,7 @@ impl Opener {
     /// # Errors
     /// [`Error::Option`]: the key or the IV is not for this form.
     pub fn new(
-        form: &'static Form,
+        form: &'static FolderForm,
         iv: Option<[u8; BLOCK_BYTES]>,
         secret: &Secret,
         lanes: Cbc,
@@ -121,7 +121,7 @@ impl Opener {
     ///
     /// # Errors
     /// No file of the form is so long.
-    pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, Closed> {
+    pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, SealedFileFault> {
         check_length(self.form, self.prefix_bytes(), sealed_bytes)?;
         let state = State::New(&self.cipher);
         Ok(Opening { state, left_bytes: sealed_bytes })
@@ -142,13 +142,17 @@ impl std::fmt::Debug for Opener {
 }
 
 /// Whether a file of a form can be so long. `prefix_bytes`: of an IV in front.
-pub(super) fn check_length(form: &Form, prefix_bytes: u64, found_bytes: u64) -> Result<(), Closed> {
+pub(super) fn check_length(
+    form: &FolderForm,
+    prefix_bytes: u64,
+    found_bytes: u64,
+) -> Result<(), SealedFileFault> {
     const BLOCK: u64 = BLOCK_BYTES as u64;
     let is_possible = match form.name {
         gcm::NAME => gcm::source_bytes(found_bytes).is_some(),
         _ => found_bytes >= prefix_bytes + BLOCK && found_bytes.is_multiple_of(BLOCK),
     };
-    if is_possible { Ok(()) } else { Err(Closed::Length { found_bytes, form: form.name }) }
+    if is_possible { Ok(()) } else { Err(SealedFileFault::Length { found_bytes, form: form.name }) }
 }
 
 /// A sealed file in progress.
@@ -159,7 +163,7 @@ pub struct Opening<'a> {
 
 enum State<'a> {
     New(&'a Cipher),
-    Gcm(gcm::Segments),
+    Gcm(gcm::GcmSegments),
     Cbc { key: &'a cbc::AesKey, iv: [u8; BLOCK_BYTES], lanes: Cbc },
 }
 
@@ -174,15 +178,15 @@ impl Opening<'_> {
     /// them are the source's. Not called again after a fault.
     ///
     /// # Errors
-    /// [`Closed::Sealed`]; what is in `piece` is of no use.
+    /// [`SealedFileFault::Sealed`]; what is in `piece` is of no use.
     ///
     /// # Panics
     /// `piece` has another length.
-    pub fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, Closed> {
+    pub fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, SealedFileFault> {
         assert_eq!(piece.len(), self.next_bytes(), "the next piece");
         self.left_bytes -= piece.len() as u64;
         let is_last = self.left_bytes == 0;
-        let front = self.start(piece).ok_or(Closed::Sealed)?;
+        let front = self.start(piece).ok_or(SealedFileFault::Sealed)?;
         let sealed = &mut piece[front..];
         let bytes = match &mut self.state {
             State::Gcm(segments) => segments.open(sealed, is_last),
@@ -192,15 +196,15 @@ impl Opening<'_> {
             }
             State::New(_) => unreachable!("started"),
         };
-        bytes.map(|bytes| front..front + bytes).ok_or(Closed::Sealed)
+        bytes.map(|bytes| front..front + bytes).ok_or(SealedFileFault::Sealed)
     }
 
     /// What is said when all opened and is not what was sealed. Of CBC no more than of a wrong
     /// padding, which it may well be.
-    pub fn other(&self) -> Closed {
+    pub fn other(&self) -> SealedFileFault {
         match self.state {
-            State::Gcm(_) => Closed::Other,
-            State::New(_) | State::Cbc { .. } => Closed::Sealed,
+            State::Gcm(_) => SealedFileFault::Other,
+            State::New(_) | State::Cbc { .. } => SealedFileFault::Sealed,
         }
     }
 
@@ -210,7 +214,7 @@ impl Opening<'_> {
         let (state, front) = match cipher {
             Cipher::Gcm(key) => {
                 let header = piece.first_chunk()?;
-                (State::Gcm(gcm::Segments::new(key, header)?), header.len())
+                (State::Gcm(gcm::GcmSegments::new(key, header)?), header.len())
             }
             Cipher::Cbc { key, iv: Some(iv), lanes } => {
                 (State::Cbc { key, iv: *iv, lanes: *lanes }, 0)

@@ -16,8 +16,8 @@ use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use zeroize::Zeroizing;
 
-use super::Form;
-use super::opener::{Closed, check_length};
+use super::FolderForm;
+use super::opener::{SealedFileFault, check_length};
 use crate::error::Error;
 use crate::key::Secret;
 
@@ -29,19 +29,19 @@ const PIECE_BYTES: usize = 32 * 1024;
 pub const SOURCE_BYTES: usize = PIECE_BYTES + 2 * BLOCK_BYTES;
 
 /// How the files of a folder are opened, by OpenSSL.
-pub struct Opener {
-    form: &'static Form,
+pub struct OpensslOpener {
+    form: &'static FolderForm,
     key: Secret,
     iv: Option<[u8; BLOCK_BYTES]>,
 }
 
-impl Opener {
+impl OpensslOpener {
     /// As [`super::opener::Opener::new`].
     ///
     /// # Errors
     /// As there.
     pub fn new(
-        form: &'static Form,
+        form: &'static FolderForm,
         iv: Option<[u8; BLOCK_BYTES]>,
         secret: &Secret,
     ) -> Result<Self, Error> {
@@ -53,30 +53,36 @@ impl Opener {
     ///
     /// # Errors
     /// As there.
-    pub fn begin(&self, sealed_bytes: u64) -> Result<Opening<'_>, Closed> {
+    pub fn begin(&self, sealed_bytes: u64) -> Result<OpensslOpening<'_>, SealedFileFault> {
         let prefix_bytes = match (self.form.name, self.iv) {
             ("gcm", _) | (_, Some(_)) => 0,
             (_, None) => BLOCK_BYTES as u64,
         };
         check_length(self.form, prefix_bytes, sealed_bytes)?;
         let context = CipherCtx::new().map_err(refused)?;
-        Ok(Opening { opener: self, context, nonce: None, number: 0, left_bytes: sealed_bytes })
+        Ok(OpensslOpening {
+            opener: self,
+            context,
+            nonce: None,
+            number: 0,
+            left_bytes: sealed_bytes,
+        })
     }
 
     /// Sets the cipher up from what is in front of a file: how many bytes that is, and the front
     /// of the nonces if there are any.
-    fn start(&self, context: &mut CipherCtx, piece: &[u8]) -> Result<Start, Closed> {
+    fn start(&self, context: &mut CipherCtx, piece: &[u8]) -> Result<Start, SealedFileFault> {
         let key = self.key.bytes();
         if self.form.name == "gcm" {
             let Some((&[length], rest)) = piece.split_first_chunk() else {
-                return Err(Closed::Sealed);
+                return Err(SealedFileFault::Sealed);
             };
             let Some((salt, rest)) = rest.split_first_chunk::<32>() else {
-                return Err(Closed::Sealed);
+                return Err(SealedFileFault::Sealed);
             };
             let front = 1 + salt.len() + 7;
             if usize::from(length) != front || rest.len() < 7 {
-                return Err(Closed::Sealed);
+                return Err(SealedFileFault::Sealed);
             }
             let derived = derived(key, salt).map_err(refused)?;
             let cipher = Cipher::aes_256_gcm();
@@ -87,7 +93,7 @@ impl Opener {
         }
         let (iv, front) = match self.iv {
             Some(given) => (given, 0),
-            None => (*piece.first_chunk().ok_or(Closed::Sealed)?, BLOCK_BYTES),
+            None => (*piece.first_chunk().ok_or(SealedFileFault::Sealed)?, BLOCK_BYTES),
         };
         context.decrypt_init(Some(cbc(key)), Some(key), Some(&iv)).map_err(refused)?;
         Ok(Start { front, nonce: None })
@@ -99,15 +105,15 @@ struct Start {
     nonce: Option<[u8; 12]>,
 }
 
-impl std::fmt::Debug for Opener {
+impl std::fmt::Debug for OpensslOpener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opener({} by OpenSSL)", self.form.name)
+        write!(f, "OpensslOpener({} by OpenSSL)", self.form.name)
     }
 }
 
 /// A sealed file in progress.
-pub struct Opening<'a> {
-    opener: &'a Opener,
+pub struct OpensslOpening<'a> {
+    opener: &'a OpensslOpener,
     context: CipherCtx,
     /// For CBC there is none.
     nonce: Option<[u8; 12]>,
@@ -116,23 +122,28 @@ pub struct Opening<'a> {
     left_bytes: u64,
 }
 
-impl Opening<'_> {
+impl OpensslOpening<'_> {
     /// As [`super::opener::Opening::next_bytes`].
     pub fn next_bytes(&self) -> usize {
         self.left_bytes.min(PIECE_BYTES as u64) as usize
     }
 
     /// As [`super::opener::Opening::other`].
-    pub fn other(&self) -> Closed {
-        if self.nonce.is_some() { Closed::Other } else { Closed::Sealed }
+    pub fn other(&self) -> SealedFileFault {
+        if self.nonce.is_some() { SealedFileFault::Other } else { SealedFileFault::Sealed }
     }
 
     /// Deciphers the next piece into `source`: how many bytes that made.
     ///
     /// # Errors
-    /// [`Closed::Sealed`]; what is in `source` is of no use.
-    pub fn open(&mut self, piece: &[u8], source: &mut [u8; SOURCE_BYTES]) -> Result<usize, Closed> {
-        self.left_bytes = self.left_bytes.checked_sub(piece.len() as u64).ok_or(Closed::Sealed)?;
+    /// [`SealedFileFault::Sealed`]; what is in `source` is of no use.
+    pub fn open(
+        &mut self,
+        piece: &[u8],
+        source: &mut [u8; SOURCE_BYTES],
+    ) -> Result<usize, SealedFileFault> {
+        self.left_bytes =
+            self.left_bytes.checked_sub(piece.len() as u64).ok_or(SealedFileFault::Sealed)?;
         let is_last = self.left_bytes == 0;
         let mut sealed = piece;
         if self.number == 0 {
@@ -145,12 +156,12 @@ impl Opening<'_> {
         let context = &mut self.context;
         let opened = match (&mut self.nonce, number) {
             (None, _) => decipher(context, sealed, is_last, source),
-            (Some(_), None) => return Err(Closed::Sealed),
+            (Some(_), None) => return Err(SealedFileFault::Sealed),
             (Some(nonce), Some(number)) => {
                 nonce[7..11].copy_from_slice(&number.to_be_bytes());
                 nonce[11] = is_last.into();
                 let Some((text, tag)) = sealed.split_last_chunk::<TAG_BYTES>() else {
-                    return Err(Closed::Sealed);
+                    return Err(SealedFileFault::Sealed);
                 };
                 context
                     .decrypt_init(None, None, Some(nonce))
@@ -195,7 +206,7 @@ fn derived(key: &[u8], salt: &[u8]) -> Result<Zeroizing<[u8; 32]>, ErrorStack> {
     hmac(hmac(salt, key)?.as_ref(), &[1])
 }
 
-/// OpenSSL says why; nobody shall know ([`Closed::Sealed`]).
-fn refused(_: ErrorStack) -> Closed {
-    Closed::Sealed
+/// OpenSSL says why; nobody shall know ([`SealedFileFault::Sealed`]).
+fn refused(_: ErrorStack) -> SealedFileFault {
+    SealedFileFault::Sealed
 }

@@ -9,29 +9,29 @@
 use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
-use super::opener::Closed;
-use super::{Form, is_reserved};
-use crate::error::{Error, Fault};
-use crate::folder_walk::{self, Root, Tree};
+use super::opener::SealedFileFault;
+use super::{FolderForm, is_reserved};
+use crate::error::{Error, FileFault};
+use crate::folder_walk::{self, DirHandle, Tree};
 use crate::key::Secret;
-use crate::manifest::{self, Header, Manifest, Record};
+use crate::manifest::{self, Manifest, ManifestHeader, ManifestRecord};
 use crate::target_path;
 
 /// How files are sealed.
 #[derive(Clone, Copy, Debug)]
-pub struct How {
+pub struct SealedForm {
     /// By what.
-    pub form: &'static Form,
+    pub form: &'static FolderForm,
     /// The IV of all files, when it is in front of none.
     pub iv: Option<[u8; 16]>,
 }
 
 /// A sealed folder.
 #[derive(Debug)]
-pub(super) struct Sealed {
+pub(super) struct SealedDir {
     pub(super) path: PathBuf,
-    pub(super) root: Root,
-    pub(super) how: How,
+    pub(super) root: DirHandle,
+    pub(super) how: SealedForm,
     /// Without what is this program's own.
     pub(super) tree: Tree,
     /// None: sealed by another program, or its manifest is lost.
@@ -39,26 +39,26 @@ pub(super) struct Sealed {
 }
 
 /// The tree's files, told apart.
-pub(super) struct Sorted {
+pub(super) struct ReadableFiles {
     /// Of each file that was left in the tree; none without a manifest.
-    pub(super) records: Vec<Option<Record>>,
+    pub(super) records: Vec<Option<ManifestRecord>>,
     /// Those that were not.
     pub(super) rejected: Vec<CString>,
     /// What is wrong.
     pub(super) failed: Vec<Error>,
 }
 
-impl Sealed {
+impl SealedDir {
     /// Looks at it. `named` is what the command line says of its form; the manifest, if there is
     /// one, must agree.
     pub(super) fn look(
         path: &Path,
-        named: Option<How>,
+        named: Option<SealedForm>,
         secret: &Secret,
         threads: usize,
     ) -> Result<Self, Error> {
         let path = target_path::real(path)?;
-        let root = Root::open_canonical(&path)?;
+        let root = DirHandle::open_canonical(&path)?;
         let known = manifest::read(&root, secret)?;
         let how = how(&path, named, known.as_ref().map(|known| &known.header))?;
         how.form.takes(how.iv, secret)?;
@@ -69,18 +69,18 @@ impl Sealed {
 
     /// Leaves in the tree the files that are as they were sealed, and says what is wrong with the
     /// others.
-    pub(super) fn sorted(&mut self) -> Sorted {
+    pub(super) fn sorted(&mut self) -> ReadableFiles {
         let mut failed = std::mem::take(&mut self.tree.refused);
         let mut rejected = Vec::new();
         let Some(known) = &mut self.known else {
-            return Sorted { records: vec![None; self.tree.files.len()], rejected, failed };
+            return ReadableFiles { records: vec![None; self.tree.files.len()], rejected, failed };
         };
         let mut records = Vec::with_capacity(self.tree.files.len());
         let root = &self.root;
         self.tree.files.retain(|file| {
             let closed = match known.records.remove(file.name()) {
-                None => Closed::Extra,
-                Some(kept) if kept.record.sealed_bytes != file.bytes => Closed::Resized {
+                None => SealedFileFault::Extra,
+                Some(kept) if kept.record.sealed_bytes != file.bytes => SealedFileFault::Resized {
                     found_bytes: file.bytes,
                     sealed_bytes: kept.record.sealed_bytes,
                 },
@@ -89,18 +89,24 @@ impl Sealed {
                     return true;
                 }
             };
-            failed.push(Error::file(&root.shown(&file.path), Fault::Sealed(closed)));
+            failed.push(Error::file(&root.shown(&file.path), FileFault::Sealed(closed)));
             rejected.push(file.path.clone());
             false
         });
         let missing = known.records.keys().map(|path| self.path.join(&**path));
-        failed.extend(missing.map(|path| Error::file(&path, Fault::Sealed(Closed::Missing))));
-        Sorted { records, rejected, failed }
+        failed.extend(
+            missing.map(|path| Error::file(&path, FileFault::Sealed(SealedFileFault::Missing))),
+        );
+        ReadableFiles { records, rejected, failed }
     }
 }
 
 /// The form of a folder, from its manifest or as named.
-fn how(path: &Path, named: Option<How>, header: Option<&Header>) -> Result<How, Error> {
+fn how(
+    path: &Path,
+    named: Option<SealedForm>,
+    header: Option<&ManifestHeader>,
+) -> Result<SealedForm, Error> {
     let path = path.display();
     let (header, named) = match (header, named) {
         (None, Some(named)) => return Ok(named),
@@ -113,14 +119,14 @@ fn how(path: &Path, named: Option<How>, header: Option<&Header>) -> Result<How, 
         }
         (Some(header), named) => (header, named),
     };
-    let Some(form) = Form::named(&header.form) else {
+    let Some(form) = FolderForm::named(&header.form) else {
         return Err(Error::Option {
             option: "--form",
             found: format!("{path} was sealed as {}, which is unknown here", header.form),
             cure: "take the program that sealed it".to_owned(),
         });
     };
-    let how = How { form, iv: header.iv };
+    let how = SealedForm { form, iv: header.iv };
     match named {
         Some(named)
             if named.form.name != form.name || (named.iv.is_some() && named.iv != how.iv) =>

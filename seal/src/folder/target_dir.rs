@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Where a sealed folder is made, and what is there already.
 //!
-//! A target that is not there is made in a working folder beside it ([`crate::working_folder`]): nobody
-//! looks into it, so its files are written under their names at once, and it takes its own when all
-//! is in it. For 10,000 files of 4 KB that saves a fourth of the processor time. A run that ended
-//! early leaves it, and the next one goes on in it: what has no record is removed.
+//! A target that is not there is made in a working folder beside it ([`crate::working_folder`]):
+//! nobody looks into it, so its files are written under their names at once, and it takes its own
+//! when all is in it. For 10,000 files of 4 KB that saves a fourth of the processor time. A run
+//! that ended early leaves it, and the next one goes on in it: what has no record is removed.
 //!
 //! Sources: rename(2), umask(2), proc(5) (`status`).
 
@@ -16,51 +16,51 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat};
 use rustix::io::Errno;
 
-use crate::dir_handle::Made;
+use crate::dir_handle::CreatedFolder;
 use crate::error::Error;
-use crate::folder_walk::{self, Root, Tree};
+use crate::folder_walk::{self, DirHandle, Tree};
 use crate::manifest::{self, Time};
 use crate::pending_file::PREFIX;
 use crate::target_path;
-use crate::working_folder::{self, Kind, Working};
+use crate::working_folder::{self, WorkingFolder, WorkingKind};
 
 /// Where the target is made.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct TargetDir {
     /// The target, without symlinks.
     path: PathBuf,
-    state: State,
+    state: TargetState,
     /// What looks like the working folder of an earlier run and is not taken for one.
     pub(super) notes: Vec<Error>,
 }
 
 #[derive(Debug)]
-enum State {
+enum TargetState {
     /// It is there: file by file.
-    There(Arc<Root>),
+    ExistingFiles(Arc<DirHandle>),
     /// It is not: as a whole.
     Unseen {
         /// The folder that it will be in, and its name there.
-        parent: Arc<Root>,
+        parent: Arc<DirHandle>,
         name: CString,
         /// Of this run, or of one before.
-        working: Option<Working>,
-        kind: Kind,
+        working: Option<WorkingFolder>,
+        kind: WorkingKind,
     },
 }
 
 /// What is in the target already.
 #[derive(Debug, Default)]
-pub(super) struct There {
+pub(super) struct ExistingFiles {
     /// Files, with their sizes and the times of their last changes.
     pub(super) files: HashMap<CString, (u64, Time)>,
     /// Folders, parents first.
     pub(super) folders: Vec<CString>,
 }
 
-impl Place {
+impl TargetDir {
     /// Where `target` is made. Nothing is touched.
-    pub(super) fn find(target: &Path, kind: Kind) -> Result<Self, Error> {
+    pub(super) fn find(target: &Path, kind: WorkingKind) -> Result<Self, Error> {
         let (parent, name) = match target_path::parent(target)? {
             Ok(found) => found,
             Err(root) => return Self::there(root),
@@ -68,31 +68,31 @@ impl Place {
         if let Some(root) = target_path::folder(&parent, &name)? {
             return Self::there(root);
         }
-        let working_folder::Left { working, notes } =
+        let working_folder::LeftoverFolders { working, notes } =
             working_folder::left(&parent, &working_folder::names(&parent)?, &name, kind);
         let path = parent.shown(&name);
-        let state = State::Unseen { parent, name, working, kind };
+        let state = TargetState::Unseen { parent, name, working, kind };
         Ok(Self { path, state, notes })
     }
 
-    fn there(root: Root) -> Result<Self, Error> {
+    fn there(root: DirHandle) -> Result<Self, Error> {
         let path = root.path().to_owned();
-        Ok(Self { path, state: State::There(Arc::new(root)), notes: Vec::new() })
+        Ok(Self { path, state: TargetState::ExistingFiles(Arc::new(root)), notes: Vec::new() })
     }
 
     /// Where files are written, as far as it is there already.
-    pub(super) fn folder(&self) -> Option<&Arc<Root>> {
+    pub(super) fn folder(&self) -> Option<&Arc<DirHandle>> {
         match &self.state {
-            State::There(root) => Some(root),
-            State::Unseen { working, .. } => working.as_ref().map(Working::folder),
+            TargetState::ExistingFiles(root) => Some(root),
+            TargetState::Unseen { working, .. } => working.as_ref().map(WorkingFolder::folder),
         }
     }
 
     /// What gives it its name when all is in it, and that name; nobody looks into it yet.
-    pub(super) fn unseen(&self) -> Option<(&Working, &CStr)> {
+    pub(super) fn unseen(&self) -> Option<(&WorkingFolder, &CStr)> {
         match &self.state {
-            State::There(_) => None,
-            State::Unseen { working, name, .. } => {
+            TargetState::ExistingFiles(_) => None,
+            TargetState::Unseen { working, name, .. } => {
                 working.as_ref().map(|working| (working, &**name))
             }
         }
@@ -100,7 +100,7 @@ impl Place {
 
     /// Nobody looks into it yet.
     pub(super) fn is_unseen(&self) -> bool {
-        matches!(self.state, State::Unseen { .. })
+        matches!(self.state, TargetState::Unseen { .. })
     }
 
     /// Refuses a target inside the source, and the other way round.
@@ -121,13 +121,13 @@ impl Place {
 
     /// Takes the folder where files are written for this run alone; one that nobody looks into is
     /// made, if none is left from a run before.
-    pub(super) fn take(&mut self) -> Result<Arc<Root>, Error> {
+    pub(super) fn take(&mut self) -> Result<Arc<DirHandle>, Error> {
         let (parent, name, working, kind) = match &mut self.state {
-            State::There(root) => {
+            TargetState::ExistingFiles(root) => {
                 root.lock()?;
                 return Ok(root.clone());
             }
-            State::Unseen { parent, name, working, kind } => (parent, name, working, *kind),
+            TargetState::Unseen { parent, name, working, kind } => (parent, name, working, *kind),
         };
         let taken = match working.take() {
             Some(left) => {
@@ -135,7 +135,7 @@ impl Place {
                 left
             }
             None => {
-                let made = Working::make(parent, name, kind)?;
+                let made = WorkingFolder::make(parent, name, kind)?;
                 made.take()?;
                 made.yields(name, kind)?
             }
@@ -144,8 +144,8 @@ impl Place {
     }
 
     /// What is there already. What runs before left unfinished is removed.
-    pub(super) fn look(&self, target: &Root, threads: usize) -> There {
-        let mut there = There::default();
+    pub(super) fn look(&self, target: &DirHandle, threads: usize) -> ExistingFiles {
+        let mut there = ExistingFiles::default();
         let tree = folder_walk::walk(target, threads);
         for file in tree.files {
             let path = file.path.to_bytes();
@@ -166,7 +166,12 @@ impl Place {
 
 /// Removes from an unseen folder what is not `kept`: files without a record, files and folders that
 /// the source no longer has.
-pub(super) fn clear(target: &Root, there: &There, kept: &HashSet<CString>, tree: &Tree) {
+pub(super) fn clear(
+    target: &DirHandle,
+    there: &ExistingFiles,
+    kept: &HashSet<CString>,
+    tree: &Tree,
+) {
     // What cannot be removed stays in the way of its file alone, which then says so.
     for path in there.files.keys().filter(|path| !kept.contains(*path)) {
         let _ = target.remove(path, AtFlags::empty());
@@ -179,7 +184,7 @@ pub(super) fn clear(target: &Root, there: &There, kept: &HashSet<CString>, tree:
 
 /// Makes the tree's folders below `target`, open for this program; they get their permissions at
 /// the end ([`super::finish`]).
-pub(super) fn make_folders(target: &Root, tree: &Tree) -> Vec<Error> {
+pub(super) fn make_folders(target: &DirHandle, tree: &Tree) -> Vec<Error> {
     let mut failed = Vec::new();
     for folder in tree.folders.iter().skip(1) {
         if let Err(errno) = make_folder(target, &folder.path) {
@@ -189,8 +194,8 @@ pub(super) fn make_folders(target: &Root, tree: &Tree) -> Vec<Error> {
     failed
 }
 
-fn make_folder(target: &Root, path: &CStr) -> Result<(), Errno> {
-    if target.make_folder(path, Mode::RWXU)? == Made::Now {
+fn make_folder(target: &DirHandle, path: &CStr) -> Result<(), Errno> {
+    if target.make_folder(path, Mode::RWXU)? == CreatedFolder::Now {
         return Ok(());
     }
     let stat = target.stat(path)?;
@@ -206,7 +211,7 @@ fn make_folder(target: &Root, path: &CStr) -> Result<(), Errno> {
 }
 
 /// Opens a folder below `target` to give it its permissions and times.
-pub(super) fn settle_folder(target: &Root, folder: &folder_walk::Folder) -> Result<(), Errno> {
+pub(super) fn settle_folder(target: &DirHandle, folder: &folder_walk::Folder) -> Result<(), Errno> {
     /// Permissions that a folder takes with it, those that its files inherit among them.
     const MODE: u32 = 0o3777;
     use rustix::fs::{Timespec, Timestamps, UTIME_OMIT, futimens};

@@ -45,22 +45,22 @@ impl Folders {
         self.folder.path().join("target")
     }
 
-    fn options(&self, form: &str, iv: Option<[u8; 16]>) -> Options {
-        let form = Form::named(form).unwrap();
-        Options {
+    fn options(&self, form: &str, iv: Option<[u8; 16]>) -> FolderOptions {
+        let form = FolderForm::named(form).unwrap();
+        FolderOptions {
             source: self.source(),
             target: self.target(),
             form,
             iv,
             secret: secret(form.key_bytes),
             stretch: None,
-            sync: Sync::None,
+            sync: Durability::None,
             force: false,
             verify: false,
         }
     }
 
-    fn seal(&self, options: Options) -> Outcome {
+    fn seal(&self, options: FolderOptions) -> SealOutcome {
         let outcome = sealed(options).unwrap();
         assert!(outcome.failed.is_empty(), "{:?}", outcome.failed);
         outcome
@@ -79,7 +79,7 @@ impl Folders {
 
     /// Names beside source and target, and of those unfinished below it.
     fn left(&self) -> Vec<String> {
-        let root = Root::open(self.folder.path()).unwrap();
+        let root = DirHandle::open(self.folder.path()).unwrap();
         let tree = folder_walk::walk(&root, 1);
         let names = tree.files.iter().map(|file| &file.path);
         let names = names.chain(tree.folders.iter().map(|folder| &folder.path));
@@ -98,24 +98,24 @@ fn secret(bytes: usize) -> Secret {
     Secret::new(Zeroizing::new(key), Origin::new("--key-file", "book.key")).unwrap()
 }
 
-fn sealed(options: Options) -> Result<Outcome, Error> {
-    plan(options, 2)?.seal(&Settings::here(Some(2)), &Seen::default())
+fn sealed(options: FolderOptions) -> Result<SealOutcome, Error> {
+    plan(options, 2)?.seal(&Settings::here(Some(2)), &SealProgress::default())
 }
 
-fn refusal(options: Options) -> String {
+fn refusal(options: FolderOptions) -> String {
     let error = sealed(options).expect_err("refused");
     assert!(error.is_caller(), "{error}");
     error.to_string()
 }
 
 fn files(folder: &Path) -> Vec<folder_walk::File> {
-    let mut files = folder_walk::walk(&Root::open(folder).unwrap(), 1).files;
+    let mut files = folder_walk::walk(&DirHandle::open(folder).unwrap(), 1).files;
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
 }
 
 /// Every file of the source is in the target, opens to the same bytes, and keeps mode and time.
-fn assert_sealed(options: &Options) {
+fn assert_sealed(options: &FolderOptions) {
     let expected = files(&options.source);
     let found = files(&options.target);
     let found: Vec<_> =
@@ -151,8 +151,8 @@ fn every_file_is_sealed_with_its_mode_and_time_in_every_form() {
             let odd = folders.source().join("17");
             fs::File::open(&odd).unwrap().set_modified(old).unwrap();
             fs::set_permissions(&odd, PermissionsExt::from_mode(0o462)).unwrap();
-            let sync = if iv.is_some() { Sync::End } else { Sync::Each };
-            let options = Options { sync, ..folders.options(form.name, iv) };
+            let sync = if iv.is_some() { Durability::End } else { Durability::Each };
+            let options = FolderOptions { sync, ..folders.options(form.name, iv) };
             let outcome = folders.seal(options.clone());
             assert_eq!((outcome.done, outcome.skipped), (files(&options.source).len() as u64, 0));
             assert_sealed(&options);
@@ -232,7 +232,7 @@ fn what_is_done_is_skipped_and_what_is_there_is_not_touched() {
     assert!(said[0].contains("target/4096: was sealed from what the source was"), "{said:?}");
     assert_eq!(fs::read(options.target.join("4096")).unwrap(), before);
 
-    let forced = Options { force: true, ..options.clone() };
+    let forced = FolderOptions { force: true, ..options.clone() };
     assert_eq!(folders.seal(forced).done, all + 1);
     assert_sealed(&options);
     assert!(folders.left().is_empty());
@@ -259,7 +259,7 @@ fn a_source_that_changes_or_goes_fails_alone() {
     fs::File::open(options.source.join("other")).unwrap().set_modified(time).unwrap();
     fs::rename(options.source.join("other"), &replaced).unwrap();
 
-    let outcome = plan.seal(&Settings::here(Some(1)), &Seen::default()).unwrap();
+    let outcome = plan.seal(&Settings::here(Some(1)), &SealProgress::default()).unwrap();
     assert_eq!((outcome.done, outcome.failed.len()), (all - 5, 5));
     let changed = outcome.failed.iter().filter(|error| error.to_string().contains("changed while"));
     assert_eq!(changed.count(), 4, "{:?}", outcome.failed);
@@ -280,12 +280,12 @@ fn a_change_in_place_whose_time_was_set_back_is_noticed() {
     let file = fs::File::options().write(true).open(&path).unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, b"other", 100).unwrap();
     file.set_modified(time).unwrap();
-    let outcome = plan.seal(&Settings::here(Some(1)), &Seen::default()).unwrap();
+    let outcome = plan.seal(&Settings::here(Some(1)), &SealProgress::default()).unwrap();
     assert_eq!((outcome.done, outcome.failed.len()), (all - 1, 1), "{:?}", outcome.failed);
     assert!(outcome.failed[0].to_string().contains("4096: changed while it was read"));
     // A second look at what did not change finds the same.
     fs::remove_dir_all(&options.target).unwrap();
-    folders.seal(Options { verify: true, ..options.clone() });
+    folders.seal(FolderOptions { verify: true, ..options.clone() });
     assert_sealed(&options);
 }
 
@@ -319,7 +319,7 @@ fn a_folder_of_links_alone_has_nothing_to_be_sealed_and_an_empty_one_stays_empty
     let place = tempfile::tempdir().unwrap();
     let source = place.path().join("links");
     fs::create_dir(&source).unwrap();
-    let options = Options {
+    let options = FolderOptions {
         source: source.clone(),
         target: place.path().join("sealed"),
         ..Folders::new().options("gcm", None)
@@ -343,7 +343,7 @@ fn films_and_sealed_files_do_not_share_a_target() {
     assert!(refused.contains("sub/film was made by seal hls"), "{refused}");
     assert!(!target.join(manifest::NAME).exists(), "nothing was touched");
     let within = target.join("sub/film/deeper");
-    let refused = refusal(Options { target: within.clone(), ..folders.options("gcm", None) });
+    let refused = refusal(FolderOptions { target: within.clone(), ..folders.options("gcm", None) });
     assert!(refused.contains("sub/film was made by seal hls") && !within.exists(), "{refused}");
     fs::remove_dir_all(target.join("sub")).unwrap();
     folders.seal(folders.options("gcm", None));
@@ -362,7 +362,7 @@ fn a_run_that_ended_early_is_gone_on_with() {
     // As a kill leaves it: the hidden folder with some files recorded, others half written.
     let plan = plan(options.clone(), 1).unwrap();
     let all = plan.files();
-    let seen = Seen::default();
+    let seen = SealProgress::default();
     seen.stop.store(true, Ordering::Relaxed);
     assert!(plan.seal(&Settings::here(Some(1)), &seen).unwrap().is_stopped);
     let hidden = folders.folder.path().join(folders.hidden());
@@ -392,7 +392,7 @@ fn a_run_that_ended_early_is_gone_on_with() {
 fn what_cannot_be_meant_is_refused_before_anything_is_touched() {
     let folders = Folders::new();
     let options = folders.options("aes-256-cbc", None);
-    let to = |target: &str| refusal(Options { target: target.into(), ..options.clone() });
+    let to = |target: &str| refusal(FolderOptions { target: target.into(), ..options.clone() });
     let source = folders.source().display().to_string();
     assert!(to(&source).contains("the source itself"));
     assert!(to(&format!("{source}/deep/new")).contains("inside the source"));
@@ -400,18 +400,18 @@ fn what_cannot_be_meant_is_refused_before_anything_is_touched() {
     symlink(&source, folders.folder.path().join("alias")).unwrap();
     assert!(to(&folders.folder.path().join("alias/x").display().to_string()).contains("inside"));
     assert!(folders.left().is_empty() && !folders.target().exists());
-    let short = refusal(Options { secret: secret(16), ..options.clone() });
+    let short = refusal(FolderOptions { secret: secret(16), ..options.clone() });
     assert!(short.contains("a key of 16 bytes; aes-256-cbc takes 32"), "{short}");
 
     folders.seal(options.clone());
     let before = fs::read(options.target.join(manifest::NAME)).unwrap();
     let other = Zeroizing::new(vec![9; 32]);
     let other = Secret::new(other, Origin::new("--key-file", "other.key")).unwrap();
-    let wrong = refusal(Options { secret: other, ..options.clone() });
+    let wrong = refusal(FolderOptions { secret: other, ..options.clone() });
     assert!(wrong.contains("other.key") && wrong.contains("was sealed with"), "{wrong}");
     let form = refusal(folders.options("aes-128-cbc", None));
     assert!(form.contains("--form") && form.contains("was sealed as aes-256-cbc"), "{form}");
-    let iv = refusal(Options { iv: Some(IV), ..options.clone() });
+    let iv = refusal(FolderOptions { iv: Some(IV), ..options.clone() });
     assert!(iv.contains("--iv") && iv.contains("a random one for each file"), "{iv}");
     assert_eq!(fs::read(options.target.join(manifest::NAME)).unwrap(), before);
 }
@@ -423,6 +423,6 @@ fn a_folder_is_one_run_s_at_a_time() {
     let first = plan(options.clone(), 1).unwrap();
     let error = plan(options.clone(), 1).expect_err("refused");
     assert!(error.to_string().contains("another run is at work"), "{error}");
-    first.seal(&Settings::here(Some(1)), &Seen::default()).unwrap();
+    first.seal(&Settings::here(Some(1)), &SealProgress::default()).unwrap();
     folders.seal(options);
 }

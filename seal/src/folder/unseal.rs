@@ -20,46 +20,46 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use simd::cbc::AesKey;
 
-use super::file_transfer::{Ground, Job, Read, Transfer, finish_all};
-use super::opener::{Closed, Opener, Opening};
-pub use super::sealed_dir::How;
-use super::sealed_dir::{Sealed, Sorted};
-use super::target_dir::Place;
-use super::{Sync, finish, target_dir};
-use crate::engine::stage::{self, Stage};
-use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{Error, Fault};
+use super::file_transfer::{Job, Read, SealContext, Transfer, finish_all};
+use super::opener::{Opener, Opening, SealedFileFault};
+pub use super::sealed_dir::SealedForm;
+use super::sealed_dir::{ReadableFiles, SealedDir};
+use super::target_dir::TargetDir;
+use super::{Durability, finish, target_dir};
+use crate::engine::stage::{self, SealStage};
+use crate::engine::{self, Filled, SealOutcome, SealProgress, Settings, Work, WorkStream};
+use crate::error::{Error, FileFault};
 use crate::folder_walk::Tree;
 use crate::key::{Purpose, Secret};
-use crate::manifest::Record;
-use crate::working_folder::Kind;
+use crate::manifest::ManifestRecord;
+use crate::working_folder::WorkingKind;
 
 /// What to unseal, and how.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct UnsealOptions {
     /// The sealed folder.
     pub source: PathBuf,
     /// Where to.
     pub target: PathBuf,
     /// How it was sealed; what has a manifest says so itself.
-    pub how: Option<How>,
+    pub how: Option<SealedForm>,
     /// The key.
     pub secret: Secret,
     /// When it reaches the disk.
-    pub sync: Sync,
+    pub sync: Durability,
     /// Files that are there are replaced.
     pub force: bool,
 }
 
 /// What is to be done, and that nobody else does it meanwhile.
 #[derive(Debug)]
-pub struct Plan {
-    options: Options,
-    how: How,
-    place: Place,
-    ground: Ground,
+pub struct UnsealPlan {
+    options: UnsealOptions,
+    how: SealedForm,
+    place: TargetDir,
+    ground: SealContext,
     tree: Tree,
-    records: Vec<Option<Record>>,
+    records: Vec<Option<ManifestRecord>>,
     failed: Vec<Error>,
 }
 
@@ -68,13 +68,13 @@ pub struct Plan {
 /// # Errors
 /// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at or
 /// made: nothing was written.
-pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
-    let mut sealed = Sealed::look(&options.source, options.how, &options.secret, threads)?;
-    let Sorted { mut records, mut failed, .. } = sealed.sorted();
-    let mut place = Place::find(&options.target, Kind::Unseal)?;
+pub fn plan(options: UnsealOptions, threads: usize) -> Result<UnsealPlan, Error> {
+    let mut sealed = SealedDir::look(&options.source, options.how, &options.secret, threads)?;
+    let ReadableFiles { mut records, mut failed, .. } = sealed.sorted();
+    let mut place = TargetDir::find(&options.target, WorkingKind::Unseal)?;
     place.is_apart_from(&sealed.path)?;
     let target = place.take()?;
-    let Sealed { root, how, mut tree, .. } = sealed;
+    let SealedDir { root, how, mut tree, .. } = sealed;
     let there = place.look(&target, threads);
     if place.is_unseen() {
         target_dir::clear(&target, &there, &Default::default(), &tree);
@@ -85,14 +85,14 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
             let record = kept.next().flatten();
             let is_there = there.files.contains_key(&file.path);
             if is_there {
-                failed.push(Error::file(&target.shown(&file.path), Fault::Exists));
+                failed.push(Error::file(&target.shown(&file.path), FileFault::Exists));
             } else {
                 records.push(record);
             }
             !is_there
         });
     }
-    let ground = Ground {
+    let ground = SealContext {
         source: Arc::new(root),
         target,
         is_unseen: place.is_unseen(),
@@ -104,10 +104,10 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
         can_poll: AtomicBool::new(true),
     };
     failed.extend(target_dir::make_folders(&ground.target, &tree));
-    Ok(Plan { options, how, place, ground, tree, records, failed })
+    Ok(UnsealPlan { options, how, place, ground, tree, records, failed })
 }
 
-impl Plan {
+impl UnsealPlan {
     /// What looks like an earlier run's folder and is not used, with the reason.
     pub fn notes(&self) -> &[Error] {
         &self.place.notes
@@ -126,13 +126,13 @@ impl Plan {
     /// Unseals.
     ///
     /// # Errors
-    /// The run could not begin. What fails of it is in its [`Outcome::failed`].
-    pub fn unseal(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+    /// The run could not begin. What fails of it is in its [`SealOutcome::failed`].
+    pub fn unseal(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
         let Self { options, how, place, ground, mut tree, records, failed } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
         let opener = Opener::new(how.form, how.iv, &options.secret, settings.cbc)?;
         let files = std::mem::take(&mut tree.files).into_iter().zip(records);
-        let works = files.map(|(file, record)| One {
+        let works = files.map(|(file, record)| UnsealWork {
             job: Job { ground: &ground, file, replaces: options.force && !ground.is_unseen },
             opener: &opener,
             record,
@@ -146,13 +146,13 @@ impl Plan {
 }
 
 /// A sealed file.
-struct One<'a> {
+struct UnsealWork<'a> {
     job: Job<'a>,
     opener: &'a Opener,
-    record: Option<Record>,
+    record: Option<ManifestRecord>,
 }
 
-impl<'a> Work for One<'a> {
+impl<'a> Work for UnsealWork<'a> {
     type Stream = Unsealing<'a>;
 
     fn bytes(&self) -> u64 {
@@ -162,7 +162,7 @@ impl<'a> Work for One<'a> {
     fn open(self) -> Result<Unsealing<'a>, Error> {
         let Self { job, opener, record } = self;
         let path = job.ground.source.shown(&job.file.path);
-        let closed = |closed| Error::file(&path, Fault::Sealed(closed));
+        let closed = |closed| Error::file(&path, FileFault::Sealed(closed));
         let opening = opener.begin(job.file.bytes).map_err(closed)?;
         let hasher = || Box::new(blake3::Hasher::new_keyed(&job.ground.content_key));
         let expected = record.map(|record| (hasher(), blake3::Hash::from_bytes(record.content)));
@@ -185,11 +185,11 @@ struct Unsealing<'a> {
 
 impl Unsealing<'_> {
     /// The source's bytes in a piece.
-    fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, Closed> {
-        stage::enter(Stage::Cipher);
+    fn open(&mut self, piece: &mut [u8]) -> Result<Range<usize>, SealedFileFault> {
+        stage::enter(SealStage::Cipher);
         let source = self.opening.open(piece)?;
         if let Some((hasher, expected)) = &mut self.expected {
-            stage::enter(Stage::Hash);
+            stage::enter(SealStage::Hash);
             hasher.update(&piece[source.clone()]);
             if self.opening.next_bytes() == 0 && hasher.finalize() != *expected {
                 return Err(self.opening.other());
@@ -199,14 +199,14 @@ impl Unsealing<'_> {
     }
 }
 
-impl Stream for Unsealing<'_> {
+impl WorkStream for Unsealing<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let piece = &mut buffer[..self.opening.next_bytes()];
         let Read::Bytes(sealed_bytes) = self.transfer.read_unhashed(piece)? else {
             return Ok(Filled::default());
         };
         let source = self.open(piece);
-        let source = source.map_err(|closed| Error::file(&self.path, Fault::Sealed(closed)))?;
+        let source = source.map_err(|closed| Error::file(&self.path, FileFault::Sealed(closed)))?;
         self.front = source.start;
         let is_last = self.opening.next_bytes() == 0;
         Ok(Filled { bytes: source.end, cipher: 0..0, source_bytes: sealed_bytes as u64, is_last })

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Whether a sealed folder opens to what was sealed, by another implementation than sealed it.
 //!
-//! Every file is opened by OpenSSL ([`super::openssl_opener`]) and compared with its source byte for byte,
-//! or, without the source, with the hash that the manifest keeps. Files that are missing, extra or
-//! of another length are told too. Nothing is written. Whoever has the source may know at which
-//! byte it differs; without it CBC says no more than that a file does not open.
+//! Every file is opened by OpenSSL ([`super::openssl_opener`]) and compared with its source byte
+//! for byte, or, without the source, with the hash that the manifest keeps. Files that are missing,
+//! extra or of another length are told too. Nothing is written. Whoever has the source may know at
+//! which byte it differs; without it CBC says no more than that a file does not open.
 //!
 //! Costs a read of every file (and of its source), the cipher, a comparison or a hash.
 //! Does not do: compare modes and times; trust the lanes in anything.
@@ -20,37 +20,37 @@ use rustix::fs::{Mode, OFlags};
 use simd::cbc::AesKey;
 use zeroize::Zeroizing;
 
-use super::opener::Closed;
-use super::openssl_opener::{Opener, Opening, SOURCE_BYTES};
-use super::sealed_dir::{How, Sealed, Sorted};
-use crate::engine::stage::{self, Stage};
-use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{self, Error, Fault};
-use crate::folder_walk::{self, Root, Tree};
+use super::opener::SealedFileFault;
+use super::openssl_opener::{OpensslOpener, OpensslOpening, SOURCE_BYTES};
+use super::sealed_dir::{ReadableFiles, SealedDir, SealedForm};
+use crate::engine::stage::{self, SealStage};
+use crate::engine::{self, Filled, SealOutcome, SealProgress, Settings, Work, WorkStream};
+use crate::error::{self, Error, FileFault};
+use crate::folder_walk::{self, DirHandle, Tree};
 use crate::key::{Purpose, Secret};
 use crate::manifest;
 use crate::target_path;
 
 /// What to verify, and against what.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct VerifyOptions {
     /// The sealed folder.
     pub target: PathBuf,
     /// What it was sealed from. Without it, the manifest says what was in it.
     pub source: Option<PathBuf>,
     /// How it was sealed; what has a manifest says so itself.
-    pub how: Option<How>,
+    pub how: Option<SealedForm>,
     /// The key.
     pub secret: Secret,
 }
 
 /// What is to be done.
 #[derive(Debug)]
-pub struct Plan {
-    options: Options,
-    how: How,
-    root: Root,
-    source: Option<Root>,
+pub struct VerifyPlan {
+    options: VerifyOptions,
+    how: SealedForm,
+    root: DirHandle,
+    source: Option<DirHandle>,
     files: Vec<(folder_walk::File, Against)>,
     failed: Vec<Error>,
     /// Symlinks and special files of the source.
@@ -70,15 +70,15 @@ enum Against {
 ///
 /// # Errors
 /// An option that cannot be taken, a key that is not the one, a folder that cannot be looked at.
-pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
-    let mut sealed = Sealed::look(&options.target, options.how, &options.secret, threads)?;
+pub fn plan(options: VerifyOptions, threads: usize) -> Result<VerifyPlan, Error> {
+    let mut sealed = SealedDir::look(&options.target, options.how, &options.secret, threads)?;
     if options.source.is_none() && sealed.known.is_none() {
         let found = format!("none, and {} has no {}", sealed.path.display(), manifest::NAME);
         let cure = "name the folder that was sealed".to_owned();
         return Err(Error::Option { option: "--source", found, cure });
     }
-    let Sorted { records, rejected, mut failed } = sealed.sorted();
-    let Sealed { root, how, tree, .. } = sealed;
+    let ReadableFiles { records, rejected, mut failed } = sealed.sorted();
+    let SealedDir { root, how, tree, .. } = sealed;
     let mut passed_over = Vec::new();
     let (source, files) = match &options.source {
         None => {
@@ -87,7 +87,7 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
             (None, tree.files.into_iter().zip(against).collect())
         }
         Some(path) => {
-            let source = Root::open_canonical(&target_path::real(path)?)?;
+            let source = DirHandle::open_canonical(&target_path::real(path)?)?;
             let mut sources = folder_walk::walk(&source, threads);
             // As sealing passes them over.
             passed_over = error::passed_over(&mut sources.refused);
@@ -99,12 +99,12 @@ pub fn plan(options: Options, threads: usize) -> Result<Plan, Error> {
     // What neither has is one failure, not two.
     failed.sort_by_cached_key(ToString::to_string);
     failed.dedup_by_key(|error| error.to_string());
-    Ok(Plan { options, how, root, source, files, failed, passed_over })
+    Ok(VerifyPlan { options, how, root, source, files, failed, passed_over })
 }
 
 /// The files that both have. The others fail, but for those that were `rejected` already.
 fn compared(
-    root: &Root,
+    root: &DirHandle,
     sealed: Vec<folder_walk::File>,
     rejected: &[CString],
     sources: Tree,
@@ -115,19 +115,19 @@ fn compared(
     for path in rejected {
         sources.remove(path);
     }
-    let closed = |path: &CString, closed| Error::file(&root.shown(path), Fault::Sealed(closed));
+    let closed = |path: &CString, closed| Error::file(&root.shown(path), FileFault::Sealed(closed));
     let mut files = Vec::with_capacity(sealed.len());
     for file in sealed {
         match sources.remove(&file.path) {
             Some(bytes) => files.push((file, Against::Source(bytes))),
-            None => failed.push(closed(&file.path, Closed::Extra)),
+            None => failed.push(closed(&file.path, SealedFileFault::Extra)),
         }
     }
-    failed.extend(sources.keys().map(|path| closed(path, Closed::Missing)));
+    failed.extend(sources.keys().map(|path| closed(path, SealedFileFault::Missing)));
     files
 }
 
-impl Plan {
+impl VerifyPlan {
     /// Files that are to be compared.
     pub fn files(&self) -> u64 {
         self.files.len() as u64
@@ -138,17 +138,18 @@ impl Plan {
         self.files.iter().map(|(file, _)| file.bytes).sum()
     }
 
-    /// Compares; what differs is in [`Outcome::failed`].
+    /// Compares; what differs is in [`SealOutcome::failed`].
     ///
     /// # Errors
     /// The run could not begin.
-    pub fn verify(self, settings: &Settings, seen: &Seen) -> Result<Outcome, Error> {
+    pub fn verify(self, settings: &Settings, seen: &SealProgress) -> Result<SealOutcome, Error> {
         let Self { options, how, root, source, files, failed, passed_over } = self;
         seen.failed.fetch_add(failed.len() as u64, Ordering::Relaxed);
-        let opener = Opener::new(how.form, how.iv, &options.secret)?;
+        let opener = OpensslOpener::new(how.form, how.iv, &options.secret)?;
         let content_key = options.secret.derive(Purpose::Content);
-        let ground = Ground { root: &root, source: source.as_ref(), opener, content_key };
-        let works = files.into_iter().map(|(file, against)| One { ground: &ground, file, against });
+        let ground = VerifyContext { root: &root, source: source.as_ref(), opener, content_key };
+        let works =
+            files.into_iter().map(|(file, against)| VerifyWork { ground: &ground, file, against });
         let mut outcome = engine::run(works.collect(), settings, seen);
         outcome.passed_over = passed_over;
         outcome.failed.extend(failed);
@@ -158,20 +159,20 @@ impl Plan {
 }
 
 /// What all files of a run share.
-struct Ground<'a> {
-    root: &'a Root,
-    source: Option<&'a Root>,
-    opener: Opener,
+struct VerifyContext<'a> {
+    root: &'a DirHandle,
+    source: Option<&'a DirHandle>,
+    opener: OpensslOpener,
     content_key: Zeroizing<[u8; 32]>,
 }
 
-struct One<'a> {
-    ground: &'a Ground<'a>,
+struct VerifyWork<'a> {
+    ground: &'a VerifyContext<'a>,
     file: folder_walk::File,
     against: Against,
 }
 
-impl<'a> Work for One<'a> {
+impl<'a> Work for VerifyWork<'a> {
     type Stream = Verifying<'a>;
 
     fn bytes(&self) -> u64 {
@@ -187,7 +188,7 @@ impl<'a> Work for One<'a> {
         let path = ground.root.shown(&file.path);
         let sealed = open(ground.root, &file)?;
         let opening = ground.opener.begin(file.bytes);
-        let opening = opening.map_err(|closed| Error::file(&path, Fault::Sealed(closed)))?;
+        let opening = opening.map_err(|closed| Error::file(&path, FileFault::Sealed(closed)))?;
         let other = match (against, ground.source) {
             (Against::Source(bytes), Some(source)) => Other::Source {
                 path: source.shown(&file.path),
@@ -207,7 +208,7 @@ impl<'a> Work for One<'a> {
     }
 }
 
-fn open(root: &Root, file: &folder_walk::File) -> Result<File, Error> {
+fn open(root: &DirHandle, file: &folder_walk::File) -> Result<File, Error> {
     // What became a pipe since the walk must not make this wait.
     root.open_below(&file.path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
         .map(File::from)
@@ -218,7 +219,7 @@ fn open(root: &Root, file: &folder_walk::File) -> Result<File, Error> {
 struct Verifying<'a> {
     path: PathBuf,
     sealed: File,
-    opening: Opening<'a>,
+    opening: OpensslOpening<'a>,
     other: Other,
     opened: Box<[u8; SOURCE_BYTES]>,
 }
@@ -231,7 +232,11 @@ enum Other {
 
 impl Other {
     /// Compares what comes next.
-    fn compare(&mut self, opened: &[u8], opening: &Opening<'_>) -> Result<Option<Closed>, Error> {
+    fn compare(
+        &mut self,
+        opened: &[u8],
+        opening: &OpensslOpening<'_>,
+    ) -> Result<Option<SealedFileFault>, Error> {
         let is_last = opening.next_bytes() == 0;
         match self {
             Other::Content { hasher, expected } => {
@@ -246,7 +251,7 @@ impl Other {
                 let same = piece[..shared].iter().zip(opened).take_while(|(a, b)| a == b).count();
                 *offset += same as u64;
                 let is_other = same < opened.len() || (is_last && *offset < *bytes);
-                Ok(is_other.then_some(Closed::Differs { offset: *offset }))
+                Ok(is_other.then_some(SealedFileFault::Differs { offset: *offset }))
             }
         }
     }
@@ -255,20 +260,20 @@ impl Other {
 /// Reads all of `buffer`.
 fn read(mut file: &File, path: &Path, buffer: &mut [u8]) -> Result<(), Error> {
     file.read_exact(buffer).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => Error::file(path, Fault::Changed),
+        io::ErrorKind::UnexpectedEof => Error::file(path, FileFault::Changed),
         _ => Error::host("read", path)(error),
     })
 }
 
-impl Stream for Verifying<'_> {
+impl WorkStream for Verifying<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let piece = &mut buffer[..self.opening.next_bytes()];
         read(&self.sealed, &self.path, piece)?;
-        stage::enter(Stage::Cipher);
-        let closed = |closed| Error::file(&self.path, Fault::Sealed(closed));
+        stage::enter(SealStage::Cipher);
+        let closed = |closed| Error::file(&self.path, FileFault::Sealed(closed));
         let bytes = self.opening.open(piece, &mut self.opened).map_err(closed)?;
         let is_last = self.opening.next_bytes() == 0;
-        stage::enter(Stage::Hash);
+        stage::enter(SealStage::Hash);
         match self.other.compare(&self.opened[..bytes], &self.opening)? {
             Some(other) => Err(closed(other)),
             // Nothing is to be written.

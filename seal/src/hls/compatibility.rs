@@ -20,18 +20,18 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use walkdir::WalkDir;
 
-use super::StreamFault;
+use super::FilmFault;
 use super::keys::KEY_BYTES;
 use super::playlist::{MEDIA, segment_name};
-use super::unseal_film::{KeySource, read_playlist, without_padding};
-use crate::dir_handle::Root;
+use super::unseal_film::{SegmentKeySource, read_playlist, without_padding};
+use crate::dir_handle::DirHandle;
 use crate::error::Error;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
 
 /// What became of looking at the titles of a folder.
 #[derive(Debug, Default)]
-pub struct Fit {
+pub struct Compatibility {
     /// Titles whose first segment opens.
     pub opened: u64,
     /// Titles that do not open, each with the reason.
@@ -40,13 +40,13 @@ pub struct Fit {
 
 /// Looks at the encrypted titles at or below `folder` whose keys a server of it gives, at most
 /// `titles_max` of them. What is no title that was made here is none of them.
-pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
+pub fn fit(folder: &Path, keys: &SegmentKeySource, titles_max: usize) -> Compatibility {
     let is_hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");
     let walk = WalkDir::new(folder).min_depth(1).sort_by_file_name().into_iter();
     let seen = walk.filter_entry(|entry| !is_hidden(entry.file_name())).filter_map(Result::ok);
     let playlists = seen.filter(|entry| entry.file_type().is_file() && entry.file_name() == MEDIA);
     let titles = playlists.filter_map(|entry| looked_at(entry.path().parent()?, keys));
-    let mut fit = Fit::default();
+    let mut fit = Compatibility::default();
     for title in titles.take(titles_max) {
         match title {
             Ok(()) => fit.opened += 1,
@@ -58,7 +58,7 @@ pub fn fit(folder: &Path, keys: &KeySource, titles_max: usize) -> Fit {
 
 /// Whether a playlist's first key is one that a server of the folder gives, by its beginning. What
 /// is no regular file, or longer than any playlist, is none.
-fn has_local_keys(folder: &Root) -> bool {
+fn has_local_keys(folder: &DirHandle) -> bool {
     let Ok(name) = c_string(MEDIA.as_ref()) else { return false };
     let flags = OFlags::RDONLY;
     let opened = trust::open(folder, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX);
@@ -73,14 +73,14 @@ fn has_local_keys(folder: &Root) -> bool {
 }
 
 /// Whether the title in `folder` opens; none if it is no encrypted title that was made here.
-fn looked_at(folder: &Path, keys: &KeySource) -> Option<Result<(), Error>> {
-    let root = Root::open(folder).ok()?;
+fn looked_at(folder: &Path, keys: &SegmentKeySource) -> Option<Result<(), Error>> {
+    let root = DirHandle::open(folder).ok()?;
     has_local_keys(&root).then(|| opens(&root, keys)).flatten()
 }
 
 /// Whether the first segment of the title in `root` opens; none if it is no encrypted title that
 /// was made here.
-pub(super) fn opens(root: &Root, keys: &KeySource) -> Option<Result<(), Error>> {
+pub(super) fn opens(root: &DirHandle, keys: &SegmentKeySource) -> Option<Result<(), Error>> {
     let folder = root.path();
     let playlist = read_playlist(root, "").ok()?;
     playlist.rotation?;
@@ -88,7 +88,7 @@ pub(super) fn opens(root: &Root, keys: &KeySource) -> Option<Result<(), Error>> 
     let opened = || -> Result<(), Error> {
         let key = match keys.key(&playlist, 0)? {
             Some(key) => key,
-            None => return Err(Error::file(folder, StreamFault::KeyNeeded.into())),
+            None => return Err(Error::file(folder, FilmFault::KeyNeeded.into())),
         };
         let segment = trust::open(root, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
             .ok_or_else(|| root.error("open", &name, Errno::NOENT))?;
@@ -98,7 +98,7 @@ pub(super) fn opens(root: &Root, keys: &KeySource) -> Option<Result<(), Error>> 
         if is_open.map_err(Error::host("read", &path))? {
             return Ok(());
         }
-        Err(Error::file(folder, StreamFault::OtherKey.into()))
+        Err(Error::file(folder, FilmFault::OtherKey.into()))
     };
     Some(opened())
 }

@@ -14,14 +14,14 @@ use super::film_journal::{Journal, NAME};
 use super::film_part::is_part;
 use super::playlist::{MASTER, MEDIA, PLAYLIST_BYTES_MAX, playlist_name, segment_name};
 use super::unseal_film::read_playlist;
-use crate::dir_handle::Root;
+use crate::dir_handle::DirHandle;
 use crate::folder_walk::modified;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
 
 /// A file of a finished film that is not as it was written, and how: by name, size and time. The
 /// journal was written last, so no file of the film is newer.
-pub(super) fn harm(folder: &Root, journal: &Journal) -> Option<String> {
+pub(super) fn harm(folder: &DirHandle, journal: &Journal) -> Option<String> {
     let written = modified(&folder.stat(NAME).ok()?);
     let names = playlists(folder, Some(journal));
     let segments = || {
@@ -52,7 +52,7 @@ pub(super) fn harm(folder: &Root, journal: &Journal) -> Option<String> {
 
 /// Names of the playlists that a film's folder has to have: by its journal, else by its
 /// multivariant playlist.
-pub(super) fn playlists(folder: &Root, journal: Option<&Journal>) -> Vec<String> {
+pub(super) fn playlists(folder: &DirHandle, journal: Option<&Journal>) -> Vec<String> {
     let listed = journal.iter().flat_map(|journal| &journal.files);
     let listed: Vec<_> =
         listed.map(|(name, _)| name.clone()).filter(|name| is_playlist(name)).collect();

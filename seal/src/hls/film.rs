@@ -20,24 +20,24 @@ use simd::cbc::AesKey;
 
 use super::film_journal::{Journal, boot_id};
 use super::film_part::{Cut, Reader};
-use super::hls_target::{Target, film_folder};
+use super::hls_target::{HlsTarget, film_folder};
 use super::keys::KEY_BYTES;
 use super::multivariant::Title;
-use super::playlist::{self, Line, Playlist, key_name, playlist_name, segment_name};
+use super::playlist::{self, Playlist, SegmentLine, key_name, playlist_name, segment_name};
 use super::scan::scan;
 use super::segment_work::SegmentWork;
 use super::size_limits;
-use super::{Options, StreamFault, Sync, completeness};
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use super::{Durability, FilmFault, HlsOptions, completeness};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::folder::umask;
-use crate::pending_file::Pending;
+use crate::pending_file::PendingFile;
 use crate::target_path::{FOLDER_MODE, c_string};
-use crate::working_folder::Working;
+use crate::working_folder::WorkingFolder;
 
 /// What a source was when it was opened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct State {
+struct SourceState {
     bytes: u64,
     modified: (i64, i64),
     /// The time of the last change, which no program can set back.
@@ -45,7 +45,7 @@ struct State {
     inode: u64,
 }
 
-impl State {
+impl SourceState {
     fn of(file: &File, path: &Path) -> Result<Self, Error> {
         let metadata = file.metadata().map_err(Error::host("fstat", path))?;
         let modified = (metadata.mtime(), metadata.mtime_nsec());
@@ -58,16 +58,16 @@ impl State {
 pub(super) struct Film<'a> {
     pub(super) source: PathBuf,
     pub(super) file: File,
-    pub(super) options: &'a Options,
+    pub(super) options: &'a HlsOptions,
     /// The stream as it is first, then its parts.
     cuts: Vec<Cut>,
     titles: Vec<Title>,
     name: String,
-    state: State,
+    state: SourceState,
     editions: Editions,
     /// The name of its folder in the one above, and where it is until it has that.
     folder: CString,
-    working: Working,
+    working: WorkingFolder,
     journal: File,
     /// For each cut one for every rotation.
     keys: Vec<Vec<AesKey>>,
@@ -77,7 +77,7 @@ pub(super) struct Film<'a> {
 }
 
 /// What became of looking at a film.
-pub(super) enum Looked<'a> {
+pub(super) enum FilmStatus<'a> {
     /// It was sealed before, as it would be now; with what its owner has to know.
     Done(Option<Error>),
     /// These segments are to be made.
@@ -100,12 +100,12 @@ impl<'a> Film<'a> {
     /// that was done.
     pub(super) fn look(
         (file, source): (File, &Path),
-        target: &Target,
+        target: &HlsTarget,
         name: &str,
-        options: &'a Options,
+        options: &'a HlsOptions,
         stop: &AtomicBool,
-    ) -> Result<Looked<'a>, Error> {
-        let state = State::of(&file, source)?;
+    ) -> Result<FilmStatus<'a>, Error> {
+        let state = SourceState::of(&file, source)?;
         let editions = LAYOUTS.map(|layout| edition(layout, name, state, options));
         let below = c_string(Path::new(name))?;
         let mut again = None;
@@ -113,10 +113,10 @@ impl<'a> Film<'a> {
             match Journal::read(&folder)? {
                 Some(_) if options.force => {}
                 Some(journal) => match done_before(&folder, &journal, &editions)? {
-                    (true, remark) => return Ok(Looked::Done(remark)),
+                    (true, remark) => return Ok(FilmStatus::Done(remark)),
                     (false, remark) => again = remark,
                 },
-                None => return Err(Error::file(folder.path(), StreamFault::NotOurs.into())),
+                None => return Err(Error::file(folder.path(), FilmFault::NotOurs.into())),
             }
         }
         let scanned = scan(&file, source, state.bytes, options.target_s, stop)?;
@@ -144,10 +144,10 @@ impl<'a> Film<'a> {
         });
         if left.is_empty() {
             film.publish()?;
-            return Ok(Looked::Done(again));
+            return Ok(FilmStatus::Done(again));
         }
         let segments = left.into_iter().map(|index| SegmentWork { film: film.clone(), index });
-        Ok(Looked::Works(Works {
+        Ok(FilmStatus::Works(Works {
             segments: segments.collect(),
             more_bytes: film.cuts[1..].iter().map(|cut| cut.bytes).sum(),
             disk_bytes,
@@ -194,10 +194,10 @@ impl<'a> Film<'a> {
     }
 
     /// Begins the file of a segment, which lies in the working folder until all are there.
-    pub(super) fn create(&self, index: usize) -> Result<Pending, Error> {
+    pub(super) fn create(&self, index: usize) -> Result<PendingFile, Error> {
         let (cut, index) = self.place(index);
         let name = c_string(segment_name(&cut.id, index as u64).as_ref())?;
-        Pending::create_below(self.working.folder(), name, 0o644)
+        PendingFile::create_below(self.working.folder(), name, 0o644)
     }
 
     /// The key and the IV of a segment; none if it stays clear.
@@ -250,8 +250,8 @@ impl<'a> Film<'a> {
 
     /// Writes the playlists and keys and gives the folder its name.
     fn publish(&self) -> Result<(), Error> {
-        if State::of(&self.file, &self.source)? != self.state {
-            return Err(Error::file(&self.source, Fault::Changed));
+        if SourceState::of(&self.file, &self.source)? != self.state {
+            return Err(Error::file(&self.source, FileFault::Changed));
         }
         let protection = self.options.protection.as_ref();
         let (mut rates, mut files) = (HashMap::new(), Vec::new());
@@ -296,7 +296,7 @@ impl<'a> Film<'a> {
         let checks = self.checks.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = cut.segments.list().iter().enumerate().map(|(index, segment)| {
             let tables = cut.segments.tables(segment).len() as u64;
-            Line {
+            SegmentLine {
                 ticks: segment.ticks,
                 bytes: size_limits::file_bytes(cut, index, self.options),
                 is_break: segment.is_break,
@@ -321,10 +321,10 @@ impl<'a> Film<'a> {
     /// Writes a playlist; its name and size.
     fn write(&self, name: &str, text: &str) -> Result<(String, u64), Error> {
         let pending =
-            Pending::create_below(self.working.folder(), c_string(name.as_ref())?, 0o644)?;
+            PendingFile::create_below(self.working.folder(), c_string(name.as_ref())?, 0o644)?;
         let path = pending.target();
         pending.file().write_all(text.as_bytes()).map_err(Error::host("write", &path))?;
-        if self.options.sync == Sync::Each {
+        if self.options.sync == Durability::Each {
             pending.file().sync_all().map_err(Error::host("fsync", &path))?;
         }
         pending.commit(true)?;
@@ -340,24 +340,24 @@ impl<'a> Film<'a> {
         let opened = fchmod(folder.fd(), Mode::from_raw_mode(mode));
         opened.map_err(|errno| folder.error("fchmod", c".", errno))?;
         let there = match self.working.publish(&self.folder) {
-            Err(Error::File { fault: Fault::Exists, path }) => path,
+            Err(Error::File { fault: FileFault::Exists, path }) => path,
             result => return result,
         };
         let Some(old) = film_folder(parent, &self.folder)? else {
-            return Err(Error::file(&there, Fault::Exists));
+            return Err(Error::file(&there, FileFault::Exists));
         };
         match Journal::read(&old)? {
             Some(journal) if self.options.force || self.editions.contains(&journal.edition) => {
                 self.working.exchange(&self.folder, &old)
             }
-            Some(_) => Err(Error::file(&there, Fault::Exists)),
-            None => Err(Error::file(&there, StreamFault::NotOurs.into())),
+            Some(_) => Err(Error::file(&there, FileFault::Exists)),
+            None => Err(Error::file(&there, FilmFault::NotOurs.into())),
         }
     }
 }
 
 /// Notes in the journal of a film that it was synced.
-pub(super) fn believe(folder: &Arc<Root>) -> Result<(), Error> {
+pub(super) fn believe(folder: &Arc<DirHandle>) -> Result<(), Error> {
     match Journal::read(folder)? {
         Some(journal) if !journal.boot.is_empty() => {
             Journal { boot: String::new(), ..journal }.write(folder)
@@ -376,14 +376,14 @@ type Editions = [[u8; 32]; LAYOUTS.len()];
 
 /// Whether the film in `folder` counts as done, and what its owner has to know.
 fn done_before(
-    folder: &Root,
+    folder: &DirHandle,
     journal: &Journal,
     editions: &Editions,
 ) -> Result<(bool, Option<Error>), Error> {
     let Some(at) = editions.iter().position(|edition| journal.edition == *edition) else {
-        return Err(Error::file(folder.path(), Fault::Exists));
+        return Err(Error::file(folder.path(), FileFault::Exists));
     };
-    let remark = |text| Some(Error::file(folder.path(), StreamFault::Remark(text).into()));
+    let remark = |text| Some(Error::file(folder.path(), FilmFault::Remark(text).into()));
     if !journal.is_of(&editions[at]) {
         return Ok((false, None));
     }
@@ -397,7 +397,7 @@ fn done_before(
 const EARLIER: &str = "sealed by an earlier version, and whole; --force seals it anew";
 
 /// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
-fn edition(layout: u8, name: &str, state: State, options: &Options) -> [u8; 32] {
+fn edition(layout: u8, name: &str, state: SourceState, options: &HlsOptions) -> [u8; 32] {
     let clear = blake3::derive_key("pagewire hls 2026-11-21 edition without keys v1", &[]);
     let protection = options.protection.as_ref();
     let key = protection.map_or(&clear, |protection| protection.keys.edition());
@@ -416,7 +416,7 @@ fn edition(layout: u8, name: &str, state: State, options: &Options) -> [u8; 32] 
 }
 
 /// The keys of a cut.
-fn keys(film: &str, cut: &Cut, options: &Options) -> Vec<AesKey> {
+fn keys(film: &str, cut: &Cut, options: &HlsOptions) -> Vec<AesKey> {
     let Some(protection) = &options.protection else { return Vec::new() };
     let (name, segments) = (key_name(film, &cut.id), cut.segments.list().len() as u64);
     let last = playlist::key_number(protection.rotation.map(Into::into), segments - 1);
@@ -430,10 +430,10 @@ fn keys(film: &str, cut: &Cut, options: &Options) -> Vec<AesKey> {
 
 /// Makes the working folder ready, with what an earlier run has done in it; the hashes of that.
 fn begin(
-    working: &Working,
+    working: &WorkingFolder,
     edition: &[u8; 32],
     cuts: &[Cut],
-    options: &Options,
+    options: &HlsOptions,
 ) -> Result<Vec<Option<[u8; 16]>>, Error> {
     let folder = working.folder();
     let names = cuts.iter().flat_map(|cut| {
@@ -454,7 +454,7 @@ fn begin(
         }
         None => working.clear()?,
     }
-    let boot = if options.sync == Sync::Each { String::new() } else { boot_id() };
+    let boot = if options.sync == Durability::Each { String::new() } else { boot_id() };
     let done = checks.iter().enumerate();
     let done = done.filter_map(|(index, check)| Some((index as u64, (*check)?))).collect();
     Journal { edition: *edition, boot, done, files: Vec::new() }.write(folder)?;
@@ -462,7 +462,7 @@ fn begin(
 }
 
 /// Whether a regular file has that name.
-fn is_file(folder: &Root, name: &str) -> bool {
+fn is_file(folder: &DirHandle, name: &str) -> bool {
     let stat = c_string(name.as_ref()).ok().and_then(|name| folder.stat(&name).ok());
     stat.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
 }
@@ -470,8 +470,8 @@ fn is_file(folder: &Root, name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Seen, Settings};
-    use crate::hls::{Planned, seal};
+    use crate::engine::{SealProgress, Settings};
+    use crate::hls::{HlsProgress, seal};
 
     #[test]
     fn films_of_an_earlier_layout_count_as_done_and_of_other_options_do_not() {
@@ -480,8 +480,8 @@ mod tests {
         let clip = Path::new(env!("CARGO_MANIFEST_DIR")).join("../pagewire/assets/clip.ts");
         std::fs::copy(clip, path("film.ts")).unwrap();
         let run = |target_s, force| {
-            let options = Options { target_s, protection: None, force, sync: Sync::End };
-            let (planned, seen) = (Planned::default(), Seen::default());
+            let options = HlsOptions { target_s, protection: None, force, sync: Durability::End };
+            let (planned, seen) = (HlsProgress::default(), SealProgress::default());
             let settings = Settings::here(Some(1));
             let outcome =
                 seal(&path("film.ts"), &path("t"), &options, &settings, &planned, &seen).unwrap();
@@ -489,9 +489,11 @@ mod tests {
             (planned.films_done.load(Ordering::Relaxed), said.collect::<Vec<_>>())
         };
         assert_eq!(run(2, false), (0, Vec::new()));
-        let folder = Arc::new(Root::open(&path("t/film")).unwrap());
-        let state = State::of(&File::open(path("film.ts")).unwrap(), Path::new("film.ts")).unwrap();
-        let options = Options { target_s: 2, protection: None, force: false, sync: Sync::End };
+        let folder = Arc::new(DirHandle::open(&path("t/film")).unwrap());
+        let state =
+            SourceState::of(&File::open(path("film.ts")).unwrap(), Path::new("film.ts")).unwrap();
+        let options =
+            HlsOptions { target_s: 2, protection: None, force: false, sync: Durability::End };
         let journal = Journal::read(&folder).unwrap().unwrap();
         assert_eq!(journal.edition, edition(LAYOUTS[0], "film", state, &options));
         let edition = edition(2, "film", state, &options);

@@ -21,12 +21,12 @@ use std::sync::Arc;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
-use crate::dir_handle::Root;
+use crate::dir_handle::DirHandle;
 use crate::error::Error;
-use crate::pending_file::Pending;
+use crate::pending_file::PendingFile;
 use crate::trust::{self, Writer};
 
-/// Its name in a film's folder; hidden, so never served.
+/// Name of the journal in a film's folder; hidden, so never served.
 pub(super) const NAME: &CStr = c".pagewire-film";
 /// The same as text.
 pub(crate) const FILE: &str = ".pagewire-film";
@@ -51,7 +51,7 @@ impl Journal {
     ///
     /// # Errors
     /// What is under its name is not taken, or cannot be read.
-    pub(super) fn read(folder: &Root) -> Result<Option<Self>, Error> {
+    pub(super) fn read(folder: &DirHandle) -> Result<Option<Self>, Error> {
         Self::read_by(folder, Writer::User)
     }
 
@@ -59,7 +59,7 @@ impl Journal {
     ///
     /// # Errors
     /// As above.
-    pub(super) fn read_by(folder: &Root, writer: Writer) -> Result<Option<Self>, Error> {
+    pub(super) fn read_by(folder: &DirHandle, writer: Writer) -> Result<Option<Self>, Error> {
         let text = trust::read(folder, NAME, writer, BYTES_MAX)?;
         Ok(text.and_then(|text| Self::parse(&String::from_utf8_lossy(&text))))
     }
@@ -93,14 +93,14 @@ impl Journal {
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub(super) fn write(&self, folder: &Arc<Root>) -> Result<(), Error> {
+    pub(super) fn write(&self, folder: &Arc<DirHandle>) -> Result<(), Error> {
         let edition = blake3::Hash::from_bytes(self.edition);
         let mut text = format!("{HEAD}{edition} {}\n", self.boot);
         for (index, check) in &self.done {
             text.push_str(&line(*index, check));
         }
         text.push_str(&lines_of(&self.files));
-        let pending = Pending::create_below(folder, NAME.to_owned(), 0o600)?;
+        let pending = PendingFile::create_below(folder, NAME.to_owned(), 0o600)?;
         let written = pending.file().write_all(text.as_bytes());
         written.map_err(Error::host("write", &folder.shown(NAME)))?;
         pending.commit(true)
@@ -110,7 +110,7 @@ impl Journal {
     ///
     /// # Errors
     /// It is not there.
-    pub(super) fn open(folder: &Root) -> Result<File, Error> {
+    pub(super) fn open(folder: &DirHandle) -> Result<File, Error> {
         let flags = OFlags::WRONLY | OFlags::APPEND;
         trust::open(folder, NAME, flags, Writer::User, BYTES_MAX)?
             .ok_or_else(|| folder.error("open", NAME, Errno::NOENT))
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn journals_are_read_up_to_a_torn_line() {
         let place = tempfile::tempdir().unwrap();
-        let folder = Arc::new(Root::open(place.path()).unwrap());
+        let folder = Arc::new(DirHandle::open(place.path()).unwrap());
         let written = Journal {
             edition: [7; 32],
             boot: boot_id(),

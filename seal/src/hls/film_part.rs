@@ -20,16 +20,16 @@ use media::{
 
 /// What is extracted, and what its files are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct FilmPart {
     pub(super) id: String,
     pub(super) programme: Arc<Programme>,
     /// Of the programme this track alone.
     pub(super) only: Option<u16>,
 }
 
-impl Part {
+impl FilmPart {
     /// Whether its segments can be those of `other`, too: the same tracks, of the same clock.
-    pub(super) fn is_alike(&self, other: &Part) -> bool {
+    pub(super) fn is_alike(&self, other: &FilmPart) -> bool {
         self.only == other.only && self.programme.extracts_alike(&other.programme, self.only)
     }
 }
@@ -42,7 +42,7 @@ pub(super) struct Cut {
     pub(super) segments: SegmentPlan,
     pub(super) bytes: u64,
     /// None for the stream as it is.
-    marks: Option<Arc<(Part, Vec<Mark>)>>,
+    marks: Option<Arc<(FilmPart, Vec<Mark>)>>,
 }
 
 /// Where in the film an extract can be begun.
@@ -85,7 +85,7 @@ impl Cut {
         let mark = marks[marks.partition_point(|mark| mark.at <= range.start) - 1];
         let mut extract = Extract::new(&part.programme, part.only);
         extract.resume(mark.counters);
-        Reader::Part(Box::new(PartReader {
+        Reader::FilmPart(Box::new(PartReader {
             extract,
             file: mark.file,
             skip: range.start - mark.at,
@@ -98,7 +98,7 @@ impl Cut {
 
 /// A part on its way through the scan.
 pub(super) struct PartScan {
-    part: Part,
+    part: FilmPart,
     extract: Extract,
     scanner: Scanner,
     marks: Vec<Mark>,
@@ -106,7 +106,7 @@ pub(super) struct PartScan {
 }
 
 impl PartScan {
-    pub(super) fn new(part: Part) -> Self {
+    pub(super) fn new(part: FilmPart) -> Self {
         let extract = Extract::new(&part.programme, part.only);
         Self { part, extract, scanner: Scanner::new(), marks: Vec::new(), at: 0 }
     }
@@ -132,7 +132,7 @@ impl PartScan {
         self,
         identity: RtpIdentity,
         target_s: u64,
-    ) -> Result<Cut, (Part, Refusal)> {
+    ) -> Result<Cut, (FilmPart, Refusal)> {
         let Self { part, scanner, marks, at: bytes, .. } = self;
         let cut = scanner
             .finish_with_starts(bytes, identity)
@@ -150,7 +150,7 @@ impl PartScan {
 /// Reads the film's bytes of a segment.
 pub(super) enum Reader {
     Whole { at: u64, end: u64 },
-    Part(Box<PartReader>),
+    FilmPart(Box<PartReader>),
 }
 
 /// Makes a range of an extract.
@@ -171,7 +171,7 @@ impl Reader {
     pub(super) fn is_taken(&self) -> bool {
         match self {
             Reader::Whole { at, end } => at == end,
-            Reader::Part(part) => part.left == 0,
+            Reader::FilmPart(part) => part.left == 0,
         }
     }
 
@@ -184,7 +184,7 @@ impl Reader {
                 *at += read as u64;
                 Ok(read)
             }
-            Reader::Part(part) => part.read(file, buffer),
+            Reader::FilmPart(part) => part.read(file, buffer),
         }
     }
 }

@@ -16,23 +16,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use super::StreamFault;
+use super::FilmFault;
 use super::film::believe;
-use crate::dir_handle::{Root, split};
-use crate::error::{Error, Fault};
+use crate::dir_handle::{DirHandle, split};
+use crate::error::{Error, FileFault};
 use crate::target_path::{self, FOLDER_MODE};
 use crate::trust;
-use crate::working_folder::{self, Kind, Working};
+use crate::working_folder::{self, WorkingFolder, WorkingKind};
 
 /// The target of a run.
-pub(super) struct Target {
-    root: Arc<Root>,
+pub(super) struct HlsTarget {
+    root: Arc<DirHandle>,
     /// Unfinished names in the folders that were looked at.
     names: Mutex<HashMap<CString, Arc<Vec<CString>>>>,
     notes: Mutex<Vec<Error>>,
 }
 
-impl Target {
+impl HlsTarget {
     /// Opens it, makes it where it is not there, and takes it for this run alone.
     pub(super) fn take(path: &Path) -> Result<Self, Error> {
         let root = Arc::new(target_path::open_or_make(path)?);
@@ -40,34 +40,35 @@ impl Target {
         Ok(Self { root, names: Mutex::default(), notes: Mutex::default() })
     }
 
-    pub(super) fn root(&self) -> &Root {
+    pub(super) fn root(&self) -> &DirHandle {
         &self.root
     }
 
     /// The folder of a film that is there.
-    pub(super) fn film(&self, below: &CStr) -> Result<Option<Root>, Error> {
+    pub(super) fn film(&self, below: &CStr) -> Result<Option<DirHandle>, Error> {
         film_folder(&self.root, below)
     }
 
     /// The working folder of a film, for this run alone, and the name that it will get.
-    pub(super) fn working(&self, below: &CStr) -> Result<(Working, CString), Error> {
+    pub(super) fn working(&self, below: &CStr) -> Result<(WorkingFolder, CString), Error> {
         self.root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE))?;
         let (above, name) = split(below);
         let above = above.unwrap_or_else(|| c".".to_owned());
         let name = name.to_owned();
         let parent = self.root.folder(&above);
         let parent = Arc::new(parent.map_err(|errno| self.root.error("open", &above, errno))?);
-        let left = working_folder::left(&parent, &self.names(&parent, above)?, &name, Kind::Film);
+        let left =
+            working_folder::left(&parent, &self.names(&parent, above)?, &name, WorkingKind::Film);
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).extend(left.notes);
         let working = match left.working {
             Some(working) => working,
-            None => Working::make(&parent, &name, Kind::Film)?,
+            None => WorkingFolder::make(&parent, &name, WorkingKind::Film)?,
         };
         working.take()?;
         Ok((working, name))
     }
 
-    fn names(&self, parent: &Root, above: CString) -> Result<Arc<Vec<CString>>, Error> {
+    fn names(&self, parent: &DirHandle, above: CString) -> Result<Arc<Vec<CString>>, Error> {
         let mut known = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(names) = known.get(&above) {
             return Ok(names.clone());
@@ -99,9 +100,9 @@ impl Target {
 
 /// The folder of a film below `root`, if anything has its name. What is not this user's, or no
 /// folder, was not made here.
-pub(super) fn film_folder(root: &Root, below: &CStr) -> Result<Option<Root>, Error> {
+pub(super) fn film_folder(root: &DirHandle, below: &CStr) -> Result<Option<DirHandle>, Error> {
     let path = root.shown(below);
-    let not_ours = || Error::file(&path, StreamFault::NotOurs.into());
+    let not_ours = || Error::file(&path, FilmFault::NotOurs.into());
     let folder = match root.folder(below) {
         Ok(folder) => folder,
         Err(Errno::NOENT) => return Ok(None),
@@ -110,8 +111,8 @@ pub(super) fn film_folder(root: &Root, below: &CStr) -> Result<Option<Root>, Err
     };
     match trust::folder(folder.fd()) {
         // Whoever may write in it may do so by this user's will (umask).
-        Ok(Ok(_) | Err(trust::Planted::Writable { .. })) => Ok(Some(folder)),
-        Ok(Err(planted)) => Err(Error::file(&path, Fault::Planted(planted))),
+        Ok(Ok(_) | Err(trust::Untrusted::Writable { .. })) => Ok(Some(folder)),
+        Ok(Err(planted)) => Err(Error::file(&path, FileFault::Untrusted(planted))),
         Err(errno) => Err(root.error("fstat", below, errno)),
     }
 }

@@ -22,10 +22,10 @@ use std::sync::Arc;
 
 use zeroize::Zeroizing;
 
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::key::{Origin, Secret};
-use crate::pending_file::Pending;
+use crate::pending_file::PendingFile;
 use crate::trust::{self, Writer};
 
 /// Bytes of a key: HLS knows AES-128 alone (RFC 8216 §4.3.2.4).
@@ -129,7 +129,7 @@ impl KeyFolder {
     pub fn file(&self, name: &str, number: u64) -> Result<PathBuf, Error> {
         let is_name = |part: Component<'_>| matches!(part, Component::Normal(_));
         if name.is_empty() || !Path::new(name).components().all(is_name) {
-            let fault = super::StreamFault::KeyName { name: name.to_owned() };
+            let fault = super::FilmFault::KeyName { name: name.to_owned() };
             return Err(Error::file(&self.0, fault.into()));
         }
         Ok(self.0.join(name).join(format!("{number}.key")))
@@ -150,14 +150,14 @@ impl KeyFolder {
         let folder = path.parent().expect("a name is in front of it");
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
         made.map_err(Error::host("mkdir", folder))?;
-        let root = Arc::new(Root::open(folder)?);
+        let root = Arc::new(DirHandle::open(folder)?);
         let file = file_name(number);
         match trust::read(&root, &file, Writer::Anybody, FILE_BYTES_MAX)? {
             Some(known) if known == key => return Ok(()),
-            Some(_) if !replace => return Err(Error::file(&path, Fault::Exists)),
+            Some(_) if !replace => return Err(Error::file(&path, FileFault::Exists)),
             _ => {}
         }
-        let pending = Pending::create_below(&root, file, 0o600)?;
+        let pending = PendingFile::create_below(&root, file, 0o600)?;
         pending.file().write_all(key).map_err(Error::host("write", &path))?;
         pending.commit(replace)
     }
@@ -172,9 +172,9 @@ impl KeyFolder {
         number: u64,
     ) -> Result<Zeroizing<[u8; KEY_BYTES]>, Error> {
         let path = self.file(name, number)?;
-        let none = || Error::file(&path, super::StreamFault::NoKey.into());
+        let none = || Error::file(&path, super::FilmFault::NoKey.into());
         let folder = path.parent().expect("a name is in front of it");
-        let folder = Root::open(folder).map_err(|error| match error {
+        let folder = DirHandle::open(folder).map_err(|error| match error {
             Error::Host { source, .. } if source.kind() == ErrorKind::NotFound => none(),
             Error::Host { call, source, .. } => Error::host(call, &path)(source),
             error => error,
@@ -186,7 +186,7 @@ impl KeyFolder {
         match <[u8; KEY_BYTES]>::try_from(bytes.as_slice()) {
             Ok(key) => Ok(Zeroizing::new(key)),
             Err(_) => {
-                let fault = super::StreamFault::KeyBytes { bytes: bytes.len() as u64 };
+                let fault = super::FilmFault::KeyBytes { bytes: bytes.len() as u64 };
                 Err(Error::file(&path, fault.into()))
             }
         }
@@ -333,7 +333,7 @@ mod tests {
         let mode = fs::metadata(keys.file("a/b", 3).unwrap()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let refused = keys.keep("a/b", 3, &[8; 16], false).unwrap_err();
-        assert!(matches!(refused, Error::File { fault: Fault::Exists, .. }));
+        assert!(matches!(refused, Error::File { fault: FileFault::Exists, .. }));
         assert_eq!(*keys.read("a/b", 3).unwrap(), [7; 16]);
         keys.keep("a/b", 3, &[8; 16], true).unwrap();
         assert_eq!(*keys.read("a/b", 3).unwrap(), [8; 16]);

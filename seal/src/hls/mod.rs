@@ -5,7 +5,8 @@
 //! message with a key and an IV of its own, so one film alone fills the lanes of all cores. The
 //! folder is made under a hidden name and takes its own, by one rename, when the last segment is
 //! there: whoever looks finds no film or the whole one. What is done of it is kept in a journal
-//! in the folder ([`film_journal`]), so a run that was killed is gone on with, and bytes are the same.
+//! in the folder ([`film_journal`]), so a run that was killed is gone on with, and bytes are the
+//! same.
 //!
 //! Costs: a film is read twice, once to find where play can start and once to be enciphered, the
 //! second time from the page cache where it fits. Films are scanned while others are sealed, one a
@@ -37,20 +38,20 @@ mod verify_film;
 
 use std::num::NonZeroU64;
 
-pub use compatibility::{Fit, fit};
+pub use compatibility::{Compatibility, fit};
 pub(crate) use film_journal::FILE as JOURNAL;
 pub use keys::{KEY_BYTES, KeyFolder, KeyUri, Keys};
 pub use playlist::{MASTER, MEDIA};
-pub use seal_run::{Planned, seal};
-pub use unseal_film::{KeySource, cut_off, unseal};
+pub use seal_run::{HlsProgress, seal};
+pub use unseal_film::{SegmentKeySource, cut_off, unseal};
 pub use verify_film::verify;
 
-use crate::error::{Fault, counted};
-pub use crate::folder::Sync;
+use crate::error::{FileFault, counted};
+pub use crate::folder::Durability;
 
 /// How to make folders of films.
 #[derive(Debug)]
-pub struct Options {
+pub struct HlsOptions {
     /// Seconds a segment shall last at most.
     pub target_s: u64,
     /// None: the segments stay clear.
@@ -58,7 +59,7 @@ pub struct Options {
     /// A film's folder that is there already, and was made here, is replaced.
     pub force: bool,
     /// When what was written is made to last.
-    pub sync: Sync,
+    pub sync: Durability,
 }
 
 /// How segments are enciphered.
@@ -79,7 +80,7 @@ pub struct Protection {
 /// What is wrong with a film, its playlist or its segments, and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum StreamFault {
+pub enum FilmFault {
     /// It cannot be cut into segments.
     #[error(transparent)]
     Refused(#[from] media::Refusal),
@@ -212,9 +213,9 @@ pub enum StreamFault {
     },
 }
 
-impl From<StreamFault> for Fault {
-    fn from(fault: StreamFault) -> Self {
-        Fault::Stream(Box::new(fault))
+impl From<FilmFault> for FileFault {
+    fn from(fault: FilmFault) -> Self {
+        FileFault::Stream(Box::new(fault))
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use media::{Coding, Programme, Track, codecs};
 
-use super::film_part::Part;
+use super::film_part::FilmPart;
 use super::playlist::{MASTER, playlist_name};
 use super::size_limits::PARTS_MAX;
 
@@ -48,7 +48,7 @@ pub(super) type Remark = String;
 
 /// The titles of `programmes`, with the parts that have to be made for them; where they are more
 /// than [`PARTS_MAX`] not all of them.
-pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<Part>) {
+pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<FilmPart>) {
     let (mut titles, mut parts) = (Vec::new(), Vec::new());
     let is_one = programmes.len() <= 1;
     for (index, programme) in programmes.iter().enumerate() {
@@ -58,8 +58,8 @@ pub(super) fn titles(programmes: &[Programme]) -> (Vec<Title>, Vec<Part>) {
         let shared = Arc::new(programme.clone());
         let prefix = if is_one { String::new() } else { format!("program-{}-", programme.number) };
         let mut part = |id: String, only| {
-            let part = Part { id, programme: shared.clone(), only };
-            let known = parts.iter().find(|known: &&Part| known.is_alike(&part));
+            let part = FilmPart { id, programme: shared.clone(), only };
+            let known = parts.iter().find(|known: &&FilmPart| known.is_alike(&part));
             let id = known.unwrap_or(&part).id.clone();
             if known.is_none() {
                 parts.push(part);

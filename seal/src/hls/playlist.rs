@@ -27,7 +27,7 @@ const TICKS_PER_US: u64 = media::TICKS_PER_SECOND / 1_000_000;
 
 /// A segment as a playlist has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct SegmentLine {
     /// How long it plays, of the system clock.
     pub(super) ticks: u64,
     /// Bytes of its file.
@@ -57,7 +57,7 @@ pub(super) struct Playlist {
     /// Hashes are of whole segments, else of their bytes of the source.
     pub(super) checks_all: bool,
     pub(super) target_s: u64,
-    pub(super) lines: Vec<Line>,
+    pub(super) lines: Vec<SegmentLine>,
 }
 
 /// What the file of a segment of the part `id` is called; the whole stream has no `id`.
@@ -181,7 +181,7 @@ impl Playlist {
     pub(super) fn read(text: &str, id: &str) -> Result<Self, u64> {
         let mut playlist: Option<Self> = None;
         let mut target_s = 0;
-        let mut line = Line::default();
+        let mut line = SegmentLine::default();
         let mut has_ended = false;
         for (number, text) in (1..).zip(text.lines()) {
             let bad = || number;
@@ -210,7 +210,7 @@ impl Playlist {
                     return Err(number);
                 }
                 // The IV of a key tag is for all segments up to the next one.
-                let next = Line { iv: line.iv, ..Line::default() };
+                let next = SegmentLine { iv: line.iv, ..SegmentLine::default() };
                 playlist.lines.push(std::mem::replace(&mut line, next));
             }
         }
@@ -220,7 +220,7 @@ impl Playlist {
     }
 }
 
-impl Default for Line {
+impl Default for SegmentLine {
     fn default() -> Self {
         // Ticks that no segment has: none were said yet.
         let ticks = u64::MAX;
@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     fn playlist(rotation: Option<u64>, with_iv: bool) -> Playlist {
-        let line = |index: u8| Line {
+        let line = |index: u8| SegmentLine {
             ticks: 6 * media::TICKS_PER_SECOND + u64::from(index) * TICKS_PER_US,
             bytes: 0,
             is_break: index == 2,
@@ -392,7 +392,7 @@ mod tests {
     #[test]
     fn half_a_million_segments_of_no_length_have_their_peak_at_once() {
         let mut list = playlist(None, false);
-        let line = |at: u64| Line {
+        let line = |at: u64| SegmentLine {
             ticks: if at.is_multiple_of(100_000) { media::TICKS_PER_SECOND } else { 0 },
             bytes: 576,
             ..list.lines[0].clone()

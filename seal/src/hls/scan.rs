@@ -15,11 +15,11 @@ use media::plan::RtpIdentity;
 use media::{Programme, Scanner, SegmentPlan, Survey};
 use rustix::fs::{Advice, fadvise};
 
-use super::StreamFault;
+use super::FilmFault;
 use super::film_part::{Cut, PartScan, fill};
 use super::multivariant::{self, Title};
 use super::size_limits::{self, PARTS_MAX};
-use crate::error::{Error, Fault, counted};
+use crate::error::{Error, FileFault, counted};
 
 /// What a scan tells of a film.
 pub(super) struct Scanned {
@@ -43,21 +43,21 @@ pub(super) fn scan(
     let mut piece = vec![0; PIECE_BYTES];
     let programmes = survey(file, source, &mut piece)?;
     let (mut titles, parts) = multivariant::titles(&programmes);
-    let faulty = |fault: StreamFault| Error::file(source, fault.into());
+    let faulty = |fault: FilmFault| Error::file(source, fault.into());
     if parts.len() > PARTS_MAX {
-        return Err(faulty(StreamFault::Parts { programmes: programmes.len() as u64 }));
+        return Err(faulty(FilmFault::Parts { programmes: programmes.len() as u64 }));
     }
     let mut parts: Vec<_> = parts.into_iter().map(PartScan::new).collect();
     let (mut scanner, mut made) = (Scanner::new(), Vec::new());
     let mut offset = 0;
     while offset < bytes && !scanner.is_refused() {
         if stop.load(Ordering::Relaxed) {
-            return Err(faulty(StreamFault::GivenUp));
+            return Err(faulty(FilmFault::GivenUp));
         }
         let wanted = (bytes - offset).min(PIECE_BYTES as u64) as usize;
         let read = fill(file, &mut piece[..wanted], offset).map_err(Error::host("read", source))?;
         if read < wanted {
-            return Err(Error::file(source, Fault::Changed));
+            return Err(Error::file(source, FileFault::Changed));
         }
         scanner.feed(&piece[..read]);
         parts.iter_mut().for_each(|part| part.feed(offset, &piece[..read], &mut made));
@@ -65,12 +65,12 @@ pub(super) fn scan(
         let more: u64 = parts.iter().map(PartScan::bytes).sum();
         if more > size_limits::limit(bytes) {
             let (parts, source_bytes) = (parts.len() as u64, bytes);
-            return Err(faulty(StreamFault::Multiplied { bytes: more, source_bytes, parts }));
+            return Err(faulty(FilmFault::Multiplied { bytes: more, source_bytes, parts }));
         }
     }
     // Nothing is sent by this plan.
     let identity = RtpIdentity { ssrc: 0, first_sequence: 0, first_timestamp: 0 };
-    let refused = |refusal| faulty(StreamFault::Refused(refusal));
+    let refused = |refusal| faulty(FilmFault::Refused(refusal));
     let (plan, starts) = scanner.finish_with_starts(bytes, identity).map_err(refused)?;
     let segments = SegmentPlan::cut(&plan, starts, target_s).map_err(refused)?;
     let mut remarks: Vec<_> = broken(segments.breaks_inside()).into_iter().collect();
@@ -94,7 +94,7 @@ pub(super) fn scan(
         };
         remarks.push(format!("{count} programmes, each a title: {masters}"));
     }
-    let remark = |text| faulty(StreamFault::Remark(text));
+    let remark = |text| faulty(FilmFault::Remark(text));
     Ok(Scanned { cuts, titles, remarks: remarks.into_iter().map(remark).collect() })
 }
 

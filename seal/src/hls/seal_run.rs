@@ -18,21 +18,21 @@ use std::time::Instant;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::film::{Film, Looked, Works};
-use super::hls_target::Target;
+use super::film::{Film, FilmStatus, Works};
+use super::hls_target::HlsTarget;
 use super::keys::escape;
 use super::playlist::MASTER;
 use super::segment_work::SegmentWork;
-use super::{AHEAD_SEGMENTS, Options, StreamFault, Sync};
-use crate::dir_handle::Root;
-use crate::engine::{self, Outcome, Seen, Settings};
-use crate::error::{Error, Fault};
+use super::{AHEAD_SEGMENTS, Durability, FilmFault, HlsOptions};
+use crate::dir_handle::DirHandle;
+use crate::engine::{self, SealOutcome, SealProgress, Settings};
+use crate::error::{Error, FileFault};
 use crate::form_conflict;
 use crate::target_path::c_string;
 
 /// What is to be done, as far as it is known; grows while films are scanned.
 #[derive(Debug, Default)]
-pub struct Planned {
+pub struct HlsProgress {
     /// Bytes of the films found.
     pub bytes: AtomicU64,
     /// Segments of the films scanned.
@@ -51,7 +51,7 @@ pub struct Planned {
     tell: Option<fn(&Error)>,
 }
 
-impl Planned {
+impl HlsProgress {
     /// One that hands what an owner has to know of a film's size to `tell`, before a segment of it
     /// is written. Without that it is among the remarks at the end.
     pub fn telling(tell: fn(&Error)) -> Self {
@@ -60,7 +60,7 @@ impl Planned {
 }
 
 /// A film found.
-pub(super) struct Found {
+pub(super) struct FoundFilm {
     pub(super) source: PathBuf,
     pub(super) name: String,
     bytes: u64,
@@ -69,7 +69,7 @@ pub(super) struct Found {
     below: Option<(PathBuf, PathBuf)>,
 }
 
-impl Found {
+impl FoundFilm {
     /// Opens it. No link that has taken its place, or that of a folder above it, since it was found
     /// is followed, and no pipe is waited for.
     fn open(&self) -> Result<fs::File, Error> {
@@ -78,16 +78,16 @@ impl Found {
         let file = match &self.below {
             None => openat(CWD, &self.source, flags | OFlags::CLOEXEC, Mode::empty()),
             Some((top, below)) => {
-                Root::open(top)?.open_below(&c_string(below)?, flags, Mode::empty())
+                DirHandle::open(top)?.open_below(&c_string(below)?, flags, Mode::empty())
             }
         };
         let file = match file {
             Ok(file) => fs::File::from(file),
-            Err(Errno::LOOP) => return Err(planted(Fault::Symlink)),
+            Err(Errno::LOOP) => return Err(planted(FileFault::Symlink)),
             Err(errno) => return Err(Error::host("open", &self.source)(errno.into())),
         };
         let metadata = file.metadata().map_err(Error::host("fstat", &self.source))?;
-        if metadata.is_file() { Ok(file) } else { Err(planted(StreamFault::NoFile.into())) }
+        if metadata.is_file() { Ok(file) } else { Err(planted(FilmFault::NoFile.into())) }
     }
 }
 
@@ -100,11 +100,11 @@ impl Found {
 pub fn seal(
     source: &Path,
     target: &Path,
-    options: &Options,
+    options: &HlsOptions,
     settings: &Settings,
-    planned: &Planned,
-    seen: &Seen,
-) -> Result<Outcome, Error> {
+    planned: &HlsProgress,
+    seen: &SealProgress,
+) -> Result<SealOutcome, Error> {
     let began = Instant::now();
     check_key_folder(target, options)?;
     form_conflict::refuse_for_films(target)?;
@@ -112,12 +112,12 @@ pub fn seal(
     planned.bytes.store(found.iter().map(|film| film.bytes).sum(), Ordering::Relaxed);
     if found.is_empty() {
         let wanted = "transport stream (.ts, .m2ts, .mts, .m2t, .mpegts, .tp, .trp)";
-        errors.push(Error::file(source, Fault::Nothing { wanted }));
-        return Ok(Outcome { failed: errors, passed_over, ..Outcome::default() });
+        errors.push(Error::file(source, FileFault::Nothing { wanted }));
+        return Ok(SealOutcome { failed: errors, passed_over, ..SealOutcome::default() });
     }
-    let mut outcome = Outcome { failed: errors, passed_over, ..Outcome::default() };
+    let mut outcome = SealOutcome { failed: errors, passed_over, ..SealOutcome::default() };
     let (target_path, was_there) = (target, target.symlink_metadata().is_ok());
-    let target = Target::take(target)?;
+    let target = HlsTarget::take(target)?;
     seen.failed.fetch_add(outcome.failed.len() as u64, Ordering::Relaxed);
     let next = AtomicUsize::new(0);
     let scanners = settings.threads.clamp(1, found.len().max(1));
@@ -134,7 +134,7 @@ pub fn seal(
             add_up(&mut outcome, engine::run(works, settings, seen));
         }
     });
-    if options.sync == Sync::End && !seen.stop.load(Ordering::Relaxed) {
+    if options.sync == Durability::End && !seen.stop.load(Ordering::Relaxed) {
         make_last(&target, &found)?;
     }
     let mut names: Vec<&str> = found.iter().map(|film| film.name.as_str()).collect();
@@ -157,7 +157,7 @@ pub fn seal(
 }
 
 /// Adds what came of a set of segments.
-fn add_up(outcome: &mut Outcome, more: Outcome) {
+fn add_up(outcome: &mut SealOutcome, more: SealOutcome) {
     let bytes = (outcome.bytes + more.bytes).max(1) as f64;
     let weighted = outcome.lanes * outcome.bytes as f64 + more.lanes * more.bytes as f64;
     outcome.lanes = weighted / bytes;
@@ -171,12 +171,12 @@ fn add_up(outcome: &mut Outcome, more: Outcome) {
 
 /// Looks at films, one after the other, until none is left or nobody wants them.
 fn scan<'a>(
-    found: &[Found],
+    found: &[FoundFilm],
     next: &AtomicUsize,
-    target: &Target,
-    options: &'a Options,
-    planned: &Planned,
-    seen: &Seen,
+    target: &HlsTarget,
+    options: &'a HlsOptions,
+    planned: &HlsProgress,
+    seen: &SealProgress,
     films: &SyncSender<Result<Vec<SegmentWork<'a>>, Error>>,
 ) {
     while let Some(film) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -187,7 +187,7 @@ fn scan<'a>(
             Film::look((file, &film.source), target, &film.name, options, &seen.stop)
         });
         let looked = match looked {
-            Ok(Looked::Done(remark)) => {
+            Ok(FilmStatus::Done(remark)) => {
                 let mut remarks = planned.remarks.lock().unwrap_or_else(PoisonError::into_inner);
                 remarks.extend(remark);
                 drop(remarks);
@@ -195,7 +195,7 @@ fn scan<'a>(
                 planned.films_done.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            Ok(Looked::Works(works)) => {
+            Ok(FilmStatus::Works(works)) => {
                 planned.segments.fetch_add(works.segments.len() as u64, Ordering::Relaxed);
                 planned.bytes.fetch_add(works.more_bytes, Ordering::Relaxed);
                 planned.disk_bytes.fetch_add(works.disk_bytes, Ordering::Relaxed);
@@ -218,7 +218,7 @@ fn scan<'a>(
 }
 
 /// A remark on a film whose segments take half as much again as itself, or more.
-fn larger(film: &Found, works: &Works<'_>) -> Option<Error> {
+fn larger(film: &FoundFilm, works: &Works<'_>) -> Option<Error> {
     let (bytes, disk_bytes) = (film.bytes, works.disk_bytes);
     (disk_bytes > bytes + bytes / 2 + LARGER_BYTES).then(|| {
         let times = disk_bytes as f64 / bytes.max(1) as f64;
@@ -226,14 +226,14 @@ fn larger(film: &Found, works: &Works<'_>) -> Option<Error> {
             "takes {disk_bytes} bytes on disk, {times:.1} times its size: programmes and further \
              sounds have segments of their own, and short ones take a block each"
         );
-        Error::file(&film.source, StreamFault::Remark(text).into())
+        Error::file(&film.source, FilmFault::Remark(text).into())
     })
 }
 
 /// What is ready, once something is; none when nothing will be.
 fn take<'a>(
     films: &Receiver<Result<Vec<SegmentWork<'a>>, Error>>,
-    seen: &Seen,
+    seen: &SealProgress,
     errors: &mut Vec<Error>,
 ) -> Option<Vec<SegmentWork<'a>>> {
     let mut works = Vec::new();
@@ -257,12 +257,12 @@ fn take<'a>(
 
 /// Whether it only says that another error was said, or that the run was stopped.
 fn is_given_up(error: &Error) -> bool {
-    matches!(error, Error::File { fault: Fault::Stream(fault), .. }
-        if **fault == StreamFault::GivenUp)
+    matches!(error, Error::File { fault: FileFault::Stream(fault), .. }
+        if **fault == FilmFault::GivenUp)
 }
 
 /// Keys in a folder that is served would be anybody's.
-fn check_key_folder(target: &Path, options: &Options) -> Result<(), Error> {
+fn check_key_folder(target: &Path, options: &HlsOptions) -> Result<(), Error> {
     let folder = options.protection.as_ref().and_then(|protection| protection.folder.as_ref());
     let Some(folder) = folder else { return Ok(()) };
     let absolute = |path: &Path| std::path::absolute(path).map_err(Error::host("getcwd", path));
@@ -281,7 +281,7 @@ fn check_key_folder(target: &Path, options: &Options) -> Result<(), Error> {
 /// What was found at or below a source.
 #[derive(Default)]
 pub(super) struct Selection {
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<FoundFilm>,
     /// What cannot be a film and is called like one.
     pub(super) errors: Vec<Error>,
     pub(super) passed_over: Vec<Error>,
@@ -307,7 +307,7 @@ pub(super) fn find(source: &Path) -> Result<Selection, Error> {
     found.retain(|film| {
         let known = names.get(&film.name);
         if let Some(other) = known {
-            let clash = StreamFault::Clash { folder: film.name.clone(), other: other.clone() };
+            let clash = FilmFault::Clash { folder: film.name.clone(), other: other.clone() };
             errors.push(Error::file(&film.source, clash.into()));
             return false;
         }
@@ -318,7 +318,7 @@ pub(super) fn find(source: &Path) -> Result<Selection, Error> {
     found.retain(|film| {
         let above = Path::new(&film.name).ancestors().skip(1).filter_map(Path::to_str);
         let Some(other) = above.filter_map(|name| names.get(name)).next() else { return true };
-        let clash = StreamFault::Clash { folder: film.name.clone(), other: other.clone() };
+        let clash = FilmFault::Clash { folder: film.name.clone(), other: other.clone() };
         errors.push(Error::file(&film.source, clash.into()));
         false
     });
@@ -345,7 +345,7 @@ impl Selection {
             };
             let name = path.file_name().unwrap_or_default().as_encoded_bytes();
             if let Some(reason) = passed_over(&path, name.starts_with(b"."), metadata.is_dir()) {
-                let fault = Fault::PassedOver { reason: reason.to_owned() };
+                let fault = FileFault::PassedOver { reason: reason.to_owned() };
                 self.passed_over.push(Error::file(&path, fault));
             } else if metadata.is_dir() {
                 folders.push(path);
@@ -353,8 +353,8 @@ impl Selection {
                 let below = path.strip_prefix(top).expect("it was found below");
                 self.add(&path, Some(top), below, metadata.len());
             } else {
-                let reason = StreamFault::NoFile.to_string();
-                self.passed_over.push(Error::file(&path, Fault::PassedOver { reason }));
+                let reason = FilmFault::NoFile.to_string();
+                self.passed_over.push(Error::file(&path, FileFault::PassedOver { reason }));
             }
         }
     }
@@ -364,9 +364,9 @@ impl Selection {
             Some(name) => {
                 let (source, name) = (source.to_owned(), name.to_owned());
                 let below = top.map(|top| (top.to_owned(), below.to_owned()));
-                self.found.push(Found { source, name, bytes, below });
+                self.found.push(FoundFilm { source, name, bytes, below });
             }
-            None => self.errors.push(Error::file(source, StreamFault::Name.into())),
+            None => self.errors.push(Error::file(source, FilmFault::Name.into())),
         }
     }
 }
@@ -401,7 +401,7 @@ fn is_film(path: &Path) -> bool {
 }
 
 /// Syncs the target's file system and notes that in the journals of what is there.
-fn make_last(target: &Target, found: &[Found]) -> Result<(), Error> {
+fn make_last(target: &HlsTarget, found: &[FoundFilm]) -> Result<(), Error> {
     let root = target.root();
     rustix::fs::syncfs(root.fd()).map_err(|errno| root.error("syncfs", c".", errno))?;
     found.iter().try_for_each(|film| target.believe(&film.name))

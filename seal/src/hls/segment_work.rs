@@ -13,11 +13,11 @@ use simd::cbc::AesKey;
 
 use super::film::Film;
 use super::film_part::Reader;
-use super::{StreamFault, Sync};
-use crate::engine::stage::{Stage, enter};
-use crate::engine::{Filled, Stream, Work};
-use crate::error::{Error, Fault};
-use crate::pending_file::Pending;
+use super::{Durability, FilmFault};
+use crate::engine::stage::{SealStage, enter};
+use crate::engine::{Filled, Work, WorkStream};
+use crate::error::{Error, FileFault};
+use crate::pending_file::PendingFile;
 
 const BLOCK_BYTES: usize = 16;
 
@@ -31,7 +31,7 @@ pub(super) struct SegmentWork<'a> {
 pub(super) struct SegmentStream<'a> {
     film: Arc<Film<'a>>,
     index: usize,
-    pending: Option<Pending>,
+    pending: Option<PendingFile>,
     /// What is still to be taken: tables, then bytes of the film.
     tables: Vec<u8>,
     source: Reader,
@@ -50,7 +50,7 @@ impl<'a> Work for SegmentWork<'a> {
     fn open(self) -> Result<SegmentStream<'a>, Error> {
         let Self { film, index } = self;
         if film.has_failed() {
-            return Err(Error::file(&film.source, StreamFault::GivenUp.into()));
+            return Err(Error::file(&film.source, FilmFault::GivenUp.into()));
         }
         let pending = match film.create(index) {
             Ok(pending) => Some(pending),
@@ -96,7 +96,7 @@ pub(super) fn check(hasher: &blake3::Hasher) -> [u8; 16] {
 fn first(film: &Film<'_>, error: Error) -> Error {
     match film.fail() {
         true => error,
-        false => Error::file(&film.source, StreamFault::GivenUp.into()),
+        false => Error::file(&film.source, FilmFault::GivenUp.into()),
     }
 }
 
@@ -109,11 +109,11 @@ impl SegmentStream<'_> {
         let mut source_bytes = 0;
         while filled < buffer.len() && !self.source.is_taken() {
             match self.source.read(&self.film.file, &mut buffer[filled..]) {
-                Ok(0) => return Err(Error::file(&self.film.source, Fault::Changed)),
+                Ok(0) => return Err(Error::file(&self.film.source, FileFault::Changed)),
                 Ok(read) => {
-                    enter(Stage::Hash);
+                    enter(SealStage::Hash);
                     self.hasher.update(&buffer[filled..filled + read]);
-                    enter(Stage::Read);
+                    enter(SealStage::Read);
                     (filled, source_bytes) = (filled + read, source_bytes + read as u64);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -127,13 +127,13 @@ impl SegmentStream<'_> {
         self.tables.is_empty() && self.source.is_taken()
     }
 
-    fn file(&self) -> &Pending {
+    fn file(&self) -> &PendingFile {
         self.pending.as_ref().expect("there until the segment is finished")
     }
 
     fn publish(&mut self) -> Result<(), Error> {
         let pending = self.pending.take().expect("finished once");
-        if self.film.options.sync == Sync::Each {
+        if self.film.options.sync == Durability::Each {
             let synced = pending.file().sync_all();
             synced.map_err(Error::host("fsync", &pending.target()))?;
         }
@@ -143,7 +143,7 @@ impl SegmentStream<'_> {
     }
 }
 
-impl Stream for SegmentStream<'_> {
+impl WorkStream for SegmentStream<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let room = buffer.len() / BLOCK_BYTES * BLOCK_BYTES;
         assert!(room > 0, "a slice holds a block");

@@ -8,7 +8,7 @@
 //! Costs a look at each segment. Does not do: ask the disk how much room it has.
 
 use super::film_part::Cut;
-use super::{Options, StreamFault};
+use super::{FilmFault, HlsOptions};
 
 /// The whole stream is one; programmes that share nothing are together one more, and their further
 /// sounds less than a third. Four programmes with pictures in common make six of it at most; eleven
@@ -31,7 +31,7 @@ pub(super) fn limit(source_bytes: u64) -> u64 {
 ///
 /// # Errors
 /// They are more than the limit.
-pub(super) fn checked(cuts: &[Cut], options: &Options) -> Result<u64, StreamFault> {
+pub(super) fn checked(cuts: &[Cut], options: &HlsOptions) -> Result<u64, FilmFault> {
     let of = |cut: &Cut| -> u64 {
         let files = (0..cut.segments.list().len()).map(|index| file_bytes(cut, index, options));
         files.map(|bytes| bytes.next_multiple_of(BLOCK_BYTES)).sum()
@@ -40,19 +40,19 @@ pub(super) fn checked(cuts: &[Cut], options: &Options) -> Result<u64, StreamFaul
     let limit = limit(source_bytes);
     if whole > limit {
         let segments = cuts[0].segments.list().len() as u64;
-        return Err(StreamFault::Scattered { bytes: whole, source_bytes, segments });
+        return Err(FilmFault::Scattered { bytes: whole, source_bytes, segments });
     }
     let bytes = whole + cuts[1..].iter().map(of).sum::<u64>();
     if bytes > limit {
         let parts = cuts.len() as u64 - 1;
-        return Err(StreamFault::Multiplied { bytes, source_bytes, parts });
+        return Err(FilmFault::Multiplied { bytes, source_bytes, parts });
     }
     Ok(bytes)
 }
 
 /// Bytes of a segment's file: tables, packets, and with a key the padding, which is never none
 /// (PKCS#7).
-pub(super) fn file_bytes(cut: &Cut, index: usize, options: &Options) -> u64 {
+pub(super) fn file_bytes(cut: &Cut, index: usize, options: &HlsOptions) -> u64 {
     let segment = &cut.segments.list()[index];
     let tables = cut.segments.tables(segment).len() as u64;
     let bytes = tables + segment.file.end - segment.file.start;

@@ -28,13 +28,13 @@ use super::keys::{KEY_BYTES, KeyFolder, Keys};
 use super::playlist::{MEDIA, PLAYLIST_BYTES_MAX, Playlist, playlist_name, segment_name};
 use super::segment_work::{begin_check, check, hasher};
 use super::verify_film::OpenSsl;
-use super::{StreamFault, compatibility};
-use crate::dir_handle::Root;
-use crate::engine::{self, Filled, Outcome, Seen, Settings, Stream, Work};
-use crate::error::{Error, Fault};
+use super::{FilmFault, compatibility};
+use crate::dir_handle::DirHandle;
+use crate::engine::{self, Filled, SealOutcome, SealProgress, Settings, Work, WorkStream};
+use crate::error::{Error, FileFault};
 use crate::key::Origin;
-use crate::pending_file::Pending;
-use crate::target_path::{self, FOLDER_MODE, Spot, c_string};
+use crate::pending_file::PendingFile;
+use crate::target_path::{self, FOLDER_MODE, TargetPath, c_string};
 use crate::trust::{self, Writer};
 
 /// Bytes of a block.
@@ -42,7 +42,7 @@ const BLOCK_BYTES: usize = 16;
 
 /// Where the keys of films come from.
 #[derive(Debug)]
-pub enum KeySource {
+pub enum SegmentKeySource {
     /// All from one secret. Segments' contents are checked as well.
     Derived(Keys),
     /// From files; without the secret, contents cannot be checked beyond their padding and size.
@@ -51,15 +51,15 @@ pub enum KeySource {
     None,
 }
 
-impl KeySource {
+impl SegmentKeySource {
     /// What it was named by, for messages.
     fn origin(&self) -> Option<Origin> {
         match self {
-            KeySource::Derived(keys) => Some(keys.origin().clone()),
-            KeySource::Folder(folder) => {
+            SegmentKeySource::Derived(keys) => Some(keys.origin().clone()),
+            SegmentKeySource::Folder(folder) => {
                 Some(Origin::new("--keys", folder.path().display().to_string()))
             }
-            KeySource::None => None,
+            SegmentKeySource::None => None,
         }
     }
 
@@ -69,9 +69,9 @@ impl KeySource {
         number: u64,
     ) -> Result<Option<Zeroizing<[u8; KEY_BYTES]>>, Error> {
         match self {
-            KeySource::Derived(keys) => Ok(Some(keys.key(&playlist.name, number))),
-            KeySource::Folder(folder) => folder.read(&playlist.name, number).map(Some),
-            KeySource::None => Ok(None),
+            SegmentKeySource::Derived(keys) => Ok(Some(keys.key(&playlist.name, number))),
+            SegmentKeySource::Folder(folder) => folder.read(&playlist.name, number).map(Some),
+            SegmentKeySource::None => Ok(None),
         }
     }
 }
@@ -84,11 +84,11 @@ impl KeySource {
 pub fn unseal(
     source: &Path,
     target: &Path,
-    keys: &KeySource,
+    keys: &SegmentKeySource,
     force: bool,
     settings: &Settings,
-    seen: &Seen,
-) -> Result<Outcome, Error> {
+    seen: &SealProgress,
+) -> Result<SealOutcome, Error> {
     let (films, refused) = those_that_open(find(source)?, source, keys)?;
     let mut root = None;
     if films.iter().any(|film| film.below.is_some()) {
@@ -98,9 +98,9 @@ pub fn unseal(
     for film in films {
         let target = match (&film.below, &root) {
             (Some(below), Some(root)) => {
-                Spot::Below(root.clone(), c_string(&with_extension(below))?)
+                TargetPath::Below(root.clone(), c_string(&with_extension(below))?)
             }
-            _ => Spot::Path(target.to_owned()),
+            _ => TargetPath::Path(target.to_owned()),
         };
         let sink = Sink::Into { target, force };
         let cipher = Cipher::Lanes(settings.cbc);
@@ -119,13 +119,16 @@ pub fn unseal(
 /// # Errors
 /// [`Error::Option`]: none of them opens.
 pub(super) fn those_that_open(
-    films: Vec<Found>,
+    films: Vec<SealedFilm>,
     source: &Path,
-    keys: &KeySource,
-) -> Result<(Vec<Found>, Vec<Error>), Error> {
+    keys: &SegmentKeySource,
+) -> Result<(Vec<SealedFilm>, Vec<Error>), Error> {
     let (mut open, mut refused) = (Vec::with_capacity(films.len()), Vec::new());
     for film in films {
-        match Root::open(&film.folder).ok().and_then(|folder| compatibility::opens(&folder, keys)) {
+        match DirHandle::open(&film.folder)
+            .ok()
+            .and_then(|folder| compatibility::opens(&folder, keys))
+        {
             Some(Err(error)) if is_not_its_key(&error) => refused.push(error),
             _ => open.push(film),
         }
@@ -157,12 +160,12 @@ pub(super) fn those_that_open(
 
 /// Whether that is known before anything is written.
 fn is_not_its_key(error: &Error) -> bool {
-    matches!(error, Error::File { fault: Fault::Stream(fault), .. }
-        if matches!(**fault, StreamFault::OtherKey | StreamFault::KeyNeeded))
+    matches!(error, Error::File { fault: FileFault::Stream(fault), .. }
+        if matches!(**fault, FilmFault::OtherKey | FilmFault::KeyNeeded))
 }
 
 /// A film's folder, and where it is below the one that was named.
-pub(super) struct Found {
+pub(super) struct SealedFilm {
     pub(super) folder: PathBuf,
     pub(super) below: Option<PathBuf>,
     pub(super) bytes: u64,
@@ -172,13 +175,17 @@ pub(super) struct Found {
 ///
 /// # Errors
 /// There is none, or a folder cannot be read.
-pub(super) fn find(source: &Path) -> Result<Vec<Found>, Error> {
+pub(super) fn find(source: &Path) -> Result<Vec<SealedFilm>, Error> {
     let is_named = source.file_name().is_some_and(|name| name == MEDIA);
     if is_named || source.join(MEDIA).is_file() || is_begun(source) {
         let is_folder = source.is_dir();
         let above = source.parent().filter(|above| !above.as_os_str().is_empty());
         let folder = if is_folder { source } else { above.unwrap_or(Path::new(".")) };
-        return Ok(vec![Found { folder: folder.to_owned(), below: None, bytes: bytes(folder)? }]);
+        return Ok(vec![SealedFilm {
+            folder: folder.to_owned(),
+            below: None,
+            bytes: bytes(folder)?,
+        }]);
     }
     let mut folders = vec![source.to_owned()];
     let mut found = Vec::new();
@@ -195,11 +202,11 @@ pub(super) fn find(source: &Path) -> Result<Vec<Found>, Error> {
         }
         if is_film {
             let below = Some(folder.strip_prefix(source).expect("found below").to_owned());
-            found.push(Found { bytes: bytes(&folder)?, folder, below });
+            found.push(SealedFilm { bytes: bytes(&folder)?, folder, below });
         }
     }
     match found.is_empty() {
-        true => Err(Error::file(source, StreamFault::NoFilm.into())),
+        true => Err(Error::file(source, FilmFault::NoFilm.into())),
         false => Ok(found),
     }
 }
@@ -229,7 +236,7 @@ fn with_extension(below: &Path) -> PathBuf {
 /// What becomes of the stream.
 pub(super) enum Sink {
     /// A file.
-    Into { target: Spot, force: bool },
+    Into { target: TargetPath, force: bool },
     /// It has to be this file.
     Compare(PathBuf),
     /// Only its segments' hashes are looked at.
@@ -250,7 +257,7 @@ pub(super) struct FilmWork<'a> {
     pub(super) folder: PathBuf,
     /// The part of it; empty for the whole stream.
     pub(super) id: String,
-    pub(super) keys: &'a KeySource,
+    pub(super) keys: &'a SegmentKeySource,
     pub(super) sink: Sink,
     pub(super) cipher: Cipher,
     pub(super) bytes: u64,
@@ -258,9 +265,9 @@ pub(super) struct FilmWork<'a> {
 
 /// A film being opened.
 pub(super) struct FilmStream<'a> {
-    folder: Root,
+    folder: DirHandle,
     playlist: Playlist,
-    keys: &'a KeySource,
+    keys: &'a SegmentKeySource,
     cipher: Cipher,
     out: Out,
     open: Option<Segment>,
@@ -271,7 +278,7 @@ pub(super) struct FilmStream<'a> {
 }
 
 enum Out {
-    Pending { pending: Pending, force: bool },
+    Pending { pending: PendingFile, force: bool },
     Compare { file: File, path: PathBuf },
     Nothing,
 }
@@ -306,17 +313,17 @@ impl<'a> Work for FilmWork<'a> {
 
     fn open(self) -> Result<FilmStream<'a>, Error> {
         let path = self.folder.join(playlist_name(&self.id));
-        let folder = Root::open(&self.folder)?;
+        let folder = DirHandle::open(&self.folder)?;
         let playlist = read_playlist(&folder, &self.id)?;
-        if playlist.rotation.is_some() && matches!(self.keys, KeySource::None) {
-            return Err(Error::file(&path, StreamFault::KeyNeeded.into()));
+        if playlist.rotation.is_some() && matches!(self.keys, SegmentKeySource::None) {
+            return Err(Error::file(&path, FilmFault::KeyNeeded.into()));
         }
         let out = match self.sink {
             Sink::Into { target, force } => {
                 make_folders_of(&target)?;
                 let shown = target.shown();
                 if !force && fs::symlink_metadata(&shown).is_ok() {
-                    return Err(Error::file(&shown, Fault::Exists));
+                    return Err(Error::file(&shown, FileFault::Exists));
                 }
                 Out::Pending { pending: target.create(0o644)?, force }
             }
@@ -332,10 +339,12 @@ impl<'a> Work for FilmWork<'a> {
 }
 
 /// The folders that a stream goes into.
-fn make_folders_of(target: &Spot) -> Result<(), Error> {
+fn make_folders_of(target: &TargetPath) -> Result<(), Error> {
     match target {
-        Spot::Below(root, below) => root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE)),
-        Spot::Path(path) => match path.parent() {
+        TargetPath::Below(root, below) => {
+            root.make_folders_of(below, Mode::from_raw_mode(FOLDER_MODE))
+        }
+        TargetPath::Path(path) => match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => {
                 fs::create_dir_all(folder).map_err(Error::host("mkdir", folder))
             }
@@ -345,12 +354,12 @@ fn make_folders_of(target: &Spot) -> Result<(), Error> {
 }
 
 /// Reads the media playlist of a part.
-pub(super) fn read_playlist(folder: &Root, id: &str) -> Result<Playlist, Error> {
+pub(super) fn read_playlist(folder: &DirHandle, id: &str) -> Result<Playlist, Error> {
     let name = c_string(playlist_name(id).as_ref())?;
     let path = folder.shown(&name);
-    let refuse = |line| Error::file(&path, StreamFault::Playlist { line }.into());
+    let refuse = |line| Error::file(&path, FilmFault::Playlist { line }.into());
     let text = trust::read(folder, &name, Writer::Anybody, PLAYLIST_BYTES_MAX)?
-        .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
+        .ok_or_else(|| Error::file(&path, FilmFault::Missing.into()))?;
     let text = String::from_utf8(text).map_err(|_| refuse(1))?;
     Playlist::read(&text, id).map_err(refuse)
 }
@@ -362,11 +371,11 @@ impl FilmStream<'_> {
         let name = c_string(segment_name(&self.playlist.id, index).as_ref())?;
         let path = self.folder.shown(&name);
         let file = trust::open(&self.folder, &name, OFlags::RDONLY, Writer::Anybody, u64::MAX)?
-            .ok_or_else(|| Error::file(&path, StreamFault::Missing.into()))?;
+            .ok_or_else(|| Error::file(&path, FilmFault::Missing.into()))?;
         let left = file.metadata().map_err(Error::host("fstat", &path))?.len();
         let is_sealed = self.playlist.rotation.is_some();
         if left == 0 || is_sealed && !left.is_multiple_of(BLOCK_BYTES as u64) {
-            return Err(Error::file(&path, StreamFault::Segment { index }.into()));
+            return Err(Error::file(&path, FilmFault::Segment { index }.into()));
         }
         let opener = match is_sealed {
             false => Opener::Clear,
@@ -384,7 +393,7 @@ impl FilmStream<'_> {
             }
         };
         let hash_key = match self.keys {
-            KeySource::Derived(keys) if is_sealed => Some(keys.check()),
+            SegmentKeySource::Derived(keys) if is_sealed => Some(keys.check()),
             _ => None,
         };
         let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
@@ -402,10 +411,10 @@ impl FilmStream<'_> {
         let index = segment.index;
         let line = &self.playlist.lines[usize::try_from(index).expect("it is listed")];
         let is_checked =
-            self.playlist.rotation.is_none() || matches!(self.keys, KeySource::Derived(_));
+            self.playlist.rotation.is_none() || matches!(self.keys, SegmentKeySource::Derived(_));
         let is_right = !is_checked || check(&segment.hasher) == line.check;
         if segment.skip > 0 || !is_right {
-            return Err(Error::file(&segment.path, StreamFault::Segment { index }.into()));
+            return Err(Error::file(&segment.path, FilmFault::Segment { index }.into()));
         }
         Ok(())
     }
@@ -414,7 +423,7 @@ impl FilmStream<'_> {
     fn compare(&self, bytes: &[u8], file: &File, path: &Path) -> Result<(), Error> {
         let mut expected = vec![0; bytes.len()];
         let offset = self.at;
-        let differs = |offset| Error::file(path, StreamFault::Differs { offset }.into());
+        let differs = |offset| Error::file(path, FilmFault::Differs { offset }.into());
         match file.read_exact_at(&mut expected, offset) {
             Ok(()) if expected == bytes => Ok(()),
             Ok(()) => {
@@ -434,7 +443,7 @@ impl Segment {
         // OpenSSL keeps a block back and gives it with the next ones.
         let room = (buffer.len() - BLOCK_BYTES) / BLOCK_BYTES * BLOCK_BYTES;
         let wanted = self.left.min(room as u64) as usize;
-        let damaged = StreamFault::Segment { index: self.index };
+        let damaged = FilmFault::Segment { index: self.index };
         match self.file.read_exact(&mut buffer[..wanted]) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
@@ -475,7 +484,7 @@ pub(super) fn without_padding(bytes: &[u8]) -> Option<usize> {
     bytes[rest..].iter().all(|&byte| byte == padding).then_some(rest)
 }
 
-impl Stream for FilmStream<'_> {
+impl WorkStream for FilmStream<'_> {
     fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Error> {
         let mut segment = match self.open.take() {
             Some(segment) => segment,
@@ -512,7 +521,7 @@ impl Stream for FilmStream<'_> {
     fn finish(self) -> Result<(), Error> {
         let whole = self.playlist.source_bytes.checked_sub(self.playlist.tail_bytes);
         if Some(self.at) != whole {
-            let fault = StreamFault::Differs { offset: self.at };
+            let fault = FilmFault::Differs { offset: self.at };
             return Err(Error::file(&self.folder.path().join(MEDIA), fault.into()));
         }
         match self.out {
@@ -520,7 +529,7 @@ impl Stream for FilmStream<'_> {
             Out::Compare { file, path } => {
                 let bytes = file.metadata().map_err(Error::host("fstat", &path))?.len();
                 if bytes != self.playlist.source_bytes {
-                    let fault = StreamFault::Differs { offset: bytes.min(self.at) };
+                    let fault = FilmFault::Differs { offset: bytes.min(self.at) };
                     return Err(Error::file(&path, fault.into()));
                 }
                 Ok(())
@@ -538,7 +547,7 @@ pub fn cut_off(source: &Path) -> Result<Vec<(PathBuf, u64)>, Error> {
     let mut all = Vec::new();
     for film in find(source)? {
         // Of one that cannot be read that is said elsewhere.
-        let Ok(playlist) = read_playlist(&Root::open(&film.folder)?, "") else { continue };
+        let Ok(playlist) = read_playlist(&DirHandle::open(&film.folder)?, "") else { continue };
         if playlist.tail_bytes > 0 {
             all.push((film.folder, playlist.tail_bytes));
         }

@@ -20,10 +20,10 @@ use super::film_part::is_part;
 use super::keys::KEY_BYTES;
 use super::playlist::PLAYLIST_BYTES_MAX;
 use super::seal_run::{self, Selection};
-use super::unseal_film::{self, FilmWork, Found, KeySource, Sink, find};
-use super::{StreamFault, completeness};
-use crate::dir_handle::Root;
-use crate::engine::{self, Outcome, Seen, Settings};
+use super::unseal_film::{self, FilmWork, SealedFilm, SegmentKeySource, Sink, find};
+use super::{FilmFault, completeness};
+use crate::dir_handle::DirHandle;
+use crate::engine::{self, SealOutcome, SealProgress, Settings};
 use crate::error::Error;
 use crate::target_path::c_string;
 use crate::trust::{self, Writer};
@@ -37,10 +37,10 @@ use crate::trust::{self, Writer};
 pub fn verify(
     sealed: &Path,
     source: Option<&Path>,
-    keys: &KeySource,
+    keys: &SegmentKeySource,
     settings: &Settings,
-    seen: &Seen,
-) -> Result<Outcome, Error> {
+    seen: &SealProgress,
+) -> Result<SealOutcome, Error> {
     let (mut works, mut failed) = (Vec::new(), Vec::new());
     let films = find(sealed)?;
     let passed_over = match source.filter(|source| source.is_dir()) {
@@ -77,7 +77,7 @@ pub fn verify(
 fn unsealed(
     sealed: &Path,
     source: &Path,
-    films: &[Found],
+    films: &[SealedFilm],
     failed: &mut Vec<Error>,
 ) -> Result<Vec<Error>, Error> {
     let Selection { found, errors, passed_over } = seal_run::find(source)?;
@@ -88,7 +88,7 @@ fn unsealed(
     }
     for film in found.iter().filter(|film| !there.contains(Path::new(&film.name))) {
         let sealed = sealed.display().to_string();
-        failed.push(Error::file(&film.source, StreamFault::NotSealed { sealed }.into()));
+        failed.push(Error::file(&film.source, FilmFault::NotSealed { sealed }.into()));
     }
     Ok(passed_over)
 }
@@ -96,7 +96,7 @@ fn unsealed(
 /// The parts of a film that have playlists of their own beside the whole stream's, or had them.
 /// Multivariant playlists that are gone are added to `failed`.
 fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Error> {
-    let root = Root::open(folder)?;
+    let root = DirHandle::open(folder)?;
     let journal = Journal::read_by(&root, Writer::Anybody).ok().flatten();
     let entries = fs::read_dir(folder).map_err(Error::host("open", folder))?;
     let names = entries.map(|entry| entry.map(|entry| entry.file_name()));
@@ -115,9 +115,9 @@ fn parts(folder: &Path, failed: &mut Vec<Error>) -> Result<BTreeSet<String>, Err
 }
 
 /// Whether a multivariant playlist can be read.
-fn is_there(root: &Root, name: &str) -> Result<(), Error> {
+fn is_there(root: &DirHandle, name: &str) -> Result<(), Error> {
     let name = c_string(name.as_ref())?;
-    let missing = || Error::file(&root.shown(&name), StreamFault::Missing.into());
+    let missing = || Error::file(&root.shown(&name), FilmFault::Missing.into());
     let flags = OFlags::RDONLY;
     trust::open(root, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX)?.ok_or_else(missing)?;
     Ok(())

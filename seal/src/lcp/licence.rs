@@ -12,7 +12,7 @@ use simd::cbc::Cbc;
 use zeroize::Zeroizing;
 
 use super::canonical::canonical;
-use super::signature::{self, Roots, Signer};
+use super::signature::{self, RootCertificates, Signer};
 use super::{UserKey, date, deciphered, enciphered};
 use crate::epub::{AES_256_CBC, BookFault};
 use crate::error::Error;
@@ -258,7 +258,7 @@ impl Licence {
     ///
     /// # Errors
     /// [`BookFault::Licence`]: changed, or not signed by whom it should be.
-    pub fn verify(&self, roots: Option<&Roots>) -> Result<(), BookFault> {
+    pub fn verify(&self, roots: Option<&RootCertificates>) -> Result<(), BookFault> {
         signature::verify(&self.document, roots).map_err(|found| BookFault::Licence { found })
     }
 

@@ -27,8 +27,8 @@ use simd::cbc::{AesKey, Cbc};
 use zeroize::Zeroizing;
 
 pub use licence::{Licence, Rights, Terms, User};
-pub use provider::{Algorithm, Names, TestProvider};
-pub use signature::{Roots, Signer};
+pub use provider::{Algorithm, CertificateNames, TestProvider};
+pub use signature::{RootCertificates, Signer};
 
 use crate::error::Error;
 use crate::key::passphrase::Passphrase;

@@ -33,7 +33,7 @@ pub enum Algorithm {
 
 /// Whom the certificates name.
 #[derive(Clone, Debug)]
-pub struct Names {
+pub struct CertificateNames {
     /// The root.
     pub root: String,
     /// The provider.
@@ -63,14 +63,18 @@ impl TestProvider {
     ///
     /// # Errors
     /// [`Error::Host`]: OpenSSL refuses, in its words.
-    pub fn new(names: &Names, algorithm: Algorithm, days: u32) -> Result<Self, Error> {
+    pub fn new(names: &CertificateNames, algorithm: Algorithm, days: u32) -> Result<Self, Error> {
         made(names, algorithm, days).map_err(|error| {
             Error::host("making", "certificates".as_ref())(std::io::Error::other(error))
         })
     }
 }
 
-fn made(names: &Names, algorithm: Algorithm, days: u32) -> Result<TestProvider, ErrorStack> {
+fn made(
+    names: &CertificateNames,
+    algorithm: Algorithm,
+    days: u32,
+) -> Result<TestProvider, ErrorStack> {
     let root_key = key(algorithm)?;
     let root = certificate(&names.root, &root_key, days, None, &root_key)?;
     let provider_key = key(algorithm)?;

@@ -120,15 +120,15 @@ impl Signer {
 }
 
 /// Certificates that are trusted: a provider's must be signed by one of them.
-pub struct Roots(Vec<X509>);
+pub struct RootCertificates(Vec<X509>);
 
-impl std::fmt::Debug for Roots {
+impl std::fmt::Debug for RootCertificates {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Roots({})", self.0.len())
+        write!(f, "RootCertificates({})", self.0.len())
     }
 }
 
-impl Roots {
+impl RootCertificates {
     /// All certificates of a PEM file.
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Roots {
 
 /// Verifies the signature of a licence; with `roots` also that the certificate is one of theirs,
 /// and that it was valid when the licence was issued.
-pub(super) fn verify(licence: &Value, roots: Option<&Roots>) -> Result<(), String> {
+pub(super) fn verify(licence: &Value, roots: Option<&RootCertificates>) -> Result<(), String> {
     let signature = &licence["signature"];
     let decoded = |name: &str| -> Result<Vec<u8>, String> {
         let text = signature[name].as_str().ok_or_else(|| format!("no signature/{name}"))?;
@@ -210,7 +210,11 @@ fn is_valid_at(certificate: &X509, seconds: i64) -> Result<bool, ErrorStack> {
     Ok(certificate.not_before() <= time && certificate.not_after() >= time)
 }
 
-fn is_rooted(certificate: &X509, roots: &Roots, issued: i64) -> Result<bool, ErrorStack> {
+fn is_rooted(
+    certificate: &X509,
+    roots: &RootCertificates,
+    issued: i64,
+) -> Result<bool, ErrorStack> {
     let mut store = X509StoreBuilder::new()?;
     for root in &roots.0 {
         store.add_cert(root.clone())?;

@@ -15,10 +15,12 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use zeroize::Zeroizing;
 
-use super::line::{self, Line, Run};
-use super::{BYTES_MAX, Damage, FILE, Header, Manifest, Record, VERSION, boot_id, read_from};
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use super::line::{self, ManifestLine, RunRecord};
+use super::{
+    BYTES_MAX, Damage, FILE, Manifest, ManifestHeader, ManifestRecord, VERSION, boot_id, read_from,
+};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::key::{Purpose, Secret};
 use crate::trust::{self, Writer};
 
@@ -39,13 +41,13 @@ impl Journal {
     ///
     /// # Errors
     /// [`Damage::Busy`]; what is under its name is not taken; the folder cannot be written.
-    pub fn open(folder: &Root, secret: &Secret) -> Result<Self, Error> {
+    pub fn open(folder: &DirHandle, secret: &Secret) -> Result<Self, Error> {
         let path = folder.shown(FILE);
         let file = open(folder)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(Error::file(&path, Fault::Manifest(Damage::Busy)));
+                return Err(Error::file(&path, FileFault::Manifest(Damage::Busy)));
             }
             Err(errno) => return Err(Error::host("flock", &path)(errno.into())),
         }
@@ -57,7 +59,7 @@ impl Journal {
     ///
     /// # Errors
     /// As [`super::read`].
-    pub fn known(&self, folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+    pub fn known(&self, folder: &DirHandle, secret: &Secret) -> Result<Option<Manifest>, Error> {
         let mut file = &self.file;
         file.rewind().map_err(Error::host("lseek", &self.path))?;
         read_from(file, folder, secret)
@@ -67,9 +69,9 @@ impl Journal {
     ///
     /// # Errors
     /// The disk is full, or refuses.
-    pub fn begin(&mut self, header: &Header, each: bool) -> Result<(), Error> {
+    pub fn begin(&mut self, header: &ManifestHeader, each: bool) -> Result<(), Error> {
         self.cut(0)?;
-        self.push(&Line::Header(VERSION, header.clone()));
+        self.push(&ManifestLine::Header(VERSION, header.clone()));
         self.run(each)
     }
 
@@ -83,13 +85,13 @@ impl Journal {
     }
 
     /// Gathers the line of a file that is about to take its place.
-    pub fn push_file(&mut self, path: &OsStr, record: &Record) {
+    pub fn push_file(&mut self, path: &OsStr, record: &ManifestRecord) {
         line::push_file(&mut self.buffer, &self.line_key, path, record);
     }
 
     /// Gathers the line of a file that could not take its place after all.
     pub fn push_undone(&mut self, path: &OsStr) {
-        self.push(&Line::Undone(path.to_owned()));
+        self.push(&ManifestLine::Undone(path.to_owned()));
     }
 
     /// Writes what was gathered.
@@ -126,17 +128,17 @@ impl Journal {
     /// # Errors
     /// It does not.
     pub fn synced(&mut self) -> Result<(), Error> {
-        self.push(&Line::Synced);
+        self.push(&ManifestLine::Synced);
         self.write()?;
         self.sync()
     }
 
     fn run(&mut self, each: bool) -> Result<(), Error> {
-        self.push(&Line::Run(Run { boot: boot_id(), each }));
+        self.push(&ManifestLine::Run(RunRecord { boot: boot_id(), each }));
         self.write()
     }
 
-    fn push(&mut self, line: &Line) {
+    fn push(&mut self, line: &ManifestLine) {
         line::push(&mut self.buffer, &self.line_key, line);
     }
 
@@ -148,7 +150,7 @@ impl Journal {
 }
 
 /// Opens the journal of `folder`, or makes it.
-fn open(folder: &Root) -> Result<File, Error> {
+fn open(folder: &DirHandle) -> Result<File, Error> {
     let flags = OFlags::RDWR | OFlags::APPEND;
     for _ in 0..ATTEMPTS {
         if let Some(file) = trust::open(folder, FILE, flags, Writer::User, BYTES_MAX)? {

@@ -14,7 +14,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Header, LINE_BYTES_MAX, Record, Time, VERSION};
+use super::{LINE_BYTES_MAX, ManifestHeader, ManifestRecord, Time, VERSION};
 use crate::key::passphrase::{SALT_BYTES, Stretch};
 
 /// Hex digits in front.
@@ -22,13 +22,13 @@ const CHECK_DIGITS: usize = 16;
 
 /// What a line says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Line {
+pub enum ManifestLine {
     /// How the folder was sealed, and the version of that.
-    Header(u32, Header),
+    Header(u32, ManifestHeader),
     /// A run begins.
-    Run(Run),
+    Run(RunRecord),
     /// A file is about to take its place.
-    File(OsString, Record),
+    File(OsString, ManifestRecord),
     /// It could not, and what is in that place is not this program's.
     Undone(OsString),
     /// All that is above has reached the disk.
@@ -37,7 +37,7 @@ pub enum Line {
 
 /// A run of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct RunRecord {
     /// The start of the machine in which it ran.
     pub boot: String,
     /// Each file had reached the disk before its line was written.
@@ -50,7 +50,7 @@ pub struct Run {
 enum Object<'a> {
     #[serde(borrow)]
     Header(HeaderObject<'a>),
-    Run {
+    RunRecord {
         #[serde(borrow)]
         boot: Cow<'a, str>,
         each: bool,
@@ -98,7 +98,12 @@ struct FileObject<'a> {
 }
 
 /// Appends a file's line to `buffer`.
-pub(super) fn push_file(buffer: &mut Vec<u8>, key: &[u8; 32], path: &OsStr, record: &Record) {
+pub(super) fn push_file(
+    buffer: &mut Vec<u8>,
+    key: &[u8; 32],
+    path: &OsStr,
+    record: &ManifestRecord,
+) {
     let mut digits = [0; 64];
     let object = Object::File(FileObject {
         path: escaped(path.as_bytes()),
@@ -111,13 +116,15 @@ pub(super) fn push_file(buffer: &mut Vec<u8>, key: &[u8; 32], path: &OsStr, reco
 }
 
 /// Appends any line to `buffer`.
-pub(super) fn push(buffer: &mut Vec<u8>, key: &[u8; 32], line: &Line) {
+pub(super) fn push(buffer: &mut Vec<u8>, key: &[u8; 32], line: &ManifestLine) {
     let object = match line {
-        Line::File(path, record) => return push_file(buffer, key, path, record),
-        Line::Undone(path) => Object::Undone { path: escaped(path.as_bytes()) },
-        Line::Synced => Object::Synced {},
-        Line::Run(run) => Object::Run { boot: Cow::Borrowed(&run.boot), each: run.each },
-        Line::Header(version, header) => Object::Header(HeaderObject {
+        ManifestLine::File(path, record) => return push_file(buffer, key, path, record),
+        ManifestLine::Undone(path) => Object::Undone { path: escaped(path.as_bytes()) },
+        ManifestLine::Synced => Object::Synced {},
+        ManifestLine::Run(run) => {
+            Object::RunRecord { boot: Cow::Borrowed(&run.boot), each: run.each }
+        }
+        ManifestLine::Header(version, header) => Object::Header(HeaderObject {
             pagewire_seal: *version,
             form: Cow::Borrowed(&header.form),
             iv: header.iv.map(|iv| hex(&iv)),
@@ -155,14 +162,14 @@ pub fn checked_line(object: &[u8], key: &[u8; 32]) -> Vec<u8> {
 }
 
 /// What a line says, when its check is right.
-pub(super) fn checked(line: &[u8], key: &[u8; 32]) -> Option<Line> {
+pub(super) fn checked(line: &[u8], key: &[u8; 32]) -> Option<ManifestLine> {
     let (digits, object) = split(line)?;
     // Not in constant time: who can measure this reads the journal, and the check with it.
     (check(object, key) == *digits).then(|| parse(object))?
 }
 
 /// What a line says, if it is one.
-pub(super) fn unchecked(line: &[u8]) -> Option<Line> {
+pub(super) fn unchecked(line: &[u8]) -> Option<ManifestLine> {
     parse(split(line)?.1)
 }
 
@@ -189,37 +196,39 @@ fn split(line: &[u8]) -> Option<(&[u8; CHECK_DIGITS], &[u8])> {
     Some((digits, object.strip_prefix(b" ")?))
 }
 
-fn parse(object: &[u8]) -> Option<Line> {
+fn parse(object: &[u8]) -> Option<ManifestLine> {
     Some(match serde_json::from_slice(object).ok()? {
-        Object::Synced {} => Line::Synced,
-        Object::Undone { path } => Line::Undone(unescaped(&path)?),
-        Object::Run { boot, each } => Line::Run(Run { boot: boot.into_owned(), each }),
+        Object::Synced {} => ManifestLine::Synced,
+        Object::Undone { path } => ManifestLine::Undone(unescaped(&path)?),
+        Object::RunRecord { boot, each } => {
+            ManifestLine::Run(RunRecord { boot: boot.into_owned(), each })
+        }
         Object::File(file) => {
             let (s, ns) = file.modified;
-            let record = Record {
+            let record = ManifestRecord {
                 source_bytes: file.bytes,
                 modified: Time { s, ns: (ns < 1_000_000_000).then_some(ns)? },
                 sealed_bytes: file.sealed_bytes,
                 content: unhex(&file.blake3)?,
             };
-            Line::File(unescaped(&file.path)?, record)
+            ManifestLine::File(unescaped(&file.path)?, record)
         }
         // What another version has in its header is not for this one to judge.
         Object::Header(object) if object.pagewire_seal != VERSION => {
-            let nothing = Header {
+            let nothing = ManifestHeader {
                 form: String::new(),
                 iv: None,
                 stretch: None,
                 salt: [0; 16],
                 key_check: [0; 32],
             };
-            Line::Header(object.pagewire_seal, nothing)
+            ManifestLine::Header(object.pagewire_seal, nothing)
         }
-        Object::Header(object) => Line::Header(VERSION, parse_header(&object)?),
+        Object::Header(object) => ManifestLine::Header(VERSION, parse_header(&object)?),
     })
 }
 
-fn parse_header(object: &HeaderObject<'_>) -> Option<Header> {
+fn parse_header(object: &HeaderObject<'_>) -> Option<ManifestHeader> {
     let iv = match &object.iv {
         Some(digits) => Some(unhex(digits)?),
         None => None,
@@ -233,7 +242,7 @@ fn parse_header(object: &HeaderObject<'_>) -> Option<Header> {
         }),
         None => None,
     };
-    Some(Header {
+    Some(ManifestHeader {
         form: object.form.clone().into_owned(),
         iv,
         stretch,
@@ -324,21 +333,21 @@ mod tests {
 
     const KEY: [u8; 32] = [3; 32];
 
-    fn written(line: &Line) -> Vec<u8> {
+    fn written(line: &ManifestLine) -> Vec<u8> {
         let mut bytes = Vec::new();
         push(&mut bytes, &KEY, line);
         assert_eq!(bytes.pop(), Some(b'\n'));
         bytes
     }
 
-    fn file(path: &[u8]) -> Line {
-        let record = Record {
+    fn file(path: &[u8]) -> ManifestLine {
+        let record = ManifestRecord {
             source_bytes: u64::MAX,
             modified: Time { s: -1, ns: 999_999_999 },
             sealed_bytes: 16,
             content: [0xA5; 32],
         };
-        Line::File(OsString::from_vec(path.to_vec()), record)
+        ManifestLine::File(OsString::from_vec(path.to_vec()), record)
     }
 
     #[test]
@@ -346,14 +355,17 @@ mod tests {
         let stretch = Stretch { memory_kib: 65536, passes: 3, lanes: 4, salt: [9; SALT_BYTES] };
         let header = |iv, stretch| {
             let form = "aes-256-cbc".to_owned();
-            Line::Header(VERSION, Header { form, iv, stretch, salt: [1; 16], key_check: [2; 32] })
+            ManifestLine::Header(
+                VERSION,
+                ManifestHeader { form, iv, stretch, salt: [1; 16], key_check: [2; 32] },
+            )
         };
         let lines = [
             header(None, None),
             header(Some([7; 16]), Some(stretch)),
-            Line::Run(Run { boot: "a boot".to_owned(), each: true }),
-            Line::Synced,
-            Line::Undone("a".into()),
+            ManifestLine::Run(RunRecord { boot: "a boot".to_owned(), each: true }),
+            ManifestLine::Synced,
+            ManifestLine::Undone("a".into()),
             file(b"a"),
             file(b"folder/\xff\xfe\\x41\\ \"\xc3\xa4\n\t\x01"),
         ];

@@ -8,7 +8,8 @@
 //! plain one would tell whoever has the ciphertext whether a known file is in it.
 //!
 //! What survives a loss of power is what was synced: the lines of a run that did not end with
-//! [`Line::Synced`] are believed only until the machine starts again ([`Manifest::is_done`]).
+//! [`ManifestLine::Synced`] are believed only until the machine starts again
+//! ([`Manifest::is_done`]).
 //!
 //! Costs about 190 bytes a file; lines go out many in one write. Reading keeps a record of each
 //! file in memory.
@@ -26,15 +27,15 @@ use std::io::{BufRead, BufReader, Read, Seek};
 
 use rustix::fs::OFlags;
 
-use crate::dir_handle::Root;
-use crate::error::{Error, Fault};
+use crate::dir_handle::DirHandle;
+use crate::error::{Error, FileFault};
 use crate::key::passphrase::Stretch;
 use crate::key::{self, Purpose, Secret};
 use crate::trust;
 pub(crate) use crate::trust::Writer;
 
 pub use journal::Journal;
-pub use line::{Line, Run, checked_line};
+pub use line::{ManifestLine, RunRecord, checked_line};
 
 /// Name of the journal in the sealed folder. Hidden, so it is never served.
 pub const NAME: &str = ".pagewire-seal";
@@ -48,7 +49,7 @@ pub const LINE_BYTES_MAX: usize = 32 * 1024;
 
 /// How a folder was sealed: the first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct ManifestHeader {
     /// The form, as `--form` has it.
     pub form: String,
     /// The IV of all files, when it was given and is not in front of them.
@@ -61,7 +62,7 @@ pub struct Header {
     pub key_check: [u8; 32],
 }
 
-impl Header {
+impl ManifestHeader {
     /// For a new folder.
     ///
     /// # Errors
@@ -95,7 +96,7 @@ pub struct Time {
 
 /// What is kept of a file. Its path is the key of the map it is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Record {
+pub struct ManifestRecord {
     /// Bytes of the source.
     pub source_bytes: u64,
     /// When the source was last changed.
@@ -128,9 +129,9 @@ pub enum Damage {
 #[derive(Debug)]
 pub struct Manifest {
     /// How the folder was sealed.
-    pub header: Header,
+    pub header: ManifestHeader,
     /// The last record of each path, relative to the folder.
-    pub records: HashMap<Box<OsStr>, Kept>,
+    pub records: HashMap<Box<OsStr>, KeptRecord>,
     /// Lines that were damaged, after the header: their files count as not sealed.
     pub damaged: u64,
     /// Where the last good line ends: a torn one after it is cut off by the next run.
@@ -139,16 +140,21 @@ pub struct Manifest {
 
 /// A record, and whether it survived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct KeptRecord {
     /// What it says.
-    pub record: Record,
+    pub record: ManifestRecord,
     /// The machine was not started again since, or the run had been synced.
     pub is_believed: bool,
 }
 
 impl Manifest {
     /// Whether a source was sealed as it is now, and its target cannot have been lost.
-    pub fn is_done(&self, path: &OsStr, source_bytes: u64, modified: Time) -> Option<&Record> {
+    pub fn is_done(
+        &self,
+        path: &OsStr,
+        source_bytes: u64,
+        modified: Time,
+    ) -> Option<&ManifestRecord> {
         let kept = self.records.get(path).filter(|kept| kept.is_believed)?;
         let record = &kept.record;
         (record.source_bytes == source_bytes && record.modified == modified).then_some(record)
@@ -161,21 +167,24 @@ impl Manifest {
 ///
 /// # Errors
 /// The journal cannot be read, or is not one.
-pub fn header(folder: &Root) -> Result<Option<Header>, Error> {
+pub fn header(folder: &DirHandle) -> Result<Option<ManifestHeader>, Error> {
     header_by(folder, Writer::Anybody)
 }
 
 /// The same; with [`Writer::User`] it has to be this user's.
-pub(crate) fn header_by(folder: &Root, writer: Writer) -> Result<Option<Header>, Error> {
+pub(crate) fn header_by(
+    folder: &DirHandle,
+    writer: Writer,
+) -> Result<Option<ManifestHeader>, Error> {
     match trust::open(folder, FILE, OFlags::RDONLY, writer, BYTES_MAX)? {
         Some(file) => header_from(&file, folder),
         None => Ok(None),
     }
 }
 
-fn header_from(file: &File, folder: &Root) -> Result<Option<Header>, Error> {
+fn header_from(file: &File, folder: &DirHandle) -> Result<Option<ManifestHeader>, Error> {
     let path = folder.shown(FILE);
-    let damaged = |damage| Error::file(&path, Fault::Manifest(damage));
+    let damaged = |damage| Error::file(&path, FileFault::Manifest(damage));
     let mut reader = BufReader::new(file.take(LINE_BYTES_MAX as u64));
     let mut line = Vec::new();
     match next_line(&mut reader, &mut line).map_err(Error::host("read", &path))? {
@@ -189,7 +198,7 @@ fn header_from(file: &File, folder: &Root) -> Result<Option<Header>, Error> {
 ///
 /// # Errors
 /// As [`header`]; the key is another ([`Secret::mismatch`]).
-pub fn read(folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+pub fn read(folder: &DirHandle, secret: &Secret) -> Result<Option<Manifest>, Error> {
     match trust::open(folder, FILE, OFlags::RDONLY, Writer::Anybody, BYTES_MAX)? {
         Some(file) => read_from(&file, folder, secret),
         None => Ok(None),
@@ -197,7 +206,11 @@ pub fn read(folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
 }
 
 /// The same of a journal that is open, from its beginning.
-fn read_from(mut file: &File, folder: &Root, secret: &Secret) -> Result<Option<Manifest>, Error> {
+fn read_from(
+    mut file: &File,
+    folder: &DirHandle,
+    secret: &Secret,
+) -> Result<Option<Manifest>, Error> {
     let path = folder.shown(FILE);
     let Some(header) = header_from(file, folder)? else { return Ok(None) };
     if !header.is_sealed_with(secret) {
@@ -210,17 +223,19 @@ fn read_from(mut file: &File, folder: &Root, secret: &Secret) -> Result<Option<M
     parse(reader, &secret.derive(Purpose::Line), &boot)
         .map_err(Error::host("read", &path))?
         .map(Some)
-        .map_err(|damage| Error::file(&path, Fault::Manifest(damage)))
+        .map_err(|damage| Error::file(&path, FileFault::Manifest(damage)))
 }
 
 /// A header's line without its check: the key is not known yet.
 ///
 /// # Errors
 /// It is none.
-pub fn parse_header(line: &[u8]) -> Result<Header, Damage> {
+pub fn parse_header(line: &[u8]) -> Result<ManifestHeader, Damage> {
     match line::unchecked(line) {
-        Some(Line::Header(version, _)) if version != VERSION => Err(Damage::Version(version)),
-        Some(Line::Header(_, header)) => Ok(header),
+        Some(ManifestLine::Header(version, _)) if version != VERSION => {
+            Err(Damage::Version(version))
+        }
+        Some(ManifestLine::Header(_, header)) => Ok(header),
         _ => Err(Damage::Header),
     }
 }
@@ -250,16 +265,16 @@ pub fn parse(
         let Next::Line(line_bytes) = next else { break };
         offset += line_bytes;
         match line::checked(&bytes, line_key) {
-            Some(Line::Run(run)) => lasts = run.each || run.boot == boot,
-            Some(Line::File(path, record)) => {
-                let kept = Kept { record, is_believed: lasts };
+            Some(ManifestLine::Run(run)) => lasts = run.each || run.boot == boot,
+            Some(ManifestLine::File(path, record)) => {
+                let kept = KeptRecord { record, is_believed: lasts };
                 manifest.records.insert(path.into_boxed_os_str(), kept);
             }
-            Some(Line::Undone(path)) => drop(manifest.records.remove(path.as_os_str())),
-            Some(Line::Synced) => {
+            Some(ManifestLine::Undone(path)) => drop(manifest.records.remove(path.as_os_str())),
+            Some(ManifestLine::Synced) => {
                 manifest.records.values_mut().for_each(|kept| kept.is_believed = true);
             }
-            Some(Line::Header(..)) | None => {
+            Some(ManifestLine::Header(..)) | None => {
                 damaged += 1;
                 continue;
             }
@@ -324,18 +339,18 @@ mod tests {
         Secret::new(zeroize::Zeroizing::new(vec![byte; 32]), origin).unwrap()
     }
 
-    fn root(folder: &Path) -> Root {
-        Root::open(folder).unwrap()
+    fn root(folder: &Path) -> DirHandle {
+        DirHandle::open(folder).unwrap()
     }
 
-    fn record(bytes: u64) -> Record {
+    fn record(bytes: u64) -> ManifestRecord {
         let modified = Time { s: 1_700_000_000, ns: 5 };
-        Record { source_bytes: bytes, modified, sealed_bytes: bytes + 32, content: [7; 32] }
+        ManifestRecord { source_bytes: bytes, modified, sealed_bytes: bytes + 32, content: [7; 32] }
     }
 
     /// A journal of one run that knows the files `a` and `b`.
     fn journal(folder: &Path, each: bool) -> Journal {
-        let header = Header::new("aes-256-cbc", None, None, &secret(1)).unwrap();
+        let header = ManifestHeader::new("aes-256-cbc", None, None, &secret(1)).unwrap();
         let mut journal = Journal::open(&root(folder), &secret(1)).unwrap();
         journal.begin(&header, each).unwrap();
         for name in ["a", "b"] {

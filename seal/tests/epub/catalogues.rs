@@ -8,37 +8,46 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use seal::engine::{Outcome, Seen, Settings};
-use seal::epub::catalogue::{self, Opened, Places, Sealed, seal, unseal};
+use seal::engine::{SealOutcome, SealProgress, Settings};
+use seal::epub::catalogue::{self, CataloguePaths, OpenSettings, SealSettings, seal, unseal};
 use seal::epub::verify;
-use seal::folder::Sync;
+use seal::folder::Durability;
 use seal::lcp::Algorithm;
 
 use crate::books;
 use crate::{Desk, user_key};
 
-fn places(desk: &Desk, target: &str) -> Places {
-    Places { source: desk.path("books"), target: desk.path(target), force: false, sync: Sync::End }
+fn places(desk: &Desk, target: &str) -> CataloguePaths {
+    CataloguePaths {
+        source: desk.path("books"),
+        target: desk.path(target),
+        force: false,
+        sync: Durability::End,
+    }
 }
 
-fn how(desk: &Desk) -> Sealed {
-    Sealed { terms: desk.terms.clone(), user_key: desk.user_key.clone(), licence_beside: false }
+fn how(desk: &Desk) -> SealSettings {
+    SealSettings {
+        terms: desk.terms.clone(),
+        user_key: desk.user_key.clone(),
+        licence_beside: false,
+    }
 }
 
-fn opened(desk: &Desk) -> Opened {
+fn opened(desk: &Desk) -> OpenSettings {
     let cbc = Settings::here(None).cbc;
-    Opened { user_key: desk.user_key.clone(), roots: Some(desk.roots().into()), cbc }
+    OpenSettings { user_key: desk.user_key.clone(), roots: Some(desk.roots().into()), cbc }
 }
 
-fn sealed(desk: &Desk, places: &Places) -> Outcome {
-    seal(places, &how(desk)).unwrap().run(&Settings::here(Some(2)), &Seen::default())
+fn sealed(desk: &Desk, places: &CataloguePaths) -> SealOutcome {
+    seal(places, &how(desk)).unwrap().run(&Settings::here(Some(2)), &SealProgress::default())
 }
 
 /// What verifying says of the books that are not as they should be.
 fn verified(desk: &Desk, sealed: &Path, source: Option<&Path>) -> Vec<String> {
     let plan = catalogue::verify(sealed, source, &opened(desk)).unwrap();
     let (files, settings) = (plan.files(), Settings::here(Some(2)));
-    let outcome = plan.run(&settings, &Seen::default());
+    let outcome = plan.run(&settings, &SealProgress::default());
     assert!(files > 0 && outcome.done + outcome.failed.len() as u64 >= files);
     outcome.failed.iter().map(ToString::to_string).collect()
 }
@@ -94,7 +103,7 @@ fn a_second_run_does_what_the_first_left() {
     assert_eq!((third.done, third.skipped, third.failed.len()), (2, 7, 1), "{:?}", third.failed);
     let said = third.failed[0].to_string();
     assert!(said.contains("1.epub: ") && said.contains("write --force to "), "{said}");
-    let fourth = sealed(&desk, &Places { force: true, ..places.clone() });
+    let fourth = sealed(&desk, &CataloguePaths { force: true, ..places.clone() });
     assert_eq!((fourth.done, fourth.skipped), (1, 9), "{:?}", fourth.failed);
 
     for source in [None, Some(places.source.as_path())] {
@@ -143,14 +152,14 @@ fn another_passphrase_or_a_target_within_touches_nothing() {
     let target = places(&desk, "sealed");
     sealed(&desk, &target);
     let before = files(&target.target);
-    let other = Sealed { user_key: user_key("other").into(), ..how(&desk) };
+    let other = SealSettings { user_key: user_key("other").into(), ..how(&desk) };
     let said = seal(&target, &other).unwrap_err();
     assert!(said.is_caller() && said.to_string().contains("sealed was sealed with"), "{said}");
     assert_eq!(files(&target.target), before);
 
     let within = desk.path("books/sealed");
     std::fs::create_dir(&within).unwrap();
-    let within = Places { target: within, ..target };
+    let within = CataloguePaths { target: within, ..target };
     let said = seal(&within, &how(&desk)).unwrap_err();
     assert!(said.is_caller() && said.to_string().contains("is within the source"), "{said}");
 }
@@ -160,19 +169,23 @@ fn a_folder_goes_there_and_back() {
     let desk = desk_of(4, 20_000);
     let there = places(&desk, "sealed");
     sealed(&desk, &there);
-    let back = Places {
+    let back = CataloguePaths {
         source: there.target.clone(),
         target: desk.path("back"),
         force: false,
-        sync: Sync::End,
+        sync: Durability::End,
     };
     let plan = unseal(&back, &opened(&desk)).unwrap();
     assert_eq!(plan.files(), 4);
-    let outcome = plan.run(&Settings::here(Some(2)), &Seen::default());
+    let outcome = plan.run(&Settings::here(Some(2)), &SealProgress::default());
     assert_eq!(outcome.done, 4, "{:?}", outcome.failed);
     // Sealed again they verify against the first sources: every resource is the same.
-    let again =
-        Places { source: back.target, target: desk.path("again"), force: false, sync: Sync::End };
+    let again = CataloguePaths {
+        source: back.target,
+        target: desk.path("again"),
+        force: false,
+        sync: Durability::End,
+    };
     sealed(&desk, &again);
     assert_eq!(verified(&desk, &again.target, Some(&there.source)), Vec::<String>::new());
 }
@@ -183,11 +196,11 @@ fn one_book_goes_into_a_folder_or_takes_a_name() {
     let source = desk.write("book.epub", &books::ordinary(3, 5000));
     std::fs::create_dir(desk.path("folder")).unwrap();
     for (target, sealed_at) in [("folder", "folder/book.epub"), ("name.epub", "name.epub")] {
-        let places = Places {
+        let places = CataloguePaths {
             source: source.clone(),
             target: desk.path(target),
             force: false,
-            sync: Sync::End,
+            sync: Durability::End,
         };
         let outcome = sealed(&desk, &places);
         assert_eq!(outcome.done, 1, "{:?}", outcome.failed);
@@ -239,13 +252,16 @@ fn a_run_that_is_killed_at_any_moment_is_gone_on_with() {
 /// With the provider's files that the parent has left in `folder`.
 fn seal_as_child(folder: &Path) {
     let desk = Desk::again(folder);
-    let places = Places {
+    let places = CataloguePaths {
         source: folder.join("books"),
         target: folder.join("sealed"),
         force: false,
-        sync: Sync::End,
+        sync: Durability::End,
     };
-    let sealed =
-        Sealed { terms: desk, user_key: user_key(crate::PASSPHRASE).into(), licence_beside: false };
-    seal(&places, &sealed).unwrap().run(&Settings::here(Some(2)), &Seen::default());
+    let sealed = SealSettings {
+        terms: desk,
+        user_key: user_key(crate::PASSPHRASE).into(),
+        licence_beside: false,
+    };
+    seal(&places, &sealed).unwrap().run(&Settings::here(Some(2)), &SealProgress::default());
 }

@@ -11,11 +11,13 @@ mod zip;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use seal::engine::{self, Outcome, Seen, Settings};
+use seal::engine::{self, SealOutcome, SealProgress, Settings};
 use seal::epub::{Book, SealedBook};
 use seal::key::Origin;
 use seal::key::passphrase::Passphrase;
-use seal::lcp::{Algorithm, Names, Roots, Signer, Terms, TestProvider, UserKey};
+use seal::lcp::{
+    Algorithm, CertificateNames, RootCertificates, Signer, Terms, TestProvider, UserKey,
+};
 use zeroize::Zeroizing;
 
 pub(crate) const PASSPHRASE: &str = "Frère Jacques, dormez-vous?";
@@ -35,7 +37,7 @@ pub(crate) fn user_key(text: &str) -> UserKey {
 impl Desk {
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let names = Names { root: "A root".into(), provider: "A provider".into() };
+        let names = CertificateNames { root: "A root".into(), provider: "A provider".into() };
         let provider = TestProvider::new(&names, algorithm, 30).unwrap();
         let write = |name: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
@@ -76,8 +78,8 @@ impl Desk {
         path
     }
 
-    pub(crate) fn roots(&self) -> Roots {
-        Roots::from_file("--root", &self.path("root.pem")).unwrap()
+    pub(crate) fn roots(&self) -> RootCertificates {
+        RootCertificates::from_file("--root", &self.path("root.pem")).unwrap()
     }
 
     pub(crate) fn book(&self, source: &Path, target: &Path) -> Book {
@@ -121,8 +123,8 @@ impl Desk {
     }
 }
 
-pub(crate) fn run<W: engine::Work>(works: Vec<W>) -> Outcome {
-    engine::run(works, &Settings::here(Some(2)), &Seen::default())
+pub(crate) fn run<W: engine::Work>(works: Vec<W>) -> SealOutcome {
+    engine::run(works, &Settings::here(Some(2)), &SealProgress::default())
 }
 
 /// Works one and gives its only error's text.

@@ -13,12 +13,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use seal::engine::{Outcome, Seen, Settings, Stages};
-use seal::epub::catalogue::{self, Opened, Places, Sealed};
-use seal::folder::Sync;
+use seal::engine::{SealOutcome, SealProgress, Settings, Stages};
+use seal::epub::catalogue::{self, CataloguePaths, OpenSettings, SealSettings};
+use seal::folder::Durability;
 use seal::key::Origin;
 use seal::key::passphrase::Passphrase;
-use seal::lcp::{Algorithm, Names, Signer, Terms, TestProvider, UserKey};
+use seal::lcp::{Algorithm, CertificateNames, Signer, Terms, TestProvider, UserKey};
 
 use super::books::Stock;
 use super::library::shares;
@@ -82,12 +82,13 @@ fn sizes(books: usize, (least, most): (f64, f64)) -> Vec<u64> {
 
 /// A licence's terms with a provider made for this run, and what opens it.
 struct How {
-    sealed: Sealed,
-    opened: Opened,
+    sealed: SealSettings,
+    opened: OpenSettings,
 }
 
 fn how(scratch: &ScratchDir, settings: &Settings) -> Result<How, Error> {
-    let names = Names { root: "pagewire lab root".into(), provider: "pagewire lab".into() };
+    let names =
+        CertificateNames { root: "pagewire lab root".into(), provider: "pagewire lab".into() };
     let provider = TestProvider::new(&names, Algorithm::Ecdsa, 1).map_err(failed)?;
     let folder = scratch.folder("provider")?;
     let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
@@ -110,8 +111,8 @@ fn how(scratch: &ScratchDir, settings: &Settings) -> Result<How, Error> {
     };
     let terms = Arc::new(terms);
     Ok(How {
-        sealed: Sealed { terms, user_key: user_key.clone(), licence_beside: false },
-        opened: Opened { user_key, roots: None, cbc: settings.cbc },
+        sealed: SealSettings { terms, user_key: user_key.clone(), licence_beside: false },
+        opened: OpenSettings { user_key, roots: None, cbc: settings.cbc },
     })
 }
 
@@ -122,7 +123,7 @@ fn take(
     rounds: usize,
     scratch: &mut ScratchDir,
     options: &Options,
-) -> Result<Vec<Outcome>, Error> {
+) -> Result<Vec<SealOutcome>, Error> {
     let mut taken = Vec::new();
     // The first is verified and not timed.
     for round in 0..=rounds {
@@ -130,17 +131,17 @@ fn take(
             break;
         }
         let target = scratch.target();
-        let places = Places {
+        let places = CataloguePaths {
             source: source.to_owned(),
             target: target.clone(),
             force: false,
-            sync: Sync::End,
+            sync: Durability::End,
         };
         let plan = catalogue::seal(&places, &how.sealed).map_err(failed)?;
-        let outcome = whole(plan.run(settings, &Seen::default()))?;
+        let outcome = whole(plan.run(settings, &SealProgress::default()))?;
         if round == 0 {
             let plan = catalogue::verify(&target, Some(source), &how.opened).map_err(failed)?;
-            let verified = whole(plan.run(settings, &Seen::default()))?;
+            let verified = whole(plan.run(settings, &SealProgress::default()))?;
             if verified.done != outcome.done {
                 let found = format!("{} books of {} opened", verified.done, outcome.done);
                 return Err(Error::Wrong { member: MEMBER.to_owned(), found });
@@ -153,7 +154,7 @@ fn take(
     Ok(taken)
 }
 
-fn whole(mut outcome: Outcome) -> Result<Outcome, Error> {
+fn whole(mut outcome: SealOutcome) -> Result<SealOutcome, Error> {
     match outcome.failed.pop() {
         Some(error) => Err(failed(error)),
         None => Ok(outcome),
@@ -164,17 +165,17 @@ fn failed(error: seal::Error) -> Error {
     Error::Host { what: "sealing a catalogue".to_owned(), found: error.to_string() }
 }
 
-fn add(folder: &str, settings: &Settings, taken: Vec<Outcome>, results: &mut Results) {
+fn add(folder: &str, settings: &Settings, taken: Vec<SealOutcome>, results: &mut Results) {
     if taken.is_empty() {
         return;
     }
-    let of = |value: fn(&Outcome) -> f64| Figure::of(taken.iter().map(value).collect());
+    let of = |value: fn(&SealOutcome) -> f64| Figure::of(taken.iter().map(value).collect());
     let row = |metric: &str, unit: &str, figure| {
         let row = Row::new("seal", MEMBER, metric, unit, figure);
         row.with(FOLDER, folder).with(THREADS, settings.threads)
     };
-    let rate = |outcome: &Outcome| outcome.bytes as f64 / 1e6 / outcome.wall.as_secs_f64();
-    let a_core = |outcome: &Outcome| 1e3 / outcome.bill();
+    let rate = |outcome: &SealOutcome| outcome.bytes as f64 / 1e6 / outcome.wall.as_secs_f64();
+    let a_core = |outcome: &SealOutcome| 1e3 / outcome.cpu_s_per_gb();
     results.rows.push(row("books sealed", "MB/s", of(rate)));
     results.rows.push(row("books a core seals", "MB/s", of(a_core)));
     let stages: Vec<Stages> = taken.iter().map(|outcome| outcome.stages).collect();

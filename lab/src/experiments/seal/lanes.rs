@@ -10,8 +10,8 @@
 
 use std::path::Path;
 
-use seal::engine::{Seen, Settings};
-use seal::folder::{self, Form, Options, Sync};
+use seal::engine::{SealProgress, Settings};
+use seal::folder::{self, Durability, FolderForm, FolderOptions};
 use seal::key::{Origin, Secret};
 
 use super::member::{Account, KEY, Layout, Member};
@@ -31,20 +31,20 @@ fn run(source: &Path, target: &Path, threads: usize) -> Result<Account, Error> {
     };
     let origin = Origin::new("the study's key", "");
     let secret = Secret::new(KEY.to_vec().into(), origin).map_err(|error| failed(&error))?;
-    let options = Options {
+    let options = FolderOptions {
         source: source.to_owned(),
         target: target.to_owned(),
-        form: Form::named(FORM).expect("a form of the list"),
+        form: FolderForm::named(FORM).expect("a form of the list"),
         iv: None,
         secret,
         stretch: None,
-        sync: Sync::End,
+        sync: Durability::End,
         force: false,
         verify: false,
     };
     let settings = Settings::here(Some(threads));
     let plan = folder::plan(options, threads).map_err(|error| failed(&error))?;
-    let outcome = plan.seal(&settings, &Seen::default()).map_err(|error| failed(&error))?;
+    let outcome = plan.seal(&settings, &SealProgress::default()).map_err(|error| failed(&error))?;
     match outcome.failed.first() {
         Some(error) => Err(failed(error)),
         None => Ok(Some(outcome.stages)),
