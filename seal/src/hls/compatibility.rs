@@ -61,7 +61,7 @@ pub fn fit(folder: &Path, keys: &SegmentKeySource, titles_max: usize) -> Compati
 fn has_local_keys(folder: &DirHandle) -> bool {
     let Ok(name) = c_string(MEDIA.as_ref()) else { return false };
     let flags = OFlags::RDONLY;
-    let opened = trust::open(folder, &name, flags, Writer::Anybody, PLAYLIST_BYTES_MAX);
+    let opened = trust::open(folder, &name, flags, Writer::Anybody, SERVED_PLAYLIST_BYTES_MAX);
     let Ok(Some(file)) = opened else { return false };
     let mut text = Vec::new();
     if file.take(HEAD_BYTES_MAX).read_to_end(&mut text).is_err() {
@@ -106,7 +106,7 @@ pub(super) fn opens(root: &DirHandle, keys: &SegmentKeySource) -> Option<Result<
 /// What of a playlist is looked at before all of it is: its first key stands in the first lines.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 /// 50,000 segments and more; a server need not wait for a longer one.
-const PLAYLIST_BYTES_MAX: u64 = 16 << 20;
+const SERVED_PLAYLIST_BYTES_MAX: u64 = 16 << 20;
 
 fn is_opened(segment: &File, bytes: u64, key: &[u8; KEY_BYTES], iv: [u8; 16]) -> io::Result<bool> {
     const BLOCK: usize = 16;

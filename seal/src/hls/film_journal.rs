@@ -29,7 +29,10 @@ use crate::trust::{self, Writer};
 /// Name of the journal in a film's folder; hidden, so never served.
 pub(super) const NAME: &CStr = c".pagewire-film";
 /// The same as text.
-pub(crate) const FILE: &str = ".pagewire-film";
+pub(crate) const FILE: &str = match NAME.to_str() {
+    Ok(name) => name,
+    Err(_) => panic!("ASCII"),
+};
 /// Longest journal: five million segments.
 const BYTES_MAX: u64 = 256 << 20;
 
