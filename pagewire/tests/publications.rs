@@ -114,7 +114,7 @@ fn what_cannot_be_taken_is_named_and_the_others_are_done() {
     let there = run(folder, "seal epub books/0.epub one.epub", &options);
     expect(&there, 0, "");
     let there = run(folder, "seal epub books/0.epub one.epub", &options);
-    expect(&there, 1, "one.epub: is there already; write --force to replace it");
+    expect(&there, 1, "one.epub: is there already; replace it by force (--force)");
     expect(&run(folder, "seal epub books/0.epub one.epub --force", &options), 0, "");
 }
 

@@ -373,7 +373,7 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     fs::write(place.path("target/new"), b"somebody else's").unwrap();
     let output = place.seal("target", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("write --force to replace it"), "{}", said(&output));
+    assert!(said(&output).contains("replace it by force (--force)"), "{}", said(&output));
     assert_eq!(fs::read(place.path("target/new")).unwrap(), b"somebody else's");
     place.sealed("target", &["--force"]);
 }
@@ -418,7 +418,7 @@ fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
     place.sealed("short", &["--form", "aes-128-cbc"]);
     let output = place.seal("short", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("write --form aes-128-cbc"), "{}", said(&output));
+    assert!(said(&output).contains("take the form aes-128-cbc"), "{}", said(&output));
 }
 
 #[test]

@@ -14,10 +14,11 @@ use crate::trust::Untrusted;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Caller: an option, or a key that it names, cannot be taken.
+    /// Caller: a setting, or a key that it names, is refused.
     #[error("{option}: {found}; {cure}")]
     Option {
-        /// The option as written on the command line.
+        /// The setting: a field of the options by its name, or the name that the caller gave to the
+        /// source of a key.
         option: &'static str,
         /// What was found. Never a secret.
         found: String,
@@ -52,13 +53,13 @@ pub enum FileFault {
     #[error("changed while it was read; seal it again when nothing writes to it")]
     Changed,
     /// The target is there and is not this run's to replace.
-    #[error("is there already; write --force to replace it")]
+    #[error("is there already; replace it by force")]
     Exists,
     /// The target is a symlink, a pipe, a device or a folder, which nothing replaces.
-    #[error("is there already and no regular file, so --force does not replace it; remove it")]
+    #[error("is there already and is no regular file, which force does not replace; remove it")]
     Obstructed,
     /// The target is this program's, of what the source was before.
-    #[error("was sealed from what the source was before; write --force to seal it again")]
+    #[error("was sealed from an earlier state of its source; seal it again by force")]
     Older,
     /// Sealed files of this folder were written to since; no failure.
     #[error("{} not as sealed, such as {name}: sealed again", counted(*.count, "file"))]
@@ -146,7 +147,7 @@ fn cure(call: &str, error: &io::Error) -> &'static str {
         io::ErrorKind::ReadOnlyFilesystem => "; name a place that can be written to",
         io::ErrorKind::FileTooLarge => "; name a target on a file system for files of that size",
         _ if error.raw_os_error() == Some(EMFILE) => {
-            "; allow more open files (ulimit -n) or write a smaller --threads"
+            "; allow more open files (ulimit -n) or use fewer threads"
         }
         _ => "",
     }

@@ -268,7 +268,7 @@ fn another_edition_replaces_a_film_only_by_force_and_never_what_is_not_ours() {
     let first = files(&place.path("t"));
     let other = HlsOptions { target_s: 4, ..protected() };
     let refused = run(&place.path("source"), &place.path("t"), &other);
-    assert!(refused.len() == 1 && refused[0].contains("write --force"), "{refused:?}");
+    assert!(refused.len() == 1 && refused[0].contains("by force"), "{refused:?}");
     assert!(files(&place.path("t")) == first);
     let forced = HlsOptions { force: true, ..other };
     assert_eq!(run(&place.path("source"), &place.path("t"), &forced), [""; 0]);

@@ -359,7 +359,7 @@ fn what_cannot_be_said_of_a_folder_is_asked_for() {
     ground.seal(form, None);
     let how = Some(SealedForm { form: self::form("gcm"), iv: None });
     let error = unsealed(unseal::UnsealOptions { how, ..ground.unseal_options(form) }).unwrap_err();
-    assert!(error.to_string().starts_with("--form: "), "{error}");
+    assert!(error.to_string().starts_with("form: "), "{error}");
     assert!(error.to_string().contains("was sealed otherwise, as aes-256-cbc"), "{error}");
     std::fs::remove_file(ground.sealed.join(seal::manifest::NAME)).unwrap();
     let error = unsealed(ground.unseal_options(form)).unwrap_err();
@@ -368,7 +368,7 @@ fn what_cannot_be_said_of_a_folder_is_asked_for() {
     let target = ground.sealed.clone();
     let options = verify::VerifyOptions { target, source: None, how, secret: key(form) };
     let error = verify::plan(options, 1).unwrap_err();
-    assert!(error.to_string().starts_with("--source: none, and"), "{error}");
+    assert!(error.to_string().starts_with("source: none, and"), "{error}");
     let how = Some(SealedForm { form: self::form("aes-128-cbc"), iv: None });
     let error = unsealed(unseal::UnsealOptions { how, ..ground.unseal_options(form) }).unwrap_err();
     assert!(error.to_string().contains("a key of 32 bytes; aes-128-cbc takes 16"), "{error}");

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What failed, listed at the end of a run, and the exit status that follows.
+//! Failures listed at the end of a run, and the exit status.
 //!
-//! A file's failure is that file's alone: the run goes on, and whoever started it must still learn
-//! of each, once, where it is not scrolled away by what came later.
-//!
-//! Does not do: shorten the list. A script that reads it wants every name.
+//! A failed file does not stop the run. Each failure is listed once, at the end, where later output
+//! cannot scroll it away. The list is never shortened: scripts read every name. The crate `seal`
+//! names settings; this module adds the flags.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use seal::engine::SealOutcome;
-use seal::{Error, counted};
+use seal::epub::BookFault;
+use seal::folder::opener::SealedFileFault;
+use seal::hls::FilmFault;
+use seal::{Error, FileFault, counted};
 
 use crate::escape::Escaped;
 
@@ -70,10 +72,63 @@ pub(crate) fn note(found: &[Error]) {
     }
 }
 
-/// Each as a line; the control characters of file names are escaped.
+/// Each as a line that names flags; the control characters of file names are escaped.
 pub(crate) fn lines(failed: &[Error]) -> Vec<String> {
-    failed.iter().map(|error| Escaped(error).to_string()).collect()
+    failed.iter().map(|error| Escaped(shown(error)).to_string()).collect()
 }
+
+/// An error in the words of the command line: the crate `seal` names settings and no flags.
+fn shown(error: &Error) -> String {
+    match error {
+        Error::Option { option, found, cure } => {
+            let flag = FLAGS.iter().find(|(setting, _)| setting == option);
+            format!("{}: {found}; {cure}", flag.map_or(*option, |(_, flag)| flag))
+        }
+        _ => match flags(error) {
+            Some(flags) => format!("{error} ({flags})"),
+            None => error.to_string(),
+        },
+    }
+}
+
+/// Settings of the crate `seal` and how the command line names them.
+const FLAGS: &[(&str, &str)] = &[
+    ("form", "--form"),
+    ("iv", "--iv"),
+    ("key_folder", "--keys"),
+    ("key_uri", "--key-uri"),
+    ("keys", "--key-file or --keys"),
+    ("memory", "--memory"),
+    ("publication_url", "--publication-url"),
+    ("source", "--source"),
+];
+
+/// The flags that an error's cure is about.
+fn flags(error: &Error) -> Option<&'static str> {
+    const FORCE: &str = "--force";
+    let fault = match error {
+        Error::Host { source, .. } if source.raw_os_error() == Some(EMFILE) => {
+            return Some("--threads");
+        }
+        Error::File { fault, .. } => fault,
+        _ => return None,
+    };
+    match fault {
+        FileFault::Exists | FileFault::Older | FileFault::Book(BookFault::Exchanged) => Some(FORCE),
+        FileFault::Sealed(SealedFileFault::TooLong { .. }) => Some("--form"),
+        FileFault::Stream(fault) => match **fault {
+            FilmFault::OtherKey | FilmFault::EarlierVersion => Some(FORCE),
+            FilmFault::KeyNeeded => Some("--key-file or --keys"),
+            FilmFault::NoKey | FilmFault::KeyBytes { .. } => Some("seal hls --keys"),
+            FilmFault::Scattered { .. } => Some("--target-duration"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Too many open files.
+const EMFILE: i32 = 24;
 
 fn status(failed: &[Error]) -> u8 {
     match failed {
@@ -87,8 +142,6 @@ fn status(failed: &[Error]) -> u8 {
 mod tests {
     use std::path::Path;
 
-    use seal::FileFault;
-
     use super::*;
 
     #[test]
@@ -99,6 +152,23 @@ mod tests {
         assert_eq!(status(&[]), 0);
         assert_eq!(status(&[file()]), 1);
         assert_eq!(status(&[file(), option]), 2);
+    }
+
+    #[test]
+    fn settings_and_cures_are_shown_with_their_flags() {
+        let option = |option| Error::Option { option, found: "x".into(), cure: "y".into() };
+        for (setting, line) in
+            [("key_uri", "--key-uri: x; y"), ("TARGET", "TARGET: x; y"), ("--root", "--root: x; y")]
+        {
+            assert_eq!(lines(&[option(setting)]), [line]);
+        }
+        let file = |fault| lines(&[Error::file(Path::new("a"), fault)]).remove(0);
+        assert_eq!(file(FileFault::Exists), "a: is there already; replace it by force (--force)");
+        assert!(file(FilmFault::KeyNeeded.into()).ends_with(" (--key-file or --keys)"));
+        let refused = std::io::Error::from_raw_os_error(EMFILE);
+        let line = lines(&[Error::host("open", Path::new("a"))(refused)]).remove(0);
+        assert!(line.ends_with("or use fewer threads (--threads)"), "{line}");
+        assert!(!file(FileFault::Changed).contains("--"));
     }
 
     #[test]

@@ -135,7 +135,7 @@ impl Settings {
         if memory_bytes < WORKER_BYTES {
             let mib = |bytes: usize| bytes.div_ceil(1 << 20);
             return Err(Error::Option {
-                option: "--memory",
+                option: "memory",
                 found: format!("{memory_bytes} bytes; one worker takes {WORKER_BYTES}"),
                 cure: format!("write {} MiB or more", mib(WORKER_BYTES)),
             });

@@ -211,7 +211,7 @@ fn streams_that_hold_memory_are_open_only_as_many_as_there_is() {
 fn too_little_memory_is_named_with_the_least_that_works() {
     let error = settings(2).within(WORKER_BYTES - 1).err().unwrap();
     assert!(error.is_caller());
-    assert!(error.to_string().contains("--memory") && error.to_string().contains("write 2 MiB"));
+    assert!(error.to_string().starts_with("memory: ") && error.to_string().contains("write 2 MiB"));
     assert_eq!(settings(4).within(2 * WORKER_BYTES).unwrap().threads, 2);
     assert_eq!(settings(4).within(1 << 30).unwrap().threads, 4);
 }

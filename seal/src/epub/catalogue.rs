@@ -552,7 +552,7 @@ fn check_link(places: &CataloguePaths, link: &str) -> Result<(), Error> {
     let cure = format!("write {{name}} where the name of a book's file stands, such as {:?}", {
         format!("{}/{{name}}", link.trim_end_matches('/'))
     });
-    Err(Error::Option { option: "--publication-url", found, cure })
+    Err(Error::Option { option: "publication_url", found, cure })
 }
 
 /// A target within the source would be sealed by the next run.

@@ -115,7 +115,7 @@ pub enum BookFault {
         folder: String,
     },
     /// A sealed book took the place of the one that was sealed there.
-    #[error("is not what the folder's journal says was sealed; seal it again with --force")]
+    #[error("is not what the folder's journal says was sealed; seal it again by force")]
     Exchanged,
     /// Decrypted, an entry is not what it was before it was sealed: a changed ciphertext, or the
     /// key of another book. One message for all of them.

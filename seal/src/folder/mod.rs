@@ -87,9 +87,9 @@ impl FolderForm {
         }
         if iv.is_some() && !self.takes_iv {
             return Err(Error::Option {
-                option: "--iv",
+                option: "iv",
                 found: format!("{} makes its own", self.name),
-                cure: "leave it out, or write --form aes-256-cbc".to_owned(),
+                cure: "leave it out, or take the form aes-256-cbc".to_owned(),
             });
         }
         Ok(())
@@ -236,9 +236,9 @@ fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
     let target = options.target.display();
     if header.form != options.form.name {
         return Err(Error::Option {
-            option: "--form",
+            option: "form",
             found: format!("{}, but {target} was sealed as {}", options.form.name, header.form),
-            cure: format!("write --form {}, or another folder", header.form),
+            cure: format!("take the form {}, or another folder", header.form),
         });
     }
     if header.iv != options.iv {
@@ -247,7 +247,7 @@ fn fits(header: &ManifestHeader, options: &FolderOptions) -> Result<(), Error> {
             None => ("with a random one for each file", "leave it out"),
         };
         return Err(Error::Option {
-            option: "--iv",
+            option: "iv",
             found: format!("{target} was sealed {was}"),
             cure: format!("{cure}, or name another folder"),
         });

@@ -49,7 +49,7 @@ pub enum SealedFileFault {
         sealed_bytes: u64,
     },
     /// Too long to be sealed in this form.
-    #[error("{source_bytes} bytes: more than the segments of gcm hold; take another --form")]
+    #[error("{source_bytes} bytes: more than the segments of gcm hold; take another form")]
     TooLong {
         /// Bytes of the source.
         source_bytes: u64,

@@ -112,16 +112,16 @@ fn how(
         (None, Some(named)) => return Ok(named),
         (None, None) => {
             return Err(Error::Option {
-                option: "--form",
+                option: "form",
                 found: format!("none named, and {path} has no {}", manifest::NAME),
-                cure: "write --form, and --iv when no IV is in front of the files".to_owned(),
+                cure: "name it, and the IV when none is in front of the files".to_owned(),
             });
         }
         (Some(header), named) => (header, named),
     };
     let Some(form) = FolderForm::named(&header.form) else {
         return Err(Error::Option {
-            option: "--form",
+            option: "form",
             found: format!("{path} was sealed as {}, which is unknown here", header.form),
             cure: "take the program that sealed it".to_owned(),
         });
@@ -132,9 +132,9 @@ fn how(
             if named.form.name != form.name || (named.iv.is_some() && named.iv != how.iv) =>
         {
             Err(Error::Option {
-                option: "--form",
+                option: "form",
                 found: format!("{path} was sealed otherwise, as {}", form.name),
-                cure: "leave out --form and --iv; the folder says them".to_owned(),
+                cure: "leave out form and IV; they are taken from the manifest".to_owned(),
             })
         }
         _ => Ok(how),

@@ -75,7 +75,7 @@ pub fn plan(options: VerifyOptions, threads: usize) -> Result<VerifyPlan, Error>
     if options.source.is_none() && sealed.known.is_none() {
         let found = format!("none, and {} has no {}", sealed.path.display(), manifest::NAME);
         let cure = "name the folder that was sealed".to_owned();
-        return Err(Error::Option { option: "--source", found, cure });
+        return Err(Error::Option { option: "source", found, cure });
     }
     let ReadableFiles { records, rejected, mut failed } = sealed.sorted();
     let SealedDir { root, how, tree, .. } = sealed;

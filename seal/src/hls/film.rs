@@ -390,11 +390,9 @@ fn done_before(
     Ok(match (completeness::harm(folder, journal), at) {
         (Some(harm), _) => (false, remark(format!("{harm}: the film is sealed again"))),
         (None, 0) => (true, None),
-        (None, _) => (true, remark(EARLIER.to_owned())),
+        (None, _) => (true, Some(Error::file(folder.path(), FilmFault::EarlierVersion.into()))),
     })
 }
-
-const EARLIER: &str = "sealed by an earlier version, and whole; --force seals it anew";
 
 /// All that decides about the bytes of a film's folder, as a hash that only the secret can make.
 fn edition(layout: u8, name: &str, state: SourceState, options: &HlsOptions) -> [u8; 32] {

@@ -214,7 +214,7 @@ impl KeyUri {
     /// [`Error::Option`]: what cannot stand in a playlist, or a name in braces that is not known.
     pub fn parse(template: &str) -> Result<Self, Error> {
         let refuse = |found: String, cure: &str| Error::Option {
-            option: "--key-uri",
+            option: "key_uri",
             found,
             cure: cure.to_owned(),
         };

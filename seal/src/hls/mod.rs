@@ -112,7 +112,7 @@ pub enum FilmFault {
     /// Segments so short that their files would fill the disk.
     #[error(
         "its {} would take {bytes} bytes of disk, over {} times the {source_bytes} that it has; \
-         write a longer --target-duration, or make its clock anew: ffmpeg -i FILE -map 0 -c copy \
+         take a longer target duration, or make its clock anew: ffmpeg -i FILE -map 0 -c copy \
          NEW.ts",
         counted(*.segments, "segment"), size_limits::TIMES_MAX
     )]
@@ -144,6 +144,9 @@ pub enum FilmFault {
     /// What its owner has to know, and that is no failure.
     #[error("{0}")]
     Remark(String),
+    /// An earlier version sealed it, and nothing of it is missing; no failure.
+    #[error("sealed by an earlier version, and whole; only force seals it anew")]
+    EarlierVersion,
     /// Another segment of the film failed, and said why.
     #[error("given up: another segment of it failed")]
     GivenUp,
@@ -177,11 +180,11 @@ pub enum FilmFault {
     /// Its first segment does not open by the key that is made for it.
     #[error(
         "was sealed with another key, or its first segment is damaged; give the key that it was \
-         sealed with, or seal it again with --force"
+         sealed with, or seal it again by force"
     )]
     OtherKey,
     /// The film is encrypted and no key was given.
-    #[error("is encrypted; give its key (--key-file) or the folder of its keys (--keys)")]
+    #[error("is encrypted; give its key or the folder of its keys")]
     KeyNeeded,
     /// A film's name that is none.
     #[error(
@@ -193,12 +196,12 @@ pub enum FilmFault {
         name: String,
     },
     /// No such key in the folder of keys.
-    #[error("no such key; name the folder that seal hls --keys wrote")]
+    #[error("no such key; name the folder into which sealing wrote the keys")]
     NoKey,
     /// A key file of a wrong length.
     #[error(
-        "a key of {}; those of segments have {KEY_BYTES}: name the folder that seal hls --keys \
-         wrote",
+        "a key of {}; those of segments have {KEY_BYTES}: name the folder into which \
+         sealing wrote the keys",
         counted(*.bytes, "byte")
     )]
     KeyBytes {

@@ -270,7 +270,7 @@ fn check_key_folder(target: &Path, options: &HlsOptions) -> Result<(), Error> {
     let resolved = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     if resolved(&keys).starts_with(resolved(&target)) || keys.starts_with(&target) {
         return Err(Error::Option {
-            option: "--keys",
+            option: "key_folder",
             found: format!("{} is below the target", keys.display()),
             cure: "name a folder that is not served with the segments".to_owned(),
         });

@@ -57,7 +57,7 @@ impl SegmentKeySource {
         match self {
             SegmentKeySource::Derived(keys) => Some(keys.origin().clone()),
             SegmentKeySource::Folder(folder) => {
-                Some(Origin::new("--keys", folder.path().display().to_string()))
+                Some(Origin::new("key_folder", folder.path().display().to_string()))
             }
             SegmentKeySource::None => None,
         }
@@ -139,10 +139,9 @@ pub(super) fn those_that_open(
     let source = source.display();
     let Some(origin) = keys.origin() else {
         return Err(Error::Option {
-            option: "--key-file",
+            option: "keys",
             found: format!("not given, and {source} is encrypted"),
-            cure: "give the key that it was sealed with, or --keys and the folder of its keys"
-                .to_owned(),
+            cure: "give the key that it was sealed with, or the folder of its keys".to_owned(),
         });
     };
     Err(match refused.len() {

@@ -175,7 +175,7 @@ impl Secret {
     pub fn wrong_length(&self, form: &str, needed_bytes: usize) -> Error {
         self.origin.error(
             &format!("a key of {} bytes; {form} takes {needed_bytes}", self.bytes.len()),
-            format!("write one of {} hex digits, or another --form", needed_bytes * 2),
+            format!("write one of {} hex digits, or take another form", needed_bytes * 2),
         )
     }
 

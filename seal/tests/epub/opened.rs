@@ -257,7 +257,7 @@ fn a_target_that_is_there_stays_unless_told() {
     let source = desk.write("book.epub", &books::ordinary(1, 10_000));
     let target = desk.write("there.epub", b"mine");
     let said = refusal(desk.book(&source, &target));
-    assert!(said.ends_with("is there already; write --force to replace it"), "{said}");
+    assert!(said.ends_with("is there already; replace it by force"), "{said}");
     assert_eq!(std::fs::read(&target).unwrap(), b"mine");
     well(vec![seal::epub::Book { replace: true, ..desk.book(&source, &target) }]);
     verify(&target, Some(&source), &desk.user_key, None, None).unwrap();
