@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal epub`: publications sealed as Readium LCP says, one or a catalogue; and the same
-//! way back and verified, for `unseal epub` and `seal verify epub`.
+//! `pagewire seal epub`, `unseal epub` and `seal verify epub`: one publication or a catalogue,
+//! protected by Readium LCP.
 //!
-//! The secret is a passphrase: a reader types it, so there is no key to be given. It comes from a
-//! file, a variable or the terminal, never from the command line.
+//! The secret is a passphrase that the reader types. It is read from a file, an environment
+//! variable or the terminal, never from the command line.
 //!
-//! Does not do: anything to a book; [`seal::epub`] does.
+//! [`seal::epub`] does the work.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -23,22 +23,22 @@ use super::{Running, Total, Writing, failures};
 /// From where to where, and when it lasts.
 #[derive(Args)]
 struct Where {
-    /// An EPUB, or a folder of them.
+    /// EPUB file, or a folder of them.
     source: PathBuf,
-    /// Of a book its file or the folder it goes into, of a folder a folder.
+    /// File or folder for one book; a folder for a folder of books.
     target: PathBuf,
     #[command(flatten)]
     writing: Writing,
 }
 
-/// Where the passphrase comes from; with none of these it is asked for on the terminal.
+/// Source of the passphrase; with none of these the terminal asks for it.
 #[derive(Args)]
 #[command(next_help_heading = "Passphrase")]
 struct Passphrases {
-    /// The only line of a file.
+    /// File with the passphrase as its only line.
     #[arg(long, value_name = "FILE", conflicts_with = "passphrase_env")]
     passphrase_file: Option<PathBuf>,
-    /// In an environment variable.
+    /// Environment variable with the passphrase.
     #[arg(long, value_name = "NAME")]
     passphrase_env: Option<String>,
 }
@@ -59,23 +59,23 @@ pub(crate) struct Options {
 #[derive(Args)]
 #[command(next_help_heading = "Licence")]
 struct Licence {
-    /// The provider's certificate, in PEM; `pagewire lcp keygen` makes one for tests.
+    /// Certificate of the provider, in PEM; `pagewire lcp keygen` makes one for tests.
     #[arg(long, value_name = "FILE")]
     certificate: PathBuf,
-    /// The key of the certificate, in PEM.
+    /// Private key of the certificate, in PEM.
     #[arg(long, value_name = "FILE")]
     signing_key: PathBuf,
-    /// Who the provider is.
+    /// URI that identifies the provider.
     #[arg(long, value_name = "URI")]
     provider: String,
-    /// What reminds readers of their passphrase.
+    /// Hint that reminds readers of their passphrase.
     #[arg(long, value_name = "TEXT")]
     hint: String,
-    /// Where readers find more about it.
+    /// Page with more about the hint.
     #[arg(long, value_name = "URI")]
     hint_url: String,
-    /// Where the sealed book can be had; {name} is its file's name, and of a folder's books it is
-    /// needed: https://example.org/books/{name}
+    /// Link to the sealed book; {name} stands for its file name and is required for a folder:
+    /// https://example.org/books/{name}
     #[arg(long, value_name = "URI")]
     publication_url: String,
     /// Pages that may be printed [default: all].
@@ -84,22 +84,22 @@ struct Licence {
     /// Characters that may be copied [default: all].
     #[arg(long, value_name = "CHARACTERS")]
     copy: Option<u64>,
-    /// When the licence begins, such as 2026-11-21T10:00:00Z.
+    /// Start of the licence, such as 2026-11-21T10:00:00Z.
     #[arg(long, value_name = "DATE")]
     start: Option<String>,
-    /// When it ends.
+    /// End of the licence.
     #[arg(long, value_name = "DATE")]
     end: Option<String>,
-    /// For whom: an identifier of the provider's.
+    /// User: an identifier given by the provider.
     #[arg(long, value_name = "ID")]
     user_id: Option<String>,
-    /// For whom: an e-mail address, enciphered in the licence.
+    /// User: an e-mail address, encrypted in the licence.
     #[arg(long, value_name = "ADDRESS")]
     user_email: Option<String>,
-    /// For whom: a name, enciphered in the licence.
+    /// User: a name, encrypted in the licence.
     #[arg(long, value_name = "NAME")]
     user_name: Option<String>,
-    /// Writes each licence also beside its book, as NAME.lcpl.
+    /// Also write each licence beside its book, as NAME.lcpl.
     #[arg(long)]
     licence_beside: bool,
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire seal folder`: every file below a folder enciphered into another.
+//! `pagewire seal folder`: encrypts every file below a folder into another folder.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,18 +15,18 @@ use super::{Running, Total, Writing, failures};
 #[derive(Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Options {
-    /// The folder to be sealed. Symlinks and special files in it are passed over and named.
+    /// Folder to seal. Symlinks and special files in it are skipped and listed.
     source: PathBuf,
-    /// Where to. One that is not there yet appears when all is in it.
+    /// Folder for the sealed files. A new one appears under its name when it is complete.
     target: PathBuf,
-    /// How; see below.
+    /// Form of encryption; see below.
     #[arg(long, value_name = "FORM", default_value = FORMS[0].name, value_parser = form)]
     form: &'static FolderForm,
-    /// With a CBC form one IV for all files, 32 hex digits, and none in front of them: as openssl
-    /// enc -K -iv writes them. Equal beginnings of files then show.
+    /// One IV for all files of a CBC form, 32 hex digits, not stored in the files: the layout of
+    /// openssl enc -K -iv. Files that begin alike then show it.
     #[arg(long, value_name = "HEX", value_parser = keys::iv)]
     iv: Option<[u8; 16]>,
-    /// Reads each source a second time, to notice changes through a mapping, which set no time.
+    /// Read each source a second time: writes through a memory mapping set no modification time.
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -38,13 +38,13 @@ pub(crate) struct Options {
 }
 
 const AFTER: &str = "\
-Forms: gcm (AES-256-GCM in segments) is taken unless another is named: what was changed does not \
-open, and Google's Tink opens the files (docs/sealing.md).
-aes-256-cbc, aes-192-cbc and aes-128-cbc open with openssl enc and do not tell what was changed.
-A folder that was begun with one form goes on with that form alone.
+Forms: gcm (AES-256-GCM in segments) is the default: a changed file does not open, and Google's \
+Tink opens the files (docs/sealing.md).
+aes-256-cbc, aes-192-cbc and aes-128-cbc open with openssl enc and do not detect changes.
+A folder keeps the form of its first run.
 
-The same command goes on with a run that was stopped or killed, and skips what is done. What it \
-knows of that is in TARGET/.pagewire-seal.";
+The same command resumes a run that was stopped or killed and skips finished files. The journal \
+is TARGET/.pagewire-seal.";
 
 fn form(name: &str) -> Result<&'static FolderForm, String> {
     FolderForm::named(name).ok_or_else(|| {

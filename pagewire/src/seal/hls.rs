@@ -2,10 +2,11 @@
 //! `pagewire seal hls`: films as folders of segments for HTTP Live Streaming; `unseal hls`, and
 //! `seal verify hls`.
 //!
-//! The secret is a key, never a passphrase: whoever serves the film has to make the same keys, and
-//! a folder of films has no place for a salt that a server would look at.
+//! The secret is a key, never a passphrase: a server derives the same keys from it, and a folder of
+//! films stores no salt.
 //!
-//! Does not do: anything to a film; [`seal::hls`] does.
+//! A film is one MPEG-TS file and the HLS presentation made of it (RFC 8216). [`seal::hls`] does
+//! the work.
 
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroU64;
@@ -24,28 +25,28 @@ use crate::escape::Escaped;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// A transport stream, or a folder of them.
+    /// MPEG-TS file, or a folder of them.
     source: PathBuf,
     /// The folder in which each film becomes a folder: master.m3u8, media.m3u8 and its segments.
     target: PathBuf,
     #[command(flatten)]
     key: keys::Keys,
-    /// Cuts the films and enciphers nothing.
+    /// Cut the films into segments without encryption.
     #[arg(long, conflicts_with_all = ["key-source", "key_uri", "rotate", "iv", "keys"])]
     no_key: bool,
-    /// Longest segment, in seconds, where the film has places to cut that often.
+    /// Target duration of segments in seconds; key frames further apart make longer ones.
     #[arg(long, value_name = "SECONDS", default_value_t = 6, value_parser = seconds())]
     target_duration: u64,
-    /// Where players find keys, a URI with {name} and {number} in it.
+    /// URI of the keys in playlists; {name} and {number} are replaced.
     #[arg(long, value_name = "URI", default_value = KeyUri::USUAL)]
     key_uri: String,
-    /// A new key every N segments [default: one a film].
+    /// New key every N segments [default: one key a film].
     #[arg(long, value_name = "N")]
     rotate: Option<NonZeroU64>,
-    /// Where a segment's initialisation vector comes from.
+    /// Initialisation vector of a segment.
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Iv::Sequence)]
     iv: Iv,
-    /// Writes the keys to a folder as well, as NAME/NUMBER.key, for a server without the secret.
+    /// Also write the keys to a folder, as NAME/NUMBER.key, for a server without the secret.
     #[arg(long, value_name = "DIR")]
     keys: Option<PathBuf>,
     #[command(flatten)]
@@ -108,11 +109,11 @@ fn say_what_is_left_out(sealed: &Path) {
 /// `pagewire unseal hls`.
 #[derive(Args)]
 pub(crate) struct Unseal {
-    /// The folder of a film, or one with films in it.
+    /// Folder of a sealed film, or a folder that contains such folders.
     source: PathBuf,
-    /// The transport stream, or the folder for those of several films.
+    /// MPEG-TS file to write, or a folder for several.
     target: PathBuf,
-    /// Replaces files that are there.
+    /// Replace existing files.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -126,7 +127,7 @@ pub(crate) struct Unseal {
 pub(crate) struct Opened {
     #[command(flatten)]
     key: keys::Keys,
-    /// The keys in a folder, as `seal hls --keys` wrote them; contents are not checked then.
+    /// Folder of keys that `seal hls --keys` wrote; content hashes are not checked then.
     #[arg(long, value_name = "DIR", conflicts_with = "key-source")]
     keys: Option<PathBuf>,
 }
@@ -165,9 +166,9 @@ pub(crate) fn unseal(options: &Unseal) -> ExitCode {
 /// `pagewire seal verify hls`.
 #[derive(Args)]
 pub(crate) struct Verify {
-    /// The folder of a film, or one with films in it.
+    /// Folder of a sealed film, or a folder that contains such folders.
     target: PathBuf,
-    /// What was sealed, compared byte for byte; else the hashes that were kept are.
+    /// Source to compare byte for byte; without it the stored hashes are compared.
     #[arg(long, value_name = "SOURCE")]
     source: Option<PathBuf>,
     #[command(flatten)]

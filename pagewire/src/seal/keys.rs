@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Options of keys, the same for every form, and asking for a passphrase.
 //!
-//! A key stands in a file or in an environment variable, or is made from a passphrase. On the
-//! command line it would be seen by every user of the machine, so `--key` is taken only together
-//! with a word that says so. Nothing is asked where nobody could answer.
+//! A key is read from a file or an environment variable, or is derived from a passphrase. Every
+//! user of the machine can read a command line, so `--key` needs a second flag that names the
+//! risk. Without a terminal no passphrase is asked for.
 //!
-//! Does not do: choose between a key and a passphrase for a person who named neither and has no
-//! terminal; that is an error.
+//! Neither a key nor a passphrase, and no terminal, is an error.
 
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -22,26 +21,26 @@ use zeroize::Zeroizing;
 
 use crate::escape::Escaped;
 
-/// Where the key comes from; with none of these a passphrase is asked for on the terminal.
+/// Source of the key; with none of these the terminal asks for a passphrase.
 #[derive(Args)]
 #[command(next_help_heading = "Key")]
 pub(crate) struct Keys {
-    /// The key in a file: 16, 24 or 32 bytes, as they are or as hex digits (openssl rand -hex 32).
+    /// File with the key: 16, 24 or 32 bytes, raw or as hex digits (openssl rand -hex 32).
     #[arg(long, value_name = "FILE", group = "key-source")]
     key_file: Option<PathBuf>,
-    /// The key in an environment variable, as hex digits.
+    /// Environment variable with the key as hex digits.
     #[arg(long, value_name = "NAME", group = "key-source")]
     key_env: Option<String>,
-    /// A passphrase, the only line of a file.
+    /// File with a passphrase as its only line.
     #[arg(long, value_name = "FILE", group = "key-source")]
     passphrase_file: Option<PathBuf>,
-    /// A passphrase in an environment variable.
+    /// Environment variable with a passphrase.
     #[arg(long, value_name = "NAME", group = "key-source")]
     passphrase_env: Option<String>,
-    /// The key itself, as hex digits. Every user of this machine can read it meanwhile.
+    /// Key as hex digits. Every user of this machine can read it while the program runs.
     #[arg(long, value_name = "HEX", group = "key-source", requires = "insecure_key_argument")]
     key: Option<String>,
-    /// Take --key all the same.
+    /// Accept --key in spite of that.
     #[arg(long, requires = "key")]
     insecure_key_argument: bool,
 }

@@ -2,11 +2,10 @@
 //! `pagewire seal`: encrypts a library file by file; a form of protection a file here, one line in
 //! [`Protection`] for each.
 //!
-//! What the forms share: how to run ([`Running`]), what is seen meanwhile (`progress`), and what is
-//! said at the end (`failures`, `summary`). Exit status: 0 all done, 1 some failed and the others
-//! are done, or it was stopped; 2 a wrong option.
+//! All forms share [`Running`], `progress`, `failures` and `summary`. Exit status: 0 all done; 1
+//! some failed and the others are done, or the run was stopped; 2 a wrong option.
 //!
-//! Does not do: anything to a file; the crate `seal` does.
+//! The crate `seal` does the work.
 
 pub(crate) mod epub;
 pub(crate) mod failures;
@@ -39,13 +38,13 @@ pub(crate) struct Options {
 /// The forms, one file and one line each.
 #[derive(Subcommand)]
 enum Protection {
-    /// Every file below a folder enciphered into another, tree, modes and times kept.
+    /// Encrypt every file below a folder into another; tree, modes and times are kept.
     Folder(folder::Options),
-    /// EPUB publications as Readium LCP says, basic profile: a book or a catalogue.
+    /// Protect EPUB publications by Readium LCP, basic profile: a book or a catalogue.
     Epub(Box<epub::Options>),
-    /// Films as folders of encrypted segments for HTTP Live Streaming.
+    /// Make encrypted HTTP Live Streaming presentations of MPEG-TS files (films).
     Hls(hls::Options),
-    /// Opens what was sealed by another implementation and compares it.
+    /// Open sealed files with OpenSSL, a second implementation, and compare them.
     Verify(verify::Options),
 }
 
@@ -61,7 +60,7 @@ pub(crate) fn run(options: Options) -> ExitCode {
 /// How to run, whatever the form.
 #[derive(Args)]
 pub(crate) struct Running {
-    /// Cores to work on [default: all].
+    /// Worker threads [default: one per core].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
     /// Memory for slices and open files of all workers together, such as 64M.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of a run: how much, how fast, where the time went, and the bill.
+//! Summary of a run: files, bytes, throughput, time per stage, CPU cost.
 //!
-//! Two lines for a person, one object for a script; both say the same. The bill is processor time
-//! per source byte: what a library costs on a machine that is paid by the core. The tail is the
-//! time at the end in which some cores had nothing to do. Of a short run a person is told the count
-//! alone: its rate would be that of starting it.
+//! Two lines for a person, one object for a script; both say the same. The CPU cost is
+//! processor time per source byte. The tail is the time at the end in which some cores were idle.
+//! A short run prints the count alone: its rate would be that of starting it.
 //!
-//! Does not do: list failures for a person; `failures` does, after this.
+//! `failures` lists the failures for a person, after this.
 
 use std::collections::BTreeMap;
 use std::fmt;
