@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorder's intake of datagrams, `receive::StreamReplay`: RTP, the table of sources, the reorder
-//! window and the monitor of transport streams.
+//! A recorder's intake of datagrams, `receive::StreamReplay`: RTP, the table of sources, the
+//! reorder window and the monitor of transport streams.
 //!
 //! Half of the inputs are datagrams with their lengths in front. The others are scripts of a few
 //! bytes a step from which packets of a few sources are built, since mutation of raw bytes hardly

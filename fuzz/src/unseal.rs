@@ -12,7 +12,7 @@ use seal::folder::opener::{Opener, PIECE_BYTES};
 use seal::folder::openssl_opener::{self, SOURCE_BYTES};
 use seal::folder::{FORMS, FolderForm};
 use seal::key::{Origin, Secret};
-use simd::cbc::{BLOCK_BYTES, Cbc, AesKey, Message};
+use simd::cbc::{AesKey, BLOCK_BYTES, Cbc, Message};
 
 use crate::FuzzTarget;
 

@@ -36,7 +36,7 @@ fn then() -> SystemTime {
 
 /// Files of the sealed folders: path and content.
 fn sources() -> [(&'static str, Vec<u8>); 4] {
-    let long = (0..1000_u32).map(|at| (at * 7 >> 2) as u8).collect();
+    let long = (0..1000_u32).map(|at| ((at * 7) >> 2) as u8).collect();
     [
         ("empty", Vec::new()),
         ("a note.txt", b"sealed by version 0.1\n".to_vec()),

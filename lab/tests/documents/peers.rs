@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use lab::{Results, Row};
+use measure::{Results, Row};
 
 use crate::grid::Marks;
 use crate::measurements::{parameter, with_tables};
@@ -145,7 +145,7 @@ const MOST: &str = "most timely";
 fn figures_of_all_peers_stand_in_both_documents() {
     let mut results = Results::new("peers", ["pagewire".to_owned()]);
     let mut push = |member: &str, metric: &str, value: f64, parameters: &[(&str, &str)]| {
-        let figure = lab::Figure::of(vec![value; 5]);
+        let figure = measure::Figure::of(vec![value; 5]);
         let row = Row::new("peers", member, metric, "", figure);
         let row = parameters.iter().fold(row, |row, (name, value)| row.with(name, value));
         results.rows.push(row);
