@@ -76,6 +76,10 @@ have_python_gst() {
     /usr/bin/python3 -c 'import gi; gi.require_version("Gst", "1.0")' 2>/dev/null
 }
 
+have_python_rtsp_server() {
+    /usr/bin/python3 -c 'import gi; gi.require_version("GstRtspServer", "1.0")' 2>/dev/null
+}
+
 have_python_venv() { /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null; }
 
 have_tink() { "$TEST_TOOLS/python/bin/python3" -c 'import tink' 2>/dev/null; }
@@ -113,6 +117,7 @@ have_element tsparse|gstreamer1.0-plugins-bad|interoperation with GStreamer as a
 have multicat|multicat|interoperation with multicat as a sender
 have curl|curl|interoperation over HTTP
 have_python_gst|python3-gi gir1.2-gstreamer-1.0|pausing GStreamer
+have_python_rtsp_server|python3-gi gir1.2-gst-rtsp-server-1.0|GStreamer's RTSP server, for lab peers
 have ip|iproute2|network namespaces with a sink device
 have ethtool|ethtool|a device that segments nothing
 have chromium|chromium|HLS in a browser

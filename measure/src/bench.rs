@@ -17,10 +17,10 @@ use paths::{SendStats, Spec, Transport, Via};
 
 use crate::error::Error;
 use crate::fixture::{Fixture, Image};
-use crate::meter::{Cores, Cost, Meter, pin};
+use crate::meter::{Cores, CpuCost, Meter, pin};
 use crate::network::{MTU_BYTES, Network, Sink, taken};
 use crate::receiver::{Drain, listen, verify_datagrams, verify_download};
-use crate::sender::{Crowd, Download, Sender};
+use crate::sender::{Crowd, DownloadSender, Sender};
 
 /// A path with its sizes and its sink, and what was measured.
 pub struct Case {
@@ -259,7 +259,7 @@ impl Bench {
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
         let (listener, to) = listen(&self.network)?;
         let file = &self.fixture.file;
-        let mut download = Download::open(case.spec, file, u64::from(case.bytes), to)?;
+        let mut download = DownloadSender::open(case.spec, file, u64::from(case.bytes), to)?;
         let drain = Drain::start(listener);
         // Past slow start, and the receiver's window grown.
         download.send_bytes(WARM_BYTES).map_err(|error| wrong(error.to_string()))?;
@@ -303,7 +303,7 @@ impl Bench {
 }
 
 impl Sample {
-    fn of(cost: &Cost, stats: &SendStats, units: u64, receiver: Duration) -> Sample {
+    fn of(cost: &CpuCost, stats: &SendStats, units: u64, receiver: Duration) -> Sample {
         let bill = |time| stats.cpu_s_per_gb(time).unwrap_or(0.0);
         let share = |part: u64| part as f64 / stats.bytes.max(1) as f64;
         Sample {

@@ -23,7 +23,7 @@ use crate::fixture::Fixture;
 use crate::fixture::USUAL_BYTES;
 use crate::meter::{Cores, Meter, pin};
 use crate::network::{Network, Sink};
-use crate::receive_bench::{Bench, Case, Load};
+use crate::receive_bench::{Bench, Case, ReceiveLoad};
 use crate::statistics::Figure;
 
 /// Times every way of receiving by socket, in a network of its own (the caller sees to that).
@@ -45,7 +45,7 @@ pub fn calibrate_receiving() -> Result<Vec<Rank>, Error> {
             Via::Socket => (spec.probe)(&host).err().map(|reason| reason.to_string()),
         };
         for sending in [Sending::Joined, Sending::Apart] {
-            let case = Case::new(spec, Load { bytes: USUAL_BYTES, streams: 1, sending });
+            let case = Case::new(spec, ReceiveLoad { bytes: USUAL_BYTES, streams: 1, sending });
             match &refused {
                 Some(reason) => ranks.push(rank(&case, None, Some(reason.clone()))),
                 None => cases.push(case),

@@ -26,7 +26,7 @@ use crate::warning::{Percent, Warning};
 
 /// Of a figure that both have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Verdict {
+pub enum ChangeVerdict {
     /// Better, beyond the spread of both: less of it, or more of a rate.
     Faster,
     /// Worse, beyond the spread of both.
@@ -47,7 +47,7 @@ pub struct Change {
     /// Second over first; none when the first is 0.
     pub ratio: Option<f64>,
     /// See there.
-    pub verdict: Verdict,
+    pub verdict: ChangeVerdict,
 }
 
 /// Two measurements side by side; `Display` is the table, [`Comparison::summary`] the verdict.
@@ -129,21 +129,21 @@ fn change(before: &Row, after: &Figure) -> Change {
     Change { before: before.clone(), after: after.clone(), ratio, verdict: verdict(before, after) }
 }
 
-fn verdict(before: &Row, after: &Figure) -> Verdict {
+fn verdict(before: &Row, after: &Figure) -> ChangeVerdict {
     let figure = &before.figure;
     let fewest = figure.samples.len().min(after.samples.len());
     if fewest < JUDGED_SAMPLES_MIN && !before.is_count() {
-        return Verdict::Unknown;
+        return ChangeVerdict::Unknown;
     }
     let difference = after.median - figure.median;
     let noise = SIGMAS * SIGMA_PER_DEVIATION * (figure.deviation() + after.deviation());
     if difference.abs() <= noise || difference.abs() < CHANGE_MIN * figure.median.abs() {
-        return Verdict::Unchanged;
+        return ChangeVerdict::Unchanged;
     }
     if (difference > 0.0) == more_is_better(&before.unit) {
-        Verdict::Faster
+        ChangeVerdict::Faster
     } else {
-        Verdict::Slower
+        ChangeVerdict::Slower
     }
 }
 
@@ -155,9 +155,9 @@ pub(crate) fn more_is_better(unit: &str) -> bool {
 
 fn rank(change: &Change) -> u8 {
     match change.verdict {
-        Verdict::Faster | Verdict::Slower => 0,
-        Verdict::Unchanged => 1,
-        Verdict::Unknown => 2,
+        ChangeVerdict::Faster | ChangeVerdict::Slower => 0,
+        ChangeVerdict::Unchanged => 1,
+        ChangeVerdict::Unknown => 2,
     }
 }
 
@@ -187,7 +187,7 @@ fn variables(before: &Results, after: &Results) -> Vec<Warning> {
 }
 
 impl Comparison {
-    fn count(&self, verdict: Verdict) -> usize {
+    fn count(&self, verdict: ChangeVerdict) -> usize {
         self.changes.iter().filter(|change| change.verdict == verdict).count()
     }
 
@@ -200,7 +200,8 @@ impl Comparison {
         lines.extend(self.doubts());
         lines.push(self.counts());
         lines.extend(self.alone());
-        let (worse, better) = (self.largest(Verdict::Slower), self.largest(Verdict::Faster));
+        let (worse, better) =
+            (self.largest(ChangeVerdict::Slower), self.largest(ChangeVerdict::Faster));
         let changed = worse.len() + better.len();
         if changed > 0 {
             lines.push(String::new());
@@ -227,7 +228,7 @@ impl Comparison {
 
     /// The largest change of each member with its parameters, of those that were judged so: a bill,
     /// its ratios and what a core carries are one change.
-    fn largest(&self, verdict: Verdict) -> Vec<&Change> {
+    fn largest(&self, verdict: ChangeVerdict) -> Vec<&Change> {
         let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
         let judged = self.changes.iter().filter(|change| change.verdict == verdict);
         judged
@@ -245,9 +246,9 @@ impl Comparison {
 
     fn counts(&self) -> String {
         let count = |verdict| self.count(verdict);
-        let (faster, slower) = (count(Verdict::Faster), count(Verdict::Slower));
-        let unchanged = count(Verdict::Unchanged);
-        let unknown = match count(Verdict::Unknown) {
+        let (faster, slower) = (count(ChangeVerdict::Faster), count(ChangeVerdict::Slower));
+        let unchanged = count(ChangeVerdict::Unchanged);
+        let unknown = match count(ChangeVerdict::Unknown) {
             0 => String::new(),
             unknown => format!(", {unknown} with too few samples to tell"),
         };
@@ -270,7 +271,7 @@ impl Comparison {
         let (ratio, first, second, unit) = ("ratio", "first", "second", "unit");
         let width = self.changes.iter().map(|c| c.before.unit.chars().count()).max().unwrap_or(0);
         let width = width.clamp(unit.len(), UNIT_CHARS_MAX);
-        let verdict = Verdict::WIDTH;
+        let verdict = ChangeVerdict::WIDTH;
         writeln!(f, "\n{ratio:>7}  {:verdict$}  {first:>8}  {second:>8}  {unit}", "")?;
         for change in &self.changes {
             let (a, b) = (number(change.before.figure.median), number(change.after.median));
@@ -349,18 +350,18 @@ fn direction(row: &Row, more: bool) -> &'static str {
     if more { greater } else { less }
 }
 
-impl Verdict {
+impl ChangeVerdict {
     /// Characters of the longest word.
     const WIDTH: usize = 15;
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for ChangeVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Verdict::Faster => "faster",
-            Verdict::Slower => "slower",
-            Verdict::Unchanged => "unchanged",
-            Verdict::Unknown => "too few samples",
+            ChangeVerdict::Faster => "faster",
+            ChangeVerdict::Slower => "slower",
+            ChangeVerdict::Unchanged => "unchanged",
+            ChangeVerdict::Unknown => "too few samples",
         })
     }
 }

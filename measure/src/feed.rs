@@ -36,7 +36,7 @@ impl Sending {
 }
 
 /// A sender with its destinations.
-pub struct Feed<'a> {
+pub struct BurstFeed<'a> {
     path: Box<dyn StreamPath>,
     to: Vec<Destination>,
     fixture: &'a Fixture,
@@ -52,14 +52,14 @@ pub struct Feed<'a> {
     pub stats: SendStats,
 }
 
-impl<'a> Feed<'a> {
+impl<'a> BurstFeed<'a> {
     /// In a turn `bursts` of `burst` packets of `datagram_bytes`, header included, to each of `to`.
     pub fn new(
         fixture: &'a Fixture,
         (datagram_bytes, burst, bursts): (u32, u32, u32),
         sending: Sending,
         to: &[SocketAddr],
-    ) -> Result<Feed<'a>, Error> {
+    ) -> Result<BurstFeed<'a>, Error> {
         let path = usual_path()?;
         let mut destinations = Vec::with_capacity(to.len());
         for address in to {
@@ -67,7 +67,7 @@ impl<'a> Feed<'a> {
             destination.limit_segments(if sending == Sending::Joined { burst } else { 1 });
             destinations.push(destination);
         }
-        Ok(Feed {
+        Ok(BurstFeed {
             path,
             to: destinations,
             fixture,

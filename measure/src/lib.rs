@@ -50,7 +50,7 @@ pub use calibrate::{BURSTS, Rank, calibrate, has_engine};
 pub use calibrate_receiving::calibrate_receiving;
 pub use calibration::{Calibration, Subject};
 pub use claims::Claims;
-pub use compare::{Change, Comparison, Verdict, compare};
+pub use compare::{Change, ChangeVerdict, Comparison, compare};
 pub use error::Error;
 pub use host::{COMMIT, HostFacts};
 pub use inside::{INSIDE, enter, inside};

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// What a run cost.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cost {
+pub struct CpuCost {
     /// User and system time of the process's threads.
     pub process: Duration,
     /// What the kernel's own threads ran meanwhile.
@@ -39,7 +39,7 @@ pub struct Cost {
     pub processors: usize,
 }
 
-impl Cost {
+impl CpuCost {
     /// What is billed.
     pub fn billed(&self) -> Duration {
         self.process + self.kernel_threads
@@ -107,11 +107,11 @@ impl Meter {
 impl Begun<'_> {
     /// Ends it; the process's clock is read first. `apart` is the time of threads that are not the
     /// subject.
-    pub fn end(self, apart: Duration) -> Cost {
+    pub fn end(self, apart: Duration) -> CpuCost {
         let process = process_time();
         let wall = self.wall.elapsed();
         let (processors, before) = (Processors::now(), self.processors);
-        Cost {
+        CpuCost {
             process: process.saturating_sub(self.process).saturating_sub(apart),
             kernel_threads: self.meter.of_kernel_threads().saturating_sub(self.kernel_threads),
             busy: processors.busy.saturating_sub(before.busy),

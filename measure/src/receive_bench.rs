@@ -17,14 +17,14 @@ use std::time::{Duration, Instant};
 use paths::{Port, ReceivePath, ReceiveSpec, ReceiveStats, Via};
 
 use crate::error::Error;
-use crate::feed::{Feed, Sending};
+use crate::feed::{BurstFeed, Sending};
 use crate::fixture::{Fixture, HEADER_BYTES, header};
 use crate::meter::Meter;
 use crate::network::{Network, Sink};
 
 /// What is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Load {
+pub struct ReceiveLoad {
     /// Of a datagram, RTP header included.
     pub bytes: u32,
     /// Ports that get a burst in turn.
@@ -33,7 +33,7 @@ pub struct Load {
     pub sending: Sending,
 }
 
-impl Load {
+impl ReceiveLoad {
     /// Packets that leave together: 5 ms of 20 Mb/s for many streams, the longest run for one.
     pub fn burst(self) -> u32 {
         if self.streams > 1 { SHORT_BURST } else { LONG_BURST }
@@ -51,7 +51,7 @@ pub struct Case {
     /// The receive path.
     pub spec: &'static ReceiveSpec,
     /// Packets that it receives.
-    pub load: Load,
+    pub load: ReceiveLoad,
     /// One sample a timed round.
     pub samples: Vec<Sample>,
     /// Why it is measured no more.
@@ -77,13 +77,13 @@ pub struct Sample {
 
 impl Case {
     /// A case without samples.
-    pub fn new(spec: &'static ReceiveSpec, load: Load) -> Case {
+    pub fn new(spec: &'static ReceiveSpec, load: ReceiveLoad) -> Case {
         Case { spec, load, samples: Vec::new(), failed: None }
     }
 
     /// One line for notes and progress.
     pub fn title(&self) -> String {
-        let Load { bytes, streams, sending } = self.load;
+        let ReceiveLoad { bytes, streams, sending } = self.load;
         format!("{}, {bytes} bytes, {streams} streams, {}", self.spec, sending.name())
     }
 }
@@ -134,10 +134,10 @@ impl Bench {
 
     /// Takes in some turns and compares every byte with what was sent, in its order.
     pub fn verify(&self, case: &Case) -> Result<(), Error> {
-        let Load { bytes, streams, sending } = case.load;
+        let ReceiveLoad { bytes, streams, sending } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
         let mut intake = self.open(case.spec, streams)?;
-        let mut feed = Feed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
+        let mut feed = BurstFeed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
         let payload_bytes = (bytes - HEADER_BYTES) as usize;
         let mut payload = vec![0; payload_bytes];
         for _ in 0..VERIFIED_TURNS {
@@ -198,11 +198,11 @@ impl Bench {
         case: &Case,
         (bytes, sending_bill): (u64, f64),
     ) -> Result<Option<Sample>, Error> {
-        let Load { streams, sending, .. } = case.load;
+        let ReceiveLoad { streams, sending, .. } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
         let mut intake = self.open(case.spec, streams)?;
-        let mut feed = Feed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
-        let mut turn = |feed: &mut Feed<'_>| -> Result<(), Error> {
+        let mut feed = BurstFeed::new(&self.fixture, case.load.sizes(), sending, &intake.to)?;
+        let mut turn = |feed: &mut BurstFeed<'_>| -> Result<(), Error> {
             let sent = feed.turn()?;
             let taken = intake.take(sent, PATIENCE, |_, datagram| {
                 // As a reader does that looks at each header.
@@ -242,13 +242,13 @@ impl Bench {
 
     /// What sending a load costs alone, s/GB, to a device that takes what the near end of the veth
     /// pair takes now and drops it.
-    fn sending(&self, load: Load, bytes: u64, segments: bool) -> Result<f64, Error> {
+    fn sending(&self, load: ReceiveLoad, bytes: u64, segments: bool) -> Result<f64, Error> {
         let sink = if segments { Sink::IfbDevice } else { Sink::IfbSoftware };
         let to = self.network.address(&sink)?;
         let to: Vec<SocketAddr> = (0..load.streams as u16)
             .map(|stream| SocketAddr::new(to.ip(), FIRST_PORT + stream))
             .collect();
-        let mut feed = Feed::new(&self.fixture, load.sizes(), load.sending, &to)?;
+        let mut feed = BurstFeed::new(&self.fixture, load.sizes(), load.sending, &to)?;
         for _ in 0..WARM_TURNS {
             feed.turn()?;
         }

@@ -26,7 +26,7 @@ use crate::error::Error;
 use crate::fixture::{Fixture, Image};
 use crate::meter::thread_time;
 use crate::network::Network;
-use crate::sender::{Download, Sender};
+use crate::sender::{DownloadSender, Sender};
 
 /// Sends some batches of a member to a socket behind the veth pair and compares every byte.
 ///
@@ -96,7 +96,7 @@ pub fn verify_download(
     let all = all.min(media.bytes());
     let so_far = AtomicU64::new(0);
     // Connected before anybody waits for the connection.
-    let mut download = Download::open(spec, media, step_bytes, to)?;
+    let mut download = DownloadSender::open(spec, media, step_bytes, to)?;
     download.uncork().map_err(Error::host("TCP_CORK"))?;
     std::thread::scope(|scope| {
         let told = &so_far;

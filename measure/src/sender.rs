@@ -306,7 +306,7 @@ impl StreamPath for Nothing {
 }
 
 /// Sends the file over a TCP connection, from its start again after its end.
-pub struct Download<'a> {
+pub struct DownloadSender<'a> {
     path: Box<dyn DownloadPath>,
     socket: TcpStream,
     media: &'a MappedFile,
@@ -318,7 +318,7 @@ pub struct Download<'a> {
     pub steps: u64,
 }
 
-impl<'a> Download<'a> {
+impl<'a> DownloadSender<'a> {
     /// Opens the path of `spec`.
     ///
     /// # Errors
@@ -328,7 +328,7 @@ impl<'a> Download<'a> {
         media: &'a MappedFile,
         step_bytes: u64,
         to: SocketAddr,
-    ) -> Result<Download<'a>, Error> {
+    ) -> Result<DownloadSender<'a>, Error> {
         let Open::Download(open) = spec.open else { panic!("{spec} does not download") };
         let path = open().map_err(|error| failed(spec, &error))?;
         let socket = TcpStream::connect(to);
@@ -339,7 +339,7 @@ impl<'a> Download<'a> {
         // In every kernel, and without a timer a segment: BBR's pacing, which some hosts have for
         // all connections, costs a virtual machine more than sending does.
         set_tcp_congestion(&socket, "reno").map_err(|error| failed(spec, &error))?;
-        Ok(Download {
+        Ok(DownloadSender {
             path,
             socket,
             media,

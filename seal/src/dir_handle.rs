@@ -26,7 +26,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::error::{Error, FileFault};
-use crate::manifest::Damage;
+use crate::manifest::ManifestDamage;
 
 /// A folder by whose descriptor others are named.
 #[derive(Debug)]
@@ -193,11 +193,11 @@ impl DirHandle {
     /// then there is none.
     ///
     /// # Errors
-    /// [`Damage::Busy`].
+    /// [`ManifestDamage::Busy`].
     pub(crate) fn lock(&self) -> Result<(), Error> {
         match flock(self.fd.as_fd(), FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => {
-                Err(Error::file(&self.path, FileFault::Manifest(Damage::Busy)))
+                Err(Error::file(&self.path, FileFault::Manifest(ManifestDamage::Busy)))
             }
             _ => Ok(()),
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::epub::BookFault;
 use crate::folder::opener::SealedFileFault;
-use crate::manifest::Damage;
+use crate::manifest::ManifestDamage;
 use crate::trust::Untrusted;
 
 /// Why something was not sealed, unsealed or verified.
@@ -83,7 +83,7 @@ pub enum FileFault {
     Untrusted(#[from] Untrusted),
     /// Its journal is damaged, or not for this run.
     #[error(transparent)]
-    Manifest(#[from] Damage),
+    Manifest(#[from] ManifestDamage),
     /// A sealed file does not open, or to something else.
     #[error(transparent)]
     Sealed(#[from] SealedFileFault),

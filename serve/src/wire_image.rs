@@ -31,7 +31,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use media::PlanStore;
 use media::plan::PacketPlan;
-use media::store::{PendingFile, asset_key, file_name, remove_unfinished};
+use media::store::{UnfinishedFile, asset_key, file_name, remove_unfinished};
 use paths::MappedFile;
 use rustix::fs::FlockOperation;
 
@@ -250,8 +250,8 @@ impl Store {
                     && found.inode == asset.key.inode
             })
         };
-        let written = || -> io::Result<PendingFile> {
-            let mut pending = PendingFile::create(&path)?;
+        let written = || -> io::Result<UnfinishedFile> {
+            let mut pending = UnfinishedFile::create(&path)?;
             let sums = self.lay_out(&asset.plan, &source, &mut pending.file)?;
             pending.file.write_all(&sums)?;
             pending.file.write_all(&trailer(asset, &sums))?;

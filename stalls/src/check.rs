@@ -17,7 +17,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::{Options, Report, TRACERS, find};
+use crate::{Report, StallOptions, TRACERS, find};
 use measure::Error;
 
 /// A function that is run to be traced.
@@ -103,7 +103,7 @@ impl Check {
 pub fn check(
     (program, arguments): (&Path, &[&str]),
     (watched, exercises): (&str, &[Exercise]),
-    asked: &Options,
+    asked: &StallOptions,
 ) -> Result<Check, Error> {
     let mut command = vec![program.as_os_str().to_owned()];
     command.extend(arguments.iter().map(OsString::from));
@@ -112,7 +112,7 @@ pub fn check(
         if asked.by.as_ref().is_some_and(|by| by != name) {
             continue;
         }
-        let options = Options {
+        let options = StallOptions {
             command: command.clone(),
             by: Some((*name).to_owned()),
             function: Some(watched.to_owned()),

@@ -14,14 +14,14 @@ use serde::Serialize;
 
 /// Nanoseconds from a store to a load that wants its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Cost {
+pub struct BlockedLoadCost {
     /// A load that no single store can give its bytes.
     pub blocked_ns: f64,
     /// One that takes them from a store in flight.
     pub forwarded_ns: f64,
 }
 
-impl Cost {
+impl BlockedLoadCost {
     /// Measured now, in some ten milliseconds.
     pub fn here() -> Self {
         let mut shortest = [f64::INFINITY; 2];
@@ -37,7 +37,7 @@ impl Cost {
             }
         }
         let [blocked_ns, forwarded_ns] = shortest;
-        Cost { blocked_ns, forwarded_ns }
+        BlockedLoadCost { blocked_ns, forwarded_ns }
     }
 
     /// What a blocked load adds, at most.
@@ -56,10 +56,10 @@ mod tests {
 
     #[test]
     fn both_delays_are_measured() {
-        let cost = Cost::here();
+        let cost = BlockedLoadCost::here();
         assert!(cost.blocked_ns > 0.0 && cost.forwarded_ns > 0.0, "{cost:?}");
         assert!(cost.blocked_ns.is_finite() && cost.forwarded_ns.is_finite(), "{cost:?}");
-        let hidden = Cost { blocked_ns: 1.0, forwarded_ns: 2.0 };
+        let hidden = BlockedLoadCost { blocked_ns: 1.0, forwarded_ns: 2.0 };
         assert_eq!(hidden.added_ns(), 0.0, "never less than nothing");
     }
 }

@@ -30,7 +30,7 @@ use perf_event::{Builder, SampleFlag, Sampler};
 
 use crate::images::Images;
 use crate::launch::{self, waited};
-use crate::{Options, Seen, Tracer};
+use crate::{Seen, StallOptions, Tracer};
 use measure::Error;
 
 pub(crate) static TRACER: Tracer = Tracer {
@@ -148,7 +148,7 @@ fn count(event: Event, run: impl FnOnce() -> u64) -> io::Result<u64> {
 }
 
 /// Runs the command and samples it by `event`.
-pub(crate) fn sample(options: &Options, event: Event) -> Result<Samples, Error> {
+pub(crate) fn sample(options: &StallOptions, event: Event) -> Result<Samples, Error> {
     let what = || format!("sampling {} by {}", options.name(), event.name());
     let mut program = launch::stopped(&options.command, options.aside)?;
     let pid = program.pid;
@@ -270,7 +270,7 @@ mod tests {
         let Some(program) = crate::tests::compiled(folder.path(), "spin", SPIN) else {
             return;
         };
-        let options = Options { command: vec![program.into()], ..Options::default() };
+        let options = StallOptions { command: vec![program.into()], ..StallOptions::default() };
         let samples = match sample(&options, Event::Clock) {
             Ok(samples) => samples,
             Err(error) => return eprintln!("skip: {error}"),

@@ -32,7 +32,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use crate::code::{Code, Flow, INSTRUCTION_BYTES_MAX};
 use crate::images::Images;
 use crate::pairing::Pairing;
-use crate::{Options, Seen, Trace, Tracer};
+use crate::{Seen, StallOptions, Trace, Tracer};
 use measure::Error;
 
 pub(crate) static TRACER: Tracer = Tracer {
@@ -43,7 +43,7 @@ pub(crate) static TRACER: Tracer = Tracer {
     run,
 };
 
-fn probe(_: &Options) -> Result<(), String> {
+fn probe(_: &StallOptions) -> Result<(), String> {
     if !cfg!(target_arch = "x86_64") {
         return Err("this processor is no x86-64".to_owned());
     }
@@ -55,7 +55,7 @@ fn probe(_: &Options) -> Result<(), String> {
     }
 }
 
-fn run(options: &Options) -> Result<Seen, Error> {
+fn run(options: &StallOptions) -> Result<Seen, Error> {
     let failed = |what: &'static str| move |error: io::Error| Error::host(what)(error);
     let folder = tempfile::tempdir().map_err(failed("making a folder for a pipe"))?;
     let path = folder.path().join("trace");
@@ -152,7 +152,7 @@ impl Source {
 
 /// What a trace is turned into.
 struct Tracing<'a> {
-    options: &'a Options,
+    options: &'a StallOptions,
     pid: u32,
     memory: Option<File>,
     images: Images,
@@ -177,7 +177,7 @@ struct At {
 }
 
 impl<'a> Tracing<'a> {
-    fn new(options: &'a Options, pid: u32) -> Self {
+    fn new(options: &'a StallOptions, pid: u32) -> Self {
         Self {
             options,
             pid,

@@ -40,7 +40,7 @@ mod steps;
 use std::ffi::OsString;
 
 pub use check::{Check, Exercise, Finding, check};
-pub use cost::Cost;
+pub use cost::BlockedLoadCost;
 pub use forwarding::{blocked, forwarded};
 pub use images::Place;
 pub use report::{Pair, Report, Sampled, Touch};
@@ -59,8 +59,8 @@ pub struct Tracer {
     pub summary: &'static str,
     /// Where what it relies on is written.
     pub sources: &'static [&'static str],
-    probe: fn(&Options) -> Result<(), String>,
-    run: fn(&Options) -> Result<Seen, Error>,
+    probe: fn(&StallOptions) -> Result<(), String>,
+    run: fn(&StallOptions) -> Result<Seen, Error>,
 }
 
 /// All ways, in the order of preference.
@@ -68,7 +68,7 @@ pub static TRACERS: &[&Tracer] = &[&counters::TRACER, &lackey::TRACER, &steps::T
 
 /// What to look at, and how.
 #[derive(Clone)]
-pub struct Options {
+pub struct StallOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// A tracer's name; the first that can be used here when none.
@@ -87,7 +87,7 @@ pub struct Options {
     pub typed: Vec<String>,
 }
 
-impl Default for Options {
+impl Default for StallOptions {
     fn default() -> Self {
         Self {
             command: Vec::new(),
@@ -102,7 +102,7 @@ impl Default for Options {
     }
 }
 
-impl Options {
+impl StallOptions {
     fn name(&self) -> String {
         self.command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
     }
@@ -117,7 +117,7 @@ impl Tracer {
     ///
     /// # Errors
     /// [`Error::Unavailable`].
-    pub fn probe(&self, options: &Options) -> Result<(), Error> {
+    pub fn probe(&self, options: &StallOptions) -> Result<(), Error> {
         (self.probe)(options).map_err(|found| Error::Unavailable { need: self.name, found })
     }
 }
@@ -144,8 +144,8 @@ struct Trace {
 /// # Errors
 /// [`Error::Caller`] for a command that cannot be run or names that are none,
 /// [`Error::Unavailable`] when no tracer can be used, [`Error::Host`] when one fails midway.
-pub fn find(options: &Options) -> Result<Report, Error> {
-    let options = &Options { command: launch::checked(&options.command)?, ..options.clone() };
+pub fn find(options: &StallOptions) -> Result<Report, Error> {
+    let options = &StallOptions { command: launch::checked(&options.command)?, ..options.clone() };
     let (tracer, passed) = choose(options)?;
     let seen = (tracer.run)(options)?;
     let mut report = match seen {
@@ -157,7 +157,7 @@ pub fn find(options: &Options) -> Result<Report, Error> {
 }
 
 /// The tracer that was asked for, or the first that can be used, and why others cannot.
-fn choose(options: &Options) -> Result<(&'static Tracer, Vec<String>), Error> {
+fn choose(options: &StallOptions) -> Result<(&'static Tracer, Vec<String>), Error> {
     if let Some(name) = &options.by {
         let Some(tracer) = TRACERS.iter().find(|tracer| tracer.name == name) else {
             let known: Vec<_> = TRACERS.iter().map(|tracer| tracer.name).collect();

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::counters::Samples;
 use crate::images::Place;
 use crate::pairing::{self, Toucher};
-use crate::{Cost, Options, Trace, Tracer};
+use crate::{BlockedLoadCost, StallOptions, Trace, Tracer};
 use measure::Error;
 use measure::HostFacts;
 use measure::report::{number, plain, wrapped};
@@ -50,7 +50,7 @@ pub struct Report {
     /// Loads that were not judged: gathers, and those of saved state.
     pub unjudged: u64,
     /// What a blocked load takes here, measured right then.
-    pub cost: Cost,
+    pub cost: BlockedLoadCost,
     /// What was seen of wanted functions: the name of each, and how many pairs are within it.
     pub functions: Vec<String>,
     /// Loads with the stores they wait for, the most frequent first.
@@ -110,7 +110,7 @@ pub struct Sampled {
 }
 
 impl Report {
-    fn new(tracer: &Tracer, options: &Options) -> Report {
+    fn new(tracer: &Tracer, options: &StallOptions) -> Report {
         let Results { command, commit, taken, host, .. } =
             Results::new("stalls", options.typed.iter().cloned());
         Report {
@@ -127,7 +127,7 @@ impl Report {
             stores: 0,
             blocked: 0,
             unjudged: 0,
-            cost: Cost::here(),
+            cost: BlockedLoadCost::here(),
             functions: Vec::new(),
             pairs: Vec::new(),
             sampled: Vec::new(),
@@ -137,7 +137,7 @@ impl Report {
 
     pub(crate) fn of_trace(
         tracer: &Tracer,
-        options: &Options,
+        options: &StallOptions,
         trace: Trace,
     ) -> Result<Report, Error> {
         let Trace { pairing, code, images, functions, exit, notes } = trace;
@@ -190,7 +190,7 @@ impl Report {
         Ok(report)
     }
 
-    pub(crate) fn of_samples(tracer: &Tracer, options: &Options, samples: Samples) -> Report {
+    pub(crate) fn of_samples(tracer: &Tracer, options: &StallOptions, samples: Samples) -> Report {
         let mut report = Report { exit: samples.exit, ..Report::new(tracer, options) };
         report.blocked = samples.events;
         let added_ns = report.cost.added_ns();
@@ -275,7 +275,7 @@ impl Report {
     }
 
     fn facts(&self) -> Vec<(&'static str, String)> {
-        let Cost { blocked_ns, forwarded_ns } = self.cost;
+        let BlockedLoadCost { blocked_ns, forwarded_ns } = self.cost;
         let (blocked, forwarded) = (number(blocked_ns), number(forwarded_ns));
         let mut facts = vec![
             ("command", self.command.clone()),

@@ -38,12 +38,12 @@ fn reports(source: &str, function: Option<&str>, arguments: &[&str]) -> Vec<Repo
         let mut command = vec![program.clone().into_os_string()];
         command.extend(arguments.iter().map(OsString::from));
         let function = function.map(str::to_owned);
-        let options = Options {
+        let options = StallOptions {
             command,
             function,
             by: Some(name.to_owned()),
             aside: true,
-            ..Options::default()
+            ..StallOptions::default()
         };
         match find(&options) {
             Ok(report) => reports.push(report),
@@ -200,11 +200,11 @@ fn a_name_that_no_function_has_is_the_callers_mistake() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled(folder.path(), "program", DRIVER) else { return };
     for name in ["lackey", "steps"] {
-        let options = Options {
+        let options = StallOptions {
             command: vec![program.clone().into()],
             function: Some("no_such_function".to_owned()),
             by: Some(name.to_owned()),
-            ..Options::default()
+            ..StallOptions::default()
         };
         match find(&options) {
             Err(Error::Unavailable { found, .. }) => eprintln!("skip: {name}: {found}"),
@@ -284,12 +284,12 @@ fn threads_children_and_signals_go_their_way() {
 fn steps_end_where_they_are_told_to_and_the_program_goes_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(program) = compiled(folder.path(), "program", DRIVER) else { return };
-    let options = |steps, function: Option<&str>| Options {
+    let options = |steps, function: Option<&str>| StallOptions {
         command: vec![program.clone().into()],
         function: function.map(str::to_owned),
         by: Some("steps".to_owned()),
         steps,
-        ..Options::default()
+        ..StallOptions::default()
     };
     for (steps, function) in [(100, Some("narrow")), (1, None), (0, Some("narrow")), (0, None)] {
         match find(&options(steps, function)) {
@@ -314,7 +314,7 @@ fn what_cannot_be_executed_is_said() {
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).expect("its mode");
     for name in ["lackey", "steps"] {
         let (command, by) = (vec![file.clone().into_os_string()], Some(name.to_owned()));
-        match find(&Options { command, by, ..Options::default() }) {
+        match find(&StallOptions { command, by, ..StallOptions::default() }) {
             Err(Error::Unavailable { found, .. }) => eprintln!("skip: {name}: {found}"),
             Err(error) => assert!(error.to_string().contains("above"), "{name}: {error}"),
             Ok(report) => panic!("{name}: {:?}", report.exit),
@@ -324,10 +324,10 @@ fn what_cannot_be_executed_is_said() {
 
 #[test]
 fn a_tracer_that_is_none_is_named_with_those_that_are() {
-    let options = Options {
+    let options = StallOptions {
         command: vec!["/bin/true".into()],
         by: Some("guess".to_owned()),
-        ..Options::default()
+        ..StallOptions::default()
     };
     let error = find(&options).unwrap_err().to_string();
     assert_eq!(error, "--by guess: no such tracer; write one of counters, lackey, steps");

@@ -54,7 +54,7 @@ fn the_fault_is_found_in_the_program_itself_and_nothing_in_what_it_uses() {
             for touch in [&pair["load"], &pair["stores"][0]] {
                 let function = touch["function"].as_str().unwrap();
                 assert!(function.contains("narrow_store"), "{touch}");
-                assert!(touch["source"].as_str().unwrap().contains("simd/src/descriptor"));
+                assert!(touch["source"].as_str().unwrap().contains("lab/src/specimens/descriptor"));
                 assert!(touch["instruction"].as_str().unwrap().contains('['), "{touch}");
             }
             narrow.insert(pair["stores"][0]["address"].as_u64().unwrap());

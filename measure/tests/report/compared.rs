@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Two measurements side by side: what is called a change, and what is said of the comparison.
 
-use measure::{Figure, Results, Row, Verdict, Warning, compare};
+use measure::{ChangeVerdict, Figure, Results, Row, Warning, compare};
 
 use crate::sample;
 
 /// What becomes of one row whose samples were these and are now those.
 #[track_caller]
-fn verdict(metric: &str, unit: &str, before: &[f64], after: &[f64]) -> Verdict {
+fn verdict(metric: &str, unit: &str, before: &[f64], after: &[f64]) -> ChangeVerdict {
     let of = |samples: &[f64]| {
         let mut results = sample::small();
         let figure = Figure::of(samples.to_vec());
@@ -24,29 +24,29 @@ fn a_change_is_what_neither_spread_nor_layout_explains() {
     // Deviations of 0.05 and 0.05: a change begins at 2 × 1.4826 × 0.1 = 0.2965.
     let noisy = |median: f64| [median, median - 0.05, median + 0.05, median - 0.1, median + 0.1];
     let bill = |before: &[f64], after: &[f64]| verdict("bill", "s/GB", before, after);
-    assert_eq!(bill(&noisy(2.0), &noisy(1.71)), Verdict::Unchanged);
-    assert_eq!(bill(&noisy(2.0), &noisy(1.70)), Verdict::Faster);
-    assert_eq!(bill(&noisy(2.0), &noisy(2.30)), Verdict::Slower);
+    assert_eq!(bill(&noisy(2.0), &noisy(1.71)), ChangeVerdict::Unchanged);
+    assert_eq!(bill(&noisy(2.0), &noisy(1.70)), ChangeVerdict::Faster);
+    assert_eq!(bill(&noisy(2.0), &noisy(2.30)), ChangeVerdict::Slower);
     // Without noise, 2 %.
-    assert_eq!(bill(&[2.0; 5], &[2.039; 5]), Verdict::Unchanged);
-    assert_eq!(bill(&[2.0; 5], &[2.041; 5]), Verdict::Slower);
+    assert_eq!(bill(&[2.0; 5], &[2.039; 5]), ChangeVerdict::Unchanged);
+    assert_eq!(bill(&[2.0; 5], &[2.041; 5]), ChangeVerdict::Slower);
     // From nothing to something.
-    assert_eq!(bill(&[0.0; 5], &[0.0; 5]), Verdict::Unchanged);
-    assert_eq!(bill(&[0.0; 5], &[0.1; 5]), Verdict::Slower);
+    assert_eq!(bill(&[0.0; 5], &[0.0; 5]), ChangeVerdict::Unchanged);
+    assert_eq!(bill(&[0.0; 5], &[0.1; 5]), ChangeVerdict::Slower);
 }
 
 #[test]
 fn of_a_rate_more_is_better() {
-    assert_eq!(verdict("throughput", "Gb/s", &[8.0; 5], &[9.0; 5]), Verdict::Faster);
-    assert_eq!(verdict("timely", "sessions", &[2500.0; 5], &[2000.0; 5]), Verdict::Slower);
-    assert_eq!(verdict("lateness 99.9 %", "ms", &[8.0; 5], &[9.0; 5]), Verdict::Slower);
+    assert_eq!(verdict("throughput", "Gb/s", &[8.0; 5], &[9.0; 5]), ChangeVerdict::Faster);
+    assert_eq!(verdict("timely", "sessions", &[2500.0; 5], &[2000.0; 5]), ChangeVerdict::Slower);
+    assert_eq!(verdict("lateness 99.9 %", "ms", &[8.0; 5], &[9.0; 5]), ChangeVerdict::Slower);
 }
 
 #[test]
 fn too_few_samples_are_not_judged_and_counts_are() {
-    assert_eq!(verdict("lateness", "ms", &[8.0], &[1.0]), Verdict::Unknown);
-    assert_eq!(verdict("lateness", "ms", &[8.0; 5], &[1.0; 2]), Verdict::Unknown);
-    assert_eq!(verdict("crossings", "per packet", &[2.0], &[1.0]), Verdict::Faster);
+    assert_eq!(verdict("lateness", "ms", &[8.0], &[1.0]), ChangeVerdict::Unknown);
+    assert_eq!(verdict("lateness", "ms", &[8.0; 5], &[1.0; 2]), ChangeVerdict::Unknown);
+    assert_eq!(verdict("crossings", "per packet", &[2.0], &[1.0]), ChangeVerdict::Faster);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn what_is_worse_is_seen_beside_any_number_of_larger_gains() {
         row.figure = Figure::of(row.figure.samples.iter().map(|sample| sample * factor).collect());
     }
     let comparison = compare(&before, &after).unwrap();
-    let worse = comparison.changes.iter().filter(|change| change.verdict == Verdict::Slower);
+    let worse = comparison.changes.iter().filter(|change| change.verdict == ChangeVerdict::Slower);
     let words: Vec<String> = worse.map(measure::Change::words).collect();
     let text = comparison.summary();
     let lines: Vec<&str> = text.lines().collect();

@@ -17,8 +17,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
 /// A file being written beside its final name, locked; removed when dropped before
-/// [`PendingFile::keep`].
-pub struct PendingFile {
+/// [`UnfinishedFile::keep`].
+pub struct UnfinishedFile {
     /// The open file, for reading and writing.
     pub file: File,
     temporary: PathBuf,
@@ -26,16 +26,16 @@ pub struct PendingFile {
     kept: bool,
 }
 
-impl PendingFile {
+impl UnfinishedFile {
     /// Creates and locks the file. `path` is its final name.
     ///
     /// # Errors
     /// The folder cannot be written, or every new file is removed at once.
-    pub fn create(path: &Path) -> io::Result<PendingFile> {
+    pub fn create(path: &Path) -> io::Result<UnfinishedFile> {
         for _ in 0..SWEPT_MAX {
             let temporary = path.with_extension(format!("{}.tmp", random_name()));
             let file = File::options().read(true).write(true).create_new(true).open(&temporary)?;
-            let pending = PendingFile { file, temporary, path: path.to_owned(), kept: false };
+            let pending = UnfinishedFile { file, temporary, path: path.to_owned(), kept: false };
             // Shared: a sweep wants it exclusively, and a reader of the finished file shares it.
             match flock(&pending.file, FlockOperation::NonBlockingLockShared) {
                 Ok(()) if pending.file.metadata()?.nlink() > 0 => return Ok(pending),
@@ -59,7 +59,7 @@ impl PendingFile {
     }
 }
 
-impl Drop for PendingFile {
+impl Drop for UnfinishedFile {
     fn drop(&mut self) {
         if !self.kept {
             // It may never have come to be; either way nothing is left behind.
@@ -169,7 +169,7 @@ mod tests {
         drop(old);
         std::fs::write(made("kept.wire"), "whole").unwrap();
         std::os::unix::fs::symlink("kept.wire", made("link.3.tmp")).unwrap();
-        let mut making = PendingFile::create(&made("making.wire")).unwrap();
+        let mut making = UnfinishedFile::create(&made("making.wire")).unwrap();
         making.file.write_all(&[2; 9000]).unwrap();
         making.file.sync_all().unwrap();
         making.file.set_modified(long_ago).unwrap();
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn dropped_pending_file_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        drop(PendingFile::create(&folder.path().join("a.plan")).unwrap());
+        drop(UnfinishedFile::create(&folder.path().join("a.plan")).unwrap());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -27,7 +27,7 @@ use crate::plan::{PacketPlan, PlanKey};
 use crate::ts::Scanner;
 
 pub use asset::{asset_key, modified_ns, name_codecs, random_identity};
-pub use files::{PendingFile, UnfinishedFiles, remove_unfinished};
+pub use files::{UnfinishedFile, UnfinishedFiles, remove_unfinished};
 
 /// Reason why a store keeps no plans: serving works, planning is repeated at every start.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ impl PlanStore {
     pub fn keep_plan(&self, key: &PlanKey, plan: &PacketPlan) -> bool {
         let Some(path) = self.plan_path(key) else { return false };
         let written = || -> io::Result<()> {
-            let mut pending = PendingFile::create(&path)?;
+            let mut pending = UnfinishedFile::create(&path)?;
             pending.file.write_all(&plan.encode(key))?;
             pending.keep()
         };

@@ -35,13 +35,15 @@ use tempfile::TempDir;
 const ELSEWHERE: &[(&str, &str)] = &[
     ("make demo", "a release build, then a demonstration: by whoever tries it"),
     ("make test", "this is it"),
+    ("make install", "it builds a release and changes the home folder"),
     ("sudo ", "it changes the machine"),
     ("vlc ", "it has a window; tests/interop/vlc.rs"),
     ("ffplay ", "it has a window; tests/interop/ffmpeg.rs"),
     ("gst-launch-1.0 ", "it has a window; tests/interop/gstreamer.rs"),
     ("pagewire lab kernel", "kernel/check.sh runs it with --quick"),
+    ("pagewire lab peers", "a quarter of an hour; lab/tests/program/peers.rs, with --quick"),
     ("pagewire lab paths --json", "all sizes take half an hour; --quick is run"),
-    ("pagewire lab stalls --self", "minutes; tests/lab/stalls.rs"),
+    ("pagewire lab stalls --self", "minutes; lab/tests/program/stalls.rs"),
     ("UPDATE=1 cargo test", "it writes the documents; without UPDATE it is run by cargo test"),
 ];
 

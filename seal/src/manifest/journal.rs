@@ -17,7 +17,8 @@ use zeroize::Zeroizing;
 
 use super::line::{self, ManifestLine, RunRecord};
 use super::{
-    BYTES_MAX, Damage, FILE, Manifest, ManifestHeader, ManifestRecord, VERSION, boot_id, read_from,
+    BYTES_MAX, FILE, Manifest, ManifestDamage, ManifestHeader, ManifestRecord, VERSION, boot_id,
+    read_from,
 };
 use crate::dir_handle::DirHandle;
 use crate::error::{Error, FileFault};
@@ -40,14 +41,14 @@ impl Journal {
     /// is there has to be this user's own regular file.
     ///
     /// # Errors
-    /// [`Damage::Busy`]; what is under its name is not taken; the folder cannot be written.
+    /// [`ManifestDamage::Busy`]; what is under its name is not taken; the folder cannot be written.
     pub fn open(folder: &DirHandle, secret: &Secret) -> Result<Self, Error> {
         let path = folder.shown(FILE);
         let file = open(folder)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
-                return Err(Error::file(&path, FileFault::Manifest(Damage::Busy)));
+                return Err(Error::file(&path, FileFault::Manifest(ManifestDamage::Busy)));
             }
             Err(errno) => return Err(Error::host("flock", &path)(errno.into())),
         }

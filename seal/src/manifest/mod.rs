@@ -110,7 +110,7 @@ pub struct ManifestRecord {
 /// What is wrong with a journal, and what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Damage {
+pub enum ManifestDamage {
     /// Not one of ours, or its first line is damaged.
     #[error("the first line is no header of a sealed folder; seal into another folder")]
     Header,
@@ -190,7 +190,7 @@ fn header_from(file: &File, folder: &DirHandle) -> Result<Option<ManifestHeader>
     match next_line(&mut reader, &mut line).map_err(Error::host("read", &path))? {
         Next::Line(_) => parse_header(&line).map(Some).map_err(damaged),
         Next::End if line::is_torn_header(&line) => Ok(None),
-        Next::End => Err(damaged(Damage::Header)),
+        Next::End => Err(damaged(ManifestDamage::Header)),
     }
 }
 
@@ -230,13 +230,13 @@ fn read_from(
 ///
 /// # Errors
 /// It is none.
-pub fn parse_header(line: &[u8]) -> Result<ManifestHeader, Damage> {
+pub fn parse_header(line: &[u8]) -> Result<ManifestHeader, ManifestDamage> {
     match line::unchecked(line) {
         Some(ManifestLine::Header(version, _)) if version != VERSION => {
-            Err(Damage::Version(version))
+            Err(ManifestDamage::Version(version))
         }
         Some(ManifestLine::Header(_, header)) => Ok(header),
-        _ => Err(Damage::Header),
+        _ => Err(ManifestDamage::Header),
     }
 }
 
@@ -248,12 +248,12 @@ pub fn parse(
     mut reader: impl BufRead,
     line_key: &[u8; 32],
     boot: &str,
-) -> std::io::Result<Result<Manifest, Damage>> {
+) -> std::io::Result<Result<Manifest, ManifestDamage>> {
     let mut bytes = Vec::new();
     next_line(&mut reader, &mut bytes)?;
     let header = match parse_header(&bytes) {
         Ok(header) if line::checked(&bytes, line_key).is_some() => header,
-        Ok(_) => return Ok(Err(Damage::Changed)),
+        Ok(_) => return Ok(Err(ManifestDamage::Changed)),
         Err(damage) => return Ok(Err(damage)),
     };
     let mut offset = bytes.len() as u64 + 1;

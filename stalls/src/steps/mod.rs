@@ -37,7 +37,7 @@ use super::code::{Access, Code, Known};
 use super::images::Images;
 use super::launch::{self, Started, waited};
 use super::pairing::Pairing;
-use super::{Options, Seen, Trace, Tracer};
+use super::{Seen, StallOptions, Trace, Tracer};
 use measure::Error;
 
 pub(super) static TRACER: Tracer = Tracer {
@@ -59,7 +59,7 @@ fn allowed() -> Result<(), String> {
     })
 }
 
-fn run(options: &Options) -> Result<Seen, Error> {
+fn run(options: &StallOptions) -> Result<Seen, Error> {
     let pinned = Pinned::here();
     let program = launch::stopped(&options.command, options.aside)?;
     let pid = program.pid;
@@ -92,7 +92,7 @@ fn run(options: &Options) -> Result<Seen, Error> {
 }
 
 struct Stepper<'a> {
-    options: &'a Options,
+    options: &'a StallOptions,
     program: Started,
     /// None until the program is what it shall be.
     tracee: Option<Tracee>,

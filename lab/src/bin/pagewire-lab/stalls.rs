@@ -81,8 +81,8 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 impl Options {
-    fn asked(&self) -> ::stalls::Options {
-        ::stalls::Options {
+    fn asked(&self) -> ::stalls::StallOptions {
+        ::stalls::StallOptions {
             command: self.command.clone(),
             by: self.by.clone(),
             function: self.function.clone(),

@@ -15,7 +15,7 @@ use super::load::Family;
 use super::program::{Program, Watch};
 use super::said::{self, Checked, Copies, Done, Line, Outcome, SelfTest};
 use measure::Error;
-use measure::meter::{Begun, Cost, Meter};
+use measure::meter::{Begun, CpuCost, Meter};
 
 /// What a guest said and cost.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct Ran {
     /// Of all processes of the guest, on this machine.
     pub(super) processor: Duration,
     /// What the machine did meanwhile; the guest's time is `apart`.
-    pub(super) cost: Cost,
+    pub(super) cost: CpuCost,
 }
 
 impl Guest {

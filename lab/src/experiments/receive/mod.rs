@@ -27,7 +27,7 @@ use measure::statistics::Figure;
 use measure::warning::Warning;
 
 use measure::feed::Sending;
-use measure::receive_bench::{Bench, Case, Load, Sample};
+use measure::receive_bench::{Bench, Case, ReceiveLoad, Sample};
 
 pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut results = Results::new("receive", options.command.clone());
@@ -46,8 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
         "bill: processor seconds of the process and of kernel threads for both ends on one core \
          per 10⁹ bytes, less those of sending the same to a device that drops; {rounds} \
          interleaved rounds; bursts of {} packets for one stream, {} for several",
-        Load { streams: 1, ..loads[0] }.burst(),
-        Load { streams: 2, ..loads[0] }.burst(),
+        ReceiveLoad { streams: 1, ..loads[0] }.burst(),
+        ReceiveLoad { streams: 2, ..loads[0] }.burst(),
     ));
     let mut course =
         Course { options, bench: &bench, rounds, done: 0, steps: 0, paces: Vec::new() };
@@ -92,7 +92,7 @@ fn members(options: &Options, results: &mut Results) -> Result<Vec<&'static Rece
 }
 
 /// All loads: sizes for one stream, numbers of streams for the usual size.
-fn loads(options: &Options) -> Vec<Load> {
+fn loads(options: &Options) -> Vec<ReceiveLoad> {
     let sizes: &[u32] = match (&options.sizes[..], options.quick) {
         ([], false) => SIZES,
         ([], true) => QUICK_SIZES,
@@ -101,19 +101,19 @@ fn loads(options: &Options) -> Vec<Load> {
     let fit = sizes.iter().filter(|&&bytes| bytes <= BYTES_MAX);
     let mut loads = Vec::new();
     for &bytes in fit {
-        loads.push(Load { bytes, streams: 1, sending: Sending::Joined });
-        loads.push(Load { bytes, streams: 1, sending: Sending::Apart });
+        loads.push(ReceiveLoad { bytes, streams: 1, sending: Sending::Joined });
+        loads.push(ReceiveLoad { bytes, streams: 1, sending: Sending::Apart });
     }
     if !options.quick || !options.sessions.is_empty() {
         let streams = if options.sessions.is_empty() { STREAMS } else { &options.sessions[..] };
         for &streams in streams.iter().filter(|&&streams| streams > 1 && streams <= STREAMS_MAX) {
             for sending in [Sending::Joined, Sending::Apart] {
-                loads.push(Load { bytes: USUAL_BYTES, streams, sending });
+                loads.push(ReceiveLoad { bytes: USUAL_BYTES, streams, sending });
             }
         }
     }
     if loads.is_empty() {
-        loads.push(Load { bytes: USUAL_BYTES, streams: 1, sending: Sending::Joined });
+        loads.push(ReceiveLoad { bytes: USUAL_BYTES, streams: 1, sending: Sending::Joined });
     }
     loads
 }
@@ -132,7 +132,7 @@ impl Course<'_> {
     /// All members in turns under one load.
     fn measure(
         &mut self,
-        load: Load,
+        load: ReceiveLoad,
         members: &[&'static ReceiveSpec],
         results: &mut Results,
     ) -> Result<(), Error> {
@@ -180,7 +180,7 @@ fn run_bytes_of(sample: &Sample) -> u64 {
     (RUN_SECONDS / sample.whole.max(0.001) * 1e9) as u64
 }
 
-fn row(member: &str, load: Load, metric: &str, unit: &str, figure: Figure) -> Row {
+fn row(member: &str, load: ReceiveLoad, metric: &str, unit: &str, figure: Figure) -> Row {
     Row::new("receive", member, metric, unit, figure)
         .with("bytes", load.bytes)
         .with("streams", load.streams)
@@ -188,7 +188,12 @@ fn row(member: &str, load: Load, metric: &str, unit: &str, figure: Figure) -> Ro
 }
 
 /// The rows of a load.
-fn add(load: Load, cases: &[Case], sending: &BTreeMap<bool, Vec<f64>>, results: &mut Results) {
+fn add(
+    load: ReceiveLoad,
+    cases: &[Case],
+    sending: &BTreeMap<bool, Vec<f64>>,
+    results: &mut Results,
+) {
     let bill_of = |case: &Case| Figure::of(case.samples.iter().map(|s| s.bill).collect());
     let measured: Vec<&Case> = cases.iter().filter(|case| !case.samples.is_empty()).collect();
     for case in &measured {

@@ -19,9 +19,9 @@ use paths::ReceiveSpec;
 use super::row;
 use measure::Error;
 use measure::Options;
-use measure::feed::{Feed, Sending};
+use measure::feed::{BurstFeed, Sending};
 use measure::meter::{Cores, pin, thread_time};
-use measure::receive_bench::{Bench, Load};
+use measure::receive_bench::{Bench, ReceiveLoad};
 use measure::results::Results;
 use measure::statistics::Figure;
 use measure::warning::Warning;
@@ -71,7 +71,7 @@ struct Measured<'a> {
 
 impl Measured<'_> {
     /// All members by turns at one rate.
-    fn at_rate(&mut self, load: Load, rate: u64, results: &mut Results) {
+    fn at_rate(&mut self, load: ReceiveLoad, rate: u64, results: &mut Results) {
         let members = self.members;
         let mut offered: Vec<Vec<Offered>> = members.iter().map(|_| Vec::new()).collect();
         for _ in 0..ROUNDS {
@@ -118,12 +118,12 @@ fn offer(
     bench: &Bench,
     cores: &Cores,
     spec: &'static ReceiveSpec,
-    load: Load,
+    load: ReceiveLoad,
     rate: u64,
 ) -> Result<Offered, Error> {
     let mut intake = bench.open(spec, load.streams)?;
     let look = LOOK.min(intake.path.pause_max());
-    let mut feed = Feed::new(&bench.fixture, load.sizes(), load.sending, &intake.to)?;
+    let mut feed = BurstFeed::new(&bench.fixture, load.sizes(), load.sending, &intake.to)?;
     let (sent, over) = (&AtomicU64::new(0), &AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || {
@@ -163,7 +163,7 @@ fn offer(
 }
 
 /// Turns whenever they are due; returns how many seconds that took.
-fn send_paced(feed: &mut Feed<'_>, rate: u64) -> Result<f64, Error> {
+fn send_paced(feed: &mut BurstFeed<'_>, rate: u64) -> Result<f64, Error> {
     let began = Instant::now();
     let mut elapsed = Duration::ZERO;
     while elapsed < RUN {
@@ -178,9 +178,9 @@ fn send_paced(feed: &mut Feed<'_>, rate: u64) -> Result<f64, Error> {
     Ok(elapsed.as_secs_f64())
 }
 
-/// Load and rates of a sender.
+/// ReceiveLoad and rates of a sender.
 struct Offer {
-    load: Load,
+    load: ReceiveLoad,
     /// Packets a second of all streams.
     rates: &'static [u64],
     quick_rates: &'static [u64],
@@ -189,17 +189,17 @@ struct Offer {
 /// 0.5 to 8.5 Gb/s of joined packets; up to 1.5 Gb/s of single ones; up to 500,000 small ones.
 const OFFERS: &[Offer] = &[
     Offer {
-        load: Load { bytes: 1328, streams: 16, sending: Sending::Joined },
+        load: ReceiveLoad { bytes: 1328, streams: 16, sending: Sending::Joined },
         rates: &[50_000, 100_000, 200_000, 400_000, 800_000],
         quick_rates: &[200_000],
     },
     Offer {
-        load: Load { bytes: 1328, streams: 1, sending: Sending::Apart },
+        load: ReceiveLoad { bytes: 1328, streams: 1, sending: Sending::Apart },
         rates: &[24_000, 70_000, 142_000],
         quick_rates: &[142_000],
     },
     Offer {
-        load: Load { bytes: 64, streams: 1, sending: Sending::Apart },
+        load: ReceiveLoad { bytes: 64, streams: 1, sending: Sending::Apart },
         rates: &[40_000, 250_000, 500_000],
         quick_rates: &[500_000],
     },

@@ -10,10 +10,14 @@
 //! Does not: look at what git ignores, nor judge names, comments or the length of functions.
 #![forbid(unsafe_code)]
 
-use std::collections::BTreeSet;
+mod text;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+
+use text::{code_of, declared_modules, names_folder, public_types, words};
 
 /// Where `unsafe` may be written. Crates that own none of these folders forbid it.
 const UNSAFE_FOLDERS: &[&str] =
@@ -26,6 +30,10 @@ const ARCHITECTURE: &str = "ARCHITECTURE.md";
 /// not.
 const LABORATORY_ONLY: &[&str] =
     &["addr2line", "iced_x86", "nix", "object", "perf_event", "stalls"];
+
+/// Names of public types that several crates may have, and why.
+const SHARED_TYPE_NAMES: &[(&str, &str)] =
+    &[("Error", "each crate has its own; callers write `paths::Error`")];
 
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] =
@@ -229,6 +237,41 @@ fn modules_have_names_that_say_something() {
     findings.assert_none();
 }
 
+/// One name, one thing: whoever reads `RtspSession` need not ask of which crate.
+#[test]
+fn public_type_names_stand_in_one_crate() {
+    let Some(files) = files() else { return };
+    let root = root();
+    let mut crates: BTreeMap<String, BTreeMap<String, (PathBuf, usize)>> = BTreeMap::new();
+    for file in files.iter().filter(|file| has_extension(file, "rs")) {
+        let mut parts = file.iter().map(|part| part.to_string_lossy().into_owned());
+        let (Some(package), Some(folder)) = (parts.next(), parts.next()) else { continue };
+        if folder != "src" || package == "fuzz" {
+            continue;
+        }
+        for (line, name) in public_types(&read(&root, file)) {
+            let at = crates.entry(name).or_default();
+            at.entry(package.clone()).or_insert_with(|| (file.clone(), line));
+        }
+    }
+    let mut findings = Findings::default();
+    for (name, at) in &crates {
+        if at.len() > 1 && !SHARED_TYPE_NAMES.iter().any(|(shared, _)| shared == name) {
+            let all: Vec<&str> = at.keys().map(String::as_str).collect();
+            for (file, line) in at.values() {
+                let what = format!("`{name}` is public in {}; rename one", all.join(", "));
+                findings.add(file, *line, &what);
+            }
+        }
+    }
+    for (name, _) in SHARED_TYPE_NAMES {
+        if !crates.get(*name).is_some_and(|at| at.len() > 1) {
+            findings.add(Path::new(file!()), 1, &format!("`{name}` is shared no more; remove it"));
+        }
+    }
+    findings.assert_none();
+}
+
 #[test]
 fn no_file_knows_one_machine() {
     let Some(files) = files() else { return };
@@ -247,39 +290,6 @@ fn no_file_knows_one_machine() {
         }
     }
     findings.assert_none();
-}
-
-#[test]
-fn code_is_told_from_comments_and_literals() {
-    let cases = [
-        ("a // unsafe\nb", "a          \nb"),
-        ("a /* un /* nested */ safe */ b", "a                            b"),
-        (r#"f("unsafe \" {", x)"#, r#"f(             , x)"#),
-        (r##"f(r#"un"safe"#, x)"##, r##"f(            , x)"##),
-        ("f(b\"un\", br\"sa\\\", 'f', b'\\'', 'a)", "f(     ,        ,    ,      , 'a)"),
-        ("for<'a> Fn(&'a str)", "for<'a> Fn(&'a str)"),
-        ("\"über\nunsafe\" c", "     \n        c"),
-    ];
-    for (text, expected) in cases {
-        assert_eq!(code_of(text), expected, "{text:?}");
-    }
-}
-
-#[test]
-fn absolute_paths_are_told_from_addresses() {
-    assert!(names_folder("cd /opt/someone", "/opt/"));
-    assert!(names_folder("path=\"/opt/a\"", "/opt/"));
-    assert!(!names_folder("https://example.org/opt/", "/opt/"));
-    assert!(!names_folder("target/opt/a $HOME/opt/b", "/opt/"));
-}
-
-#[test]
-fn module_declarations_are_found() {
-    let text = "mod a;\n#[cfg(test)] pub(crate) mod b;\n// mod c;\npub mod d { }\n\
-        let s = \"mod e;\";\nmodest();\n";
-    let found: Vec<_> = declared_modules(text);
-    let expected = [(1, "a"), (2, "b"), (4, "d")];
-    assert_eq!(found, expected.map(|(line, name)| (line, name.to_owned())));
 }
 
 /// What breaks the rule under test.
@@ -460,121 +470,4 @@ fn without_dots(path: &Path) -> PathBuf {
         }
     }
     plain
-}
-
-/// Line number and name of each `mod NAME`, with a body or without.
-fn declared_modules(text: &str) -> Vec<(usize, String)> {
-    let mut found = Vec::new();
-    for (index, line) in code_of(text).lines().enumerate() {
-        let mut words = words(line);
-        while let Some(word) = words.next() {
-            if word == "mod"
-                && let Some(name) = words.next()
-            {
-                found.push((index + 1, name.to_owned()));
-            }
-        }
-    }
-    found
-}
-
-/// The identifiers and keywords of a line of code.
-fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty())
-}
-
-/// Whether an absolute path below `folder` stands in the line: a URL that has such a part is none.
-fn names_folder(line: &str, folder: &str) -> bool {
-    let before = |at: usize| line[..at].chars().next_back();
-    line.match_indices(folder)
-        .any(|(at, _)| !before(at).is_some_and(|c| c.is_alphanumeric() || "._-~$}".contains(c)))
-}
-
-/// The text with comments and literals blanked, line by line where it was.
-fn code_of(text: &str) -> String {
-    let mut code = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut before = ' ';
-    while let Some(c) = rest.chars().next() {
-        let in_word = before.is_alphanumeric() || before == '_';
-        let length = literal_bytes(rest, in_word);
-        if length == 0 {
-            code.push(c);
-            rest = &rest[c.len_utf8()..];
-        } else {
-            let blank = |c| if c == '\n' { '\n' } else { ' ' };
-            code.extend(rest[..length].chars().map(blank));
-            rest = &rest[length..];
-        }
-        before = c;
-    }
-    code
-}
-
-/// How many bytes of comment, string or character literal `text` begins with; 0 for none.
-fn literal_bytes(text: &str, in_word: bool) -> usize {
-    let until = |end: &str, from: usize| {
-        text[from..].find(end).map_or(text.len(), |at| from + at + end.len())
-    };
-    if text.starts_with("//") {
-        return text.find('\n').unwrap_or(text.len());
-    }
-    if text.starts_with("/*") {
-        return block_comment_bytes(text);
-    }
-    if in_word {
-        return quoted_bytes(text);
-    }
-    let unprefixed = text.strip_prefix(['b', 'c']).unwrap_or(text);
-    if let Some(raw) = unprefixed.strip_prefix('r') {
-        let hashes = raw.len() - raw.trim_start_matches('#').len();
-        if raw[hashes..].starts_with('"') {
-            let opening = text.len() - raw.len() + hashes + 1;
-            return until(&format!("\"{}", "#".repeat(hashes)), opening);
-        }
-    }
-    match quoted_bytes(unprefixed) {
-        0 => 0,
-        length => text.len() - unprefixed.len() + length,
-    }
-}
-
-/// Bytes of the string or character literal that `text` opens with, escapes respected; 0 for none.
-fn quoted_bytes(text: &str) -> usize {
-    let mut letters = text.char_indices();
-    let quote = match letters.next() {
-        Some((_, '"')) => '"',
-        // A quote is a character when what follows is escaped or closed; else it is a lifetime.
-        Some((_, '\'')) if text[1..].starts_with('\\') || text.chars().nth(2) == Some('\'') => '\'',
-        _ => return 0,
-    };
-    let mut escaped = false;
-    for (at, c) in letters {
-        if c == quote && !escaped {
-            return at + 1;
-        }
-        escaped = c == '\\' && !escaped;
-    }
-    text.len()
-}
-
-/// Bytes of the block comment that `text` opens with; they nest.
-fn block_comment_bytes(text: &str) -> usize {
-    let mut depth = 0_usize;
-    let mut at = 0;
-    while at < text.len() {
-        if text[at..].starts_with("/*") {
-            depth += 1;
-            at += 2;
-        } else if text[at..].starts_with("*/") {
-            depth -= 1;
-            at += 2;
-            if depth == 0 {
-                return at;
-            }
-        } else {
-            at += text[at..].chars().next().map_or(1, char::len_utf8);
-        }
-    }
-    text.len()
 }

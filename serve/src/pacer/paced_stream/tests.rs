@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Tests of [`super`]: which packets leave when, and what a refusal or a missing page does.
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use media::Scanner;
+use paths::MappedFile;
+
+use super::super::gather::Gather;
+use super::super::{Sending, Tools};
+use super::*;
+use crate::asset::Asset;
+use crate::meter::{Meters, PacerMeter};
+use crate::prefetch::Readers;
+use media::store::{asset_key, random_identity};
+
+/// An asset of so many RTP packets with a clock reference in each, in packets of 188 or of 192
+/// bytes (a time code before each, as Blu-ray has it).
+fn source(folder: &tempfile::TempDir, packet_bytes: usize, packets: u64) -> Arc<Source> {
+    let mut bytes = Vec::new();
+    for number in 0..7 * packets {
+        let mut packet = [0xff; 188];
+        packet[..4].copy_from_slice(&[0x47, 1, 0, 0x10]);
+        if number.is_multiple_of(7) {
+            packet[3..6].copy_from_slice(&[0x20, 183, 0x10]);
+            let base = number / 7 * 900;
+            packet[6..12].copy_from_slice(&(base << 15 | 0x7e00).to_be_bytes()[2..]);
+        }
+        bytes.resize(bytes.len() + packet_bytes - 188, 0);
+        bytes.extend_from_slice(&packet);
+    }
+    let path = folder.path().join(format!("{packet_bytes}.ts"));
+    std::fs::write(&path, &bytes).unwrap();
+    let mut scanner = Scanner::new();
+    scanner.feed(&bytes);
+    let key = asset_key(&path, &File::open(&path).unwrap()).unwrap();
+    let plan = scanner.finish(key.bytes, random_identity()).unwrap();
+    assert_eq!((plan.packets(), plan.stride()), (packets, packet_bytes as u64));
+    let asset = Arc::new(Asset::new("a.ts".to_owned(), key, plan));
+    asset.source(|| MappedFile::open(File::open(&path).unwrap(), "a.ts")).unwrap()
+}
+
+#[test]
+fn windows_are_as_many_bytes_as_the_plan_says() {
+    let folder = tempfile::tempdir().unwrap();
+    // Bytes of an RTP packet in the file, and in the image.
+    for (packet_bytes, form, each) in [
+        (188, SendForm::Source, 1316),
+        (188, SendForm::Image, 1328),
+        (192, SendForm::Source, 1344),
+        (192, SendForm::Image, 1328),
+    ] {
+        let source = source(&folder, packet_bytes, 300);
+        let plan = &source.asset.plan;
+        for packets in [1, 2, 99, 150] {
+            let bytes_max = packets * each;
+            assert_eq!(within(plan, form, 100..300, bytes_max), 100 + packets, "{form:?}");
+            assert_eq!(within(plan, form, 100..300, bytes_max - 1), 99 + packets, "{form:?}");
+        }
+        assert_eq!(within(plan, form, 100..300, u64::MAX), 300);
+    }
+}
+
+/// Stays in its first send call until the test lets go.
+struct BlockedPath {
+    entered: mpsc::Sender<()>,
+    release: mpsc::Receiver<()>,
+    calls: Arc<AtomicU64>,
+}
+
+impl StreamPath for BlockedPath {
+    fn send(
+        &mut self,
+        batch: &Batch<'_>,
+        _: &mut Destination,
+        tally: &mut SendStats,
+    ) -> Result<u32, SendError> {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.entered.send(()).unwrap();
+            self.release.recv().unwrap();
+        }
+        tally.packets += u64::from(batch.packets);
+        Ok(batch.packets)
+    }
+}
+
+#[test]
+fn metrics_and_progress_are_read_while_a_send_call_blocks() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = source(&folder, 188, 300);
+    let meters = Meters::new(1);
+    let (entered, is_entered) = mpsc::channel();
+    let (let_go, release) = mpsc::channel();
+    let calls = Arc::<AtomicU64>::default();
+    let readers = Readers::start(|_| true).unwrap();
+    let blocked = BlockedPath { entered, release, calls: calls.clone() };
+    let mut tools = Tools {
+        gathered: Sending { short: Box::new(blocked), long: None },
+        image: None,
+        gather: Gather::default(),
+        meter: PacerMeter::new(meters.pacers[0].clone()),
+        readers: readers.prefetch_handle(),
+        burst: Duration::from_secs(1),
+        ignored_logged: None,
+    };
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(socket.local_addr().unwrap()).unwrap();
+    let to = Destination::new(socket, "here".to_owned()).unwrap();
+    let link = Arc::new(Link::default());
+    link.source.answer(0..300, true);
+    let mut stream = PacedStream::new(source, to, link.clone());
+    stream.play_from(0, 300, Shift::default());
+    let pacer = std::thread::spawn(move || {
+        let now = Instant::now();
+        stream.step(now, (now + Duration::from_secs(1), Duration::ZERO), &mut tools);
+        tools.meter.publish_before(None);
+        (stream.next, tools)
+    });
+    is_entered.recv().unwrap();
+    // Both would wait for the end of the call if a lock were held across it.
+    let (answer, answered) = mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let report = meters.report(1, 1, Default::default());
+            answer.send((report.packets, link.progress().packets)).unwrap();
+        });
+        let seen = answered.recv_timeout(Duration::from_secs(10));
+        let_go.send(()).unwrap();
+        assert_eq!(seen, Ok((0, 0)), "a reader waits for a send call");
+    });
+    // A hundred packets a second, 48 a call at most.
+    let (next, tools) = pacer.join().unwrap();
+    assert_eq!((next, calls.load(Ordering::Relaxed)), (100, 3));
+    let report = meters.report(1, 1, Default::default());
+    assert_eq!((report.packets, link.progress().packets), (100, 100));
+    assert_eq!(tools.meter.counters.late_us.len(), 100);
+    readers.stop();
+}
