@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs every check of this repository and says at the end what failed and what was skipped.
 #
-#   scripts/test.sh          format, clippy, tests, fuzz smoke, kernel laboratory, licences and
+#   scripts/test.sh          format, clippy, tests, examples, fuzz smoke, kernel laboratory, licences and
 #                            advisories
 #   scripts/test.sh lint     only what runs no code of ours: format, clippy, licences
 #
@@ -101,6 +101,7 @@ if [[ $level == all ]]; then
     # The dev profile: with overflow checks and debug assertions. --show-output, because cargo
     # shows nothing a passing test prints, and a skipped test passes.
     step "tests" cargo test "${locked[@]}" --workspace --no-fail-fast -- --show-output
+    step "examples" scripts/examples.sh "${locked[@]}"
     step "fuzz smoke, $FUZZ_SECONDS s a target" fuzz/run.sh "$FUZZ_SECONDS"
     step "kernel laboratory" kernel/check.sh
 fi
