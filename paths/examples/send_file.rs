@@ -2,7 +2,7 @@
 //! Sends a file as datagrams over loopback by `sendfile` with UDP segmentation, compares the
 //! received bytes with the file and prints what the path counted.
 //!
-//! `cargo run --release --example send_file FILE`
+//! `cargo run --release --example send_file [FILE]`; without a file it sends itself.
 
 use std::error::Error;
 use std::fs::File;
@@ -21,7 +21,10 @@ const DATAGRAM_BYTES: u32 = 1316;
 const BATCH_PACKETS: u64 = 48;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let name = std::env::args_os().nth(1).ok_or("which file? give its name")?;
+    let name = match std::env::args_os().nth(1) {
+        Some(name) => name,
+        None => std::env::current_exe()?.into_os_string(),
+    };
     let source = MappedFile::open(File::open(&name)?, name.to_string_lossy())?;
     let spec = find(Transport::Udp, "sendfile_gso").expect("a member of the list");
     (spec.probe)(&Host::here())?;
