@@ -97,7 +97,7 @@ pub(crate) static PATHS_OF: Explanation = Explanation {
     members: paths_by_transport,
     sinks: "ifb-software: a null device for which the kernel cuts segmented sends; ifb-device: one \
             that takes them whole; veth: a pair with a receiver. --interface sends by a real card",
-    units: "bill: processor seconds per 10⁹ bytes (s/GB), less is cheaper; relative to \
+    units: "CPU cost: processor seconds per 10⁹ bytes (s/GB), less is cheaper; relative to \
             read_writev, round by round; what a core carries, Gb/s; calls a packet; copies a byte",
     duration: "--quick under a minute, one size; in full all sizes and sinks, up to an hour or \
                more: the bar has an estimate. Less: --transport rtp --size 1328 \
@@ -110,23 +110,23 @@ pub(crate) static PATHS_OF: Explanation = Explanation {
 };
 
 pub(crate) static BATCH: Explanation = Explanation {
-    measures: "the bill over the number of packets that a call carries, and the gap that such a \
-               burst leaves between packets at a receiver (a stream paced to 50 Mb/s)",
+    measures: "the CPU cost over the number of packets that a call carries, and the gap that such \
+               a burst leaves between packets at a receiver (a stream paced to 50 Mb/s)",
     members: || "RTP paths whose calls carry several packets: see paths".to_owned(),
-    sinks: "ifb-software, ifb-device for the bill; veth for the gaps",
-    units: "bill: s/GB, less is cheaper; gap: µs, median and 99.9 %, less is smoother",
+    sinks: "ifb-software, ifb-device for the CPU cost; veth for the gaps",
+    units: "CPU cost: s/GB, less is cheaper; gap: µs, median and 99.9 %, less is smoother",
     duration: "--quick under a minute; in full some minutes",
     example: &["pagewire lab batch --quick --member mmap_gso"],
     options: &["member", "sink"],
 };
 
 pub(crate) static SESSIONS: Explanation = Explanation {
-    measures: "the installed server with N paced RTSP sessions of a 5 Mb/s asset: its bill, \
+    measures: "the installed server with N paced RTSP sessions of a 5 Mb/s asset: its CPU cost, \
                lateness, loss and memory, and the largest N of which every verified session is \
                timely",
     members: || "server; clients (one session in some, which verify every packet)".to_owned(),
     sinks: "ifb-software for most sessions, veth for the verified ones",
-    units: "bill: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better",
+    units: "CPU cost: s/GB; late: ms; memory: KiB a session; most timely sessions: more is better",
     duration: "some 20 seconds a number of sessions; in full several minutes",
     example: &["pagewire lab sessions --sessions 100 --sessions 500 --cores 1"],
     options: &["sessions", "seconds", "cores"],
@@ -137,7 +137,7 @@ pub(crate) static COLD: Explanation = Explanation {
                kernel's, and with a reading thread as the server has",
     members: || "read_writev, mmap_gso, wire_sendfile".to_owned(),
     sinks: "ifb-software; the file lies on the disk below the working folder's temporary files",
-    units: "bill: s/GB, less is cheaper; throughput: MB/s, more is faster",
+    units: "CPU cost: s/GB, less is cheaper; throughput: MB/s, more is faster",
     duration: "--quick under a minute; in full minutes, by the disk",
     example: &["pagewire lab cold --quick"],
     options: &["member", "sink"],
@@ -148,7 +148,7 @@ pub(crate) static RECEIVE: Explanation = Explanation {
                subtracted; then the packets lost at given rates",
     members: receivers,
     sinks: "a veth pair in a network of its own; sender=gso sends segmented, single one by one",
-    units: "bill: s/GB, less is cheaper; a core takes in: packets/µs; lost: %; relative to \
+    units: "CPU cost: s/GB, less is cheaper; a core takes in: packets/µs; lost: %; relative to \
             recvmmsg",
     duration: "--quick under a minute; in full some minutes",
     example: &["pagewire lab receive --quick --member recvmmsg_gro"],
@@ -160,7 +160,7 @@ pub(crate) static RECORDING: Explanation = Explanation {
                compared with the source byte by byte, processor time",
     members: || "auto, or the way of receiving that --member names (see receive)".to_owned(),
     sinks: "files in a file system in memory; packets by a veth pair",
-    units: "bill of the recorder: s/GB; its cores: parts of 1; lost: packets",
+    units: "CPU cost of the recorder: s/GB; its cores: parts of 1; lost: packets",
     duration: "10 seconds a number of streams and round: --quick under a minute, in full minutes",
     example: &["pagewire lab recording --quick"],
     options: &["member"],
@@ -234,7 +234,8 @@ pub(crate) static SEAL: Explanation = Explanation {
             .to_owned()
     },
     sinks: "folders in a file system in memory; --folder names another place",
-    units: "throughput: MB/s, more is faster; bill: s/GB, less is cheaper; relative to published",
+    units: "throughput: MB/s, more is faster; CPU cost: s/GB, less is cheaper; relative to \
+            published",
     duration: "--quick under a minute; in full minutes to an hour: fewer with --size and --threads",
     example: &["pagewire lab seal --quick", "pagewire lab seal --size 4096 --threads 2 --rounds 5"],
     options: &["member", "size", "threads", "folder"],
@@ -249,7 +250,7 @@ pub(crate) static KERNEL: Explanation = Explanation {
             .to_owned()
     },
     sinks: "a guest's devices: nothing leaves the machine and nothing is installed on it",
-    units: "bill: s/GB; time a call: µs; memcpy's own time: s and %, with √n of its samples; \
+    units: "CPU cost: s/GB; time a call: µs; memcpy's own time: s and %, with √n of its samples; \
             instructions a packet. Less is cheaper",
     duration: "the first time a kernel is built (5 minutes) and one is fetched (130 MB); then \
                --quick under 3 minutes, in full under 25: rounds go on until spreads are at most \

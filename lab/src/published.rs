@@ -23,7 +23,7 @@ struct Published {
     source: &'static str,
 }
 
-/// Gigabits a second that a processor could carry, by the bill (section 5).
+/// Gigabits a second that a processor could carry, by the CPU cost (section 5).
 const CARRIES: &str = "a core carries";
 const TO_RTP_SENDFILE: &str = "relative to rtp_sendfile";
 const TO_READ_SEND_RTP: &str = "relative to read_send_rtp";

@@ -96,8 +96,8 @@ impl Case {
 /// What one timed run gave.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
-    /// The bill, s/GB: process and kernel threads, less the loop.
-    pub bill: f64,
+    /// The CPU cost, s/GB: process and kernel threads, less the loop.
+    pub cpu_s_per_gb: f64,
     /// Of it, what kernel threads took, s/GB.
     pub kernel_threads: f64,
     /// Share of all processors that neither this process nor the kernel's threads had.
@@ -185,11 +185,11 @@ impl Bench {
         case: &mut Case,
         image: &Image,
         to: SocketAddr,
-        (bytes, loop_bill): (u64, f64),
+        (bytes, loop_cost): (u64, f64),
     ) -> Result<Sample, Error> {
         match case.spec.transport {
             Transport::Tcp => self.time_download(case, bytes),
-            _ => self.time_datagrams(case, image, to, (bytes, loop_bill)),
+            _ => self.time_datagrams(case, image, to, (bytes, loop_cost)),
         }
     }
 
@@ -198,7 +198,7 @@ impl Bench {
         case: &mut Case,
         image: &Image,
         to: SocketAddr,
-        (bytes, loop_bill): (u64, f64),
+        (bytes, loop_cost): (u64, f64),
     ) -> Result<Sample, Error> {
         let spec = case.spec;
         let wrong = |found: String| Error::Wrong { member: spec.to_string(), found };
@@ -219,15 +219,15 @@ impl Bench {
         let now = taken(&case.sink)?;
         check_device(case, &stats, (now.0 - before.0, now.1 - before.1)).map_err(wrong)?;
         let mut sample = Sample::of(&cost, &stats, stats.packets, Duration::ZERO);
-        sample.bill -= loop_bill;
-        if sample.bill <= 0.0 {
+        sample.cpu_s_per_gb -= loop_cost;
+        if sample.cpu_s_per_gb <= 0.0 {
             return Err(wrong("the run cost no more than the loop; more bytes a run".to_owned()));
         }
         Ok(sample)
     }
 
-    /// The bill of `sockets` destinations that each get a burst in turn, handed over one by one or
-    /// all `at_once`.
+    /// The CPU cost of `sockets` destinations that each get a burst in turn, handed over one by one
+    /// or all `at_once`.
     pub fn crowd(
         &self,
         spec: &'static Spec,
@@ -247,7 +247,7 @@ impl Bench {
             crowd.round(at_once).map_err(wrong)?;
         }
         let cost = begun.end(Duration::ZERO);
-        Ok(crowd.stats.since(&warm).cpu_s_per_gb(cost.billed()).expect("bytes were sent"))
+        Ok(crowd.stats.since(&warm).cpu_s_per_gb(cost.charged()).expect("bytes were sent"))
     }
 
     /// Where a sink is that has been made.
@@ -287,30 +287,30 @@ impl Bench {
     }
 
     /// What the loop costs for these sizes without sending, s/GB: the median of some runs.
-    pub fn loop_bill(&self, (bytes, segments): (u32, u32), to: SocketAddr) -> Result<f64, Error> {
-        let mut bills = Vec::new();
+    pub fn loop_cost(&self, (bytes, segments): (u32, u32), to: SocketAddr) -> Result<f64, Error> {
+        let mut cpu_costs = Vec::new();
         for _ in 0..LOOP_RUNS {
             let mut sender = Sender::of_nothing(&self.fixture, (bytes, segments), to)?;
             let begun = self.meter.begin();
             // Nothing refuses nothing.
             let _ = sender.send_bytes(LOOP_PACKETS * u64::from(bytes));
             let cost = begun.end(Duration::ZERO);
-            bills.push(sender.stats.cpu_s_per_gb(cost.process).unwrap_or(0.0));
+            cpu_costs.push(sender.stats.cpu_s_per_gb(cost.process).unwrap_or(0.0));
         }
-        bills.sort_by(f64::total_cmp);
-        Ok(bills[bills.len() / 2])
+        cpu_costs.sort_by(f64::total_cmp);
+        Ok(cpu_costs[cpu_costs.len() / 2])
     }
 }
 
 impl Sample {
     fn of(cost: &CpuCost, stats: &SendStats, units: u64, receiver: Duration) -> Sample {
-        let bill = |time| stats.cpu_s_per_gb(time).unwrap_or(0.0);
+        let cpu_s_per_gb = |time| stats.cpu_s_per_gb(time).unwrap_or(0.0);
         let share = |part: u64| part as f64 / stats.bytes.max(1) as f64;
         Sample {
-            bill: bill(cost.billed()),
-            kernel_threads: bill(cost.kernel_threads),
+            cpu_s_per_gb: cpu_s_per_gb(cost.charged()),
+            kernel_threads: cpu_s_per_gb(cost.kernel_threads),
             others_share: cost.others_share(),
-            receiver: bill(receiver),
+            receiver: cpu_s_per_gb(receiver),
             calls: stats.calls as f64 / units.max(1) as f64,
             copies: share(stats.copied_bytes),
             // Reports of what was sent before may come among these.

@@ -34,7 +34,7 @@ pub struct Rank {
     /// Packets of a call for which it was timed, the sender's when received; 0 for downloads.
     pub burst_packets: u32,
     /// Processor seconds per 10⁹ bytes, the median; `None` where it cannot be used.
-    pub bill: Option<f64>,
+    pub cpu_s_per_gb: Option<f64>,
     /// Why it cannot be used.
     pub refused: Option<String>,
 }
@@ -48,9 +48,11 @@ impl Rank {
         let is_known = sending()
             .chain(receiving())
             .any(|(transport, member)| transport == self.transport && member == self.member);
-        let is_bill = |bill: f64| bill.is_finite() && bill > 0.0;
+        let is_cost = |cpu_s_per_gb: f64| cpu_s_per_gb.is_finite() && cpu_s_per_gb > 0.0;
         let is_text = |text: &String| !text.contains(char::is_control);
-        is_known && self.bill.is_none_or(is_bill) && self.refused.as_ref().is_none_or(is_text)
+        is_known
+            && self.cpu_s_per_gb.is_none_or(is_cost)
+            && self.refused.as_ref().is_none_or(is_text)
     }
 }
 
@@ -98,14 +100,14 @@ pub fn calibrate(segments: bool) -> Result<Vec<Rank>, Error> {
         }
     }
     for case in &cases {
-        let bills: Vec<f64> = case.samples.iter().map(|sample| sample.bill).collect();
-        let bill = (!bills.is_empty()).then(|| Figure::of(bills).median);
-        ranks.push(rank(case, bill, case.failed.clone()));
+        let cpu_costs: Vec<f64> = case.samples.iter().map(|sample| sample.cpu_s_per_gb).collect();
+        let cpu_s_per_gb = (!cpu_costs.is_empty()).then(|| Figure::of(cpu_costs).median);
+        ranks.push(rank(case, cpu_s_per_gb, case.failed.clone()));
     }
     ranks.sort_by(|a, b| {
         let order = |rank: &Rank| (rank.transport.clone(), rank.burst_packets);
-        let bill = |rank: &Rank| rank.bill.unwrap_or(f64::INFINITY);
-        order(a).cmp(&order(b)).then(bill(a).total_cmp(&bill(b)))
+        let cpu_s_per_gb = |rank: &Rank| rank.cpu_s_per_gb.unwrap_or(f64::INFINITY);
+        order(a).cmp(&order(b)).then(cpu_s_per_gb(a).total_cmp(&cpu_s_per_gb(b)))
     });
     Ok(ranks)
 }
@@ -123,13 +125,13 @@ fn bursts(spec: &'static paths::Spec, sink: &Sink) -> Vec<Case> {
     BURSTS.iter().map(|&packets| Case::new(spec, sink, USUAL_BYTES, packets)).collect()
 }
 
-fn rank(case: &Case, bill: Option<f64>, refused: Option<String>) -> Rank {
+fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank {
     let burst_packets = if case.spec.transport == Transport::Tcp { 0 } else { case.segments };
     Rank {
         transport: case.spec.transport.to_string(),
         member: case.spec.name.to_owned(),
         burst_packets,
-        bill,
+        cpu_s_per_gb,
         refused,
     }
 }

@@ -64,21 +64,22 @@ pub fn calibrate_receiving() -> Result<Vec<Rank>, Error> {
         }
     }
     for case in &cases {
-        let bills: Vec<f64> = case.samples.iter().map(|sample| sample.whole).collect();
-        let bill = (case.failed.is_none() && !bills.is_empty()).then(|| Figure::of(bills).median);
-        ranks.push(rank(case, bill, case.failed.clone()));
+        let cpu_costs: Vec<f64> = case.samples.iter().map(|sample| sample.whole).collect();
+        let cpu_s_per_gb =
+            (case.failed.is_none() && !cpu_costs.is_empty()).then(|| Figure::of(cpu_costs).median);
+        ranks.push(rank(case, cpu_s_per_gb, case.failed.clone()));
     }
     ranks.sort_by(|a, b| {
-        let bill = |rank: &Rank| rank.bill.unwrap_or(f64::INFINITY);
-        b.burst_packets.cmp(&a.burst_packets).then(bill(a).total_cmp(&bill(b)))
+        let cpu_s_per_gb = |rank: &Rank| rank.cpu_s_per_gb.unwrap_or(f64::INFINITY);
+        b.burst_packets.cmp(&a.burst_packets).then(cpu_s_per_gb(a).total_cmp(&cpu_s_per_gb(b)))
     });
     Ok(ranks)
 }
 
-fn rank(case: &Case, bill: Option<f64>, refused: Option<String>) -> Rank {
+fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank {
     let burst_packets = if case.load.sending == Sending::Joined { case.load.burst() } else { 1 };
     let (transport, member) = ("receive".to_owned(), case.spec.name.to_owned());
-    Rank { transport, member, burst_packets, bill, refused }
+    Rank { transport, member, burst_packets, cpu_s_per_gb, refused }
 }
 
 /// Why whole frames are not chosen by themselves.

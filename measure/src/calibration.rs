@@ -167,7 +167,7 @@ impl Calibration {
 
     fn is_plausible(&self) -> bool {
         self.ranks.iter().all(Rank::is_plausible)
-            && self.ranks.iter().any(|rank| rank.bill.is_some())
+            && self.ranks.iter().any(|rank| rank.cpu_s_per_gb.is_some())
     }
 }
 
@@ -240,7 +240,7 @@ mod tests {
             transport: "rtp".to_owned(),
             member: "mmap_gso".to_owned(),
             burst_packets: 10,
-            bill: Some(0.4),
+            cpu_s_per_gb: Some(0.4),
             refused: None,
         };
         Calibration { key: "here".to_owned(), ranks: vec![rank], kept: false }
@@ -280,8 +280,8 @@ mod tests {
         };
         assert!(is_read(|_| {}));
         assert!(!is_read(|made| made.ranks.clear()));
-        assert!(!is_read(|made| made.ranks[0].bill = None), "nothing was measured");
-        assert!(!is_read(|made| made.ranks[0].bill = Some(-1.0)));
+        assert!(!is_read(|made| made.ranks[0].cpu_s_per_gb = None), "nothing was measured");
+        assert!(!is_read(|made| made.ranks[0].cpu_s_per_gb = Some(-1.0)));
         assert!(!is_read(|made| made.ranks[0].member = "no such path".to_owned()));
         assert!(!is_read(|made| made.ranks[0].transport = "tcp".to_owned()));
         assert!(!is_read(|made| made.ranks[0].refused = Some("\u{1b}[2J".to_owned())));

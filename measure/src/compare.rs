@@ -147,7 +147,7 @@ fn verdict(before: &Row, after: &Figure) -> ChangeVerdict {
     }
 }
 
-/// A rate (`Gb/s`), so many times a rate, and how many sessions fit; of everything else (bill,
+/// A rate (`Gb/s`), so many times a rate, and how many sessions fit; of everything else (CPU cost,
 /// lateness, loss, crossings, memory) less is better.
 pub(crate) fn more_is_better(unit: &str) -> bool {
     unit.ends_with("/s") || unit == TIMES || unit == "sessions"
@@ -226,8 +226,8 @@ impl Comparison {
         lines.join("\n") + "\n"
     }
 
-    /// The largest change of each member with its parameters, of those that were judged so: a bill,
-    /// its ratios and what a core carries are one change.
+    /// The largest change of each member with its parameters, of those that were judged so: a CPU
+    /// cost, its ratios and what a core carries are one change.
     fn largest(&self, verdict: ChangeVerdict) -> Vec<&Change> {
         let mut seen: BTreeSet<(&str, &BTreeMap<String, String>)> = BTreeSet::new();
         let judged = self.changes.iter().filter(|change| change.verdict == verdict);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What machine and what program a measurement was taken with.
 //!
-//! A bill without its machine is a number. These facts stand in every measurement file and above
-//! every table made from one, and `compare` holds two of them side by side. They cost a dozen file
-//! reads, once a run.
+//! A CPU cost without its machine is a number. These facts stand in every measurement file and
+//! above every table made from one, and `compare` holds two of them side by side. They cost a dozen
+//! file reads, once a run.
 //!
 //! Sources: proc(5) (cpuinfo, meminfo), the kernel's Documentation/ABI for /sys/class/dmi and
 //! /sys/devices/system/cpu.

@@ -6,7 +6,8 @@
 //! workers are threads of the process and so are in it, as is what softirqs do on a system call's
 //! back. *Kernel threads*: what ksoftirqd and kworkers ran meanwhile, from schedstat, in
 //! nanoseconds. *Everything*: what all processors did not spend idle, from /proc/stat, in
-//! hundredths of a second: an upper bound that has other programs in it. The bill is the first two.
+//! hundredths of a second: an upper bound that has other programs in it. The CPU cost is the first
+//! two.
 //!
 //! A reading costs two clock calls inside the measured time; files are read outside it.
 //!
@@ -41,7 +42,7 @@ pub struct CpuCost {
 
 impl CpuCost {
     /// What is billed.
-    pub fn billed(&self) -> Duration {
+    pub fn charged(&self) -> Duration {
         self.process + self.kernel_threads
     }
 
@@ -50,7 +51,7 @@ impl CpuCost {
         if self.wall < SHARES_FROM {
             return 0.0;
         }
-        let others = self.busy.saturating_sub(self.billed() + self.apart);
+        let others = self.busy.saturating_sub(self.charged() + self.apart);
         others.as_secs_f64() / (self.wall.as_secs_f64() * self.processors as f64)
     }
 }
@@ -250,11 +251,11 @@ mod tests {
         let worked = pace() + pace();
         let cost = begun.end(Duration::ZERO);
         assert!(cost.process >= worked, "{cost:?}, worked {worked:?}");
-        assert!(cost.wall > Duration::ZERO && cost.billed() >= cost.process, "{cost:?}");
+        assert!(cost.wall > Duration::ZERO && cost.charged() >= cost.process, "{cost:?}");
     }
 
     #[test]
-    fn time_of_threads_apart_is_not_billed() {
+    fn time_of_threads_apart_is_not_charged() {
         let begun_at = process_time();
         let meter = Meter::of_this_process();
         let begun = meter.begin();

@@ -5,7 +5,8 @@
 //! nobody waits for another core, and a run's processor time is what both ends cost: the kernel
 //! does the receiver's softirq work on the sender's system call, which is in it. What sending alone
 //! costs, to a device that drops at its driver's entry, is measured in the same round and
-//! subtracted. The rest is the bill: veth, XDP, IP, UDP, the socket's queue, system calls, copies.
+//! subtracted. The rest is the CPU cost: veth, XDP, IP, UDP, the socket's queue, system calls,
+//! copies.
 //!
 //! Sources: Linux 6.18 `drivers/net/veth.c` (`veth_xmit`), `net/core/dev.c` (`netif_rx`).
 //! Does not do: waking a thread that sleeps; a receiver with much to do seldom sleeps.
@@ -62,7 +63,7 @@ pub struct Case {
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     /// s/GB, sending subtracted.
-    pub bill: f64,
+    pub cpu_s_per_gb: f64,
     /// Of both ends.
     pub whole: f64,
     /// Calls a packet, those that wait not counted.
@@ -181,9 +182,9 @@ impl Bench {
         alone: &mut Vec<f64>,
     ) -> Result<Sample, Error> {
         for _ in 0..TRIES {
-            let bill = self.sending(case.load, bytes, segments)?;
-            alone.push(bill);
-            if let Some(sample) = self.time(case, (bytes, bill))? {
+            let cpu_s_per_gb = self.sending(case.load, bytes, segments)?;
+            alone.push(cpu_s_per_gb);
+            if let Some(sample) = self.time(case, (bytes, cpu_s_per_gb))? {
                 return Ok(sample);
             }
         }
@@ -196,7 +197,7 @@ impl Bench {
     pub fn time(
         &self,
         case: &Case,
-        (bytes, sending_bill): (u64, f64),
+        (bytes, sending_cost): (u64, f64),
     ) -> Result<Option<Sample>, Error> {
         let ReceiveLoad { streams, sending, .. } = case.load;
         let wrong = |found: String| Error::Wrong { member: case.spec.to_string(), found };
@@ -222,16 +223,16 @@ impl Bench {
             turn(&mut feed)?;
         }
         let cost = begun.end(Duration::ZERO);
-        let whole = cost.billed().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64;
+        let whole = cost.charged().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64;
         // Of the warm turns too, which are as the others.
         let taken: ReceiveStats = intake.path.stats();
-        let bill = whole - sending_bill;
-        if bill <= 0.0 {
+        let cpu_s_per_gb = whole - sending_cost;
+        if cpu_s_per_gb <= 0.0 {
             return Ok(None);
         }
         let per_packet = |calls: u64| calls as f64 / taken.packets.max(1) as f64;
         Ok(Some(Sample {
-            bill,
+            cpu_s_per_gb,
             whole,
             calls: per_packet(taken.calls),
             waits: per_packet(taken.waits),
@@ -258,7 +259,7 @@ impl Bench {
             feed.turn()?;
         }
         let cost = begun.end(Duration::ZERO);
-        Ok(cost.billed().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64)
+        Ok(cost.charged().as_secs_f64() * 1e9 / (feed.stats.bytes - warm) as f64)
     }
 }
 

@@ -5,7 +5,7 @@
 //! second namespace whose buffer holds a batch; nothing can be lost by being slow. A TCP connection
 //! is read by a thread of its own: with a comparison when a member is verified, and with
 //! `MSG_TRUNC`, which throws bytes away without copying them, when it is timed, so that receiving
-//! costs little; what it costs is on the bill.
+//! costs little; what it costs is on the CPU cost.
 //!
 //! Sources: recv(2) (`MSG_TRUNC` of tcp(7)), socket(7) (`SO_RCVBUFFORCE`).
 //! Does not do: repair; the first wrong byte ends the run.

@@ -9,8 +9,7 @@
 //! file whole and no half of a new one; a device or a pipe is written to as it is.
 //!
 //! Sources: rename(2); RFC 3339 §5.6 for the time.
-//! Does not do: read files of another format version. A measurement is cheaper to repeat than to
-//! translate.
+//! Does not read files of versions after this program's, nor write those before it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -27,7 +26,9 @@ use crate::statistics::Figure;
 use crate::warning::Warning;
 
 /// The version of the measurement file's format.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
+/// The version before: it called the CPU cost `bill`; read, and never written.
+const FORMAT_BEFORE: u32 = 1;
 
 /// All figures of one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -140,9 +141,16 @@ impl Results {
     /// The measurement file's text.
     pub fn json(&self) -> String {
         // Strings and finite numbers only: nothing in it can refuse to become JSON.
-        let mut text = serde_json::to_string_pretty(self).expect("plain data");
-        text.push('\n');
-        text
+        let head = Results { rows: Vec::new(), ..self.clone() };
+        let text = serde_json::to_string_pretty(&head).expect("plain data");
+        // A row a line: a change of one figure is one line of a difference.
+        let rows = self.rows.iter().map(|row| serde_json::to_string(row).expect("plain data"));
+        let rows: Vec<String> = rows.map(|row| format!("    {row}")).collect();
+        let end = text.rfind(NO_ROWS).expect("rows are the last field");
+        match rows.is_empty() {
+            true => format!("{text}\n"),
+            false => format!("{}\"rows\": [\n{}\n  ]\n}}\n", &text[..end], rows.join(",\n")),
+        }
     }
 
     /// A measurement file's text; `name` is for the error.
@@ -160,14 +168,19 @@ impl Results {
             )),
             _ => damaged(error),
         })?;
-        if head.format != FORMAT {
-            return Err(wrong(format!(
-                "measurement format {}; this program reads {FORMAT}; measure again or use the \
-                 version that wrote it",
-                head.format
-            )));
+        match head.format {
+            FORMAT => serde_json::from_str(text).map_err(damaged),
+            FORMAT_BEFORE => {
+                let mut value: serde_json::Value = serde_json::from_str(text).map_err(damaged)?;
+                value["format"] = FORMAT.into();
+                translate(&mut value);
+                serde_json::from_value(value).map_err(damaged)
+            }
+            format => Err(wrong(format!(
+                "measurement format {format}; this program reads {FORMAT_BEFORE} and {FORMAT}; \
+                 measure again or use the version that wrote it"
+            ))),
         }
-        serde_json::from_str(text).map_err(damaged)
     }
 
     /// Reads a measurement file.
@@ -234,6 +247,33 @@ impl Row {
         COUNT_UNITS.contains(&self.unit.as_str())
     }
 }
+
+/// Gives metrics of rows and of warnings in a file of [`FORMAT_BEFORE`] their new names. Notes stay
+/// as they were taken.
+fn translate(value: &mut serde_json::Value) {
+    use serde_json::Value;
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                match (name.as_str(), &mut *value) {
+                    ("metric", Value::String(metric)) => {
+                        let words = metric.split(' ').map(|word| match word {
+                            "bill" => "CPU cost",
+                            word => word,
+                        });
+                        *metric = words.collect::<Vec<_>>().join(" ");
+                    }
+                    (_, value) => translate(value),
+                }
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(translate),
+        _ => {}
+    }
+}
+
+/// The end of a file without rows.
+const NO_ROWS: &str = "\"rows\": []\n}";
 
 /// Writes a file so that it is there whole or not at all: the reports as well as the measurement.
 ///
@@ -388,12 +428,14 @@ mod tests {
         let mut results = Results::new("paths", ["pagewire".to_owned()]);
         let row = |value: f64, sink: &str| {
             let figure = Figure::of(vec![value]);
-            Row::new("paths", "m", "bill", "s/GB", figure).with("sink", sink).with("bytes", 1328)
+            Row::new("paths", "m", "CPU cost", "s/GB", figure)
+                .with("sink", sink)
+                .with("bytes", 1328)
         };
         let published = Row { published: Some("the study".to_owned()), ..row(9.0, "veth") };
         results.rows = vec![published, row(1.0, "ifb software"), row(2.0, "veth")];
         let median = |parameters: &[(&str, &str)]| {
-            results.figure("m", "bill", parameters).map(|figure| figure.median)
+            results.figure("m", "CPU cost", parameters).map(|figure| figure.median)
         };
         assert_eq!(median(&[]), Some(1.0));
         assert_eq!(median(&[("sink", "veth")]), Some(2.0));

@@ -85,8 +85,8 @@ impl<'a> Schedule<'a> {
     ) -> Result<(), Error> {
         results.notes.push(format!(
             "{} rounds of {} MB a member, or half a second of processor time, interleaved; file of \
-             {} MB; bill: processor seconds of the process and of kernel threads per 10⁹ bytes, \
-             the loop subtracted",
+             {} MB; CPU cost: processor seconds of the process and of kernel threads per 10⁹ \
+             bytes, the loop subtracted",
             self.scale.rounds,
             self.scale.bytes / self.scale.rounds as u64 / 1_000_000,
             bench.fixture.file.bytes() / 1_000_000
@@ -107,12 +107,12 @@ impl<'a> Schedule<'a> {
             self.claims_met, self.claims
         ));
         if !self.loops.is_empty() {
-            let each = self.loops.iter().map(|((bytes, segments), bill)| {
-                format!("{bill:.4} at {bytes} bytes and {segments} a call")
+            let each = self.loops.iter().map(|((bytes, segments), cpu_s_per_gb)| {
+                format!("{cpu_s_per_gb:.4} at {bytes} bytes and {segments} a call")
             });
             let each: Vec<String> = each.collect();
             let each = each.join(", ");
-            results.notes.push(format!("the loop, subtracted from bills, s/GB: {each}"));
+            results.notes.push(format!("the loop, subtracted from CPU costs, s/GB: {each}"));
         }
         results.warn_of_paces(&self.paces);
         if self.others > 0.0 {
@@ -126,7 +126,7 @@ impl<'a> Schedule<'a> {
     fn note_of_mapping(&self, bench: &Bench, results: &mut Results) {
         if let Some(seconds) = bench.map_file() {
             results.notes.push(format!(
-                "mapping the file, once for all and in no bill: {seconds:.3} s per 10⁹ bytes"
+                "mapping the file, once for all and in no CPU cost: {seconds:.3} s per 10⁹ bytes"
             ));
         }
     }
@@ -146,7 +146,7 @@ impl<'a> Schedule<'a> {
         // As the file's own pages: mapped before anything is timed.
         let _ = image.media.prefetch(0..image.media.bytes());
         self.warn_of_cold(bench, &image, results);
-        let mut loop_bills = BTreeMap::new();
+        let mut loop_costs = BTreeMap::new();
         for case in &mut group.cases {
             self.tick(case);
             if self.options.stopped() {
@@ -155,9 +155,9 @@ impl<'a> Schedule<'a> {
             if let Err(error) = bench.verify(case, &image) {
                 case.failed = Some(error.to_string());
             }
-            if !tcp && !loop_bills.contains_key(&case.segments) {
-                let bill = bench.loop_bill((case.bytes, case.segments), to)?;
-                loop_bills.insert(case.segments, bill);
+            if !tcp && !loop_costs.contains_key(&case.segments) {
+                let cpu_s_per_gb = bench.loop_cost((case.bytes, case.segments), to)?;
+                loop_costs.insert(case.segments, cpu_s_per_gb);
             }
         }
         let mut run_bytes = vec![WARM_RUN_BYTES; group.cases.len()];
@@ -172,17 +172,17 @@ impl<'a> Schedule<'a> {
                 if self.options.stopped() || case.failed.is_some() {
                     continue;
                 }
-                let loop_bill = loop_bills.get(&case.segments).copied().unwrap_or(0.0);
-                match bench.time(case, &image, to, (run_bytes[index], loop_bill)) {
+                let loop_cost = loop_costs.get(&case.segments).copied().unwrap_or(0.0);
+                match bench.time(case, &image, to, (run_bytes[index], loop_cost)) {
                     Ok(sample) if round == 0 => run_bytes[index] = self.run_bytes(&sample),
                     Ok(sample) => case.samples.push(sample),
                     Err(error) => case.failed = Some(error.to_string()),
                 }
             }
         }
-        self.add(&group, &loop_bills, results);
-        for (segments, bill) in &loop_bills {
-            self.loops.insert((group.bytes, *segments), *bill);
+        self.add(&group, &loop_costs, results);
+        for (segments, cpu_s_per_gb) in &loop_costs {
+            self.loops.insert((group.bytes, *segments), *cpu_s_per_gb);
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ impl<'a> Schedule<'a> {
     /// packets are millions before they are a gigabyte.
     fn run_bytes(&self, sample: &Sample) -> u64 {
         let share = self.scale.bytes / self.scale.rounds as u64;
-        let in_time = |seconds: f64| (seconds / sample.bill.max(0.001) * 1e9) as u64;
+        let in_time = |seconds: f64| (seconds / sample.cpu_s_per_gb.max(0.001) * 1e9) as u64;
         let at_least = in_time(RUN_SECONDS_MIN).min(RUN_BYTES_MAX);
         share.min(in_time(RUN_SECONDS_MAX)).max(at_least)
     }
@@ -212,7 +212,7 @@ impl<'a> Schedule<'a> {
     }
 
     /// The rows of a group.
-    fn add(&mut self, group: &Group, loop_bills: &BTreeMap<u32, f64>, results: &mut Results) {
+    fn add(&mut self, group: &Group, loop_costs: &BTreeMap<u32, f64>, results: &mut Results) {
         let measured: Vec<&Case> = group.cases.iter().filter(|c| !c.samples.is_empty()).collect();
         for case in &measured {
             let figure = |of: fn(&Sample) -> f64| Figure::of(case.samples.iter().map(of).collect());
@@ -220,16 +220,21 @@ impl<'a> Schedule<'a> {
                 let row = Row::new(&results.experiment, case.spec.name, metric, unit, figure);
                 Row { parameters: case.parameters(), ..row }
             };
-            let bill = row("bill", "s/GB", figure(|sample| sample.bill));
-            let ratios = ratios(case, &measured, &bill);
-            let per_core = bill.figure.samples.iter().map(|bill| GIGABITS / bill).collect();
-            results.rows.push(bill);
+            let cpu_s_per_gb = row("CPU cost", "s/GB", figure(|sample| sample.cpu_s_per_gb));
+            let ratios = ratios(case, &measured, &cpu_s_per_gb);
+            let per_core = cpu_s_per_gb
+                .figure
+                .samples
+                .iter()
+                .map(|cpu_s_per_gb| GIGABITS / cpu_s_per_gb)
+                .collect();
+            results.rows.push(cpu_s_per_gb);
             results.rows.extend(ratios);
             results.rows.push(row("a core carries", "Gb/s", Figure::of(per_core)));
             let per = if case.spec.transport == Transport::Tcp { "per step" } else { "per packet" };
             results.rows.push(row("calls", per, figure(|sample| sample.calls)));
             results.rows.push(row("copies", "per byte", figure(|sample| sample.copies)));
-            let elsewhere = figure(|sample| sample.kernel_threads / sample.bill.max(1e-9));
+            let elsewhere = figure(|sample| sample.kernel_threads / sample.cpu_s_per_gb.max(1e-9));
             if elsewhere.median > ELSEWHERE_MIN {
                 results.rows.push(row("of it, in kernel threads", "of 1", elsewhere));
             }
@@ -237,7 +242,7 @@ impl<'a> Schedule<'a> {
                 let receiver = figure(|sample| sample.receiver);
                 results.rows.push(row("of it, the receiving end", "s/GB", receiver));
             }
-            self.warn_of(case, loop_bills, results);
+            self.warn_of(case, loop_costs, results);
         }
         for case in &group.cases {
             if let Some(found) = &case.failed {
@@ -248,7 +253,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    fn warn_of(&mut self, case: &Case, loop_bills: &BTreeMap<u32, f64>, results: &mut Results) {
+    fn warn_of(&mut self, case: &Case, loop_costs: &BTreeMap<u32, f64>, results: &mut Results) {
         let member = case.spec.name.to_owned();
         let most = |of: fn(&Sample) -> f64| case.samples.iter().map(of).fold(0.0, f64::max);
         let copied = most(|sample| sample.zerocopy_copied);
@@ -273,10 +278,11 @@ impl<'a> Schedule<'a> {
             let sink = case.sink.name().to_owned();
             results.warn(Warning::SuperPacketsSwallowed { sink });
         }
-        let bill = Figure::of(case.samples.iter().map(|sample| sample.bill).collect());
-        let share = loop_bills.get(&case.segments).copied().unwrap_or(0.0) / bill.median;
+        let cpu_s_per_gb =
+            Figure::of(case.samples.iter().map(|sample| sample.cpu_s_per_gb).collect());
+        let share = loop_costs.get(&case.segments).copied().unwrap_or(0.0) / cpu_s_per_gb.median;
         if share > INSTRUMENT_SHARE_MAX {
-            let metric = "bill".to_owned();
+            let metric = "CPU cost".to_owned();
             results.warn(Warning::InstrumentLarge { member: member.clone(), metric, share });
         }
         if case.bytes == USUAL_BYTES || case.spec.transport == Transport::Tcp {
@@ -299,7 +305,7 @@ impl<'a> Schedule<'a> {
 }
 
 /// Ratios to the reference of the transport, and for RTP to the study's best stock path.
-fn ratios(case: &Case, measured: &[&Case], bill: &Row) -> Vec<Row> {
+fn ratios(case: &Case, measured: &[&Case], cpu_s_per_gb: &Row) -> Vec<Row> {
     let references: &[&str] = match case.spec.transport {
         Transport::Rtp => &["read_writev", "rtp_sendfile"],
         _ => &["read_write"],
@@ -310,10 +316,11 @@ fn ratios(case: &Case, measured: &[&Case], bill: &Row) -> Vec<Row> {
             other.spec.name == *name && other.spec.transport == case.spec.transport
         };
         let Some(other) = measured.iter().find(same) else { continue };
-        let reference = Figure::of(other.samples.iter().map(|sample| sample.bill).collect());
-        let Some(figure) = bill.figure.relative_to(&reference) else { continue };
+        let reference =
+            Figure::of(other.samples.iter().map(|sample| sample.cpu_s_per_gb).collect());
+        let Some(figure) = cpu_s_per_gb.figure.relative_to(&reference) else { continue };
         let (metric, unit) = (format!("relative to {name}"), String::new());
-        rows.push(Row { metric, unit, figure, ..bill.clone() });
+        rows.push(Row { metric, unit, figure, ..cpu_s_per_gb.clone() });
     }
     rows
 }

@@ -3,8 +3,8 @@
 //!
 //! The loop is what a server's is, less the pacing: headers are made, a batch is put together, the
 //! path is called; a full socket is waited for by poll(2). What the loop itself costs is measured
-//! with a path that sends nothing ([`Nothing`]) and subtracted from every bill. Headers are not of
-//! the loop: a path that needs them pays for them, as a server does.
+//! with a path that sends nothing ([`Nothing`]) and subtracted from every CPU cost. Headers are not
+//! of the loop: a path that needs them pays for them, as a server does.
 //!
 //! Sources: the study's section 3.3 to 3.5.
 //! Does not do: time anything.

@@ -230,7 +230,7 @@ impl Warning {
             }
             Warning::InstrumentLarge { member, metric, .. } => About::Metric(member, metric),
             Warning::ZerocopyCopied { member, parameters, .. } => {
-                About::Row(member, parameters, "bill")
+                About::Row(member, parameters, "CPU cost")
             }
             Warning::MemberFailed { member, .. } => About::Member(member),
             _ => About::Run,
@@ -240,7 +240,7 @@ impl Warning {
     /// One of each, in the order of the list: what docs/measuring.md is made from.
     pub fn examples() -> Vec<Warning> {
         let member = || "wire_sendfile".to_owned();
-        let metric = || "bill".to_owned();
+        let metric = || "CPU cost".to_owned();
         let parameters = BTreeMap::from([("bytes".to_owned(), "1328".to_owned())]);
         vec![
             Warning::SuperPacketsSwallowed { sink: "ifb-device".to_owned() },
@@ -470,14 +470,14 @@ mod tests {
         let row = |member: &str, metric: &str, unit: &str, samples: &[f64]| {
             Row::new("paths", member, metric, unit, Figure::of(samples.to_vec()))
         };
-        let calm = row("a", "bill", "s/GB", &[1.0, 1.05, 0.95, 1.0, 1.0]);
-        let noisy = row("b", "bill", "s/GB", &[1.0, 1.2, 0.8, 1.1, 0.9]).with("bytes", 64);
-        let few = row("c", "bill", "s/GB", &[1.0, 1.0]);
+        let calm = row("a", "CPU cost", "s/GB", &[1.0, 1.05, 0.95, 1.0, 1.0]);
+        let noisy = row("b", "CPU cost", "s/GB", &[1.0, 1.2, 0.8, 1.1, 0.9]).with("bytes", 64);
+        let few = row("c", "CPU cost", "s/GB", &[1.0, 1.0]);
         let count = row("c", "crossings", "per packet", &[2.0]);
         let reference = Row {
             figure: Figure::published(0.73),
             published: Some("the study, section 4".to_owned()),
-            ..row("d", "bill", "s/GB", &[1.0])
+            ..row("d", "CPU cost", "s/GB", &[1.0])
         };
         let derived = Row { figure: Figure::derived(3.0), ..row("e", "maximum", "ms", &[1.0]) };
         let sound = [calm.clone(), count.clone(), reference.clone(), derived];
@@ -485,7 +485,7 @@ mod tests {
         let found = Warning::of_rows(&[calm, noisy, few, count, reference]);
         let lines: Vec<_> = found.iter().map(Warning::to_string).collect();
         let expected = [
-            "b, bytes=64: bill: spread 10 % of 5 samples, over 5 %",
+            "b, bytes=64: CPU cost: spread 10 % of 5 samples, over 5 %",
             "1 figure has fewer than 5 samples (the fewest 2)",
         ];
         assert_eq!(lines, expected);

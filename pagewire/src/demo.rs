@@ -151,7 +151,7 @@ fn cost_of_paths() -> Result<Vec<Rank>, measure::Error> {
 
 /// A line for each RTP path that can be used, relative to the reference path.
 fn print_cost(ranks: &[Rank]) {
-    let cost = |rank: &Rank| rank.bill.filter(|_| rank.transport == "rtp");
+    let cost = |rank: &Rank| rank.cpu_s_per_gb.filter(|_| rank.transport == "rtp");
     let reference = ranks.iter().filter(|rank| rank.member == REFERENCE).find_map(cost);
     for rank in ranks {
         let (Some(cost), Some(reference)) = (cost(rank), reference) else { continue };

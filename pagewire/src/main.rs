@@ -27,7 +27,8 @@ use terminal::escape::Escaped;
 use terminal::{escape, interrupt, output};
 use tracing_subscriber::EnvFilter;
 
-/// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the bill.
+/// Moves bytes from disk to wire with the fewest copies and kernel crossings, and shows the CPU
+/// cost.
 #[derive(Parser)]
 #[command(name = "pagewire", version, arg_required_else_help = true)]
 struct Arguments {

@@ -105,10 +105,10 @@ fn table(calibration: &Calibration, subject: &Subject) -> String {
 
 fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
     let name = &rank.member;
-    let _ = match (rank.bill, reference) {
-        (Some(bill), Some(dearest)) => {
-            let bar = "█".repeat((bill / dearest * BAR_CHARS).round().max(1.0) as usize);
-            writeln!(text, "  {name:16} {bill:7.3}  {bar}")
+    let _ = match (rank.cpu_s_per_gb, reference) {
+        (Some(cpu_s_per_gb), Some(dearest)) => {
+            let bar = "█".repeat((cpu_s_per_gb / dearest * BAR_CHARS).round().max(1.0) as usize);
+            writeln!(text, "  {name:16} {cpu_s_per_gb:7.3}  {bar}")
         }
         _ => {
             let reason = Escaped(rank.refused.as_deref().unwrap_or("not measured"));
@@ -120,7 +120,7 @@ fn line(text: &mut String, rank: &Rank, reference: Option<f64>) {
 /// The longest bar of a group.
 fn dearest(ranks: &[Rank], (transport, burst): &(String, u32)) -> Option<f64> {
     let of_group = ranks.iter().filter(|r| r.transport == *transport && r.burst_packets == *burst);
-    of_group.filter_map(|rank| rank.bill).reduce(f64::max)
+    of_group.filter_map(|rank| rank.cpu_s_per_gb).reduce(f64::max)
 }
 
 const BAR_CHARS: f64 = 40.0;

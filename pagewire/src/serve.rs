@@ -278,7 +278,7 @@ fn path_costs(address: IpAddr) -> Vec<PathCost> {
                     transport: rank.transport,
                     path: rank.member,
                     burst_packets: rank.burst_packets,
-                    cpu_s_per_gb: rank.bill,
+                    cpu_s_per_gb: rank.cpu_s_per_gb,
                     refused: rank.refused,
                 })
                 .collect()

@@ -51,10 +51,13 @@ fn paths_are_ranked_once_and_kept() {
     let ranks = table["ranks"].as_array().unwrap();
     for transport in ["rtp", "tcp"] {
         let of = ranks.iter().filter(|rank| rank["transport"] == transport);
-        let bills: Vec<f64> = of.filter_map(|rank| rank["bill"].as_f64()).collect();
-        assert!(bills.len() >= 2 && bills.iter().all(|bill| *bill > 0.0), "{table}");
+        let cpu_costs: Vec<f64> = of.filter_map(|rank| rank["cpu_s_per_gb"].as_f64()).collect();
+        assert!(
+            cpu_costs.len() >= 2 && cpu_costs.iter().all(|cpu_s_per_gb| *cpu_s_per_gb > 0.0),
+            "{table}"
+        );
     }
-    let unusable = ranks.iter().filter(|rank| rank["bill"].is_null());
+    let unusable = ranks.iter().filter(|rank| rank["cpu_s_per_gb"].is_null());
     assert!(unusable.into_iter().all(|rank| rank["refused"].is_string()), "{table}");
 }
 

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bills_the_order_is_the_usual_one() {
+    fn without_costs_the_order_is_the_usual_one() {
         let chosen = choose(&with(Vec::new())).unwrap();
         assert_eq!(chosen.streams.gathered.short.name, "mmap_gso");
         assert_eq!(chosen.download.name, "sendfile");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_path_wins_over_every_bill() {
+    fn a_named_path_wins_over_every_cost() {
         let mut config = with(vec![cost("mmap_gso", 10, Some(0.1))]);
         config.paths = vec!["mmap_writev".to_owned()];
         let chosen = choose(&config).unwrap();

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab batch`: how many packets a call should carry: its bill against the gap it leaves
-//! between packets at the receiver.
+//! `pagewire lab batch`: how many packets a call should carry: its CPU cost against the gap it
+//! leaves between packets at the receiver.
 //!
-//! The bill is that of `paths`, over the number of packets a call carries; and that of 64 sockets
-//! served in turn, their bursts handed over one by one or all at once. The gap is taken with a
-//! stream paced to 50 Mb/s: a call every so many packets, when its last is due, through a veth pair
-//! to a receiver that polls without sleeping on another core and takes the time of each packet. A
-//! burst comes at once and is followed by its own length of silence, which a receiver's buffer has
-//! to bear.
+//! The CPU cost is that of `paths`, over the number of packets a call carries; and that of 64
+//! sockets served in turn, their bursts handed over one by one or all at once. The gap is taken
+//! with a stream paced to 50 Mb/s: a call every so many packets, when its last is due, through a
+//! veth pair to a receiver that polls without sleeping on another core and takes the time of each
+//! packet. A burst comes at once and is followed by its own length of silence, which a receiver's
+//! buffer has to bear.
 //!
 //! Sources: udp(7) (`UDP_SEGMENT`); RFC 3550 §6.4.1 (jitter is what receivers see of it).
 //! Does not do: network between the two; a switch would add its own.
@@ -80,7 +80,7 @@ fn members(options: &Options, results: &mut Results) -> Vec<&'static Spec> {
     members
 }
 
-/// What is measured beside the bill of one session.
+/// What is measured beside the CPU cost of one session.
 struct Extra<'a> {
     options: &'a Options,
     bench: &'a Bench,
@@ -89,7 +89,7 @@ struct Extra<'a> {
 }
 
 impl Extra<'_> {
-    /// The bill with many sessions handed over at once ([`paths::StreamPath::send_all`]).
+    /// The CPU cost with many sessions handed over at once ([`paths::StreamPath::send_all`]).
     fn together(&mut self, members: &[&'static Spec], sinks: &[Sink]) -> Result<(), Error> {
         self.results.notes.push(format!(
             "sessions=1 hands over a session's burst at a time, sessions={CROWD} those of so many; \
@@ -97,26 +97,27 @@ impl Extra<'_> {
         ));
         for sink in sinks {
             let to = self.bench.address(sink)?;
-            let mut bills = vec![(Vec::new(), Vec::new()); members.len()];
+            let mut cpu_costs = vec![(Vec::new(), Vec::new()); members.len()];
             for round in 0..=CROWD_ROUNDS {
-                for (spec, (alone, together)) in members.iter().zip(&mut bills) {
+                for (spec, (alone, together)) in members.iter().zip(&mut cpu_costs) {
                     if self.options.stopped() {
                         return Ok(());
                     }
                     let what = format!("{spec}, {CROWD} sessions, {}", sink.name());
                     self.options.progress(round, CROWD_ROUNDS + 1, &what);
-                    for (at_once, bills) in [(false, alone), (true, together)] {
-                        let bill = self.bench.crowd(spec, self.image, to, (CROWD, at_once))?;
+                    for (at_once, cpu_costs) in [(false, alone), (true, together)] {
+                        let cpu_s_per_gb =
+                            self.bench.crowd(spec, self.image, to, (CROWD, at_once))?;
                         if round > 0 {
-                            bills.push(bill);
+                            cpu_costs.push(cpu_s_per_gb);
                         }
                     }
                 }
             }
-            let metric = "bill of 64 sockets";
-            for (spec, (alone, together)) in members.iter().zip(bills) {
-                for (sessions, bills) in [(1, alone), (CROWD, together)] {
-                    let row = row(spec, CROWD_PACKETS, sink.name(), (metric, "s/GB"), bills);
+            let metric = "CPU cost of 64 sockets";
+            for (spec, (alone, together)) in members.iter().zip(cpu_costs) {
+                for (sessions, cpu_costs) in [(1, alone), (CROWD, together)] {
+                    let row = row(spec, CROWD_PACKETS, sink.name(), (metric, "s/GB"), cpu_costs);
                     self.results.rows.push(row.with("sessions", sessions));
                 }
             }

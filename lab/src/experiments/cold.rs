@@ -4,8 +4,8 @@
 //! The file is dropped from the page cache, then sent once from end to end. Three ways to have it
 //! read: *none* (`POSIX_FADV_RANDOM`: a page when it is touched), *kernel* (its own read-ahead, the
 //! window doubled by `POSIX_FADV_SEQUENTIAL`), and *reader* (as the server does: a thread of its
-//! own makes the next megabytes resident, and what is not there yet is waited for). The bill has
-//! the reader's time in it, as it is a thread of the process, and kernel threads that read.
+//! own makes the next megabytes resident, and what is not there yet is waited for). The CPU cost
+//! has the reader's time in it, as it is a thread of the process, and kernel threads that read.
 //!
 //! Sources: posix_fadvise(2), madvise(2) (`MADV_POPULATE_READ`).
 //! Does not do: empty the cache of a disk or of a virtual machine's host; throughput is that of
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let mut kept = 0.0_f64;
     let mut done = 0;
     for _ in 0..rounds {
-        for (spec, reading, bills, speeds) in &mut figures {
+        for (spec, reading, cpu_costs, speeds) in &mut figures {
             options.progress(done, of, &format!("{spec}, read ahead: {}", reading.name()));
             done += 1;
             if options.stopped() {
@@ -86,8 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
             }
             let case = Case::new(spec, &sink, USUAL_BYTES, SEGMENTS);
             let run = Run { bench: &bench, image: &image, case, reading: *reading };
-            let (bill, speed, resident) = run.time(&meter, to)?;
-            bills.push(bill);
+            let (cpu_s_per_gb, speed, resident) = run.time(&meter, to)?;
+            cpu_costs.push(cpu_s_per_gb);
             speeds.push(speed);
             kept = kept.max(resident);
         }
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
          run and sent once; datagrams of {USUAL_BYTES} bytes, {SEGMENTS} a call where a path can",
         measure::fixture::FILE_BYTES / 1_000_000
     ));
-    for (spec, reading, bills, speeds) in figures.into_iter().filter(|f| !f.2.is_empty()) {
+    for (spec, reading, cpu_costs, speeds) in figures.into_iter().filter(|f| !f.2.is_empty()) {
         let row = |metric: &str, unit: &str, samples| {
             Row::new("cold", spec.name, metric, unit, Figure::of(samples))
                 .with("transport", spec.transport)
@@ -109,7 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
                 .with("sink", sink.name())
                 .with("read ahead", reading.name())
         };
-        results.rows.push(row("bill", "s/GB", bills));
+        results.rows.push(row("CPU cost", "s/GB", cpu_costs));
         results.rows.push(row("throughput", "MB/s", speeds));
     }
     results.complete = !options.stopped();
@@ -155,8 +155,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Drops the file, sends it once; bill in s/GB, throughput in MB/s, and the share of the file
-    /// that would not be dropped.
+    /// Drops the file, sends it once; CPU cost in s/GB, throughput in MB/s, and the share of the
+    /// file that would not be dropped.
     fn time(&self, meter: &Meter, to: std::net::SocketAddr) -> Result<(f64, f64, f64), Error> {
         let wrong = |found: String| Error::Wrong { member: self.case.title(), found };
         let source = match self.case.spec.open {
@@ -193,8 +193,8 @@ impl Run<'_> {
         let wall = began.elapsed();
         let cost = begun.end(Duration::ZERO);
         sent.map_err(|error: paths::SendError| wrong(error.to_string()))?;
-        let bill = sender.stats.cpu_s_per_gb(cost.billed()).expect("bytes were sent");
-        Ok((bill, sender.stats.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
+        let cpu_s_per_gb = sender.stats.cpu_s_per_gb(cost.charged()).expect("bytes were sent");
+        Ok((cpu_s_per_gb, sender.stats.bytes as f64 / wall.as_secs_f64() / 1e6, resident))
     }
 }
 

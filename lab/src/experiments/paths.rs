@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab paths`: the bill of every path, by transport, size of packet and sink.
+//! `pagewire lab paths`: the CPU cost of every path, by transport, size of packet and sink.
 //!
 //! A member's ratio to the reference of its transport (`read_writev` for RTP, as in the study's
 //! figure 5; `read_write` for plain datagrams and TCP) is taken within each round

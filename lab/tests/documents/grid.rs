@@ -100,7 +100,7 @@ pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
             (member, parameters, metric) == (&row.member, &row.parameters, &row.metric)
         }
         Warning::ZerocopyCopied { member, parameters, .. } => {
-            (member, parameters) == (&row.member, &row.parameters) && row.metric == "bill"
+            (member, parameters) == (&row.member, &row.parameters) && row.metric == "CPU cost"
         }
         Warning::InstrumentLarge { member, metric, .. } => {
             (member, metric) == (&row.member, &row.metric)
@@ -163,7 +163,7 @@ pub(crate) fn grid(
 fn values_stand_across_in_order_and_doubts_beside_them() {
     let row = |member: &str, bytes: u32, samples: [f64; 3]| {
         let figure = measure::Figure::of(samples.to_vec());
-        Row::new("paths", member, "bill", "s/GB", figure).with("bytes", bytes)
+        Row::new("paths", member, "CPU cost", "s/GB", figure).with("bytes", bytes)
     };
     let rows = [
         row("a", 1328, [2.0, 2.0, 2.0]),

@@ -24,9 +24,9 @@ pub(crate) fn tables(results: &Results) -> String {
     };
     add("memcpy's own time, and the whole run", times(results, &marks));
     add("Functions with most time, percent", functions(results, &marks));
-    let bills = of(results, |row| row.metric == "bill" && row.published.is_none());
+    let cpu_costs = of(results, |row| row.metric == "CPU cost" && row.published.is_none());
     let (sized, whole): (Vec<&Row>, Vec<&Row>) =
-        bills.into_iter().partition(|row| row.parameters.contains_key("bytes"));
+        cpu_costs.into_iter().partition(|row| row.parameters.contains_key("bytes"));
     let all = |row: &Row| format!("{}: {}", parameter(row, "workload"), named(&row.member, ""));
     add(
         "Processor seconds a gigabyte, by bytes of a call",

@@ -47,7 +47,7 @@ fn the_tables_of_the_kernel_are_current() {
 }
 
 #[test]
-fn the_picture_of_the_bill_is_current() {
+fn the_picture_of_the_cost_is_current() {
     let picture = document::measured("paths").map(|results| picture::of(&results));
     document::check("README.md", "cost", &picture.unwrap_or_default());
 }

@@ -95,7 +95,7 @@ fn every_figure_in_doubt_has_its_mark_wherever_it_stands() {
 
 #[test]
 fn a_figure_without_its_mark_is_found() {
-    let value = ("1.23e10".to_owned(), "a, 64: bill".to_owned());
+    let value = ("1.23e10".to_owned(), "a, 64: CPU cost".to_owned());
     let values = BTreeMap::from([value]);
     let is_bare = |text: &str| {
         let (found, bare) = bare(text, &values);
@@ -105,7 +105,7 @@ fn a_figure_without_its_mark_is_found() {
     assert_eq!(is_bare("| a | 1.23e10 !1 | 2.00 |"), (1, 0));
     assert_eq!(is_bare("- stock: `memcpy` 1.23e10, `other` 3.00 !1"), (1, 1));
     assert_eq!(is_bare("    a  1 a call  1.23e10 s/GB !1  ██"), (1, 0));
-    let head = "| | bill | spread | warnings |\n|---|--:|--:|---|\n";
+    let head = "| | CPU cost | spread | warnings |\n|---|--:|--:|---|\n";
     assert_eq!(is_bare(&format!("{head}| a | 1.23e10 | ± 9 % | !1 |")), (1, 0));
     assert_eq!(is_bare(&format!("{head}| a | 1.23e10 | ± 9 % |  |")), (1, 1));
     assert_eq!(is_bare("| a | 2.00 |"), (0, 0));

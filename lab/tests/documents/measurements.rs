@@ -44,7 +44,7 @@ fn paths(results: &Results) -> String {
     let is_shown = |row: &&Row| {
         let bytes = parameter(row, "bytes");
         let tcp = parameter(row, "transport") == "tcp";
-        let quantity = row.metric == "bill" || row.metric.starts_with("relative to ");
+        let quantity = row.metric == "CPU cost" || row.metric.starts_with("relative to ");
         let size = bytes == USUAL_BYTES || tcp && STEPS_SHOWN.contains(&bytes);
         row.published.is_none() && quantity && size
     };
@@ -86,7 +86,7 @@ fn paths(results: &Results) -> String {
 fn is_over_sizes(row: &Row) -> bool {
     let reference = if parameter(row, "transport") == "rtp" { "read_writev" } else { "read_write" };
     let ratio = row.metric.strip_prefix("relative to ").is_some_and(|name| name == reference);
-    row.published.is_none() && (row.metric == "bill" || ratio)
+    row.published.is_none() && (row.metric == "CPU cost" || ratio)
 }
 
 /// A table for each quantity and sink, the values of `axis` across.
@@ -271,13 +271,13 @@ fn tables_stand_before_warnings_and_facts() {
     let mut results = Results::new("batch", ["pagewire".to_owned()]);
     let row = |segments: u32, samples: [f64; 3]| {
         let figure = measure::Figure::of(samples.to_vec());
-        let row = Row::new("batch", "mmap_gso", "bill", "s/GB", figure);
+        let row = Row::new("batch", "mmap_gso", "CPU cost", "s/GB", figure);
         row.with("segments", segments).with("sink", "veth")
     };
     results.rows = vec![row(1, [2.0, 2.0, 2.0]), row(10, [1.0, 2.0, 3.0])];
     results.warnings = Warning::of_rows(&results.rows);
     let text = over(&results, "segments", "packets a call");
-    let table = "### bill, s/GB, by packets a call (veth)\n\n| segments | 1 | 10 |\n\
+    let table = "### CPU cost, s/GB, by packets a call (veth)\n\n| segments | 1 | 10 |\n\
                  |---|--:|--:|\n| `mmap_gso` | 2.00 | 2.00 !1 |\n\n### Warnings\n";
     assert!(text.contains(table), "{text}");
     results.warnings.clear();
@@ -294,10 +294,10 @@ fn sessions_stand_across_and_other_parameters_apart() {
     };
     let mut results = Results::new("sessions", []);
     results.rows = vec![
-        row("bill", "s/GB", 0.5, 1, 500),
-        row("bill", "s/GB", 0.6, 1, 100),
+        row("CPU cost", "s/GB", 0.5, 1, 500),
+        row("CPU cost", "s/GB", 0.6, 1, 100),
         row("late, most", "ms", 3.0, 1, 100),
-        row("bill", "s/GB", 0.7, 2, 500),
+        row("CPU cost", "s/GB", 0.7, 2, 500),
     ];
     let figure = measure::Figure::of(vec![500.0]);
     let most = Row::new("sessions", "server", "most timely", "sessions", figure);
@@ -305,7 +305,7 @@ fn sessions_stand_across_and_other_parameters_apart() {
     let text = sessions(&results);
     let table = "\n### cores=1\n\nserver: most timely, sessions: 500\n\n\
                  | sessions | 100 | 500 |\n|---|--:|--:|\n\
-                 | server: bill, s/GB | 0.600 | 0.500 |\n| server: late, most, ms | 3.00 |  |\n\
+                 | server: CPU cost, s/GB | 0.600 | 0.500 |\n| server: late, most, ms | 3.00 |  |\n\
                  \n### cores=2\n";
     assert!(text.contains(table), "{text}");
 }

@@ -135,7 +135,7 @@ fn number_of_sessions(results: &Results) -> &str {
     row.map_or("no", |row| parameter(row, "sessions"))
 }
 
-const CPU_COST: &str = "cpu_s_per_gb";
+const CPU_COST: &str = "CPU cost";
 const MOST_TIMELY: &str = "timely sessions a core";
 /// Values of the parameter `number`.
 const SAME: &str = "the same for all";

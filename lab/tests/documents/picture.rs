@@ -28,18 +28,18 @@ pub(crate) fn of(results: &Results) -> String {
     let mut text = NULL_DEVICE.to_owned();
     let doubts = doubts(results);
     let marks = Marks::of(&doubts);
-    let bill = |name, segments| Figures::of(results, name, segments, SOFTWARE);
+    let cpu_s_per_gb = |name, segments| Figures::of(results, name, segments, SOFTWARE);
     let bars = BARS.iter().filter_map(|(name, segments, why)| {
-        Some((name, segments, why, bill(name, segments)?.bill))
+        Some((name, segments, why, cpu_s_per_gb(name, segments)?.cpu_s_per_gb))
     });
     let bars: Vec<_> = bars.collect();
-    let medians = bars.iter().map(|(.., bill)| bill.figure.median);
+    let medians = bars.iter().map(|(.., cpu_s_per_gb)| cpu_s_per_gb.figure.median);
     let most = medians.fold(f64::MIN_POSITIVE, f64::max);
-    for (name, segments, why, bill) in bars {
-        let length = ((bill.figure.median / most * BAR_CHARS).round() as usize).max(1);
+    for (name, segments, why, cpu_s_per_gb) in bars {
+        let length = ((cpu_s_per_gb.figure.median / most * BAR_CHARS).round() as usize).max(1);
         let segments = if segments.is_empty() { "1" } else { segments };
-        let (value, bar) = (number(bill.figure.median), "█".repeat(length));
-        let unit = format!("s/GB{}", marks.beside(bill));
+        let (value, bar) = (number(cpu_s_per_gb.figure.median), "█".repeat(length));
+        let unit = format!("s/GB{}", marks.beside(cpu_s_per_gb));
         let line = format!("    {name:13} {segments:>2} a call  {value:>5} {unit:UNIT$}  {bar}");
         let line = if why.is_empty() { line } else { format!("{line:CHARS$}  {why}") };
         let _ = writeln!(text, "{line}");
@@ -99,8 +99,8 @@ fn line(
     let _ = write!(text, "| `{}` | {copies} | {calls} |", spec.name);
     for figures in &both {
         let values = match figures {
-            Some(Figures { bill, relative, carries, .. }) => {
-                let shown = [*bill, *relative, *carries];
+            Some(Figures { cpu_s_per_gb, relative, carries, .. }) => {
+                let shown = [*cpu_s_per_gb, *relative, *carries];
                 let spreads = shown.iter().map(|row| row.figure.spread);
                 *spread_most = spreads.fold(*spread_most, f64::max);
                 shown.map(|row| marks.cell(row))
@@ -114,8 +114,8 @@ fn line(
 
 /// The rows that are shown of a path into one sink.
 struct Figures<'a> {
-    bill: &'a Row,
-    /// To the bill of `read_writev`.
+    cpu_s_per_gb: &'a Row,
+    /// To the CPU cost of `read_writev`.
     relative: &'a Row,
     /// Gb/s a core.
     carries: &'a Row,
@@ -137,7 +137,7 @@ impl<'a> Figures<'a> {
         };
         let find = |metric: &str| results.rows.iter().filter(is).find(|row| row.metric == metric);
         Some(Figures {
-            bill: find("bill")?,
+            cpu_s_per_gb: find("CPU cost")?,
             relative: find("relative to read_writev")?,
             carries: find("a core carries")?,
             calls: find("calls")?,
@@ -168,13 +168,15 @@ device segments: s/GB | to `read_writev` | Gb/s a core |
 ";
 
 #[test]
-fn bars_are_as_long_as_the_bill() {
+fn bars_are_as_long_as_the_cost() {
     let mut results = Results::new("paths", ["pagewire".to_owned()]);
-    for (name, segments, bill) in [("read_writev", "", 2.0), ("wire_sendfile", LONG_RUN, 0.5)] {
+    for (name, segments, cpu_s_per_gb) in
+        [("read_writev", "", 2.0), ("wire_sendfile", LONG_RUN, 0.5)]
+    {
         for (metric, value) in [
-            ("bill", bill),
-            ("relative to read_writev", bill / 2.0),
-            ("a core carries", 8.0 / bill),
+            ("CPU cost", cpu_s_per_gb),
+            ("relative to read_writev", cpu_s_per_gb / 2.0),
+            ("a core carries", 8.0 / cpu_s_per_gb),
             ("calls", 1.0),
             ("copies", 0.0),
         ] {

@@ -66,7 +66,7 @@ pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
 /// Sinks that datagrams of the usual size were sent into.
 fn sinks(results: &Results) -> Vec<&str> {
     let mut sinks = Vec::new();
-    for row in bills(results).filter(|row| parameter(row, "transport") == "rtp") {
+    for row in cpu_costs(results).filter(|row| parameter(row, "transport") == "rtp") {
         let sink = parameter(row, "sink");
         if !sinks.contains(&sink) {
             sinks.push(sink);
@@ -78,7 +78,7 @@ fn sinks(results: &Results) -> Vec<&str> {
 /// The path at each number of packets a call that it was measured with.
 fn lengths<'a>(results: &'a Results, like: &Row, name: &'a str) -> Vec<(&'a str, &'a str)> {
     let mut lengths = Vec::new();
-    for row in bills(results).filter(|row| is_like(row, like, name)) {
+    for row in cpu_costs(results).filter(|row| is_like(row, like, name)) {
         let length = (name, parameter(row, "segments"));
         if !lengths.contains(&length) {
             lengths.push(length);
@@ -88,7 +88,7 @@ fn lengths<'a>(results: &'a Results, like: &Row, name: &'a str) -> Vec<(&'a str,
 }
 
 /// The same quantity of a path measured here: what a core carries, or the ratio to another path's
-/// bill, round by round; with the bills that it is computed from.
+/// CPU cost, round by round; with the CPU costs that it is computed from.
 fn measured<'a>(
     results: &'a Results,
     like: &Row,
@@ -96,11 +96,12 @@ fn measured<'a>(
     sink: &str,
 ) -> Option<(Figure, Vec<&'a Row>)> {
     let at = |row: &&Row| parameter(row, "sink") == sink && parameter(row, "segments") == segments;
-    let mut of_path = bills(results).filter(|row| is_like(row, like, name)).filter(at);
+    let mut of_path = cpu_costs(results).filter(|row| is_like(row, like, name)).filter(at);
     let path = of_path.next()?;
-    let bill = &path.figure;
+    let cpu_s_per_gb = &path.figure;
     let Some(other) = like.metric.strip_prefix("relative to ") else {
-        let carries = bill.samples.iter().map(|bill| GIGABITS / bill).collect();
+        let carries =
+            cpu_s_per_gb.samples.iter().map(|cpu_s_per_gb| GIGABITS / cpu_s_per_gb).collect();
         return Some((Figure::of(carries), vec![path]));
     };
     let is_other = |row: &&Row| {
@@ -108,27 +109,28 @@ fn measured<'a>(
             && parameter(row, "transport") == "rtp"
             && parameter(row, "sink") == sink
     };
-    let other = bills(results).find(is_other)?;
-    Some((bill.relative_to(&other.figure)?, vec![path, other]))
+    let other = cpu_costs(results).find(is_other)?;
+    Some((cpu_s_per_gb.relative_to(&other.figure)?, vec![path, other]))
 }
 
 fn is_like(row: &Row, like: &Row, name: &str) -> bool {
     row.member == name && parameter(row, "transport") == parameter(like, "transport")
 }
 
-fn bills(results: &Results) -> impl Iterator<Item = &Row> {
+fn cpu_costs(results: &Results) -> impl Iterator<Item = &Row> {
     let usual = |row: &&Row| parameter(row, "bytes") == USUAL_BYTES;
-    let bills = results.rows.iter().filter(|row| row.metric == "bill" && row.published.is_none());
-    bills.filter(usual)
+    let cpu_costs =
+        results.rows.iter().filter(|row| row.metric == "CPU cost" && row.published.is_none());
+    cpu_costs.filter(usual)
 }
 
 const GIGABITS: f64 = 8.0;
 
 #[test]
 fn a_published_value_stands_beside_the_nearest_path() {
-    let bill = |member: &str, samples: [f64; 3], segments: Option<u32>| {
+    let cpu_s_per_gb = |member: &str, samples: [f64; 3], segments: Option<u32>| {
         let figure = Figure::of(samples.to_vec());
-        let row = Row::new("paths", member, "bill", "s/GB", figure).with("transport", "rtp");
+        let row = Row::new("paths", member, "CPU cost", "s/GB", figure).with("transport", "rtp");
         let row = row.with("bytes", USUAL_BYTES).with("sink", "ifb-software");
         match segments {
             Some(segments) => row.with("segments", segments),
@@ -142,8 +144,8 @@ fn a_published_value_stands_beside_the_nearest_path() {
     };
     let mut results = Results::new("paths", []);
     results.rows = vec![
-        bill("rtp_sendfile", [4.0, 8.0, 2.0], None),
-        bill("wire_sendfile", [1.0, 2.0, 0.5], Some(10)),
+        cpu_s_per_gb("rtp_sendfile", [4.0, 8.0, 2.0], None),
+        cpu_s_per_gb("wire_sendfile", [1.0, 2.0, 0.5], Some(10)),
         published("relative to rtp_sendfile", ""),
         published("a core carries", "Gb/s"),
     ];
@@ -153,12 +155,12 @@ fn a_published_value_stands_beside_the_nearest_path() {
     assert!(text.contains(ratio), "{text}");
     assert!(text.contains("| a core carries, Gb/s | 0.730 | `wire_sendfile`, 10 a call | 8.00 |"));
     assert!(!text.contains("`krtpsendfile`"), "not measured: {text}");
-    results.rows.push(bill("krtpsendfile", [2.0, 4.0, 1.0], Some(10)));
+    results.rows.push(cpu_s_per_gb("krtpsendfile", [2.0, 4.0, 1.0], Some(10)));
     let text = table(&results, &Marks::of(&[]));
     let itself = ratio.replace("`wire_sendfile`", "`krtpsendfile`").replace("0.250", "0.500");
     assert!(text.contains(&format!("{itself}{ratio}")), "{text}");
     let warnings = Warning::of_rows(&results.rows);
-    assert_eq!(warnings.len(), 3 + 1, "each bill's spread, and that the samples are few");
+    assert_eq!(warnings.len(), 3 + 1, "each CPU cost's spread, and that the samples are few");
     results.warnings = warnings;
     results.warnings.retain(|warning| match warning {
         Warning::NoisySpread { member, .. } => member == "rtp_sendfile",

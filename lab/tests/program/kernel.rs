@@ -57,7 +57,7 @@ const GUEST: &str = "case $1 in *test*)\n\
     echo 'guest: end'";
 
 #[test]
-fn variants_of_a_kernel_have_their_bills_and_ratios() {
+fn variants_of_a_kernel_have_their_costs_and_ratios() {
     let folder = folder();
     checkout(folder.path(), GUEST);
     let json = folder.path().join("kernel.json");
@@ -80,7 +80,7 @@ fn variants_of_a_kernel_have_their_bills_and_ratios() {
         row["samples"].as_array().unwrap().len()
     };
     for member in ["stock", "avx2"] {
-        assert_eq!(samples(member, "bill"), 2);
+        assert_eq!(samples(member, "CPU cost"), 2);
         assert_eq!(samples(member, "relative to stock"), 2);
         assert_eq!(samples(member, "self-test, wrong"), 1);
     }

@@ -88,8 +88,8 @@ fn a_measurement_has_its_host_its_command_and_a_row_per_figure() {
     assert!(!command.contains("--inside"), "{command}");
     let rows = results["rows"].as_array().unwrap();
     for (member, metric) in [
-        ("read_writev", "bill"),
-        ("wire_sendfile", "bill"),
+        ("read_writev", "CPU cost"),
+        ("wire_sendfile", "CPU cost"),
         ("wire_sendfile", "relative to read_writev"),
         ("wire_sendfile", "calls"),
         ("wire_sendfile", "copies"),
@@ -136,7 +136,7 @@ fn a_measurement_is_shown_in_every_form_and_compared_with_another() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     for text in [&shown, &fs::read_to_string(csv).unwrap(), &fs::read_to_string(markdown).unwrap()]
     {
-        assert!(text.contains("wire_sendfile") && text.contains("bill"), "{text}");
+        assert!(text.contains("wire_sendfile") && text.contains("CPU cost"), "{text}");
     }
     let page = fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("wire_sendfile"));
@@ -210,7 +210,7 @@ fn ctrl_c_keeps_what_was_measured() {
     assert!(said.contains("not all of it was measured"), "{said}");
     let results = read(&file);
     assert_eq!(results["complete"], false);
-    assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "bill"));
+    assert!(results["rows"].as_array().unwrap().iter().any(|row| row["metric"] == "CPU cost"));
 }
 
 /// No namespace is made: it is measured where none can be, too.
@@ -288,7 +288,7 @@ fn bad_input_is_told_what_to_write() {
     for (arguments, code, wanted) in [
         (&["teleport"][..], 2, "teleport: write one of paths, batch"),
         (&["compare", newer][..], 2, "write two measurement files"),
-        (&["compare", newer, newer][..], 2, "format 99; this program reads 1"),
+        (&["compare", newer, newer][..], 2, "format 99; this program reads 1 and 2"),
         (&["report", broken][..], 2, "broken.json"),
         (&["report", "/nowhere.json"][..], 1, "/nowhere.json"),
         (&["paths", "--sink", "bucket"][..], 2, "write ifb-software, ifb-device or veth"),
@@ -344,8 +344,9 @@ fn a_device_of_the_machine_is_measured_where_the_route_leads_by_it() {
     assert!(output.status.success(), "{}", said(&output));
     let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let rows = results["rows"].as_array().unwrap();
-    let bill = rows.iter().find(|row| row["member"] == "mmap_gso" && row["metric"] == "bill");
-    assert_eq!(bill.unwrap()["parameters"]["sink"], "card", "{results}");
+    let cpu_s_per_gb =
+        rows.iter().find(|row| row["member"] == "mmap_gso" && row["metric"] == "CPU cost");
+    assert_eq!(cpu_s_per_gb.unwrap()["parameters"]["sink"], "card", "{results}");
     let notes = results["notes"].to_string();
     assert!(notes.contains("downloads are not measured by --interface"), "{notes}");
 }

@@ -34,7 +34,7 @@ fn every_peer_is_verified_and_measured_or_skipped_with_its_cure() {
         let checks = f64::from(u8::from(*streams)) + if *downloads { 3.0 } else { 0.0 };
         assert_eq!(figure(name, "verified"), Some(checks), "{name}: {}", results["warnings"]);
         assert!(notes.iter().any(|note| note.starts_with(&format!("{name} ("))), "{notes:?}");
-        assert!(figure(name, "cpu_s_per_gb").is_some(), "{name}: {results}");
+        assert!(figure(name, "CPU cost").is_some(), "{name}: {results}");
         if *streams {
             let rate = figure(name, "rate of a session").unwrap();
             assert!((4.0..6.0).contains(&rate), "{name}: {rate} Mb/s");

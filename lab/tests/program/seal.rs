@@ -53,12 +53,12 @@ fn a_grid_has_its_cells_its_best_the_study_and_libraries_and_leaves_nothing() {
         }
         for library in ["8 × 4 MiB", "200 × 4 KiB", "200 mixed"] {
             let of = [("folder", library), ("threads", "2")];
-            for metric in ["throughput", "bill", "relative to published"] {
+            for metric in ["throughput", "CPU cost", "relative to published"] {
                 assert_eq!(find(member, metric, &of)["samples"].as_array().unwrap().len(), 3);
             }
         }
     }
-    find("copy_only", "bill", &[("folder", "8 × 4 MiB")]);
+    find("copy_only", "CPU cost", &[("folder", "8 × 4 MiB")]);
     // What safety costs is told apart from the rest.
     let commit = [("stage", "commit"), ("folder", "200 × 4 KiB")];
     assert!(find("lanes", "workers' time", &commit)["median"].as_f64().unwrap() > 0.0);

@@ -163,7 +163,7 @@ fn marks(numbers: &[usize]) -> String {
 
 /// The ratios of a metric's rows to a reference, which stand beside them.
 struct Ratios<'a> {
-    /// The metric they belong to: the bill, or else the first that is no ratio.
+    /// The metric they belong to: the CPU cost, or else the first that is no ratio.
     of: &'a str,
     /// Their own metrics.
     metrics: Vec<&'a str>,
@@ -176,8 +176,8 @@ impl<'a> Ratios<'a> {
     fn of(rows: &'a [Row]) -> Ratios<'a> {
         let is_ratio = |row: &&Row| row.metric.starts_with(RATIO);
         let mut bases = rows.iter().filter(|row| !is_ratio(row));
-        let bill = rows.iter().find(|row| row.metric == BILL);
-        let of = bill.or_else(|| bases.next()).map_or("", |row| &row.metric);
+        let cpu_s_per_gb = rows.iter().find(|row| row.metric == CPU_COST);
+        let of = cpu_s_per_gb.or_else(|| bases.next()).map_or("", |row| &row.metric);
         let based: BTreeMap<RowKey<'a>, ()> =
             rows.iter().filter(|row| row.metric == of).map(|row| (key(row), ())).collect();
         let mut metrics: Vec<&str> = Vec::new();
@@ -214,7 +214,7 @@ fn key(row: &Row) -> RowKey<'_> {
     (&row.member, &row.parameters)
 }
 
-const BILL: &str = "bill";
+const CPU_COST: &str = "CPU cost";
 const RATIO: &str = "relative to ";
 const INCOMPLETE: &str = "the run was interrupted or a member failed; the figures it has hold";
 
@@ -250,13 +250,13 @@ mod tests {
         };
         let rows = [
             row("a", "throughput"),
-            row("a", "bill"),
+            row("a", "CPU cost"),
             row("a", "relative to b"),
             row("published only", "relative to b"),
         ];
         let ratios = Ratios::of(&rows);
-        assert_eq!(ratios.columns("bill", &[&rows[1]]), ["relative to b"]);
-        assert!(ratios.columns("bill", &[&rows[3]]).is_empty(), "no row of it has the ratio");
+        assert_eq!(ratios.columns("CPU cost", &[&rows[1]]), ["relative to b"]);
+        assert!(ratios.columns("CPU cost", &[&rows[3]]).is_empty(), "no row of it has the ratio");
         assert!(ratios.columns("throughput", &[&rows[0]]).is_empty());
         assert_eq!(ratios.beside(&rows[1], "relative to b"), Some(&rows[2]));
         let own_table: Vec<bool> = rows.iter().map(|row| !ratios.is_beside(row)).collect();
@@ -267,7 +267,7 @@ mod tests {
     fn doubts_find_their_rows() {
         let mut results = Results::new("paths", []);
         let row = |member: &str| {
-            Row::new("paths", member, "bill", "s/GB", Figure::of(vec![1.0])).with("bytes", 1328)
+            Row::new("paths", member, "CPU cost", "s/GB", Figure::of(vec![1.0])).with("bytes", 1328)
         };
         results.rows = vec![row("wire_sendfile"), row("uring_zc"), row("mmap_gso")];
         results.warnings = Warning::examples();

@@ -362,7 +362,7 @@ mod tests {
         let members =
             ["read_writev", "mmap_gso", "mmap_writev", "uring", "uring_zc", "rtp", "more", "xdp"];
         let rows = members.map(|member| {
-            Row::new("paths", member, "bill", "s/GB", Figure::of(vec![1.0])).with("bytes", 1328)
+            Row::new("paths", member, "CPU cost", "s/GB", Figure::of(vec![1.0])).with("bytes", 1328)
         });
         let styles = Styles::of(&plots(rows.iter()));
         let look = |member: &str| styles.of_label(member);

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_wide_range_is_logarithmic() {
-        let row = |value: f64| Row::new("x", "m", "bill", "", Figure::of(vec![value]));
+        let row = |value: f64| Row::new("x", "m", "CPU cost", "", Figure::of(vec![value]));
         let (small, large) = (row(0.06), row(2.2));
         assert!(Scale::up(vec![&small, &large]).log);
         assert!(!Scale::up(vec![&large, &large]).log);

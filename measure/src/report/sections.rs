@@ -263,7 +263,7 @@ mod tests {
                 for (member, segments) in [("a", "1"), ("b", "1"), ("c", "10"), ("c", "44")] {
                     let parameters =
                         [("bytes", *size), ("segments", segments), ("sink", sink), ("as", "rtp")];
-                    rows.push(row(member, "bill", &parameters));
+                    rows.push(row(member, "CPU cost", &parameters));
                 }
             }
         }
@@ -276,11 +276,11 @@ mod tests {
         let sections = plots(rows.iter());
         assert_eq!(sections.len(), 2);
         assert_eq!(sections[0].axis, Some("bytes"));
-        assert_eq!(sections[0].title(), "bill, s/GB (as=rtp, sink=soft)");
+        assert_eq!(sections[0].title(), "CPU cost, s/GB (as=rtp, sink=soft)");
         assert_eq!(sections[0].label(sections[0].rows[3]), "c, segments=44");
         assert_eq!(sections[0].rows.len(), 12);
         let bars = at_commonest_value(&sections[1]).unwrap();
-        assert_eq!(bars.title(), "bill, s/GB (as=rtp, sink=device, bytes=1328)");
+        assert_eq!(bars.title(), "CPU cost, s/GB (as=rtp, sink=device, bytes=1328)");
         assert_eq!((bars.rows.len(), bars.axis), (4, None));
     }
 
@@ -298,7 +298,7 @@ mod tests {
         let rows = sweep(&["1328"], &["soft"]);
         assert!(plots(rows.iter())[0].axis.is_none());
         let few = [("soft", "a"), ("soft", "b"), ("device", "a"), ("device", "b")]
-            .map(|(sink, member)| row(member, "bill", &[("sink", sink)]));
+            .map(|(sink, member)| row(member, "CPU cost", &[("sink", sink)]));
         let sections = tables(few.iter());
         assert_eq!(sections.len(), 1);
         assert_eq!(sections[0].label(sections[0].rows[2]), "a, sink=device");
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_packet_and_a_large_step_never_share_a_scale() {
         let of = |transport: &str, bytes: &str| {
-            ["a", "b"].map(|m| row(m, "bill", &[("transport", transport), ("bytes", bytes)]))
+            ["a", "b"].map(|m| row(m, "CPU cost", &[("transport", transport), ("bytes", bytes)]))
         };
         let rows = [of("rtp", "1328"), of("tcp", "1328"), of("tcp", "131072")].concat();
         let sections = plots(rows.iter());
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn one_member_over_sessions_is_a_line_and_one_table() {
-        let rows = ["100", "500", "2500"].map(|n| row("server", "bill", &[("sessions", n)]));
+        let rows = ["100", "500", "2500"].map(|n| row("server", "CPU cost", &[("sessions", n)]));
         assert_eq!(plots(rows.iter())[0].axis, Some("sessions"));
         let sections = tables(rows.iter());
         assert_eq!(sections.len(), 1);
@@ -334,7 +334,7 @@ mod tests {
         let mut rows = Vec::new();
         for path in ["auto", "mmap_gso"] {
             for sessions in ["100", "500", "1000", "2500"] {
-                rows.push(row("server", "bill", &[("sessions", sessions), ("path", path)]));
+                rows.push(row("server", "CPU cost", &[("sessions", sessions), ("path", path)]));
             }
         }
         let sections = plots(rows.iter());
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn published_values_do_not_decide() {
         let mut rows = sweep(&["64", "1328", "9000"], &["soft", "device"]);
-        let published = row("krtpsendfile", "bill", &[]);
+        let published = row("krtpsendfile", "CPU cost", &[]);
         rows.push(Row { published: Some("the study".to_owned()), ..published });
         let sections = plots(rows.iter());
         assert!(sections.iter().all(|section| section.axis == Some("bytes")));
@@ -356,9 +356,9 @@ mod tests {
 
     #[test]
     fn metrics_and_units_are_never_mixed() {
-        let rows = [row("a", "bill", &[]), row("a", "calls", &[]), row("b", "bill", &[])];
+        let rows = [row("a", "CPU cost", &[]), row("a", "calls", &[]), row("b", "CPU cost", &[])];
         let sections = tables(rows.iter());
         let found: Vec<_> = sections.iter().map(|s| (s.metric, s.rows.len())).collect();
-        assert_eq!(found, [("bill", 2), ("calls", 1)]);
+        assert_eq!(found, [("CPU cost", 2), ("calls", 1)]);
     }
 }

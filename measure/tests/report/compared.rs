@@ -23,16 +23,16 @@ fn verdict(metric: &str, unit: &str, before: &[f64], after: &[f64]) -> ChangeVer
 fn a_change_is_what_neither_spread_nor_layout_explains() {
     // Deviations of 0.05 and 0.05: a change begins at 2 × 1.4826 × 0.1 = 0.2965.
     let noisy = |median: f64| [median, median - 0.05, median + 0.05, median - 0.1, median + 0.1];
-    let bill = |before: &[f64], after: &[f64]| verdict("bill", "s/GB", before, after);
-    assert_eq!(bill(&noisy(2.0), &noisy(1.71)), ChangeVerdict::Unchanged);
-    assert_eq!(bill(&noisy(2.0), &noisy(1.70)), ChangeVerdict::Faster);
-    assert_eq!(bill(&noisy(2.0), &noisy(2.30)), ChangeVerdict::Slower);
+    let cpu_s_per_gb = |before: &[f64], after: &[f64]| verdict("CPU cost", "s/GB", before, after);
+    assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(1.71)), ChangeVerdict::Unchanged);
+    assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(1.70)), ChangeVerdict::Faster);
+    assert_eq!(cpu_s_per_gb(&noisy(2.0), &noisy(2.30)), ChangeVerdict::Slower);
     // Without noise, 2 %.
-    assert_eq!(bill(&[2.0; 5], &[2.039; 5]), ChangeVerdict::Unchanged);
-    assert_eq!(bill(&[2.0; 5], &[2.041; 5]), ChangeVerdict::Slower);
+    assert_eq!(cpu_s_per_gb(&[2.0; 5], &[2.039; 5]), ChangeVerdict::Unchanged);
+    assert_eq!(cpu_s_per_gb(&[2.0; 5], &[2.041; 5]), ChangeVerdict::Slower);
     // From nothing to something.
-    assert_eq!(bill(&[0.0; 5], &[0.0; 5]), ChangeVerdict::Unchanged);
-    assert_eq!(bill(&[0.0; 5], &[0.1; 5]), ChangeVerdict::Slower);
+    assert_eq!(cpu_s_per_gb(&[0.0; 5], &[0.0; 5]), ChangeVerdict::Unchanged);
+    assert_eq!(cpu_s_per_gb(&[0.0; 5], &[0.1; 5]), ChangeVerdict::Slower);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn two_experiments_are_refused() {
 #[test]
 fn rows_are_matched_by_all_that_names_them() {
     let row = |size: u32, unit: &str, value: f64| {
-        Row::new("paths", "m", "bill", unit, Figure::of(vec![value; 5])).with("bytes", size)
+        Row::new("paths", "m", "CPU cost", unit, Figure::of(vec![value; 5])).with("bytes", size)
     };
     let with = |rows: Vec<Row>| Results { rows, ..sample::small() };
     let before = with(vec![row(64, "s/GB", 1.0), row(128, "s/GB", 2.0), row(256, "s/GB", 3.0)]);
@@ -96,7 +96,7 @@ fn rows_are_matched_by_all_that_names_them() {
 fn the_table_has_the_largest_change_first() {
     let row = |member: &str, value: f64| {
         let figure = Figure::of(vec![value; 5]);
-        Row::new("paths", member, "bill", "s/GB", figure).with("bytes", 1328)
+        Row::new("paths", member, "CPU cost", "s/GB", figure).with("bytes", 1328)
     };
     let mut before = sample::small();
     before.rows.truncate(5);
@@ -107,15 +107,15 @@ fn the_table_has_the_largest_change_first() {
     after.complete = false;
     let expected = "
   ratio                      first    second  unit
-  0.333  faster               3.00      1.00  s/GB  c, bill, bytes=1328
-   1.20  slower               2.00      2.40  s/GB  b, bill, bytes=1328
-   1.01  unchanged            1.00      1.01  s/GB  a, bill, bytes=1328
+  0.333  faster               3.00      1.00  s/GB  c, CPU cost, bytes=1328
+   1.20  slower               2.00      2.40  s/GB  b, CPU cost, bytes=1328
+   1.01  unchanged            1.00      1.01  s/GB  a, CPU cost, bytes=1328
 
 only in the first:
-  gone, bill, bytes=1328  0.500 s/GB
+  gone, CPU cost, bytes=1328  0.500 s/GB
 
 only in the second:
-  new, bill, bytes=1328  0.250 s/GB
+  new, CPU cost, bytes=1328  0.250 s/GB
 
 published values, left out: 1
 ";
@@ -130,8 +130,8 @@ the second is incomplete
 1 figure better, 1 worse, 1 unchanged
 only in the first: 1, only in the second: 1
 
-1.20 times dearer     b, bill, bytes=1328: 2.00 → 2.40 s/GB
-3.00 times cheaper    c, bill, bytes=1328: 3.00 → 1.00 s/GB
+1.20 times dearer     b, CPU cost, bytes=1328: 2.00 → 2.40 s/GB
+3.00 times cheaper    c, CPU cost, bytes=1328: 3.00 → 1.00 s/GB
 every figure: --all
 ";
     assert_eq!(compare(&before, &after).unwrap().summary(), expected);
@@ -147,8 +147,8 @@ fn a_ratio_has_its_direction_in_words() {
         };
         compare(&of(before), &of(after)).unwrap().changes[0].words()
     };
-    assert_eq!(words("bill", "s/GB", 1.24, 1.0), "1.24 times cheaper");
-    assert_eq!(words("bill", "s/GB", 1.0, 1.07), "7 % dearer");
+    assert_eq!(words("CPU cost", "s/GB", 1.24, 1.0), "1.24 times cheaper");
+    assert_eq!(words("CPU cost", "s/GB", 1.0, 1.07), "7 % dearer");
     assert_eq!(words("relative to read_writev", "", 1.0, 0.93), "7 % cheaper");
     assert_eq!(words("throughput", "Gb/s", 1.0, 2.0), "2.00 times faster");
     assert_eq!(words("relative to openssl", "times", 2.0, 1.0), "2.00 times slower");
@@ -195,7 +195,7 @@ fn what_is_worse_is_seen_beside_any_number_of_larger_gains() {
     let (before, mut after) = (sample::large(), sample::large());
     let measured = after.rows.iter_mut().filter(|row| row.published.is_none());
     for (index, row) in measured.enumerate() {
-        // Of rates and bills alike, one in fifty a little worse, the rest much better.
+        // Of rates and CPU costs alike, one in fifty a little worse, the rest much better.
         let is_rate = row.unit.ends_with("/s") || row.unit == "times";
         let factor = if (index % 50 == 0) == is_rate { 0.9 } else { 1.1 };
         let factor = if index % 50 == 0 { factor } else { f64::powi(factor, 8) };

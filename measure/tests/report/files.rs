@@ -33,7 +33,7 @@ fn one_row_of_the_file_is_one_figure() {
         "experiment": "paths",
         "member": "wire_sendfile",
         "parameters": { "bytes": "1328", "segments": "44" },
-        "metric": "bill",
+        "metric": "CPU cost",
         "unit": "s/GB",
         "median": 0.29,
         "spread": 0.068_965_517_241_379_38,
@@ -46,13 +46,36 @@ fn one_row_of_the_file_is_one_figure() {
 }
 
 #[test]
+fn file_of_the_format_before_is_read_under_the_new_names() {
+    let (_folder, path) = target();
+    let results = sample::small();
+    let before =
+        results.json().replace("\"format\": 2", "\"format\": 1").replace("CPU cost", "bill");
+    assert!(before.contains("\"format\": 1") && before.contains("\"metric\":\"bill\""));
+    fs::write(&path, before).unwrap();
+    let read = Results::read(&path).unwrap();
+    assert_eq!((read.format, &read.rows), (FORMAT, &results.rows));
+    assert_eq!(read.warnings, results.warnings);
+}
+
+#[test]
+fn file_has_a_row_a_line() {
+    let results = sample::small();
+    let text = results.json();
+    let rows = text.lines().filter(|line| line.starts_with("    {\"experiment\""));
+    assert_eq!(rows.count(), results.rows.len());
+    let empty = Results { rows: Vec::new(), ..results };
+    assert_eq!(Results::from_json(&empty.json(), "none").unwrap(), empty);
+}
+
+#[test]
 fn another_version_is_refused_by_its_number() {
     let (_folder, path) = target();
     // Of a version whose other fields nobody knows.
     fs::write(&path, r#"{"format": 3, "runs": [{"x": null}]}"#).unwrap();
     let expected = format!(
-        "{}: measurement format 3; this program reads 1; measure again or use the version that \
-         wrote it",
+        "{}: measurement format 3; this program reads 1 and 2; measure again or use the \
+         version that wrote it",
         path.display()
     );
     assert_eq!(Results::read(&path).unwrap_err().to_string(), expected);

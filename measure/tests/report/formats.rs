@@ -23,7 +23,7 @@ host       2 cores of AMD EPYC, 8.0 GiB, kernel 6.18.44, virtual (Amazon EC2)
   file of 256 MB is in the page cache
 · skip: xdp: needs CAP_NET_RAW in the initial namespace; found none
 
-  bill, s/GB (bytes=1328); then relative to read_writev
+  CPU cost, s/GB (bytes=1328); then relative to read_writev
   read_writev    segments=1     2.20  ± 0 %       1.00      ████████████████████████████████████████
   wire_sendfile  segments=44   0.290  ± 6.9 %    0.132  !1  █████▎
 
@@ -33,13 +33,14 @@ host       2 cores of AMD EPYC, 8.0 GiB, kernel 6.18.44, virtual (Amazon EC2)
 published, not measured here: the study, figure 5
 
 warnings
-!1  wire_sendfile, bytes=1328, segments=44: bill: spread 6.9 % of 5 samples, over 5 %
+!1  wire_sendfile, bytes=1328, segments=44: CPU cost: spread 6.9 % of 5 samples, over 5 %
     wire_sendfile, bytes=1328, segments=44: relative to read_writev: spread 6.9 % of 5 samples, over
     5 %
     cure: measure again on an idle machine, without --quick, or with more rounds; give the figure
           only with this warning
 ";
-    let expected = expected.replace("\n  bill,", "\nbill,").replace("\n  relative", "\nrelative");
+    let expected =
+        expected.replace("\n  CPU cost,", "\nCPU cost,").replace("\n  relative", "\nrelative");
     assert_eq!(terminal(&sample::small()), expected);
 }
 
@@ -50,9 +51,9 @@ fn csv_has_a_line_a_figure_and_every_digit() {
     let text = csv(&results);
     let expected = "\
 experiment,member,parameters,metric,unit,median,spread,samples,published,commit,taken
-paths,read_writev,bytes=1328;segments=1,bill,s/GB,2.2,0,2.2;2.21;2.19;2.2;2.2,,0123456789ab,\
+paths,read_writev,bytes=1328;segments=1,CPU cost,s/GB,2.2,0,2.2;2.21;2.19;2.2;2.2,,0123456789ab,\
 2026-11-21T07:08:09Z
-paths,wire_sendfile,bytes=1328;segments=44,bill,s/GB,0.29,0.06896551724137938,\
+paths,wire_sendfile,bytes=1328;segments=44,CPU cost,s/GB,0.29,0.06896551724137938,\
 0.29;0.33;0.25;0.31;0.27,,0123456789ab,2026-11-21T07:08:09Z
 ";
     assert_eq!(text, expected);
@@ -81,9 +82,9 @@ fn markdown_is_tables_with_the_facts_below() {
 - RTP packets into an ifb device that cannot segment; 5 rounds of 400 MB a member, interleaved; \
 the file of 256 MB is in the page cache
 
-### bill, s/GB (bytes=1328)
+### CPU cost, s/GB (bytes=1328)
 
-| | bill, s/GB | spread | relative to read_writev | warnings |
+| | CPU cost, s/GB | spread | relative to read_writev | warnings |
 |---|--:|--:|--:|---|
 | read_writev, segments=1 | 2.20 | ± 0 % | 1.00 |  |
 | wire_sendfile, segments=44 | 0.290 | ± 6.9 % | 0.132 | !1 |
@@ -101,7 +102,7 @@ Published, not measured here: the study, figure 5.
 **!1** measure again on an idle machine, without --quick, or with more rounds; give the figure \
 only with this warning
 
-- wire_sendfile, bytes=1328, segments=44: bill: spread 6.9 % of 5 samples, over 5 %
+- wire_sendfile, bytes=1328, segments=44: CPU cost: spread 6.9 % of 5 samples, over 5 %
 
 | | |
 |---|---|

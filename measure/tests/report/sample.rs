@@ -5,14 +5,14 @@ use measure::{Figure, HostFacts, Results, Row, Warning};
 
 /// Three members at one size.
 pub(crate) fn small() -> Results {
-    let bill = |member: &str, segments: u32, samples: [f64; 5]| {
+    let cpu_s_per_gb = |member: &str, segments: u32, samples: [f64; 5]| {
         let figure = Figure::of(samples.to_vec());
-        let row = Row::new("paths", member, "bill", "s/GB", figure);
+        let row = Row::new("paths", member, "CPU cost", "s/GB", figure);
         row.with("bytes", 1328).with("segments", segments)
     };
     let mut rows = vec![
-        bill("read_writev", 1, [2.2, 2.21, 2.19, 2.2, 2.2]),
-        bill("wire_sendfile", 44, [0.29, 0.33, 0.25, 0.31, 0.27]),
+        cpu_s_per_gb("read_writev", 1, [2.2, 2.21, 2.19, 2.2, 2.2]),
+        cpu_s_per_gb("wire_sendfile", 44, [0.29, 0.33, 0.25, 0.31, 0.27]),
     ];
     relate(&mut rows, "read_writev");
     let figure = Figure::published(0.73);
@@ -51,7 +51,7 @@ pub(crate) fn large() -> Results {
                 let offload = if sink == "ifb device" && segments > 1 { 0.35 } else { 1.0 };
                 let median = cost * offload * (0.12 + 0.88 * 1328.0 / f64::from(bytes));
                 let samples = (0..7).map(|_| median * noise.near_one(0.02)).collect();
-                let row = Row::new("paths", member, "bill", "s/GB", Figure::of(samples));
+                let row = Row::new("paths", member, "CPU cost", "s/GB", Figure::of(samples));
                 let row = row.with("bytes", bytes).with("segments", segments).with("sink", sink);
                 rows.push(row.with("transport", "rtp"));
             }
@@ -103,13 +103,13 @@ fn of(rows: Vec<Row>) -> Results {
     results
 }
 
-/// Adds each bill's ratio to that of `reference` with the same size and sink.
+/// Adds each CPU cost's ratio to that of `reference` with the same size and sink.
 fn relate(rows: &mut Vec<Row>, reference: &str) {
     let conditions = |row: &Row| ["bytes", "sink"].map(|name| row.parameters.get(name).cloned());
-    let bills = rows.clone();
-    for row in &bills {
+    let cpu_costs = rows.clone();
+    for row in &cpu_costs {
         let same = |other: &&Row| other.member == reference && conditions(other) == conditions(row);
-        let reference = bills.iter().find(same).expect("every size has its reference");
+        let reference = cpu_costs.iter().find(same).expect("every size has its reference");
         let figure = row.figure.relative_to(&reference.figure).expect("it is not 0");
         let metric = format!("relative to {}", reference.member);
         rows.push(Row { figure, metric, unit: String::new(), ..row.clone() });

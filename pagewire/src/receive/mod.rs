@@ -157,7 +157,7 @@ fn costs() -> Vec<ReceiveCost> {
             costs.push(ReceiveCost { path: rank.member.clone(), seconds_per_gb: Vec::new() });
             costs.len() - 1
         });
-        costs[at].seconds_per_gb.extend(rank.bill);
+        costs[at].seconds_per_gb.extend(rank.cpu_s_per_gb);
     }
     let measured = costs.iter().map(|cost| cost.seconds_per_gb.len()).max().unwrap_or(0);
     // A path that failed for one way of sending has no sum.

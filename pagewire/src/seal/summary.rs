@@ -48,7 +48,7 @@ struct Summary {
     bytes_per_second: u64,
     cpu_seconds: f64,
     /// Processor seconds per 10⁹ bytes of source.
-    bill: f64,
+    cpu_s_per_gb: f64,
     tail_seconds: f64,
     /// Messages in the lanes, on average.
     lanes: f64,
@@ -80,7 +80,7 @@ impl Summary {
             seconds,
             bytes_per_second: rate as u64,
             cpu_seconds: outcome.cpu.as_secs_f64(),
-            bill: if outcome.bytes > 0 { outcome.cpu_s_per_gb() } else { 0.0 },
+            cpu_s_per_gb: if outcome.bytes > 0 { outcome.cpu_s_per_gb() } else { 0.0 },
             tail_seconds: outcome.tail.as_secs_f64(),
             lanes: outcome.lanes,
             stages: outcome.stages.shares().filter(|(_, share)| *share > 0.0).collect(),
@@ -116,7 +116,7 @@ impl fmt::Display for Summary {
         if !is_long {
             return Ok(());
         }
-        write!(f, "{:.2} processor seconds a GB; {:.2} s tail", self.bill, self.tail_seconds)?;
+        write!(f, "{:.2} processor seconds a GB; {:.2} s tail", self.cpu_s_per_gb, self.tail_seconds)?;
         if self.lanes > 0.0 {
             write!(f, "; {:.1} files in the lanes", self.lanes)?;
         }
@@ -180,7 +180,7 @@ mod tests {
         let outcome = SealOutcome { failed, ..outcome() };
         let value = serde_json::to_value(Summary::of(&outcome)).unwrap();
         assert_eq!((&value["event"], &value["outcome"]), (&"result".into(), &"failed".into()));
-        assert_eq!((&value["done_files"], &value["bill"]), (&3.into(), &0.45.into()));
+        assert_eq!((&value["done_files"], &value["cpu_s_per_gb"]), (&3.into(), &0.45.into()));
         assert_eq!(value["failures"].as_array().map(Vec::len), Some(1));
         let stopped = SealOutcome { is_stopped: true, ..outcome };
         assert_eq!(Summary::of(&stopped).outcome, "stopped");

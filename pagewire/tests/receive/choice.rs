@@ -47,17 +47,17 @@ fn auto_takes_the_cheapest_way_that_was_measured() {
     let measured: Value = serde_json::from_slice(&outcome.stdout).expect("JSON");
     let ranks = measured["ranks"].as_array().expect("a list");
     for way in ["recvfrom", "recvmmsg", "recvmmsg_gro"] {
-        let bills: Vec<_> = ranks.iter().filter(|rank| rank["member"] == way).collect();
-        assert_eq!(bills.len(), 2, "{way}: {measured:#}");
-        assert!(bills.iter().all(|rank| rank["bill"].as_f64() > Some(0.0)), "{measured:#}");
+        let cpu_costs: Vec<_> = ranks.iter().filter(|rank| rank["member"] == way).collect();
+        assert_eq!(cpu_costs.len(), 2, "{way}: {measured:#}");
+        assert!(cpu_costs.iter().all(|rank| rank["cpu_s_per_gb"].as_f64() > Some(0.0)), "{measured:#}");
     }
     let kept = place.top().join("pagewire/calibration");
     let kept = fs::read_dir(kept).expect("it is kept").next().expect("one").expect("an entry");
     let mut forged = measured.clone();
     let keep_as_cheapest = |forged: &mut Value, cheapest: &str| {
         for rank in forged["ranks"].as_array_mut().expect("a list") {
-            let bill = if rank["member"] == cheapest { 0.5 } else { 1.0 };
-            rank["bill"] = bill.into();
+            let cpu_s_per_gb = if rank["member"] == cheapest { 0.5 } else { 1.0 };
+            rank["cpu_s_per_gb"] = cpu_s_per_gb.into();
         }
         fs::write(kept.path(), forged.to_string()).expect("room");
     };

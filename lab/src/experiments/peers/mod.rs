@@ -477,7 +477,7 @@ fn content(bytes: u64) -> Vec<u8> {
     content
 }
 
-pub(crate) const CPU_COST: &str = "cpu_s_per_gb";
+pub(crate) const CPU_COST: &str = "CPU cost";
 const MOST_TIMELY: &str = "timely sessions a core";
 /// Few enough for every peer to be timely.
 const SESSIONS: usize = 40;

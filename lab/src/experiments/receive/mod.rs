@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `pagewire lab receive`: the bill of every way from socket to memory, and what it loses.
+//! `pagewire lab receive`: the CPU cost of every way from socket to memory, and what it loses.
 //!
-//! First the bill, on one core ([`measure::receive_bench`]): ways × sizes × streams × how the
+//! First the CPU cost, on one core ([`measure::receive_bench`]): ways × sizes × streams × how the
 //! sender's packets leave, in interleaved rounds, sending subtracted. A way that looks at the
 //! device (`xdp`) changes what the near end of the veth pair takes from its sender: with a program
 //! on the far end the kernel cuts super-packets before the device, so the sending that is
@@ -43,8 +43,8 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let rounds = options.rounds.unwrap_or(if options.quick { QUICK_ROUNDS } else { FULL_ROUNDS });
     let loads = loads(options);
     results.notes.push(format!(
-        "bill: processor seconds of the process and of kernel threads for both ends on one core \
-         per 10⁹ bytes, less those of sending the same to a device that drops; {rounds} \
+        "CPU cost: processor seconds of the process and of kernel threads for both ends on one \
+         core per 10⁹ bytes, less those of sending the same to a device that drops; {rounds} \
          interleaved rounds; bursts of {} packets for one stream, {} for several",
         ReceiveLoad { streams: 1, ..loads[0] }.burst(),
         ReceiveLoad { streams: 2, ..loads[0] }.burst(),
@@ -194,18 +194,21 @@ fn add(
     sending: &BTreeMap<bool, Vec<f64>>,
     results: &mut Results,
 ) {
-    let bill_of = |case: &Case| Figure::of(case.samples.iter().map(|s| s.bill).collect());
+    let cost_of = |case: &Case| Figure::of(case.samples.iter().map(|s| s.cpu_s_per_gb).collect());
     let measured: Vec<&Case> = cases.iter().filter(|case| !case.samples.is_empty()).collect();
     for case in &measured {
         let name = case.spec.name;
         let figure = |of: fn(&Sample) -> f64| Figure::of(case.samples.iter().map(of).collect());
-        let bill = bill_of(case);
-        let packets = bill.samples.iter().map(|bill| 1e3 / (bill * f64::from(load.bytes)));
+        let cpu_s_per_gb = cost_of(case);
+        let packets = cpu_s_per_gb
+            .samples
+            .iter()
+            .map(|cpu_s_per_gb| 1e3 / (cpu_s_per_gb * f64::from(load.bytes)));
         let per_core = Figure::of(packets.collect());
-        results.rows.push(row(name, load, "bill", "s/GB", bill.clone()));
+        results.rows.push(row(name, load, "CPU cost", "s/GB", cpu_s_per_gb.clone()));
         for reference in REFERENCES {
             let other = measured.iter().find(|case| case.spec.name == *reference);
-            let ratio = other.and_then(|other| bill.relative_to(&bill_of(other)));
+            let ratio = other.and_then(|other| cpu_s_per_gb.relative_to(&cost_of(other)));
             if let Some(ratio) = ratio.filter(|_| name != *reference) {
                 let metric = format!("relative to {reference}");
                 results.rows.push(row(name, load, &metric, "", ratio));
@@ -220,10 +223,10 @@ fn add(
             results.warn(Warning::OtherLoad { busy_share: others });
         }
     }
-    for (whole, bills) in sending {
+    for (whole, cpu_costs) in sending {
         let member = if *whole { "sending, subtracted" } else { "sending cut, subtracted" };
-        let figure = Figure::of(bills.clone());
-        results.rows.push(row(member, load, "bill of sending", "s/GB", figure).as_detail());
+        let figure = Figure::of(cpu_costs.clone());
+        results.rows.push(row(member, load, "CPU cost of sending", "s/GB", figure).as_detail());
     }
     for case in cases {
         if let Some(found) = &case.failed {

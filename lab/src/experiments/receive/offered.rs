@@ -5,8 +5,8 @@
 //! send for each packet, and one of small packets. The receiver does as `pagewire receive` does: it
 //! takes all that is there and sleeps, for some milliseconds or as long as the path allows, so what
 //! a path needs of a core is its thread's time over the wall's. With the sender on another core the
-//! kernel does its softirq work there, where no card would; the bill beside has it. A rate that the
-//! sender itself did not reach is said to be the one it reached.
+//! kernel does its softirq work there, where no card would; the CPU cost beside has it. A rate that
+//! the sender itself did not reach is said to be the one it reached.
 //!
 //! Sources: RFC 2544 §26.1 and §26.3 (throughput, frame loss rate) for what is reported.
 //! Does not do: search for the rate at which the first packet is lost.

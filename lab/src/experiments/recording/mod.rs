@@ -7,8 +7,8 @@
 //! every file is compared with the source, byte by byte, and what the recorder reports as lost with
 //! what the sender sent. The files lie in memory by default, so that no disk is measured.
 //!
-//! Sender and recorder share the cores, as they do where a stream is relayed. The recorder's bill
-//! is its own processor time; softirqs of a veth pair run on the sender's account.
+//! Sender and recorder share the cores, as they do where a stream is relayed. The recorder's CPU
+//! cost is its own processor time; softirqs of a veth pair run on the sender's account.
 //!
 //! Sources: RFC 2250 §2 (seven packets of transport stream a datagram).
 //! Does not do: jitter; the sender's pace is that of a thread that sleeps.
@@ -200,7 +200,7 @@ fn add(way: &str, streams: usize, points: &[Point], results: &mut Results) {
     push("lost", "packets", &|p| p.sent.saturating_sub(p.report.received) as f64);
     push("dropped by the recorder", "packets", &|p| p.report.dropped as f64);
     push("files equal to the source", "files", &|p| p.equal as f64);
-    push("bill of the recorder", "s/GB", &|p| p.report.processor_seconds / gigabytes(p));
+    push("CPU cost of the recorder", "s/GB", &|p| p.report.processor_seconds / gigabytes(p));
     push("recorder's cores", "of 1", &|p| p.report.processor_seconds / p.seconds);
     push("sender's cores", "of 1", &|p| p.sender.as_secs_f64() / p.seconds);
 }

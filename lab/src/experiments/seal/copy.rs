@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! No cipher at all: what reading and writing a folder costs by themselves.
 //!
-//! Whoever seals by read(2) and write(2) pays this, whatever the cipher: it is what a bill cannot
-//! go below, and where the bill of a fast cipher mostly lies. Slices are as long as the engine's,
-//! so that what was read is still in the second-level cache when it is written.
+//! Whoever seals by read(2) and write(2) pays this, whatever the cipher: it is what a CPU cost
+//! cannot go below, and where the CPU cost of a fast cipher mostly lies. Slices are as long as the
+//! engine's, so that what was read is still in the second-level cache when it is written.
 //!
 //! Does not do: seal; it is measured beside the members, not as one of them.
 

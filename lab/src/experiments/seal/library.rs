@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Folders as publishers have them: many files, and all of them large, small or mixed.
 //!
-//! What is a library's is time and bill at the number of cores there are, so there is one number of
-//! threads, and members take turns round by round: a ratio is taken within a round. The bill is
-//! processor time of the process and of kernel threads that worked meanwhile.
+//! What is a library's is time and CPU cost at the number of cores there are, so there is one
+//! number of threads, and members take turns round by round: a ratio is taken within a round. The
+//! CPU cost is processor time of the process and of kernel threads that worked meanwhile.
 //!
 //! Sizes of a mixed library are log-normal, as those of files on servers and desks are: most are
 //! small, most bytes are in a few large ones. They are the same in every run.
@@ -37,7 +37,7 @@ struct Taken {
     member: &'static Member,
     seconds: Vec<f64>,
     /// Processor seconds per 10⁹ bytes.
-    bills: Vec<f64>,
+    cpu_costs: Vec<f64>,
     stages: Vec<Stages>,
 }
 
@@ -54,8 +54,8 @@ pub(super) fn measure(
     let rounds = options.rounds.unwrap_or(rounds).max(1);
     let plural = if threads == 1 { "" } else { "s" };
     results.notes.push(format!(
-        "libraries: {rounds} rounds, interleaved, {threads} thread{plural}; the bill is processor \
-         time of the process and of kernel threads"
+        "libraries: {rounds} rounds, interleaved, {threads} thread{plural}; the CPU cost is \
+         processor time of the process and of kernel threads"
     ));
     let libraries = libraries(options.quick);
     if let Some(Library { name, sizes }) = libraries.last() {
@@ -122,7 +122,12 @@ fn take(
     let meter = Meter::of_this_process();
     let mut taken: Vec<Taken> = members
         .iter()
-        .map(|member| Taken { member, seconds: Vec::new(), bills: Vec::new(), stages: Vec::new() })
+        .map(|member| Taken {
+            member,
+            seconds: Vec::new(),
+            cpu_costs: Vec::new(),
+            stages: Vec::new(),
+        })
         .collect();
     for member in members {
         run(member, source, threads, scratch, Source::verify)?;
@@ -143,14 +148,14 @@ fn take(
             ScratchDir::remove(&target)?;
             taken.seconds.push(cost.wall.as_secs_f64());
             let gigabytes = source.bytes() as f64 / 1e9;
-            taken.bills.push(cost.billed().as_secs_f64() / gigabytes);
+            taken.cpu_costs.push(cost.charged().as_secs_f64() / gigabytes);
         }
     }
     // Of a round that was interrupted nothing is kept.
     let whole = taken.iter().map(|taken| taken.seconds.len()).min().unwrap_or(0);
     for taken in &mut taken {
         taken.seconds.truncate(whole);
-        taken.bills.truncate(whole);
+        taken.cpu_costs.truncate(whole);
         taken.stages.truncate(whole);
     }
     Ok(taken)
@@ -169,23 +174,23 @@ fn add(
     };
     let reference = taken.first().filter(|taken| !taken.seconds.is_empty());
     let reference = reference.map(|taken| {
-        let figures = (Figure::of(taken.seconds.clone()), Figure::of(taken.bills.clone()));
+        let figures = (Figure::of(taken.seconds.clone()), Figure::of(taken.cpu_costs.clone()));
         (taken.member.name, figures)
     });
-    let Some((name, (times, bills))) = reference else { return };
+    let Some((name, (times, cpu_costs))) = reference else { return };
     for taken in taken {
         let rate = |seconds: &f64| source.bytes() as f64 / 1e6 / seconds;
         let rates = taken.seconds.iter().map(rate).collect();
-        let (time, bill) = (Figure::of(taken.seconds), Figure::of(taken.bills));
+        let (time, cpu_s_per_gb) = (Figure::of(taken.seconds), Figure::of(taken.cpu_costs));
         // So many times as fast: the reference's time over this one's.
         let speed = times.relative_to(&time);
-        let ratio = bill.relative_to(&bills);
+        let ratio = cpu_s_per_gb.relative_to(&cpu_costs);
         results.rows.push(row(taken.member, "throughput", "MB/s", Figure::of(rates)));
         if let Some(speed) = speed {
             let metric = format!("throughput over that of {name}");
             results.rows.push(row(taken.member, &metric, measure::memory::TIMES, speed));
         }
-        results.rows.push(row(taken.member, "bill", "s/GB", bill));
+        results.rows.push(row(taken.member, "CPU cost", "s/GB", cpu_s_per_gb));
         if let Some(ratio) = ratio {
             let metric = format!("relative to {name}");
             results.rows.push(row(taken.member, &metric, "", ratio));
@@ -248,10 +253,10 @@ mod tests {
         let scratch = ScratchDir::new(Some(here.path())).unwrap();
         let source = Source::make(&scratch, "source", vec![1_000_000; 2]).unwrap();
         let library = Library { name: "2".to_owned(), sizes: source.sizes.clone() };
-        let taken = |index: usize, seconds: [f64; 2], bills: [f64; 2]| Taken {
+        let taken = |index: usize, seconds: [f64; 2], cpu_costs: [f64; 2]| Taken {
             member: MEMBERS[index],
             seconds: seconds.to_vec(),
-            bills: bills.to_vec(),
+            cpu_costs: cpu_costs.to_vec(),
             stages: Vec::new(),
         };
         let both = vec![taken(0, [4.0, 2.0], [2.0, 1.0]), taken(1, [1.0, 0.5], [0.5, 0.25])];

@@ -7,8 +7,8 @@
 //! that cannot segment, so that the figure is the server's and not that of N clients on the same
 //! machine; the RTP of those some goes through a veth pair to clients that verify every packet and
 //! its time. Packets at the devices and at the clients are compared with those the server counts.
-//! One server a point; the bill is taken in slices of the measured time. Costs some 20 seconds a
-//! point.
+//! One server a point; the CPU cost is taken in slices of the measured time. Costs some 20 seconds
+//! a point.
 //!
 //! A point is timely when 99.9 % of the packets of every verified session came within 25 ms of
 //! their due time (the session's earliest packet is the reference) and no packet is missing.
@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Results, Error> {
     let bench = Bench { network, folder, seconds, meter: Meter::of_this_process(), cores };
     results.notes.push(format!(
         "sessions of one asset of {:.1} Mb/s, one in {VERIFIED_OF} of them verified, the RTP of \
-         the others into {}; {seconds} s a point; bill: processor seconds of the server and of \
+         the others into {}; {seconds} s a point; CPU cost: processor seconds of the server and of \
          kernel threads per 10⁹ bytes",
         BITS_PER_SECOND as f64 / 1e6,
         Sink::IfbSoftware.name(),
@@ -70,7 +70,7 @@ struct Bench {
 struct Point {
     sessions: usize,
     /// Of each slice of the time.
-    bills: Vec<f64>,
+    cpu_costs: Vec<f64>,
     cores_used: Vec<f64>,
     late: Facts,
     client: serde_json::Value,
@@ -177,7 +177,7 @@ impl Bench {
             load.await_event("playing")?;
             many = Some(load);
         }
-        let (bills, cores_used) = self.slices(&server, idle_kernel)?;
+        let (cpu_costs, cores_used) = self.slices(&server, idle_kernel)?;
         let late = server.facts()?;
         let mut played_too = true;
         if let Some(many) = &mut many {
@@ -195,7 +195,7 @@ impl Bench {
         let memory = late.memory_bytes.saturating_sub(idle.memory_bytes) as f64;
         Ok(Point {
             sessions,
-            bills,
+            cpu_costs,
             cores_used,
             missing: last.packets.saturating_sub(by_veth + sunk_packets),
             refused: last.refused,
@@ -213,9 +213,9 @@ impl Bench {
         ran.as_secs_f64() / began.elapsed().as_secs_f64()
     }
 
-    /// The measured time in slices: the bill of each, and how many cores were at work for it.
+    /// The measured time in slices: the CPU cost of each, and how many cores were at work for it.
     fn slices(&self, server: &Server, idle_kernel: f64) -> Result<(Vec<f64>, Vec<f64>), Error> {
-        let (mut bills, mut used) = (Vec::new(), Vec::new());
+        let (mut cpu_costs, mut used) = (Vec::new(), Vec::new());
         let slice = Duration::from_secs_f64(self.seconds as f64 / SLICES as f64);
         let mut before = (server.facts()?, self.meter.of_kernel_threads(), Instant::now());
         for _ in 0..SLICES {
@@ -226,11 +226,11 @@ impl Bench {
             let process = now.0.processor_seconds - before.0.processor_seconds;
             let cost = process + kernel.max(0.0);
             let bytes = now.0.bytes.saturating_sub(before.0.bytes).max(1);
-            bills.push(cost * 1e9 / bytes as f64);
+            cpu_costs.push(cost * 1e9 / bytes as f64);
             used.push(cost / wall);
             before = now;
         }
-        Ok((bills, used))
+        Ok((cpu_costs, used))
     }
 }
 
@@ -241,7 +241,7 @@ fn add(point: &Point, cores: usize, results: &mut Results) {
     let count = |name: &str| verified[name].as_f64().unwrap_or(0.0);
     let each = point.cores_used.iter().map(|used| used * 1e6 / point.sessions as f64).collect();
     for (member, metric, unit, samples) in [
-        ("server", "bill", "s/GB", point.bills.clone()),
+        ("server", "CPU cost", "s/GB", point.cpu_costs.clone()),
         ("server", "cores at work", "of 1", point.cores_used.clone()),
         ("server", "a session's second", "µs", each),
         ("server", "late, 99 %", "ms", vec![ms(point.late.late_p99_us)]),

@@ -121,9 +121,9 @@ impl Plan<'_> {
         let summed = self.stopping.rounds_a_sample(done);
         results.notes.push(format!(
             "memcpy: {done} interleaved rounds of {variants} variants, a boot each ({}; ended by: \
-             {ended}); a sample is the sum of {summed}; bill: processor seconds of all processes \
-             of the guest per 10⁹ bytes that cross between its programs and its kernel; profile: \
-             {:.0} samples a second of the kernel's own process, outside the machine's kernel; n \
+             {ended}); a sample is the sum of {summed}; CPU cost: processor seconds of all \
+             processes of the guest per 10⁹ bytes that cross between its programs and its kernel; \
+             profile: {:.0} samples a second of the kernel's own process, outside the machine's kernel; n \
              samples are uncertain by √n",
             self.stopping.words(),
             1.0 / PERIOD_SECONDS
@@ -240,7 +240,7 @@ fn self_test(
             results.warn(Warning::MemberFailed { member: test.variant.clone(), found });
         }
     }
-    // Beside the bills they are details, and below them.
+    // Beside the CPU costs they are details, and below them.
     let speeds = guest.speeds.iter().map(|speed| {
         // The best of the kernel's tries.
         let figure = Figure::derived(speed.number("mb_per_s") as f64 / 1e3);

@@ -256,12 +256,13 @@ mod tests {
         let period = PERIOD_SECONDS;
         let few = [8.0, 9.0, 12.0, 16.0, 20.0].map(|count| count * period);
         let many = [800.0, 1200.0, 2000.0, 1300.0, 1000.0].map(|count| count * period);
-        let bill = Row::new("kernel", "sized", "bill", "s/GB", Figure::of(vec![1.0, 1.3, 1.6]));
+        let cpu_s_per_gb =
+            Row::new("kernel", "sized", "CPU cost", "s/GB", Figure::of(vec![1.0, 1.3, 1.6]));
         let rows = [
             profile("sized", OWN, &few),
             profile("stock", OWN, &many),
             profile("sized", SHARE, &[4.0, 5.0, 6.0]),
-            bill.with("workload", "pipe"),
+            cpu_s_per_gb.with("workload", "pipe"),
             profile("calm", OWN, &[1.0, 1.01, 0.99]),
         ];
         assert!(widest(&rows) > 0.3 && widest(&rows[4..]) < 0.02);
@@ -275,7 +276,7 @@ mod tests {
              else ran",
             "sized, workloads=mix: profile: memcpy's share: spread 20 % after 10 rounds, over \
              10 %: 12 samples of the profile a sum: counting alone is ± 29 %",
-            "sized, workload=pipe: bill: spread 23 % after 10 rounds, over 10 %: boots differ; \
+            "sized, workload=pipe: CPU cost: spread 23 % after 10 rounds, over 10 %: boots differ; \
              nothing else ran",
         ];
         assert_eq!(lines, expected);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What workloads cost with each variant, round by round, and the rows that follow.
 //!
-//! A workload that moves bytes has a bill, one that does not has a time a call. The large buffers
-//! of tmpfs are also taken together, their times over their bytes, as one figure of what a variant
-//! is worth where copies are most of the work. Ratios are taken within a round.
+//! A workload that moves bytes has a CPU cost, one that does not has a time a call. The large
+//! buffers of tmpfs are also taken together, their times over their bytes, as one figure of what a
+//! variant is worth where copies are most of the work. Ratios are taken within a round.
 //!
 //! Does not do: run anything.
 
@@ -79,7 +79,7 @@ impl Times {
     pub(super) fn rows(&self, rounds: usize) -> Vec<Row> {
         let mut results = Results::new("kernel", []);
         let summed = self.summed(rounds);
-        summed.bills(&mut results);
+        summed.cpu_costs(&mut results);
         for (name, is_in) in PROFILES {
             summed.profiles(name, is_in, &mut results);
         }
@@ -134,7 +134,7 @@ impl Times {
             .filter_map(|name| self.rounds.get(name).map(|rounds| (*name, rounds)))
     }
 
-    fn bills(&self, results: &mut Results) {
+    fn cpu_costs(&self, results: &mut Results) {
         let stock = self.rounds.get(STOCK);
         let first = stock.or_else(|| self.rounds.values().next()).and_then(|rounds| rounds.first());
         let mut names: Vec<&String> = Vec::new();
@@ -171,7 +171,8 @@ impl Times {
                 continue;
             }
             let of_bytes = costs.iter().all(|cost| cost.bytes > 0);
-            let (metric, unit) = if of_bytes { ("bill", "s/GB") } else { ("time a call", "µs") };
+            let (metric, unit) =
+                if of_bytes { ("CPU cost", "s/GB") } else { ("time a call", "µs") };
             let each = costs.iter().map(|cost| match of_bytes {
                 true => cost.seconds * 1e9 / cost.bytes as f64,
                 false => cost.seconds * 1e6 / cost.calls.max(1) as f64,
@@ -385,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn bills_are_of_bytes_and_times_of_calls_with_ratios_by_round() {
+    fn costs_are_of_bytes_and_times_of_calls_with_ratios_by_round() {
         let mut results = Results::new("kernel", []);
         times().report(1, &mut results);
         let median = |member: &str, metric: &str, parameters: &[(&str, &str)]| {
@@ -393,12 +394,12 @@ mod tests {
             found.map(|figure| (figure.median * 1e9).round() / 1e9)
         };
         let read = [("workload", "tmpfs_read"), ("bytes", "262144")];
-        assert_eq!(median(STOCK, "bill", &read), Some(0.4));
-        assert_eq!(median("avx2", "bill", &read), Some(0.3));
+        assert_eq!(median(STOCK, "CPU cost", &read), Some(0.4));
+        assert_eq!(median("avx2", "CPU cost", &read), Some(0.3));
         assert_eq!(median("avx2", "relative to stock", &read), Some(0.75));
         assert_eq!(median(STOCK, "relative to stock", &read), Some(1.0));
         let large = [("workload", LARGE)];
-        assert_eq!(median(STOCK, "bill", &large), Some(0.8), "1.6 s for 2 GB");
+        assert_eq!(median(STOCK, "CPU cost", &large), Some(0.8), "1.6 s for 2 GB");
         assert_eq!(median("avx2", "relative to stock", &large), Some(0.75));
         let call = [("workload", "system_call")];
         assert_eq!(median("avx2", "time a call", &call), Some(300.0));
