@@ -14,11 +14,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use paths::MappedFile;
+use wire::{mp2t, rtp};
 
 use crate::error::Error;
 
 /// RTP's fixed header (RFC 3550 §5.1).
-pub const HEADER_BYTES: u32 = 12;
+pub const HEADER_BYTES: u32 = rtp::HEADER_BYTES as u32;
 
 /// Size of the whole file.
 pub const FILE_BYTES: u64 = 128 << 20;
@@ -100,12 +101,14 @@ impl Fixture {
 /// The RTP header of a packet: sequence number and timestamp differ from packet to packet, as a
 /// server must make them.
 pub fn header(packet: u64) -> [u8; HEADER_BYTES as usize] {
-    let sequence = (packet as u16).to_be_bytes();
-    let timestamp = (packet.wrapping_mul(190) as u32).to_be_bytes();
-    let mut header = [0x80, 33, 0, 0, 0, 0, 0, 0, b'p', b'w', b'a', b'g'];
-    header[2..4].copy_from_slice(&sequence);
-    header[4..8].copy_from_slice(&timestamp);
-    header
+    let header = rtp::Header {
+        marker: false,
+        payload_type: mp2t::PAYLOAD_TYPE,
+        sequence: packet as u16,
+        timestamp: packet.wrapping_mul(190) as u32,
+        ssrc: u32::from_be_bytes(*b"pwag"),
+    };
+    header.write()
 }
 
 fn create(path: &Path) -> Result<File, Error> {
@@ -120,7 +123,7 @@ fn open(file: File, name: &str) -> Result<MappedFile, Error> {
 }
 
 /// 12 bytes of RTP header and 7 packets of transport stream.
-pub const USUAL_BYTES: u32 = 1328;
+pub const USUAL_BYTES: u32 = mp2t::PACKET_BYTES as u32;
 const PART_BYTES: u64 = 1 << 20;
 
 #[cfg(test)]

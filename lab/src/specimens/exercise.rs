@@ -122,7 +122,7 @@ fn udp_byte((noise, at): (u8, usize)) -> u8 {
         23 => 17,                       // UDP
         38 => 0,
         39 => (FRAME_BYTES - 14 - 20) as u8, // UDP's length
-        42 => 0x80,                          // RTP
+        42 => wire::rtp::PLAIN_FIRST_BYTE,
         _ => noise,
     }
 }

@@ -116,7 +116,11 @@ impl fmt::Display for Summary {
         if !is_long {
             return Ok(());
         }
-        write!(f, "{:.2} processor seconds a GB; {:.2} s tail", self.cpu_s_per_gb, self.tail_seconds)?;
+        write!(
+            f,
+            "{:.2} processor seconds a GB; {:.2} s tail",
+            self.cpu_s_per_gb, self.tail_seconds
+        )?;
         if self.lanes > 0.0 {
             write!(f, "; {:.1} files in the lanes", self.lanes)?;
         }

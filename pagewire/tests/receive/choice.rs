@@ -49,7 +49,10 @@ fn auto_takes_the_cheapest_way_that_was_measured() {
     for way in ["recvfrom", "recvmmsg", "recvmmsg_gro"] {
         let cpu_costs: Vec<_> = ranks.iter().filter(|rank| rank["member"] == way).collect();
         assert_eq!(cpu_costs.len(), 2, "{way}: {measured:#}");
-        assert!(cpu_costs.iter().all(|rank| rank["cpu_s_per_gb"].as_f64() > Some(0.0)), "{measured:#}");
+        assert!(
+            cpu_costs.iter().all(|rank| rank["cpu_s_per_gb"].as_f64() > Some(0.0)),
+            "{measured:#}"
+        );
     }
     let kept = place.top().join("pagewire/calibration");
     let kept = fs::read_dir(kept).expect("it is kept").next().expect("one").expect("an entry");

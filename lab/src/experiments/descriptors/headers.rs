@@ -11,6 +11,8 @@ use crate::specimens::packet::{Fields, oracle};
 use measure::Error;
 use measure::memory::{Group, Member, Turns};
 use measure::results::Results;
+use wire::mp2t;
+use wire::rtp::Header;
 
 /// Frames that are alike, or some that are not.
 #[derive(Clone, Copy, Debug)]
@@ -35,8 +37,16 @@ fn frame(number: usize, has_option: bool) -> Vec<u8> {
     frame.extend(vec![1; option]);
     frame.extend([0x13, 0x8c, 0x13, 0x8c]);
     frame.extend(udp_bytes.to_be_bytes());
-    frame.extend([0, 0, 0x80, 33, 0, number, 0, 0, 0, number, 1, 2, 3, number]);
-    frame.extend(vec![0x47; PAYLOAD_BYTES]);
+    frame.extend([0, 0]);
+    let header = Header {
+        marker: false,
+        payload_type: mp2t::PAYLOAD_TYPE,
+        sequence: number.into(),
+        timestamp: number.into(),
+        ssrc: u32::from_be_bytes([1, 2, 3, number]),
+    };
+    frame.extend(header.write());
+    frame.extend(vec![mp2t::TS_SYNC_BYTE; PAYLOAD_BYTES]);
     frame
 }
 

@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::clip::elementary;
 use measure::Error;
 use measure::meter::{Cores, pin, thread_time};
+use wire::rtp::Header;
 
 /// Sockets on even ports of loopback, the first ones to be read.
 pub(super) struct Receivers {
@@ -110,17 +111,16 @@ pub(super) struct Late {
 
 impl Capture {
     fn take(&mut self, arrived: Instant, datagram: &[u8]) {
-        // Version 2, no padding, no extension, no contributing sources.
-        let (0x80, Some((head, payload))) =
-            (datagram.first().copied().unwrap_or(0), datagram.split_at_checked(HEADER_BYTES))
-        else {
+        let split = datagram.split_first_chunk();
+        let plain = split.and_then(|(fixed, payload)| Some((Header::parse_plain(fixed)?, payload)));
+        let Some((header, payload)) = plain else {
             self.damaged += 1;
             return;
         };
         self.packets.push(Packet {
             arrived,
-            sequence: u16::from_be_bytes([head[2], head[3]]),
-            stamp: u32::from_be_bytes([head[4], head[5], head[6], head[7]]),
+            sequence: header.sequence,
+            stamp: header.timestamp,
             bytes: datagram.len() as u64,
         });
         if self.media.len() < MEDIA_BYTES_MAX {
@@ -185,7 +185,6 @@ impl Capture {
 /// A packet may come so much later than the earliest: `pagewire load`'s own bound.
 const BOUND_MS: f64 = 25.0;
 const CLOCK_PER_MS: f64 = 90.0;
-const HEADER_BYTES: usize = 12;
 const KEY_BYTES: usize = 64;
 /// Below the ephemeral ports.
 const FIRST_PORT: u16 = 20_000;
@@ -202,11 +201,14 @@ mod tests {
     fn capture(bytes: &[u8], late_from: usize) -> Capture {
         let (mut capture, began) = (Capture::default(), Instant::now());
         for (index, payload) in bytes.chunks(7 * clip::PACKET_BYTES as usize).enumerate() {
-            let mut datagram = vec![0x80, 33];
-            datagram.extend((index as u16).to_be_bytes());
-            datagram.extend((index as u32 * 180).to_be_bytes());
-            datagram.extend([0; 4]);
-            datagram.extend(payload);
+            let header = Header {
+                marker: false,
+                payload_type: wire::mp2t::PAYLOAD_TYPE,
+                sequence: index as u16,
+                timestamp: index as u32 * 180,
+                ssrc: 0,
+            };
+            let datagram = [&header.write()[..], payload].concat();
             let late = if index >= late_from { 40 } else { 0 };
             capture.take(began + Duration::from_millis(2 * index as u64 + late), &datagram);
         }
