@@ -360,7 +360,7 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     fs::remove_file(place.path("source/link")).unwrap();
     for (options, says) in [
         (&["--form", "rot13"][..], "write one of gcm, aes-256-cbc"),
-        (&["--form", "aes-128-cbc"], "was sealed as gcm; write --form gcm, or another folder"),
+        (&["--form", "aes-128-cbc"], "was sealed as gcm; take --form gcm, or another folder"),
         (&["--iv", "12"], "--iv"),
         (&["--iv", IV], "leave it out"),
         (&["--memory", "4096"], "--memory"),
@@ -390,7 +390,7 @@ fn gcm_is_taken_unless_another_form_is_named_and_a_folder_keeps_its_own() {
     place.put("another", 5000);
     let output = place.seal("begun", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let cure = "was sealed as aes-256-cbc; write --form aes-256-cbc, or another folder";
+    let cure = "was sealed as aes-256-cbc; take --form aes-256-cbc, or another folder";
     assert!(said(&output).contains(cure), "{}", said(&output));
     assert!(contents(&place.path("begun")) == before, "nothing is touched");
     place.sealed("begun", &["--form", CBC]);
@@ -459,7 +459,12 @@ fn what_is_missing_is_named_with_what_to_do() {
         ("unseal folder none t --key-file key", 1, "none: No such file", there),
         ("unseal hls none t --key-file key", 1, "none: No such file", there),
         ("unseal hls films t --key-file key", 1, "no media.m3u8", "; name a film's folder or"),
-        ("unseal hls site t --keys keys", 1, "film/0.key: no such key", "; name the folder that"),
+        (
+            "unseal hls site t --keys keys",
+            1,
+            "film/0.key: no such key",
+            "; name the folder into which",
+        ),
         ("unseal hls site t", 2, "not given, and site is encrypted", "; give the key"),
         ("unseal epub none t --passphrase-file key", 1, "none: No such file", there),
         ("seal verify folder none --key-file key", 1, "none: No such file", there),

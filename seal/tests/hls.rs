@@ -359,7 +359,7 @@ fn a_wrong_key_and_a_damaged_segment_say_the_same_and_leave_no_file() {
     let refused =
         unseal(&film, &back, &SegmentKeySource::None, false, &settings(), &SealProgress::default());
     let refused = refused.unwrap_err().to_string();
-    assert!(refused.contains("--key-file: not given, and ") && refused.contains("is encrypted"));
+    assert!(refused.contains("keys: not given, and ") && refused.contains("is encrypted"));
     assert_eq!(fs::read_dir(place.folder.path()).expect("a folder").count(), 2);
 }
 

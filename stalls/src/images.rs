@@ -324,7 +324,7 @@ mod tests {
         let place = images.place(landmark);
         assert!(place.function.ends_with("images::tests::a_landmark"), "{place:?}");
         let source = place.source.expect("tests are built with lines");
-        assert!(source.contains("stalls/images.rs:"), "{source}");
+        assert!(source.contains("stalls/src/images.rs:"), "{source}");
         assert!(images.read(&maps, Some("a_landmark")).is_empty(), "nothing is new");
         assert_eq!(a_landmark(), 17);
     }
