@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Runs every check of this repository and says at the end what failed and what was skipped.
 #
-#   scripts/test.sh          format, clippy, tests, examples, fuzz smoke, kernel laboratory, licences
-#                            and advisories
+#   scripts/test.sh          format, clippy, tests, examples, fuzz smoke, kernel laboratory,
+#                            licences and advisories
 #   scripts/test.sh lint     only what runs no code of ours: format, clippy, licences
 #
 # All steps run even when one fails, so one run shows all there is to mend. A skip is a line that

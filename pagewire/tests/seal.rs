@@ -418,7 +418,7 @@ fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
     place.sealed("short", &["--form", "aes-128-cbc"]);
     let output = place.seal("short", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("take the form aes-128-cbc"), "{}", said(&output));
+    assert!(said(&output).contains("take --form aes-128-cbc"), "{}", said(&output));
 }
 
 #[test]

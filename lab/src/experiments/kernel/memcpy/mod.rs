@@ -123,8 +123,8 @@ impl Plan<'_> {
             "memcpy: {done} interleaved rounds of {variants} variants, a boot each ({}; ended by: \
              {ended}); a sample is the sum of {summed}; CPU cost: processor seconds of all \
              processes of the guest per 10⁹ bytes that cross between its programs and its kernel; \
-             profile: {:.0} samples a second of the kernel's own process, outside the machine's kernel; n \
-             samples are uncertain by √n",
+             profile: {:.0} samples a second of the kernel's own process, outside the machine's \
+             kernel; n samples are uncertain by √n",
             self.stopping.words(),
             1.0 / PERIOD_SECONDS
         ));
