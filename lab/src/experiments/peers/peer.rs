@@ -76,7 +76,11 @@ impl Running {
 /// First line of a program's output which contains `word`; else the program is missing.
 pub(super) fn version(program: &str, arguments: &[&str], word: &str) -> Result<String, String> {
     let output = Command::new(program).args(arguments).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
+    let output = output.map_err(|error| match error.kind() {
+        // A peer is no part of the set-up: that it is missing is no fault of a check's machine.
+        std::io::ErrorKind::NotFound => format!("there is no {program} in PATH"),
+        _ => format!("{program}: {error}"),
+    })?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     let line = text.lines().find(|line| line.contains(word));
