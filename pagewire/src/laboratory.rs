@@ -4,12 +4,11 @@
 //! The laboratory holds a tracer, a disassembler and performance counters, which have no place in a
 //! server's program. It lies beside this program, where one build puts both, or in PATH.
 //!
-//! Sources: git(1), whose subcommands are found in the same way; execve(2).
+//! Sources: [`terminal::installed`]; execve(2).
 //! Does not parse the arguments.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
@@ -26,7 +25,7 @@ pub(crate) struct Options {
 
 /// Returns only when the program is missing or cannot be started.
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let Some(program) = installed() else {
+    let Some(program) = terminal::installed(NAME) else {
         eprintln!(
             "pagewire: lab: the laboratory is a program of its own, {NAME}, and is neither beside \
              this program nor in PATH; in the checkout: cargo install --locked --path lab"
@@ -36,14 +35,6 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let error = Command::new(&program).args(&options.arguments).exec();
     eprintln!("pagewire: lab: starting {}: {error}", Escaped(program.display()));
     ExitCode::FAILURE
-}
-
-fn installed() -> Option<PathBuf> {
-    let own = std::env::current_exe().ok();
-    let beside = own.as_ref().and_then(|own| own.parent()).map(|folder| folder.join(NAME));
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let on_path = std::env::split_paths(&paths).map(|folder| folder.join(NAME));
-    beside.into_iter().chain(on_path).find(|file| file.is_file())
 }
 
 const NAME: &str = "pagewire-lab";

@@ -5,8 +5,12 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../lab/tests/program/namespace.rs"]
+mod namespace;
+
 use std::process::{Command, Output};
 
+use namespace::has_network;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -14,17 +18,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire");
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// True where the host lets this program make a network; else the reason is printed as a skip.
-fn has_network() -> bool {
-    for kind in [&["--net", "true"][..], &["--user", "--map-root-user", "--net", "true"]] {
-        if Command::new("unshare").args(kind).output().is_ok_and(|tried| tried.status.success()) {
-            return true;
-        }
-    }
-    eprintln!("skip: no network namespace can be made here (unshare --user --net)");
-    false
 }
 
 #[test]

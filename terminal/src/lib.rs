@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! terminal: escaped text, standard output and Ctrl-C of the programs `pagewire` and
-//! `pagewire-lab`.
+//! `pagewire-lab`, and how each finds the other.
 //!
 //! Both print names that strangers have written, both may write into a closed pipe, and both work
 //! for minutes until Ctrl-C.
@@ -11,7 +11,9 @@
 #![forbid(unsafe_code)]
 
 pub mod escape;
+mod installed;
 pub mod interrupt;
 pub mod output;
 
 pub use escape::{Escaped, EscapedLines};
+pub use installed::installed;

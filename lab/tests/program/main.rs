@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod kernel;
+mod namespace;
 mod peers;
 mod receive;
 mod seal;
@@ -25,6 +26,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use namespace::has_network;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_pagewire-lab");
 
 fn folder() -> TempDir {
@@ -37,17 +40,6 @@ fn lab(arguments: &[&str]) -> Output {
 
 fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// Whether the host lets this program make a network; else the reason is printed as a skip.
-fn has_network() -> bool {
-    for kind in [&["--net", "true"][..], &["--user", "--map-root-user", "--net", "true"]] {
-        if Command::new("unshare").args(kind).output().is_ok_and(|tried| tried.status.success()) {
-            return true;
-        }
-    }
-    eprintln!("skip: no network namespace can be made here (unshare --user --net)");
-    false
 }
 
 /// A short measurement of two members, in a file.

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Finds the other program of the pair `pagewire` and `pagewire-lab`.
+//!
+//! It lies beside the running program, where one build or one installation puts both; else PATH is
+//! searched.
+//!
+//! Sources: git(1), whose subcommands are found in the same way; environ(7), "PATH".
+//! Does not compare versions.
+
+use std::path::PathBuf;
+
+/// The path of the program `name`; none where it is neither beside this program nor in PATH.
+pub fn installed(name: &str) -> Option<PathBuf> {
+    let own = std::env::current_exe().ok();
+    let beside = own.as_ref().and_then(|own| own.parent()).map(|folder| folder.join(name));
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&paths).map(|folder| folder.join(name));
+    beside.into_iter().chain(on_path).find(|file| file.is_file())
+}
