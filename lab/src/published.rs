@@ -38,19 +38,35 @@ const fn rtp(
 }
 
 const PUBLISHED: &[Published] = &[
-    Published { unit: "Gb/s", ..rtp("rtp_sendfile", CARRIES, 1.55, "the study, section 5") },
-    Published { unit: "Gb/s", ..rtp("krtpsendfile", CARRIES, 2.12, "the study, section 5") },
-    rtp("krtpsendfile", TO_RTP_SENDFILE, 1.0 - 0.27, "the study, section 4: 27 % less"),
-    rtp("rtpsendfile", TO_RTP_SENDFILE, 1.0 - 0.10, "the study, section 4: at least 10 % less"),
-    rtp("krtpmsend", TO_READ_SEND_RTP, 1.0 - 0.36, "the study, section 4: 36 % less"),
-    rtp("mmap_rtpmsend", TO_READ_SEND_RTP, 1.0 - 0.24, "the study, section 4: 24 % less"),
+    Published {
+        unit: "Gb/s",
+        ..rtp("rtp_sendfile", CARRIES, 1.55, "the data-paths paper, section 5")
+    },
+    Published {
+        unit: "Gb/s",
+        ..rtp("krtpsendfile", CARRIES, 2.12, "the data-paths paper, section 5")
+    },
+    rtp("krtpsendfile", TO_RTP_SENDFILE, 1.0 - 0.27, "the data-paths paper, section 4: 27 % less"),
+    rtp(
+        "rtpsendfile",
+        TO_RTP_SENDFILE,
+        1.0 - 0.10,
+        "the data-paths paper, section 4: at least 10 % less",
+    ),
+    rtp("krtpmsend", TO_READ_SEND_RTP, 1.0 - 0.36, "the data-paths paper, section 4: 36 % less"),
+    rtp(
+        "mmap_rtpmsend",
+        TO_READ_SEND_RTP,
+        1.0 - 0.24,
+        "the data-paths paper, section 4: 24 % less",
+    ),
     Published {
         transport: "udp",
         ..rtp(
             "sendfile",
             TO_RTP_SENDFILE,
             1.0 / 1.21,
-            "the study, section 3.5: RTP takes 21 % more",
+            "the data-paths paper, section 3.5: RTP takes 21 % more",
         )
     },
     Published {
@@ -59,7 +75,7 @@ const PUBLISHED: &[Published] = &[
             "ksendfile",
             TO_RTP_SENDFILE,
             1.0 / 1.29,
-            "the study, section 3.5: RTP takes 29 % more",
+            "the data-paths paper, section 3.5: RTP takes 29 % more",
         )
     },
 ];

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What every path claims to cost beside what was counted, packets of the usual size.
+//! The claims of every path, compared with the counts of a measurement file, at 1328 bytes.
 //!
-//! Claims are those of the list in the code, counts those of the measurement file: a path that
-//! changed its claim after it was measured is a mismatch here.
+//! Claims are read from the list of paths in the code, so a path whose claim changed after it was
+//! measured is a mismatch.
 
 use std::fmt::Write;
 
@@ -13,64 +13,42 @@ use paths::{PATHS, Spec};
 use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, parameter};
 
-/// The table, and a sentence that says whether all is as claimed.
-pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
-    let mut text = "| path | for | packets a call | copies a byte: claimed | counted | calls a \
-                    packet (tcp: a step): claimed | counted |\n|---|---|--:|--:|--:|--:|--:|\n"
-        .to_owned();
+/// A sentence that says whether all counts are as claimed, and a list of those that are not.
+pub(crate) fn sentence(results: &Results, marks: &Marks<'_>) -> String {
     let (mut compared, mut mismatches, mut missing) = (0, Vec::new(), Vec::new());
     for spec in PATHS {
         let rows: Vec<&Row> = results.rows.iter().filter(|row| is_of(row, spec)).collect();
-        let mut lengths: Vec<u32> = rows.iter().map(|row| segments(row)).collect();
-        lengths.sort_unstable();
-        lengths.dedup();
-        if lengths.is_empty() {
+        if rows.is_empty() {
             missing.push(format!("`{spec}`"));
         }
-        for length in lengths {
+        for row in rows {
             let bytes = USUAL_BYTES.parse().expect("a number");
-            let claims = Claims::of(spec, bytes, length);
-            let Spec { name, transport, .. } = spec;
-            let _ = write!(text, "| `{name}` | {transport} | {length} |");
-            for (metric, claimed) in [("copies", claims.copies), ("calls", claims.calls)] {
-                let of = |row: &&&Row| row.metric == metric && segments(row) == length;
-                let counted: Vec<&Row> = rows.iter().filter(of).copied().collect();
-                compared += counted.len();
-                let off = |row: &&&Row| !Claims::met(claimed, row.figure.median);
-                mismatches.extend(counted.iter().filter(off).map(|row| {
-                    let sink = parameter(row, "sink");
-                    let (claimed, counted) = (number(claimed), marks.cell(row));
-                    format!(
-                        "`{spec}`, {length} a call, {sink}: claims {claimed} {metric}, counted \
-                         {counted}"
-                    )
-                }));
-                // Of several sinks, the count that is furthest from the claim.
-                let far = |row: &&&Row| (row.figure.median - claimed).abs();
-                let furthest = counted.iter().max_by(|a, b| far(a).total_cmp(&far(b)));
-                let counted = furthest.map(|row| marks.cell(row)).unwrap_or_default();
-                let _ = write!(text, " {} | {counted} |", number(claimed));
+            let claims = Claims::of(spec, bytes, segments(row));
+            let claimed = if row.metric == "copies" { claims.copies } else { claims.calls };
+            compared += 1;
+            if !Claims::met(claimed, row.figure.median) {
+                let (metric, length, sink) = (&row.metric, segments(row), parameter(row, "sink"));
+                mismatches.push(format!(
+                    "- `{spec}`, {length} a call, {sink}: claims {} {metric}, counted {}\n",
+                    number(claimed),
+                    marks.cell(row)
+                ));
             }
-            text.push('\n');
         }
     }
-    let _ = write!(text, "\n{compared} claims compared with counts: ");
-    match &mismatches[..] {
-        [] => text.push_str("no mismatch.\n"),
+    let mut text =
+        format!("Copies and system calls claimed by the paths, compared with {compared} counts: ");
+    match mismatches.len() {
+        0 => text.push_str("no mismatch."),
         found => {
-            let _ = write!(text, "{} not met:\n\n", found.len());
-            found.iter().for_each(|line| text.push_str(&format!("- {line}\n")));
+            let _ = write!(text, "{found} not met:\n\n{}\n", mismatches.concat());
         }
     }
     if !missing.is_empty() {
-        let _ = writeln!(text, "\nNot measured: {}.", missing.join(", "));
+        let _ = write!(text, " Not measured: {}.", missing.join(", "));
     }
+    text.push('\n');
     text
-}
-
-/// Whether the table has this figure.
-pub(crate) fn is_shown(row: &Row) -> bool {
-    PATHS.iter().any(|spec| is_of(row, spec))
 }
 
 fn is_of(row: &Row, spec: &Spec) -> bool {
@@ -99,11 +77,10 @@ fn a_count_off_its_claim_is_named() {
         results.rows = vec![row("calls", calls), row("copies", 0.0)];
         results
     };
-    let met = table(&results(0.1), &Marks::of(&[]));
-    assert!(met.contains("2 claims compared with counts: no mismatch."), "{met}");
-    assert!(met.contains("| `wire_sendfile` | rtp | 10 | 0 | 0 | 0.100 | 0.100 |"), "{met}");
+    let met = sentence(&results(0.1), &Marks::of(&[]));
+    assert!(met.contains("compared with 2 counts: no mismatch."), "{met}");
     assert!(met.contains("Not measured: `rtp/read_writev`, "), "{met}");
-    let off = table(&results(0.2), &Marks::of(&[]));
+    let off = sentence(&results(0.2), &Marks::of(&[]));
     let line = "- `rtp/wire_sendfile`, 10 a call, ifb-software: claims 0.100 calls, counted 0.200";
     assert!(off.contains("1 not met") && off.contains(line), "{off}");
 }

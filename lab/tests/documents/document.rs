@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Documents with parts between markers, and the measurement files they are made of.
 //!
-//! Does not do: touch what is outside of the markers.
+//! Text outside the markers is never changed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,14 @@ use measure::Results;
 
 /// Compares the part of a document between its markers with `expected`; with UPDATE set, writes it.
 pub(crate) fn check(document: &str, part: &str, expected: &str) {
-    let path = root().join(document);
-    let text = std::fs::read_to_string(&path).unwrap();
+    let text = text(document);
     let marker = marker(part);
     let begin = text.find(&marker).unwrap_or_else(|| panic!("{document}: no line {marker}"));
     let begin = begin + marker.len();
     let end = text.find(&format!("<!-- end of {part} -->")).expect("the end marker");
     if std::env::var_os("UPDATE").is_some() {
         let updated = format!("{}{expected}{}", &text[..begin], &text[end..]);
-        std::fs::write(&path, updated).unwrap();
+        std::fs::write(root().join(document), updated).unwrap();
         return;
     }
     let found = &text[begin..end];
@@ -30,10 +29,9 @@ pub(crate) fn check(document: &str, part: &str, expected: &str) {
     );
 }
 
-/// Whether a document has the markers of that part.
-pub(crate) fn has_part(document: &str, part: &str) -> bool {
-    let text = std::fs::read_to_string(root().join(document)).unwrap();
-    text.contains(&marker(part))
+/// The text of a document, named from the repository's root.
+pub(crate) fn text(document: &str) -> String {
+    std::fs::read_to_string(root().join(document)).unwrap()
 }
 
 fn marker(part: &str) -> String {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tables with a parameter across: a line for each of what is compared, a column for each value.
+//! Tables of measurements: a line for each member, a column for each value of a parameter.
 //!
-//! `measure::report::markdown` gives a row to every figure; where one thing was measured at a dozen
-//! sizes, a dozen columns are read sooner.
-//!
-//! Does not do: spreads; a figure in doubt has the number of its warning.
+//! `measure::report::markdown` gives each figure a row of its own; where a member was measured at a
+//! dozen sizes, a row with a dozen columns is easier to read. The tables have no spreads: a figure
+//! with a warning has the number of the warning beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::mem::{Discriminant, discriminant};
 
 use measure::report::number;
-use measure::{Row, Warning};
+use measure::{Results, Row, Warning};
 
 /// Warnings by the numbers that `measure::report::markdown` gives their kinds.
 pub(crate) struct Marks<'a> {
@@ -28,6 +27,11 @@ impl<'a> Marks<'a> {
             }
         }
         Marks { warnings, kinds }
+    }
+
+    /// The marks of another file's warnings, numbered as these.
+    pub(crate) fn of_file<'b>(&self, results: &'b Results) -> Marks<'b> {
+        Marks { warnings: &results.warnings, kinds: self.kinds.clone() }
     }
 
     /// ` !2` where the second kind concerns this row.
@@ -110,40 +114,44 @@ pub(crate) fn concerns(warning: &Warning, row: &Row) -> bool {
     }
 }
 
-/// A table of `rows` with the values of `axis` across, numbers in their order, words in that of
-/// the rows; a row without the axis stands in a column without a name. Lines with fewer than
-/// `points_min` figures are left out; nothing where no line is left.
+/// The value of a row's parameter, empty where it has none of that name; of `metric` the metric
+/// with its unit.
+pub(crate) fn value(row: &Row, name: &str) -> String {
+    match (name, row.unit.as_str()) {
+        ("metric", "") => row.metric.clone(),
+        ("metric", unit) => format!("{}, {unit}", row.metric),
+        (name, _) => row.parameters.get(name).cloned().unwrap_or_default(),
+    }
+}
+
+/// A table of `rows`: lines named by `label` in the order of the rows, columns by [`value`] of
+/// `axis`; numbers in ascending order, words in the order of the rows. Empty where there are no
+/// rows.
 pub(crate) fn grid(
     rows: &[&Row],
-    (axis, points_min): (&str, usize),
+    axis: &str,
     label: impl Fn(&Row) -> String,
     marks: &Marks<'_>,
 ) -> String {
-    let mut lines: Vec<(String, BTreeMap<&str, &Row>)> = Vec::new();
+    let mut lines: Vec<(String, BTreeMap<String, &Row>)> = Vec::new();
+    let mut columns: Vec<String> = Vec::new();
     for row in rows {
-        let name = label(row);
-        let column = row.parameters.get(axis).map_or("", String::as_str);
+        let (name, column) = (label(row), value(row, axis));
         let index = lines.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
             lines.push((name, BTreeMap::new()));
             lines.len() - 1
         });
-        // A figure that is there twice was first taken with those of its line.
-        lines[index].1.entry(column).or_insert(row);
-    }
-    lines.retain(|(_, points)| points.len() >= points_min);
-    let mut columns: Vec<&str> = Vec::new();
-    for row in rows {
-        let column = row.parameters.get(axis).map_or("", String::as_str);
-        let used = lines.iter().any(|(_, points)| points.contains_key(column));
-        if used && !columns.contains(&column) {
-            columns.push(column);
+        if !columns.contains(&column) {
+            columns.push(column.clone());
         }
-    }
-    if columns.iter().all(|column| column.parse::<u64>().is_ok()) {
-        columns.sort_by_key(|column| column.parse::<u64>().expect("as just seen"));
+        // Of a figure that is there twice, the first was measured together with its line.
+        lines[index].1.entry(column).or_insert(row);
     }
     if columns.is_empty() {
         return String::new();
+    }
+    if columns.iter().all(|column| column.parse::<u64>().is_ok()) {
+        columns.sort_by_key(|column| column.parse::<u64>().expect("as just seen"));
     }
     let mut text = format!("| {axis} | {} |\n|---|", columns.join(" | "));
     text.push_str(&"--:|".repeat(columns.len()));
@@ -174,11 +182,10 @@ fn values_stand_across_in_order_and_doubts_beside_them() {
     let warnings = Warning::of_rows(&rows);
     let marks = Marks::of(&warnings);
     let all: Vec<&Row> = rows.iter().collect();
-    let shown = |points_min| grid(&all, ("bytes", points_min), |row| row.member.clone(), &marks);
+    let shown = |rows: &[&Row]| grid(rows, "bytes", |row| row.member.clone(), &marks);
     assert_eq!(
-        shown(1),
+        shown(&all),
         "| bytes | 64 | 1328 |\n|---|--:|--:|\n| a | 40.0 !1 | 2.00 |\n| b | 1.00 |  |\n"
     );
-    assert!(!shown(2).contains("| b |"));
-    assert_eq!(shown(3), "");
+    assert_eq!(shown(&[]), "");
 }

@@ -28,20 +28,17 @@ pub(crate) fn tables(results: &Results) -> String {
     let (sized, whole): (Vec<&Row>, Vec<&Row>) =
         cpu_costs.into_iter().partition(|row| row.parameters.contains_key("bytes"));
     let all = |row: &Row| format!("{}: {}", parameter(row, "workload"), named(&row.member, ""));
-    add(
-        "Processor seconds a gigabyte, by bytes of a call",
-        grid(&sized, ("bytes", 1), all, &marks),
-    );
-    add("The same, large buffers of tmpfs together", grid(&whole, ("workload", 1), member, &marks));
+    add("Processor seconds a gigabyte, by bytes of a call", grid(&sized, "bytes", all, &marks));
+    add("The same, large buffers of tmpfs together", grid(&whole, "workload", member, &marks));
     let ratios = of(results, |row| row.metric == "relative to stock");
     let ratios: Vec<&Row> =
         ratios.into_iter().filter(|row| !row.parameters.contains_key("bytes")).collect();
-    add("Relative to stock", grid(&ratios, ("workload", 1), member, &marks));
+    add("Relative to stock", grid(&ratios, "workload", member, &marks));
     let speeds = of(results, |row| row.metric.starts_with("speed in the kernel"));
-    add("Speed in the kernel, GB/s, by bytes", grid(&speeds, ("bytes", 1), member, &marks));
+    add("Speed in the kernel, GB/s, by bytes", grid(&speeds, "bytes", member, &marks));
     let sizes = of(results, |row| row.metric == "copies by caller and size");
     let callers = most(results, &sizes);
-    add("Copies by caller, and bytes from", grid(&callers, ("bytes from", 1), member, &marks));
+    add("Copies by caller, and bytes from", grid(&callers, "bytes from", member, &marks));
     let loops = beside(results, ("vectorised loops", ""), &marks);
     add("Vectorised loops", with_notes(loops, results, "vectorise: "));
     for (processor, place) in
@@ -55,7 +52,7 @@ pub(crate) fn tables(results: &Results) -> String {
             "" => named(&row.member, ""),
             step => format!("{}, steps of {step}", named(&row.member, "")),
         };
-        add(&title, grid(&counted, ("transport", 1), path, &marks));
+        add(&title, grid(&counted, "transport", path, &marks));
         for reference in ["rtp_sendfile", "mmap_writev", "read_writev", "read_send_rtp"] {
             let metric = format!("instructions, relative to {reference}");
             let title = format!("Instructions relative to `{reference}`, {processor}");
@@ -64,9 +61,9 @@ pub(crate) fn tables(results: &Results) -> String {
     }
     let copies = of(results, |row| row.metric == "a copy in the kernel");
     let by = |row: &Row| format!("{}, {}", named(&row.member, ""), row.unit);
-    add("A copy with vector registers in a native kernel", grid(&copies, ("bytes", 1), by, &marks));
+    add("A copy with vector registers in a native kernel", grid(&copies, "bytes", by, &marks));
     let sections = of(results, |row| row.metric == "what using vector registers costs");
-    add("What using them costs", grid(&sections, ("by", 1), |row| row.member.clone(), &marks));
+    add("What using them costs", grid(&sections, "by", |row| row.member.clone(), &marks));
     let claims =
         of(results, |row| row.metric.starts_with("claims ") || row.metric.starts_with("paced "));
     let claim = |row: &Row| format!("{}, {}", row.metric, row.unit);

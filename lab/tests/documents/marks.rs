@@ -5,14 +5,14 @@
 //! warning gets a value that stands nowhere else, so it is found wherever a table, a bar or a
 //! sentence shows it. A mark, `!2`, follows it in its cell, or stands in the column of warnings.
 //!
-//! Does not do: sentences that are written by hand.
+//! Sentences written by hand are not looked at.
 
 use std::collections::BTreeMap;
 
 use lab::EXPERIMENTS;
 use measure::{Figure, Results};
 
-use crate::grid::concerns;
+use crate::grid::{Marks, concerns};
 use crate::{document, kernel, measurements, peers, picture};
 
 /// All that is generated from a measurement file.
@@ -23,10 +23,13 @@ fn documents(results: &Results) -> Vec<(&'static str, String)> {
             vec![("docs/peers.md", peers::tables(results)), ("README.md", peers::headline(results))]
         }
         "paths" => vec![
-            ("docs/measurements.md", measurements::section(results)),
+            ("docs/measurements.md", measurements::section(results, &Marks::of(&results.warnings))),
             ("README.md", picture::of(results)),
         ],
-        _ => vec![("docs/measurements.md", measurements::section(results))],
+        _ => vec![(
+            "docs/measurements.md",
+            measurements::section(results, &Marks::of(&results.warnings)),
+        )],
     }
 }
 

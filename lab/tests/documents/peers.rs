@@ -68,9 +68,11 @@ pub(crate) fn headline(results: &Results) -> String {
     let Results { command, commit, taken, host, .. } = results;
     let _ = write!(
         text,
-        "\nRTP over loopback, where the sender pays for receiving too; CPU s/GB with {} sessions \
-         each. Servers differ in what they do (live or from a file, a pipeline a client or one): \
-         [docs/peers.md](docs/peers.md).\n\n`{command}`: {}; commit {commit}, {taken}.\n",
+        "\nRTP over loopback, where the sender is charged for receiving too; CPU s/GB with {} \
+         sessions each. The servers do not all do the same work: gstreamer_shared and ffmpeg read \
+         the file once for all clients, multicat and ffmpeg push to fixed ports without RTSP; \
+         [docs/peers.md](docs/peers.md) has all of it.\n\n`{command}`: {}; commit {commit}, \
+         {taken}.\n",
         number_of_sessions(results),
         host.line(),
     );

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! README's picture: CPU cost of RTP by a few paths, as bars and as a table.
-//!
-//! All paths, sizes and sinks are in docs/measurements.md.
+//! README's picture: CPU cost of RTP by a few paths, as bars. docs/measurements.md has more paths.
 
 use std::fmt::Write;
 
 use measure::report::number;
 use measure::{Results, Row, SPREAD_MAX, Warning};
-use paths::{PATHS, Spec, Transport};
 
 use crate::grid::{Marks, concerns};
 use crate::measurements::{USUAL_BYTES, parameter};
 
-/// What the bars show, and why it is worth a line.
+/// Name, packets a call and a remark of each bar.
 const BARS: &[(&str, &str, &str)] = &[
     ("read_writev", "", "read + writev, one datagram a call"),
     ("rtp_sendfile", "", "the choice of the data-paths paper on a stock kernel"),
@@ -26,16 +23,19 @@ const BARS: &[(&str, &str, &str)] = &[
 /// Of a measurement of `paths`; what it has no figure of is left out.
 pub(crate) fn of(results: &Results) -> String {
     let mut text = NULL_DEVICE.to_owned();
-    let doubts = doubts(results);
-    let marks = Marks::of(&doubts);
-    let cpu_s_per_gb = |name, segments| Figures::of(results, name, segments, SOFTWARE);
-    let bars = BARS.iter().filter_map(|(name, segments, why)| {
-        Some((name, segments, why, cpu_s_per_gb(name, segments)?.cpu_s_per_gb))
+    let bars = BARS.iter().filter_map(|&(name, segments, why)| {
+        Some((name, segments, why, cpu_cost(results, name, segments)?))
     });
     let bars: Vec<_> = bars.collect();
+    let doubts = results.warnings.iter().filter(|warning| {
+        // Only the warnings of these figures are numbered.
+        bars.iter().any(|(.., row)| concerns(warning, row))
+    });
+    let doubts: Vec<Warning> = doubts.cloned().collect();
+    let marks = Marks::of(&doubts);
     let medians = bars.iter().map(|(.., cpu_s_per_gb)| cpu_s_per_gb.figure.median);
     let most = medians.fold(f64::MIN_POSITIVE, f64::max);
-    for (name, segments, why, cpu_s_per_gb) in bars {
+    for &(name, segments, why, cpu_s_per_gb) in &bars {
         let length = ((cpu_s_per_gb.figure.median / most * BAR_CHARS).round() as usize).max(1);
         let segments = if segments.is_empty() { "1" } else { segments };
         let (value, bar) = (number(cpu_s_per_gb.figure.median), "█".repeat(length));
@@ -44,13 +44,7 @@ pub(crate) fn of(results: &Results) -> String {
         let line = if why.is_empty() { line } else { format!("{line:CHARS$}  {why}") };
         let _ = writeln!(text, "{line}");
     }
-    let mut spread_most = 0.0_f64;
-    text.push_str(HEAD);
-    let is_drawn = |spec: &&&Spec| BARS.iter().any(|(name, ..)| *name == spec.name);
-    let rtp = PATHS.iter().filter(|spec| spec.transport == Transport::Rtp);
-    for spec in rtp.filter(is_drawn) {
-        line(&mut text, results, spec, &marks, &mut spread_most);
-    }
+    let spread_most = bars.iter().map(|(.., row)| row.figure.spread).fold(0.0_f64, f64::max);
     let legend = marks.legend(&text);
     let Results { command, commit, taken, host, .. } = results;
     let doubt = if spread_most > SPREAD_MAX { ", with the warnings there" } else { "" };
@@ -67,87 +61,21 @@ pub(crate) fn of(results: &Results) -> String {
     text
 }
 
-/// The warnings of figures that may stand here, so that marks are numbered from 1.
-fn doubts(results: &Results) -> Vec<Warning> {
-    let may_stand = |row: &&Row| {
-        let of = |name, value| parameter(row, name) == value;
-        of("transport", "rtp") && of("bytes", USUAL_BYTES) && of_a_sink(row)
-    };
-    let rows: Vec<&Row> = results.rows.iter().filter(may_stand).collect();
-    let of_rows = |warning: &&Warning| rows.iter().any(|row| concerns(warning, row));
-    results.warnings.iter().filter(of_rows).cloned().collect()
+/// CPU cost of a path into the sink for which the kernel segments; `segments` is empty for a path
+/// that sends one packet a call.
+fn cpu_cost<'a>(results: &'a Results, name: &str, segments: &str) -> Option<&'a Row> {
+    results.rows.iter().find(|row| {
+        row.member == name
+            && row.metric == "CPU cost"
+            && row.published.is_none()
+            && parameter(row, "transport") == "rtp"
+            && parameter(row, "bytes") == USUAL_BYTES
+            && parameter(row, "sink") == SINK
+            && parameter(row, "segments") == segments
+    })
 }
 
-fn of_a_sink(row: &Row) -> bool {
-    [SOFTWARE, DEVICE].contains(&parameter(row, "sink"))
-}
-
-/// A path's line: as many packets a call as it can carry, the kernel segmenting and the device.
-fn line(
-    text: &mut String,
-    results: &Results,
-    spec: &Spec,
-    marks: &Marks<'_>,
-    spread_most: &mut f64,
-) {
-    let both = [SOFTWARE, DEVICE].map(|sink| {
-        let long = Figures::of(results, spec.name, LONG_RUN, sink);
-        long.or_else(|| Figures::of(results, spec.name, "", sink))
-    });
-    let Some(counted) = both.iter().flatten().next() else { return };
-    let (copies, calls) = (marks.cell(counted.copies), marks.cell(counted.calls));
-    let _ = write!(text, "| `{}` | {copies} | {calls} |", spec.name);
-    for figures in &both {
-        let values = match figures {
-            Some(Figures { cpu_s_per_gb, relative, carries, .. }) => {
-                let shown = [*cpu_s_per_gb, *relative, *carries];
-                let spreads = shown.iter().map(|row| row.figure.spread);
-                *spread_most = spreads.fold(*spread_most, f64::max);
-                shown.map(|row| marks.cell(row))
-            }
-            None => [const { String::new() }; 3],
-        };
-        values.iter().for_each(|value| text.push_str(&format!(" {value} |")));
-    }
-    text.push('\n');
-}
-
-/// The rows that are shown of a path into one sink.
-struct Figures<'a> {
-    cpu_s_per_gb: &'a Row,
-    /// To the CPU cost of `read_writev`.
-    relative: &'a Row,
-    /// Gb/s a core.
-    carries: &'a Row,
-    calls: &'a Row,
-    copies: &'a Row,
-}
-
-impl<'a> Figures<'a> {
-    /// `segments` is empty for a path of a packet a call.
-    fn of(results: &'a Results, name: &str, segments: &str, sink: &str) -> Option<Figures<'a>> {
-        let mut at = vec![("transport", "rtp"), ("bytes", USUAL_BYTES), ("sink", sink)];
-        if !segments.is_empty() {
-            at.push(("segments", segments));
-        }
-        let is = |row: &&Row| {
-            row.member == name
-                && row.published.is_none()
-                && at.iter().all(|(name, value)| parameter(row, name) == *value)
-        };
-        let find = |metric: &str| results.rows.iter().filter(is).find(|row| row.metric == metric);
-        Some(Figures {
-            cpu_s_per_gb: find("CPU cost")?,
-            relative: find("relative to read_writev")?,
-            carries: find("a core carries")?,
-            calls: find("calls")?,
-            copies: find("copies")?,
-        })
-    }
-}
-
-const SOFTWARE: &str = "ifb-software";
-const DEVICE: &str = "ifb-device";
+const SINK: &str = "ifb-software";
 const SHORT_RUN: &str = "10";
 const LONG_RUN: &str = "44";
 const BAR_CHARS: f64 = 36.0;
@@ -161,11 +89,6 @@ Measured into a null device: `ifb` drops each packet at its driver's entry. No c
 card and no wire is in these figures.
 
 ";
-const HEAD: &str = "
-| path | copies a byte | calls a packet | kernel segments: s/GB | to `read_writev` | Gb/s a core | \
-device segments: s/GB | to `read_writev` | Gb/s a core |
-|---|--:|--:|--:|--:|--:|--:|--:|--:|
-";
 
 #[test]
 fn bars_are_as_long_as_the_cost() {
@@ -173,32 +96,17 @@ fn bars_are_as_long_as_the_cost() {
     for (name, segments, cpu_s_per_gb) in
         [("read_writev", "", 2.0), ("wire_sendfile", LONG_RUN, 0.5)]
     {
-        for (metric, value) in [
-            ("CPU cost", cpu_s_per_gb),
-            ("relative to read_writev", cpu_s_per_gb / 2.0),
-            ("a core carries", 8.0 / cpu_s_per_gb),
-            ("calls", 1.0),
-            ("copies", 0.0),
-        ] {
-            let row = Row::new("paths", name, metric, "", measure::Figure::of(vec![value; 3]));
-            let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES);
-            let row = row.with("sink", SOFTWARE);
-            results.rows.push(if segments.is_empty() {
-                row
-            } else {
-                row.with("segments", segments)
-            });
-        }
+        let figure = measure::Figure::of(vec![cpu_s_per_gb; 3]);
+        let row = Row::new("paths", name, "CPU cost", "s/GB", figure);
+        let row = row.with("transport", "rtp").with("bytes", USUAL_BYTES).with("sink", SINK);
+        let row = if segments.is_empty() { row } else { row.with("segments", segments) };
+        results.rows.push(row);
     }
     let text = of(&results);
     let bars: Vec<usize> = text.lines().map(|line| line.matches('█').count()).collect();
     assert_eq!(bars[4..6], [36, 9]);
     assert!(text.starts_with("\nMeasured into a null device"), "{text}");
-    assert!(!text.contains("most servers"), "a claim without a source");
-    assert!(
-        text.contains("| `wire_sendfile` | 0 | 1.00 | 0.500 | 0.250 | 16.0 |  |  |  |"),
-        "{text}"
-    );
+    assert!(text.contains("wire_sendfile 44 a call  0.500 s/GB"), "{text}");
     assert!(
         !text.contains("mmap_gso") && text.contains("Medians; spread at most 0.0 %."),
         "{text}"

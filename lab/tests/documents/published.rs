@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the study published of its paths, beside what the same path gives where it was measured,
-//! and what the nearest one of a stock kernel does.
+//! Figures that the data-paths paper published, beside those of the same path or of the nearest
+//! path of a stock kernel, measured here.
 //!
-//! Sources: the study, table 1 (what each path is); `lab/src/published.rs` (its numbers).
+//! Sources: Halvorsen, Dalseng and Griwodz, 2007, table 1 (each path); `lab/src/published.rs`
+//! (the published numbers).
 
 use std::fmt::Write;
 
@@ -12,8 +13,8 @@ use measure::{Figure, Results, Row, Warning};
 use crate::grid::Marks;
 use crate::measurements::{USUAL_BYTES, named, parameter};
 
-/// The study's paths that took a changed kernel, and what comes nearest without one: as many
-/// copies, and as few calls as a stock kernel has for them.
+/// The paper's paths that need a changed kernel, each with the nearest paths of a stock kernel: as
+/// many copies, and as few system calls as a stock kernel has for them.
 const NEAREST: &[(&str, &[&str])] = &[
     ("krtpsendfile", &["wire_sendfile"]),
     ("krtpmsend", &["mmap_gso", "uring_zc"]),
@@ -22,14 +23,14 @@ const NEAREST: &[(&str, &[&str])] = &[
     ("ksendfile", &["sendfile_gso"]),
 ];
 
-/// Nothing where the file has no published values.
+/// The table; empty where the file has no published values.
 pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
     let published: Vec<&Row> = results.rows.iter().filter(|row| row.published.is_some()).collect();
     let sinks = sinks(results);
     if published.is_empty() || sinks.is_empty() {
         return String::new();
     }
-    let mut text = "| the study | | published | here |".to_owned();
+    let mut text = "| paper | | published | here |".to_owned();
     sinks.iter().for_each(|sink| text.push_str(&format!(" {sink} |")));
     text.push_str(" where published |\n|---|---|--:|---|");
     text.push_str(&"--:|".repeat(sinks.len()));
@@ -40,7 +41,7 @@ pub(crate) fn table(results: &Results, marks: &Marks<'_>) -> String {
         let own = [row.member.as_str()];
         let nearest = nearest.map_or(&[][..], |(_, nearest)| nearest);
         let names = own.iter().chain(nearest);
-        for (name, segments) in names.flat_map(|name| lengths(results, row, name)) {
+        for (name, segments) in names.filter_map(|name| longest(results, row, name)) {
             let here = named(name, segments);
             let unit = if row.unit.is_empty() { String::new() } else { format!(", {}", row.unit) };
             let value = number(row.figure.median);
@@ -75,16 +76,13 @@ fn sinks(results: &Results) -> Vec<&str> {
     sinks
 }
 
-/// The path at each number of packets a call that it was measured with.
-fn lengths<'a>(results: &'a Results, like: &Row, name: &'a str) -> Vec<(&'a str, &'a str)> {
-    let mut lengths = Vec::new();
-    for row in cpu_costs(results).filter(|row| is_like(row, like, name)) {
-        let length = (name, parameter(row, "segments"));
-        if !lengths.contains(&length) {
-            lengths.push(length);
-        }
-    }
-    lengths
+/// The path with as many packets a call as it was measured with at most; none where it was not
+/// measured.
+fn longest<'a>(results: &'a Results, like: &Row, name: &'a str) -> Option<(&'a str, &'a str)> {
+    let rows = cpu_costs(results).filter(|row| is_like(row, like, name));
+    let segments = rows.map(|row| parameter(row, "segments"));
+    let most = segments.max_by_key(|segments| segments.parse::<u32>().unwrap_or(1))?;
+    Some((name, most))
 }
 
 /// The same quantity of a path measured here: what a core carries, or the ratio to another path's
@@ -124,6 +122,10 @@ fn cpu_costs(results: &Results) -> impl Iterator<Item = &Row> {
     cpu_costs.filter(usual)
 }
 
+/// Title of the table.
+pub(crate) const TITLE: &str = "The data-paths paper's figures and those of here. The paper's were \
+taken on a Pentium 4 with Linux 2.6 and a real card, so compare ratios rather than Gb/s. A path \
+with † needs a changed kernel; beside it stands the nearest path of a stock kernel";
 const GIGABITS: f64 = 8.0;
 
 #[test]
