@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The list of paths, and the description that each member gives of itself.
 //!
-//! A new path takes one file, or a SPEC in its family's file, and one line in [`PATHS`]; server,
-//! laboratory, contract tests and `--help` read the list. Dispatch is per batch, through a box that
-//! each sending thread opens once; nothing is chosen per packet.
+//! A new path takes one file, or a SPEC in its family's file, and a line in the list of its folder;
+//! server, laboratory, contract tests and `--help` read the list. Dispatch is per batch, through a
+//! box that each sending thread opens once; nothing is chosen per packet.
 //!
 //! Sources: DPDK's path tables (`i40e_rx_path_infos`) for the form: one row each, the same name in
 //! log, statistics and code.
@@ -20,53 +20,25 @@ use crate::tcp::{self, DownloadPath};
 use crate::udp;
 
 /// Every way from file to socket: RTP, then the file as datagrams, then the file over TCP; the
-/// reference of each first.
-pub static PATHS: &[&Spec] = &[
-    // RTP over UDP.
-    &rtp::read_writev::SPEC,
-    &rtp::read_send_rtp::SPEC,
-    &rtp::mmap_send_rtp::SPEC,
-    &rtp::mmap_gso::MMAP_WRITEV,
-    &rtp::mmap_sendmmsg::SPEC,
-    &rtp::mmap_gso::SPEC,
-    &rtp::rtp_sendfile::SPEC,
-    &rtp::rtp_sendfile::MORE_SENDFILE,
-    &rtp::wire_sendfile::SPEC,
-    &rtp::uring::SPEC,
-    &rtp::uring_zc::SPEC,
-    // By the in-kernel engine.
-    &rtp::engine::MMAP_RTPMSEND,
-    &rtp::mmap_send_msend::SPEC,
-    &rtp::engine::RTPSENDFILE,
-    &rtp::engine::KRTPSENDFILE,
-    &rtp::engine::KRTPSENDFILE_GSO,
-    &rtp::engine::KRTPMSEND,
-    // By device.
-    &rtp::frame_paths::PACKET_RING,
-    &rtp::frame_paths::XDP,
-    // The file itself over UDP.
-    &udp::read_write::SPEC,
-    &udp::mmap_send::SPEC,
-    &udp::sendmmsg::SPEC,
-    &udp::sendfile::SPEC,
-    &udp::sendfile::SENDFILE_GSO,
-    &udp::splice::SPEC,
-    &udp::zerocopy::SPEC,
-    &udp::uring_send::SPEC,
-    &udp::uring_send_zc::SPEC,
-    // By the in-kernel engine.
-    &udp::engine::MSEND,
-    &udp::engine::KMSEND,
-    &udp::engine::KSENDFILE,
-    // The file itself over TCP.
-    &tcp::read_write::SPEC,
-    &tcp::mmap_send::SPEC,
-    &tcp::sendfile::SPEC,
-    &tcp::splice::SPEC,
-    &tcp::zerocopy::SPEC,
-    &tcp::uring_send::SPEC,
-    &tcp::uring_send_zc::SPEC,
-];
+/// reference of each first. The lists stand in `rtp/mod.rs`, `udp/mod.rs` and `tcp/mod.rs`.
+pub static PATHS: &[&Spec] = &joined::<COUNT>([rtp::PATHS, udp::PATHS, tcp::PATHS]);
+
+const COUNT: usize = rtp::PATHS.len() + udp::PATHS.len() + tcp::PATHS.len();
+
+/// The members of three lists of `N` together, in their order.
+const fn joined<const N: usize>(lists: [&[&'static Spec]; 3]) -> [&'static Spec; N] {
+    let mut all = [lists[0][0]; N];
+    let (mut list, mut index, mut count) = (0, 0, 0);
+    while count < N {
+        if index == lists[list].len() {
+            (list, index) = (list + 1, 0);
+        } else {
+            all[count] = lists[list][index];
+            (index, count) = (index + 1, count + 1);
+        }
+    }
+    all
+}
 
 /// The path of that name for that transport.
 pub fn find(transport: Transport, name: &str) -> Option<&'static Spec> {

@@ -14,8 +14,8 @@ pub(crate) fn is_transport_stream(name: &str) -> bool {
 
 /// Why a file of media is no stream; none for what nobody takes for media.
 pub(crate) fn download_only(name: &str) -> Option<String> {
-    let (_, format) = MEDIA.iter().find(|(ends, _)| has_end(name, ends))?;
-    Some(format!("{format}: download only for now"))
+    let (_, format, reason) = MEDIA.iter().find(|(ends, ..)| has_end(name, ends))?;
+    Some(format!("{format}: {reason}"))
 }
 
 /// The words for a file that was refused as a stream with this `reason`, as short as a status line
@@ -37,24 +37,27 @@ fn has_end(name: &str, ends: &[&str]) -> bool {
 }
 
 const TRANSPORT_STREAM: &[&str] = &["m2t", "m2ts", "mpegts", "mts", "tp", "trp", "ts"];
-/// Formats of media that are not streamed, by the ends of their names.
-const MEDIA: &[(&[&str], &str)] = &[
-    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4"),
-    (&["mov", "qt"], "QuickTime"),
-    (&["mkv", "mka"], "Matroska"),
-    (&["webm"], "WebM"),
-    (&["mpg", "mpeg", "vob"], "MPEG program stream"),
-    (&["avi"], "AVI"),
-    (&["flv"], "Flash video"),
-    (&["wmv", "wma", "asf"], "Windows Media"),
-    (&["mxf"], "MXF"),
-    (&["mp3", "mp2"], "MPEG sound"),
-    (&["aac"], "AAC"),
-    (&["ac3", "eac3"], "Dolby sound"),
-    (&["flac"], "FLAC"),
-    (&["ogg", "oga", "ogv", "opus"], "Ogg"),
-    (&["wav"], "WAV"),
+/// Formats of media that are not streamed: extensions, name, and the reason, which is to fit a
+/// status line of RTSP.
+const MEDIA: &[(&[&str], &str, &str)] = &[
+    (&["mp4", "m4v", "m4a", "m4b", "m4s", "cmfv", "cmfa", "3gp"], "MP4", NOT_YET),
+    (&["mov", "qt"], "QuickTime", NOT_YET),
+    (&["mkv", "mka"], "Matroska", NOT_YET),
+    (&["webm"], "WebM", NOT_YET),
+    (&["mpg", "mpeg", "vob"], "MPEG program stream", NOT_YET),
+    (&["avi"], "AVI", NOT_YET),
+    (&["flv"], "Flash video", NOT_YET),
+    (&["wmv", "wma", "asf"], "Windows Media", NOT_YET),
+    (&["mxf"], "MXF", NOT_YET),
+    (&["mp3", "mp2"], "MPEG sound", NOT_YET),
+    (&["aac"], "AAC", NOT_YET),
+    (&["ac3", "eac3"], "Dolby sound", NOT_YET),
+    (&["flac"], "FLAC", NOT_YET),
+    (&["ogg", "oga", "ogv", "opus"], "Ogg", NOT_YET),
+    (&["wav"], "WAV", NOT_YET),
 ];
+/// The reason of a format for which there is no packet plan.
+const NOT_YET: &str = "download only for now";
 
 #[cfg(test)]
 mod tests {

@@ -29,3 +29,30 @@ mod header_series;
 mod payload_buffer;
 
 pub use frame_paths::dropped_kernels;
+
+use crate::spec::Spec;
+
+/// The paths of this folder, the reference first.
+pub(crate) const PATHS: &[&Spec] = &[
+    &read_writev::SPEC,
+    &read_send_rtp::SPEC,
+    &mmap_send_rtp::SPEC,
+    &mmap_gso::MMAP_WRITEV,
+    &mmap_sendmmsg::SPEC,
+    &mmap_gso::SPEC,
+    &rtp_sendfile::SPEC,
+    &rtp_sendfile::MORE_SENDFILE,
+    &wire_sendfile::SPEC,
+    &uring::SPEC,
+    &uring_zc::SPEC,
+    // By the in-kernel engine.
+    &engine::MMAP_RTPMSEND,
+    &mmap_send_msend::SPEC,
+    &engine::RTPSENDFILE,
+    &engine::KRTPSENDFILE,
+    &engine::KRTPSENDFILE_GSO,
+    &engine::KRTPMSEND,
+    // By device.
+    &frame_paths::PACKET_RING,
+    &frame_paths::XDP,
+];

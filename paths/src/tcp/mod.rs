@@ -23,7 +23,19 @@ use std::os::fd::BorrowedFd;
 use crate::error::{Errno, SendError};
 use crate::mapped_file::MappedFile;
 use crate::send_stats::SendStats;
+use crate::spec::Spec;
 use crate::sys::FileMap;
+
+/// The paths of this folder, the reference first.
+pub(crate) const PATHS: &[&Spec] = &[
+    &read_write::SPEC,
+    &mmap_send::SPEC,
+    &sendfile::SPEC,
+    &splice::SPEC,
+    &zerocopy::SPEC,
+    &uring_send::SPEC,
+    &uring_send_zc::SPEC,
+];
 
 /// The most bytes a step moves, so that a fast peer does not keep a thread to itself.
 pub(crate) const STEP_BYTES_MAX: u64 = 1024 * 1024;

@@ -17,3 +17,22 @@ pub(crate) mod splice;
 pub(crate) mod uring_send;
 pub(crate) mod uring_send_zc;
 pub(crate) mod zerocopy;
+
+use crate::spec::Spec;
+
+/// The paths of this folder, the reference first.
+pub(crate) const PATHS: &[&Spec] = &[
+    &read_write::SPEC,
+    &mmap_send::SPEC,
+    &sendmmsg::SPEC,
+    &sendfile::SPEC,
+    &sendfile::SENDFILE_GSO,
+    &splice::SPEC,
+    &zerocopy::SPEC,
+    &uring_send::SPEC,
+    &uring_send_zc::SPEC,
+    // By the in-kernel engine.
+    &engine::MSEND,
+    &engine::KMSEND,
+    &engine::KSENDFILE,
+];
