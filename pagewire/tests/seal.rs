@@ -360,7 +360,7 @@ fn the_exit_status_says_whose_fault_it_is_and_the_others_are_done() {
     fs::remove_file(place.path("source/link")).unwrap();
     for (options, says) in [
         (&["--form", "rot13"][..], "write one of gcm, aes-256-cbc"),
-        (&["--form", "aes-128-cbc"], "was sealed as gcm; take --form gcm, or another folder"),
+        (&["--form", "aes-128-cbc"], "was sealed as gcm; take the form gcm, or another folder"),
         (&["--iv", "12"], "--iv"),
         (&["--iv", IV], "leave it out"),
         (&["--memory", "4096"], "--memory"),
@@ -390,7 +390,7 @@ fn gcm_is_taken_unless_another_form_is_named_and_a_folder_keeps_its_own() {
     place.put("another", 5000);
     let output = place.seal("begun", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let cure = "was sealed as aes-256-cbc; take --form aes-256-cbc, or another folder";
+    let cure = "was sealed as aes-256-cbc; take the form aes-256-cbc, or another folder";
     assert!(said(&output).contains(cure), "{}", said(&output));
     assert!(contents(&place.path("begun")) == before, "nothing is touched");
     place.sealed("begun", &["--form", CBC]);
@@ -418,7 +418,7 @@ fn a_folder_of_another_form_is_named_before_the_length_of_the_key() {
     place.sealed("short", &["--form", "aes-128-cbc"]);
     let output = place.seal("short", &[]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("take --form aes-128-cbc"), "{}", said(&output));
+    assert!(said(&output).contains("take the form aes-128-cbc"), "{}", said(&output));
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub use error::{Error, Setting};
 pub use film_keys::{KEY_BYTES, KeyMaker, KeySource};
 pub use key_tokens::KeyTokens;
 pub use library::StreamSummary;
-pub use limits::{ClientLimits, ClientPrefix};
+pub use limits::{ClientLimits, ClientPrefix, InvalidPrefix};
 pub use media_ports::MediaPorts;
 pub use meter::{SendLateness, ServerMetrics};
 pub use path_choice::PathCost;

@@ -38,7 +38,7 @@ use rustix::fs::FlockOperation;
 use crate::asset::{Asset, Source};
 use crate::error::Error;
 use crate::image_checksums::{BlockSums, Blocks, sums_bytes};
-use crate::served_folder::Folder;
+use crate::served_folder::{Denied, Folder};
 
 /// An open wire image. Its lock goes with its descriptor.
 pub(crate) struct WireImage {
@@ -237,12 +237,12 @@ impl Store {
         })
     }
 
-    fn make(&self, asset: &Asset) -> Result<WireImage, String> {
-        let path = self.path(asset).ok_or("there is no cache folder")?;
+    fn make(&self, asset: &Asset) -> Result<WireImage, ImageFault> {
+        let path = self.path(asset).ok_or(ImageFault::NoCache)?;
         let folder = self.folder.as_deref().expect("a path was made from it");
         let bytes = image_bytes(&asset.plan);
         self.make_room(folder, bytes)?;
-        let (source, _) = self.served.file(&asset.name).map_err(|denied| denied.to_string())?;
+        let (source, _) = self.served.file(&asset.name).map_err(ImageFault::Source)?;
         let unchanged = || {
             asset_key(Path::new(std::ffi::OsStr::new("")), &source).is_ok_and(|found| {
                 found.bytes == asset.key.bytes
@@ -257,12 +257,12 @@ impl Store {
             pending.file.write_all(&trailer(asset, &sums))?;
             Ok(pending)
         };
-        let mut pending = written().map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut pending = written().map_err(ImageFault::io(&path))?;
         if !unchanged() {
-            return Err("the file changed meanwhile".to_owned());
+            return Err(ImageFault::Changed);
         }
-        pending.keep().map_err(|error| format!("{}: {error}", path.display()))?;
-        self.find(asset).ok_or_else(|| format!("{}: not as written", path.display()))
+        pending.keep().map_err(ImageFault::io(&path))?;
+        self.find(asset).ok_or(ImageFault::NotAsWritten(path))
     }
 
     /// Writes header and payload of every packet; gives the checksums of the blocks.
@@ -305,34 +305,57 @@ impl Store {
     }
 
     /// Evicts images until `bytes` fit under the limit and leave the disk its reserve.
-    fn make_room(&self, folder: &Path, bytes: u64) -> Result<(), String> {
+    fn make_room(&self, folder: &Path, bytes: u64) -> Result<(), ImageFault> {
         if bytes > self.bytes_max {
-            return Err(format!(
-                "{bytes} bytes; the limit on wire images is {} bytes",
-                self.bytes_max
-            ));
+            return Err(ImageFault::OverLimit { bytes, bytes_max: self.bytes_max });
         }
-        let mut images = listed(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let mut images = listed(folder).map_err(ImageFault::io(folder))?;
         images.sort_by_key(|image| image.used);
         // What other servers on the same cache are making takes room as well.
         let unfinished = remove_unfinished(folder).bytes;
         let mut held: u64 = images.iter().map(|image| image.bytes).sum::<u64>() + unfinished;
         let mut oldest = images.into_iter();
         loop {
-            let free = free_bytes(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let free = free_bytes(folder).map_err(ImageFault::io(folder))?;
             if held + bytes <= self.bytes_max && free >= bytes.saturating_add(FREE_BYTES_MIN) {
                 return Ok(());
             }
             let Some(image) = oldest.next() else {
-                return Err(format!(
-                    "{bytes} bytes do not fit: {held} bytes of images are in use, {free} bytes are \
-                     free on the disk and {FREE_BYTES_MIN} stay free"
-                ));
+                return Err(ImageFault::DoesNotFit { bytes, held, free });
             };
             if evicted(&image.path) {
                 held -= image.bytes;
             }
         }
+    }
+}
+
+/// The reason why an asset has no wire image; its sessions are sent from the file.
+#[derive(Debug, thiserror::Error)]
+enum ImageFault {
+    #[error("there is no cache folder")]
+    NoCache,
+    #[error("{0}")]
+    Source(Denied),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("the file changed meanwhile")]
+    Changed,
+    #[error("{}: not as written", .0.display())]
+    NotAsWritten(PathBuf),
+    #[error("{bytes} bytes; the limit on wire images is {bytes_max} bytes")]
+    OverLimit { bytes: u64, bytes_max: u64 },
+    #[error(
+        "{bytes} bytes do not fit: {held} bytes of images are in use, {free} bytes are free on the \
+         disk and {FREE_BYTES_MIN} stay free"
+    )]
+    DoesNotFit { bytes: u64, held: u64, free: u64 },
+}
+
+impl ImageFault {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> ImageFault {
+        let path = path.to_owned();
+        move |source| ImageFault::Io { path, source }
     }
 }
 

@@ -82,7 +82,6 @@ fn shown(error: &Error) -> String {
     match error {
         Error::Option { option, found, cure } => {
             let flag = FLAGS.iter().find(|(setting, _)| setting == option);
-            let cure = cure.replace("the form ", "--form ");
             format!("{}: {found}; {cure}", flag.map_or(*option, |(_, flag)| flag))
         }
         _ => match flags(error) {

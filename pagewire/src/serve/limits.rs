@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use serve::{ClientLimits, ClientPrefix};
+use serve::{ClientLimits, ClientPrefix, InvalidPrefix};
 
 #[derive(Args)]
 #[command(next_help_heading = "Limits on clients")]
@@ -66,7 +66,7 @@ impl LimitOptions {
 #[derive(Clone, Debug, PartialEq)]
 struct Networks(Vec<ClientPrefix>);
 
-fn networks(text: &str) -> Result<Networks, String> {
+fn networks(text: &str) -> Result<Networks, InvalidPrefix> {
     if text == "none" {
         return Ok(Networks(Vec::new()));
     }

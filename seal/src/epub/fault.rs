@@ -4,6 +4,8 @@
 //! The publication itself is named by [`crate::Error::File`]; an entry of it is named here, its
 //! control characters escaped, since names come from strangers and messages go to terminals.
 
+use crate::lcp::SignatureFault;
+
 /// What is wrong with a publication.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,7 +104,10 @@ pub enum BookFault {
         /// What the licence says to remind the reader.
         hint: String,
     },
-    /// The licence was changed, or is not by whom it says, or its key does not fit.
+    /// The licence's signature does not match or is not trusted.
+    #[error("its licence: {0}; not trusted")]
+    Signature(SignatureFault),
+    /// The licence is not well-formed, or its key does not fit.
     #[error("its licence: {found}; not trusted")]
     Licence {
         /// What was found.

@@ -257,9 +257,9 @@ impl Licence {
     /// Verifies the signature; with `roots` also by whom.
     ///
     /// # Errors
-    /// [`BookFault::Licence`]: changed, or not signed by whom it should be.
+    /// [`BookFault::Signature`]: changed after it was signed, or not signed by a given root.
     pub fn verify(&self, roots: Option<&RootCertificates>) -> Result<(), BookFault> {
-        signature::verify(&self.document, roots).map_err(|found| BookFault::Licence { found })
+        signature::verify(&self.document, roots).map_err(BookFault::Signature)
     }
 
     /// The key of the publication.

@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 
 pub use licence::{Licence, Rights, Terms, User};
 pub use provider::{Algorithm, CertificateNames, TestProvider};
-pub use signature::{RootCertificates, Signer};
+pub use signature::{RootCertificates, SignatureFault, Signer};
 
 use crate::error::Error;
 use crate::key::passphrase::Passphrase;

@@ -147,39 +147,75 @@ impl RootCertificates {
     }
 }
 
+/// The reason why a licence's signature is not trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignatureFault {
+    /// The licence lacks this member of `signature`.
+    #[error("no signature/{0}")]
+    Missing(&'static str),
+    /// This member of `signature` is not Base64.
+    #[error("signature/{0} is no Base64")]
+    Base64(&'static str),
+    /// `signature/certificate` is not an X.509 certificate in DER.
+    #[error("signature/certificate is no certificate")]
+    Certificate,
+    /// The certificate has no public key.
+    #[error("the certificate has no key")]
+    NoKey,
+    /// The algorithm named does not fit the certificate's key.
+    #[error("signed by {0:?}, which is not the certificate's")]
+    Algorithm(String),
+    /// The signature does not match the licence.
+    #[error("its signature does not match: it was changed after it was signed")]
+    Changed,
+    /// `issued` is not a date.
+    #[error("issued is no date")]
+    Issued,
+    /// The certificate was not valid at the date of issue.
+    #[error("the provider's certificate was not valid when it was issued")]
+    Expired,
+    /// The certificate is not signed by a given root.
+    #[error("the provider's certificate is not signed by the given root")]
+    Root,
+}
+
 /// Verifies the signature of a licence; with `roots` also that the certificate is one of theirs,
 /// and that it was valid when the licence was issued.
-pub(super) fn verify(licence: &Value, roots: Option<&RootCertificates>) -> Result<(), String> {
+pub(super) fn verify(
+    licence: &Value,
+    roots: Option<&RootCertificates>,
+) -> Result<(), SignatureFault> {
     let signature = &licence["signature"];
-    let decoded = |name: &str| -> Result<Vec<u8>, String> {
-        let text = signature[name].as_str().ok_or_else(|| format!("no signature/{name}"))?;
-        decode_block(text).map_err(|_| format!("signature/{name} is no Base64"))
+    let decoded = |name: &'static str| -> Result<Vec<u8>, SignatureFault> {
+        let text = signature[name].as_str().ok_or(SignatureFault::Missing(name))?;
+        decode_block(text).map_err(|_| SignatureFault::Base64(name))
     };
-    let certificate = X509::from_der(&decoded("certificate")?)
-        .map_err(|_| "signature/certificate is no certificate".to_owned())?;
+    let certificate =
+        X509::from_der(&decoded("certificate")?).map_err(|_| SignatureFault::Certificate)?;
     let value = decoded("value")?;
     let mut unsigned = licence.clone();
     if let Some(members) = unsigned.as_object_mut() {
         members.remove("signature");
     }
-    let public = certificate.public_key().map_err(|_| "the certificate has no key".to_owned())?;
+    let public = certificate.public_key().map_err(|_| SignatureFault::NoKey)?;
     let algorithm = signature["algorithm"].as_str().unwrap_or_default();
     let is_right = match (algorithm, public.id()) {
         (RSA_SHA256, Id::RSA) => is_value_of(&public, canonical(&unsigned).as_bytes(), &value),
         (ECDSA_SHA256, Id::EC) => der_of(&public, &value)
             .and_then(|der| is_value_of(&public, canonical(&unsigned).as_bytes(), &der)),
-        _ => return Err(format!("signed by {algorithm:?}, which is not the certificate's")),
+        _ => return Err(SignatureFault::Algorithm(algorithm.to_owned())),
     };
     if !is_right.unwrap_or(false) {
-        return Err("its signature does not match: it was changed after it was signed".into());
+        return Err(SignatureFault::Changed);
     }
-    let issued = licence["issued"].as_str().and_then(date::read).ok_or("issued is no date")?;
+    let issued = licence["issued"].as_str().and_then(date::read).ok_or(SignatureFault::Issued)?;
     if !is_valid_at(&certificate, issued).unwrap_or(false) {
-        return Err("the provider's certificate was not valid when it was issued".into());
+        return Err(SignatureFault::Expired);
     }
     match roots {
         Some(roots) if !is_rooted(&certificate, roots, issued).unwrap_or(false) => {
-            Err("the provider's certificate is not signed by the given root".into())
+            Err(SignatureFault::Root)
         }
         _ => Ok(()),
     }

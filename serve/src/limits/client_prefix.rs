@@ -2,7 +2,7 @@
 //! Networks by address and prefix, and the network that a client's address is counted by.
 //!
 //! Sources: RFC 4632 §3.1 (prefix notation), RFC 4291 §2.3 and §2.5.4 (a subnet is a /64).
-//! Does not do: names.
+//! Does not resolve names.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
@@ -35,11 +35,16 @@ impl ClientPrefix {
     }
 }
 
-impl FromStr for ClientPrefix {
-    type Err = String;
+/// A text that names no network: no address, or more bits than the address has.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}: write a network such as 10.0.0.0/8 or fd00::/8")]
+pub struct InvalidPrefix(String);
 
-    fn from_str(text: &str) -> Result<ClientPrefix, String> {
-        let wrong = || format!("{text}: write a network such as 10.0.0.0/8 or fd00::/8");
+impl FromStr for ClientPrefix {
+    type Err = InvalidPrefix;
+
+    fn from_str(text: &str) -> Result<ClientPrefix, InvalidPrefix> {
+        let wrong = || InvalidPrefix(text.to_owned());
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),

@@ -32,8 +32,8 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-pub use client_prefix::ClientPrefix;
 pub(crate) use client_prefix::counted_as;
+pub use client_prefix::{ClientPrefix, InvalidPrefix};
 pub(crate) use pace::RequestPace;
 pub(crate) use refusal::{RefusalMeters, Refused};
 

@@ -85,18 +85,18 @@ impl Refused {
         }
     }
 
-    /// What the operator can change.
-    fn flag(self) -> &'static str {
+    /// The settings an operator can change, by their names in [`crate::ClientLimits`] and the host.
+    fn settings(self) -> &'static str {
         match self {
-            Refused::ConnectionsPerAddress => "--connections-per-address, --exempt-from-limits",
-            Refused::Connections => "--connections, ulimit -n",
-            Refused::SessionsPerConnection => "--sessions-per-connection",
-            Refused::SessionsPerAddress => "--sessions-per-address, --exempt-from-limits",
-            Refused::Sessions => "--sessions, --rtp-port, ulimit -n",
-            Refused::Files => "ulimit -n",
-            Refused::ClientPort => "--allow-low-ports",
-            Refused::NotPlayed => "--play-within",
-            Refused::Requests => "--requests-per-second, --exempt-from-limits",
+            Refused::ConnectionsPerAddress => "connections_per_address, exempt",
+            Refused::Connections => "connections, RLIMIT_NOFILE",
+            Refused::SessionsPerConnection => "sessions_per_connection",
+            Refused::SessionsPerAddress => "sessions_per_address, exempt",
+            Refused::Sessions => "sessions, rtp_port, RLIMIT_NOFILE",
+            Refused::Files => "RLIMIT_NOFILE",
+            Refused::ClientPort => "low_ports",
+            Refused::NotPlayed => "play_within",
+            Refused::Requests => "requests_per_s, exempt",
         }
     }
 
@@ -128,8 +128,9 @@ impl RefusalMeters {
         let mut logged = kind.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|logged| logged.elapsed() >= LOG_EVERY) {
             *logged = Some(Instant::now());
-            let (name, reason, flag) = (refused.name(), refused.reason(), refused.flag());
-            tracing::warn!("limit {name}: {peer}: {reason} ({flag}); {count} so far");
+            let (name, reason) = (refused.name(), refused.reason());
+            let settings = refused.settings();
+            tracing::warn!("limit {name}: {peer}: {reason} (settings: {settings}); {count} so far");
         }
     }
 
