@@ -137,7 +137,8 @@ fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank
 }
 
 /// Why whole frames are not chosen by themselves.
-const BY_NAME_ALONE: &str = "puts frames on the device past routing and firewall; by --path alone";
+const BY_NAME_ALONE: &str =
+    "puts frames on the device past routing and firewall; taken by its name alone";
 /// Packets of 1328 bytes in 20 ms of a stream of 5 Mb/s, and in 64 KiB.
 pub const BURSTS: [u32; 2] = [10, 44];
 const BUDGET: Duration = Duration::from_millis(1500);

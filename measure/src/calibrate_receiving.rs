@@ -83,7 +83,8 @@ fn rank(case: &Case, cpu_s_per_gb: Option<f64>, refused: Option<String>) -> Rank
 }
 
 /// Why whole frames are not chosen by themselves.
-const BY_NAME_ALONE: &str = "takes frames off the device past the firewall; by --path alone";
+const BY_NAME_ALONE: &str =
+    "takes frames off the device past the firewall; taken by its name alone";
 const BUDGET: Duration = Duration::from_millis(1500);
 const ROUNDS_MAX: usize = 7;
 const RUN_BYTES: u64 = 4_000_000;

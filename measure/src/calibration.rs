@@ -74,7 +74,7 @@ impl Subject {
         match segments_udp(interface) {
             Ok(segments) => Ok(Subject::Sending { interface: interface.to_owned(), segments }),
             Err(errno) => Err(Error::Caller {
-                what: format!("--interface {interface}"),
+                what: format!("interface {interface}"),
                 found: format!("{errno}; write a name that `ip link` lists"),
             }),
         }
@@ -320,9 +320,6 @@ mod tests {
     #[test]
     fn an_unknown_interface_is_refused_with_what_to_write() {
         let refusal = Subject::named("no-such-device").err().unwrap().to_string();
-        assert_eq!(
-            refusal,
-            "--interface no-such-device: ENODEV; write a name that `ip link` lists"
-        );
+        assert_eq!(refusal, "interface no-such-device: ENODEV; write a name that `ip link` lists");
     }
 }

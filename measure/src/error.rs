@@ -24,7 +24,7 @@ pub enum Error {
     /// What was given cannot be used.
     #[error("{what}: {found}")]
     Caller {
-        /// The option or file.
+        /// The setting or file.
         what: String,
         /// What is wrong with it, and what to give instead.
         found: String,
@@ -44,7 +44,7 @@ impl Error {
     pub fn nothing_to_measure(options: &crate::Options) -> Error {
         let known: Vec<String> = paths::PATHS.iter().map(|spec| spec.to_string()).collect();
         Error::Caller {
-            what: format!("--member {}", options.members.join(" ")),
+            what: format!("member {}", options.members.join(" ")),
             found: format!("no such path here; write a name of {}", known.join(", ")),
         }
     }

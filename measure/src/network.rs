@@ -336,7 +336,7 @@ fn check_route(name: &str, to: Ipv4Addr) -> Result<SocketAddr, Error> {
     match routes[0]["dev"].as_str() {
         Some(device) if device == name => Ok(SocketAddr::new(to.into(), SINK_PORT)),
         found => Err(Error::Caller {
-            what: format!("--interface {name} --to {to}"),
+            what: format!("interface {name}, address {to}"),
             found: format!(
                 "the route to {to} leads by {}; write an address behind {name}",
                 found.unwrap_or("no device")

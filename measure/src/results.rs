@@ -164,7 +164,7 @@ impl Results {
         };
         let head: Head = serde_json::from_str(text).map_err(|error| match error.classify() {
             serde_json::error::Category::Data => wrong(format!(
-                "not a measurement file: {error}; give one that pagewire lab wrote with --json"
+                "not a measurement file: {error}; give one that pagewire lab wrote as JSON"
             )),
             _ => damaged(error),
         })?;

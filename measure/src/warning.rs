@@ -166,21 +166,21 @@ impl Warning {
         match self {
             Warning::SuperPacketsSwallowed { .. } => {
                 "read these figures as those of a device that segments; for one that cannot, \
-                 measure with --sink ifb-software, or set gso_max_segs 1 on the device"
+                 measure with the sink ifb-software, or set gso_max_segs 1 on the device"
             }
             Warning::ZerocopyCopied { .. } => {
-                "measure into an ifb sink or a real card (--interface); loopback and veth always \
+                "measure into an ifb sink or a real card; loopback and veth always \
                  copy, and so does a device without scatter-gather"
             }
             Warning::NoisySpread { .. } => {
-                "measure again on an idle machine, without --quick, or with more rounds; give the \
-                 figure only with this warning"
+                "measure again on an idle machine, in full (not quick), or with more rounds; give \
+                 the figure only with this warning"
             }
             Warning::SpreadStays { .. } => {
-                "read the figure as no better than its spread, or allow more rounds \
-                 (--rounds-max): each sample is then the sum of more of them"
+                "read the figure as no better than its spread, or allow more rounds: \
+                 each sample is then the sum of more of them"
             }
-            Warning::TooFewSamples { .. } => "measure without --quick, or with more rounds",
+            Warning::TooFewSamples { .. } => "measure in full (not quick), or with more rounds",
             Warning::FrequencyChanged { .. } => {
                 "set the governor to performance (cpupower frequency-set -g performance), switch \
                  boost off, and measure again"

@@ -138,7 +138,7 @@ pub fn check(
     match check.reports.is_empty() {
         false => Ok(check),
         true if check.passed.is_empty() => Err(Error::Caller {
-            what: format!("--self --by {}", asked.by.as_deref().unwrap_or_default()),
+            what: format!("check of the tracer {}", asked.by.as_deref().unwrap_or_default()),
             found: format!("write one of {}", CHECKING.join(", ")),
         }),
         true => Err(Error::Unavailable { need: "lackey or steps", found: check.passed.join("; ") }),

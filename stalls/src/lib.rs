@@ -162,7 +162,7 @@ fn choose(options: &StallOptions) -> Result<(&'static Tracer, Vec<String>), Erro
         let Some(tracer) = TRACERS.iter().find(|tracer| tracer.name == name) else {
             let known: Vec<_> = TRACERS.iter().map(|tracer| tracer.name).collect();
             return Err(Error::Caller {
-                what: format!("--by {name}"),
+                what: format!("tracer {name}"),
                 found: format!("no such tracer; write one of {}", known.join(", ")),
             });
         };
@@ -170,7 +170,7 @@ fn choose(options: &StallOptions) -> Result<(&'static Tracer, Vec<String>), Erro
             .iter()
             .find(|other| other.name != tracer.name && (other.probe)(options).is_ok());
         return (tracer.probe)(options).map(|()| (*tracer, Vec::new())).map_err(|found| {
-            let cure = other.map(|other| format!("; --by {} can be used", other.name));
+            let cure = other.map(|other| format!("; the tracer {} can be used", other.name));
             let found = format!("{found}{}", cure.unwrap_or_default());
             Error::Unavailable { need: tracer.name, found }
         });

@@ -145,7 +145,7 @@ impl Report {
             && functions.is_empty()
         {
             return Err(Error::Caller {
-                what: format!("--function {wanted}"),
+                what: format!("function {wanted}"),
                 found: "no function of such a name is in the symbols of what was loaded; write a \
                         part of its demangled name, and do not strip the program"
                     .to_owned(),
@@ -218,7 +218,7 @@ impl Report {
         report.sampled.sort_by_key(|row| std::cmp::Reverse(row.samples));
         let Samples { event, period, others, lost, .. } = samples;
         report.notes.push(format!("{event}, one sample each {period} events"));
-        report.notes.push("which store: --by lackey or --by steps finds it".to_owned());
+        report.notes.push("which store: the tracers lackey and steps find it".to_owned());
         if others + lost > 0 {
             let text = format!("{others} samples of processes that it started, {lost} lost");
             report.notes.push(text);
@@ -256,7 +256,7 @@ impl Report {
             shown(&mut text, pair);
         }
         if let Some(more @ 1..) = self.pairs.len().checked_sub(PAIRS_SHOWN) {
-            let _ = writeln!(text, "\nand {more} more pairs; --json has all");
+            let _ = writeln!(text, "\nand {more} more pairs; the JSON form has all");
         }
         if !self.sampled.is_empty() {
             text.push('\n');

@@ -6,7 +6,7 @@ use measure::Error;
 
 pub(crate) static TRACER: Tracer = Tracer {
     name: "steps",
-    summary: "single steps through --function by ptrace; x86-64 only",
+    summary: "single steps through a function by ptrace; x86-64 only",
     sources: &["ptrace(2)"],
     probe: |_| Err("this processor is no x86-64".to_owned()),
     run: |_| Err(Error::Unavailable { need: "an x86-64 processor", found: "another".to_owned() }),

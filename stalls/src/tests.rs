@@ -209,7 +209,7 @@ fn a_name_that_no_function_has_is_the_callers_mistake() {
         match find(&options) {
             Err(Error::Unavailable { found, .. }) => eprintln!("skip: {name}: {found}"),
             Err(error @ Error::Caller { .. }) => {
-                assert!(error.to_string().contains("--function no_such_function: no function"));
+                assert!(error.to_string().contains("function no_such_function: no function"));
             }
             other => panic!("{name}: {:?}", other.map(|report| report.pairs)),
         }
@@ -330,5 +330,5 @@ fn a_tracer_that_is_none_is_named_with_those_that_are() {
         ..StallOptions::default()
     };
     let error = find(&options).unwrap_err().to_string();
-    assert_eq!(error, "--by guess: no such tracer; write one of counters, lackey, steps");
+    assert_eq!(error, "tracer guess: no such tracer; write one of counters, lackey, steps");
 }

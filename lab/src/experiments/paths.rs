@@ -47,7 +47,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
         let device = matches!(spec.open, Open::Stream { via: Via::Device, .. });
         match (spec.probe)(&host) {
             Ok(()) if real && device => results.notes.push(format!(
-                "skip: {spec}: verified in the laboratory's own network alone, not by --interface"
+                "skip: {spec}: verified in the laboratory's own network alone, not by an interface"
             )),
             Ok(()) => usable.push(*spec),
             Err(reason) => results.notes.push(format!("skip: {spec}: {reason}")),
@@ -68,7 +68,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
         }
     }
     if real {
-        let note = "downloads are not measured by --interface: they need a peer that takes them";
+        let note = "downloads are not measured by an interface: they need a peer that takes them";
         results.notes.push(note.to_owned());
     }
     for bytes in steps(options).into_iter().filter(|_| !real) {
@@ -88,7 +88,7 @@ fn plan(options: &Options, results: &mut Results) -> Result<Vec<Group>, Error> {
     groups.retain(|group| !group.cases.is_empty());
     if groups.is_empty() {
         return Err(Error::Caller {
-            what: "--size".to_owned(),
+            what: "size".to_owned(),
             found: format!(
                 "nothing of that size; a datagram has at most {DATAGRAM_BYTES_MAX} bytes"
             ),

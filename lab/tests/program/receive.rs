@@ -48,6 +48,6 @@ fn a_way_that_is_not_there_is_told_which_are() {
     let output = lab(&["receive", "--quick", "--member", "telepathy"]);
     assert_eq!(output.status.code(), Some(2));
     let said = said(&output);
-    assert!(said.contains("--member telepathy: no such way to receive"), "{said}");
+    assert!(said.contains("member telepathy: no such way to receive"), "{said}");
     assert!(said.contains("recvfrom, recvmmsg"), "{said}");
 }

@@ -181,7 +181,7 @@ fn without_valgrind_the_next_way_is_named_and_taken() {
     assert_eq!(output.status.code(), Some(1));
     let said_by = said(&output);
     assert!(said_by.contains("valgrind: not installed: "), "{said_by}");
-    assert!(said_by.contains("; apt install valgrind; --by"), "{said_by}");
+    assert!(said_by.contains("; apt install valgrind; the tracer "), "{said_by}");
     let options = ["stalls", "--steps", "10", "--json", "-", "--", "/bin/true"];
     let output = alone(&options);
     assert!(output.status.success(), "{}", said(&output));

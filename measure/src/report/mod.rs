@@ -89,7 +89,7 @@ fn details(rows: &[Row]) -> Option<String> {
     let details = rows.iter().filter(|row| row.detail).count();
     let plural = if details == 1 { "" } else { "s" };
     (details > 0).then(|| {
-        format!("{details} figure{plural} more, cell by cell: in --json, --csv and --html")
+        format!("{details} figure{plural} more, cell by cell, in the JSON, CSV and HTML forms")
     })
 }
 

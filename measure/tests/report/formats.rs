@@ -36,8 +36,8 @@ warnings
 !1  wire_sendfile, bytes=1328, segments=44: CPU cost: spread 6.9 % of 5 samples, over 5 %
     wire_sendfile, bytes=1328, segments=44: relative to read_writev: spread 6.9 % of 5 samples, over
     5 %
-    cure: measure again on an idle machine, without --quick, or with more rounds; give the figure
-          only with this warning
+    cure: measure again on an idle machine, in full (not quick), or with more rounds; give the
+          figure only with this warning
 ";
     let expected =
         expected.replace("\n  CPU cost,", "\nCPU cost,").replace("\n  relative", "\nrelative");
@@ -99,7 +99,7 @@ Published, not measured here: the study, figure 5.
 
 ### Warnings
 
-**!1** measure again on an idle machine, without --quick, or with more rounds; give the figure \
+**!1** measure again on an idle machine, in full (not quick), or with more rounds; give the figure \
 only with this warning
 
 - wire_sendfile, bytes=1328, segments=44: CPU cost: spread 6.9 % of 5 samples, over 5 %

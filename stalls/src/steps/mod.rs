@@ -42,7 +42,7 @@ use measure::Error;
 
 pub(super) static TRACER: Tracer = Tracer {
     name: "steps",
-    summary: "single steps through --function by ptrace; the processor's own instructions",
+    summary: "single steps through a function by ptrace; the processor's own instructions",
     sources: &["ptrace(2)"],
     probe: |_| allowed(),
     run,
@@ -347,7 +347,7 @@ impl Stepper<'_> {
         let mut notes = Vec::new();
         if self.left == 0 {
             let steps = self.options.steps;
-            notes.push(format!("stopped after {steps} steps; --steps sets another number"));
+            notes.push(format!("stopped after {steps} steps, the most that was allowed"));
         }
         if self.passed > 0 {
             let passed = self.passed;

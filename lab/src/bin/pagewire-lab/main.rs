@@ -297,6 +297,9 @@ fn compare(before: &Path, after: &Path, all: bool) -> Result<(), measure::Error>
         output::line(EscapedLines(&comparison));
     }
     output::print(EscapedLines(comparison.summary()));
+    if !all {
+        output::line("every figure: --all");
+    }
     Ok(())
 }
 

@@ -113,7 +113,7 @@ fn methods(options: &Options) -> Result<Vec<Method>, Error> {
     let known: Vec<&str> = methods.iter().map(Method::name).collect();
     if let Some(other) = options.members.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Error::Caller {
-            what: format!("--member {other}"),
+            what: format!("member {other}"),
             found: format!("no such cipher here; write one of {}", known.join(", ")),
         });
     }
@@ -130,7 +130,7 @@ fn cases(options: &Options) -> Result<Vec<Case>, Error> {
     let asked: Vec<usize> = options.sizes.iter().map(|bytes| *bytes as usize).collect();
     if let Some(bytes) = asked.iter().find(|bytes| !bytes.is_multiple_of(simd::cbc::BLOCK_BYTES)) {
         return Err(Error::Caller {
-            what: format!("--size {bytes}"),
+            what: format!("size {bytes}"),
             found: format!("no whole blocks; write {}", bytes.next_multiple_of(16)),
         });
     }
@@ -183,7 +183,7 @@ mod tests {
             }
         }
         let error = cases(&Options { sizes: vec![100], ..Options::default() }).unwrap_err();
-        assert_eq!(error.to_string(), "--size 100: no whole blocks; write 112");
+        assert_eq!(error.to_string(), "size 100: no whole blocks; write 112");
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(names(&["portable"]).unwrap(), ["openssl", "portable"]);
         assert!(names(&[]).unwrap().starts_with(&["openssl", "cbc crate", "portable"]));
         let error = names(&["rot13"]).unwrap_err().to_string();
-        assert!(error.starts_with("--member rot13: no such cipher here; write one of openssl, "));
+        assert!(error.starts_with("member rot13: no such cipher here; write one of openssl, "));
     }
 
     #[test]

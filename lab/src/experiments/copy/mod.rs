@@ -152,8 +152,6 @@ mod tests {
         );
         assert!(results.figure(&format!("copy by {ours}"), "relative to memcpy", &[]).is_some());
         let error = run(&options(&["memmove"])).unwrap_err().to_string();
-        assert!(
-            error.starts_with("--member memmove: no such routine here; write a name of memcpy")
-        );
+        assert!(error.starts_with("member memmove: no such routine here; write a name of memcpy"));
     }
 }

@@ -108,7 +108,7 @@ impl Sorts {
             lists().into_iter().flatten().map(|routine| routine.name()).collect();
         if let Some(unknown) = names.iter().find(|name| !known.contains(name)) {
             return Err(Error::Caller {
-                what: format!("--member {unknown}"),
+                what: format!("member {unknown}"),
                 found: format!("no such routine here; write a name of {}", known.join("; ")),
             });
         }

@@ -73,7 +73,7 @@ fn variants(options: &Options) -> Result<Vec<Descriptor>, Error> {
         let mut known: Vec<_> = known().collect();
         known.dedup();
         return Err(Error::Caller {
-            what: format!("--member {other}"),
+            what: format!("member {other}"),
             found: format!("no such variant here; write one of {}", known.join(", ")),
         });
     }
@@ -147,6 +147,6 @@ mod tests {
         assert!(names(&["scalar"]).unwrap().contains(&reference()));
         assert_eq!(names(&[]).unwrap().contains(&FAULT), Descriptor::specimens().count() > 0);
         let error = names(&["vector"]).unwrap_err().to_string();
-        assert!(error.starts_with("--member vector: no such variant here; write one of "));
+        assert!(error.starts_with("member vector: no such variant here; write one of "));
     }
 }

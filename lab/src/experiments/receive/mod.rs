@@ -72,7 +72,7 @@ fn members(options: &Options, results: &mut Results) -> Result<Vec<&'static Rece
     let known: Vec<&str> = RECEIVE_PATHS.iter().map(|spec| spec.name).collect();
     if let Some(name) = options.members.iter().find(|name| !known.contains(&name.as_str())) {
         return Err(Error::Caller {
-            what: format!("--member {name}"),
+            what: format!("member {name}"),
             found: format!("no such way to receive; write a name of {}", known.join(", ")),
         });
     }

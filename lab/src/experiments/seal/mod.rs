@@ -75,7 +75,7 @@ fn members(options: &Options) -> Result<Vec<&'static Member>, Error> {
     let known = || MEMBERS.iter().map(|member| member.name);
     if let Some(name) = options.members.iter().find(|name| known().all(|known| known != *name)) {
         return Err(Error::Caller {
-            what: format!("--member {name}"),
+            what: format!("member {name}"),
             found: format!("write one of {}", known().collect::<Vec<_>>().join(", ")),
         });
     }
